@@ -1,0 +1,1 @@
+"""PURE: ids, bytes and small numbers in and out; no torch, async, socket, clock or global random."""

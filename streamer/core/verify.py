@@ -1,0 +1,85 @@
+"""The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal; each request is applied once.
+
+The edge may repeat a request (a lost reply) and the link may delay or reorder them: a repeat gets the same
+verdict again without a second step, an older number is refused, a prefix that differs is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamer.core.accept import accept
+from streamer.core.sequence import Sequence
+
+
+def prefix_hash(ids: Ids[int]) -> bytes:
+    """8 bytes that name the ids of an answer's beginning (BLAKE2b over little-endian int32)."""
+    return hashlib.blake2b(np.asarray(ids, dtype="<i4").tobytes(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Ask the target about one block.
+
+    number: grows by one per block of an answer. base: index in the ANSWER up to which the target agrees with the
+    edge. prefix: `prefix_hash(answer[:base])`. unverified: ids committed since without it. draft: the block.
+    """
+
+    number: int
+    base: int
+    prefix: bytes
+    unverified: tuple[int, ...]
+    draft: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token)."""
+
+    number: int
+    n_accepted: int
+    next_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The request was not applied: `reason` is "stale" or "prefix"."""
+
+    number: int
+    reason: str
+
+
+class TargetLedger:
+    """Keeps the target's sequence in step with the edge's commits; holds the last verdict for a repeat."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.sequence = sequence
+        self._number = 0
+        self._verdict: Verdict | None = None
+
+    def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
+        """Put the request's ids in place. None: feed `sequence.pending`, choose k + 1 ids, call `conclude`."""
+        if request.number < self._number:
+            return Refusal(request.number, "stale")
+        if request.number == self._number and self._verdict is not None:
+            return self._verdict
+        answer = self.sequence.answer
+        if request.base > len(answer) or prefix_hash(answer[: request.base]) != request.prefix:
+            return Refusal(request.number, "prefix")
+        self._number, self._verdict = request.number, None
+        # Two steps, so that the id before the block keeps its logits to come even when nothing is unverified.
+        self.sequence.replace_tail(self.sequence.answer_start + request.base, request.unverified)
+        self.sequence.extend(request.draft)
+        return None
+
+    def conclude(self, request: VerifyRequest, chosen: Ids[int]) -> Verdict:
+        """Accept against the target's `chosen` [k + 1], roll back to what stands, append the next id."""
+        n_accepted, next_id = accept(request.draft, chosen)
+        kept = len(self.sequence) - len(request.draft) + n_accepted
+        self.sequence.replace_tail(kept, [next_id])
+        self._verdict = Verdict(request.number, n_accepted, next_id)
+        return self._verdict

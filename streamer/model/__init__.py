@@ -1,0 +1,1 @@
+"""TORCH, synchronous: load, log-mel and windows, encoder, KV slots, `Engine.step`, drafters, verifier, voice activity."""
