@@ -1,0 +1,56 @@
+"""A sentence read back into attributes. In: text and the phrases of each level. Out: attribute -> level or None.
+
+Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest, calmest (design.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
+
+# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; a model's streamer.json carries it
+Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
+    """The level of each of ATTRIBUTES in `text`; None where no phrase of it occurs.
+
+    All attributes' phrases are matched together, longest first, then leftmost, without overlap, so that 不太快 is
+    not read as 快. The first match of an attribute decides. Raises ValueError for an attribute it does not know.
+    """
+    levels: dict[str, int | None] = dict.fromkeys(ATTRIBUTES)
+    taken = bytearray(len(text))
+    for phrase, attribute, level in _longest_first(phrases):
+        for start in _places(text, phrase):
+            span = slice(start, start + len(phrase))
+            if any(taken[span]):
+                continue
+            taken[span] = b"\x01" * len(phrase)
+            if levels[attribute] is None:
+                levels[attribute] = level
+    return levels
+
+
+def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:
+    unknown = sorted(set(phrases) - set(ATTRIBUTES))
+    if unknown:
+        raise ValueError(f"unknown attributes {', '.join(unknown)}: known are {', '.join(ATTRIBUTES)}")
+    found = [
+        (phrase, attribute, i)
+        for attribute in ATTRIBUTES
+        for i, level in enumerate(phrases.get(attribute, ()))
+        for phrase in level["phrases"]
+        if phrase
+    ]
+    return sorted(found, key=lambda entry: -len(entry[0]))
+
+
+def _places(text: str, phrase: str) -> list[int]:
+    """Every place where `phrase` stands in `text`."""
+    places, at = [], text.find(phrase)
+    while at >= 0:
+        places.append(at)
+        at = text.find(phrase, at + 1)
+    return places

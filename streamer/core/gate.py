@@ -1,0 +1,85 @@
+"""Whether a drafted block needs the cloud. In: its ids and three numbers per id. Out: the reason, or None.
+
+The gate of gated mode (decoding.md): thresholds are in nats and probabilities of the RAW softmax, before any rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamer.core.stop import loop_suspected
+from streamer.core.vocabulary import Vocabulary
+from streamer.core.vocabulary_characters import PUNCTUATION, SENTENCE_ENDS
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What the drafter knew about one id, from its raw softmax.
+
+    entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the CHOSEN id, nats.
+    """
+
+    entropy: float
+    margin: float
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Fires when any id of a block passes a threshold. None switches that test off."""
+
+    entropy: float | None  # max entropy above this, nats (004-G)
+    margin: float | None = None  # min margin below this
+    log_prob: float | None = None  # min log-probability below this, nats
+    density: float | None = 0.4  # more punctuation than this per character of the block (004-D)
+    loop: bool = True  # the answer with the block looks like the start of a loop (002)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A gate and how many ids to draft per block."""
+
+    gate: Gate
+    k: int
+
+
+# 004-G, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A model's streamer.json may carry its own.
+PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(entropy=3.25), k=6)}
+
+
+def fires(
+    gate: Gate,
+    vocabulary: Vocabulary,
+    answer: Sequence[int],
+    block_ids: Sequence[int],
+    signals: Sequence[Signal],
+) -> str | None:
+    """Why the block behind `answer` should be verified: "entropy", "margin", "log_prob", "density", "loop" or None.
+
+    `signals`: one per id of the block. An empty block never fires.
+    """
+    if not block_ids:
+        return None
+    if gate.entropy is not None and max(s.entropy for s in signals) > gate.entropy:
+        return "entropy"
+    if gate.margin is not None and min(s.margin for s in signals) < gate.margin:
+        return "margin"
+    if gate.log_prob is not None and min(s.log_prob for s in signals) < gate.log_prob:
+        return "log_prob"
+    if gate.density is not None and density(vocabulary.text_of(block_ids)) > gate.density:
+        return "density"
+    if gate.loop and loop_suspected([*answer, *block_ids]):
+        return "loop"
+    return None
+
+
+def density(text: str) -> float:
+    """Punctuation per character of a block's text (004-D), 0 for none.
+
+    The sentence end that closes the block is not counted as punctuation: a last block of "。" alone is no flood.
+    """
+    if not text:
+        return 0.0
+    counted = text[:-1] if text[-1] in SENTENCE_ENDS else text
+    return sum(c in PUNCTUATION for c in counted) / len(text)

@@ -1,0 +1,31 @@
+"""The rules while a split character is open. In: the text and the open bytes. Out: the few ids that may follow.
+
+Rare: only for characters that no id spells. Each of these ids is judged by the text it completes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from streamer.core.rules_ids import Ids
+from streamer.core.rules_judge import breaks
+from streamer.core.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from streamer.core.rules import Rules
+
+
+def constrain_open(
+    vocabulary: Vocabulary, rules: Rules, text: str, pending: bytes, index: int
+) -> tuple[Ids, Ids, Ids, Ids, Ids]:
+    """(only, never, commas, adjacency, lowered), each a sorted array of ids."""
+    allowed = vocabulary.fragments.allowed(pending)
+    broken = [(i, breaks(vocabulary, rules, text, piece, index)) for i, piece in allowed]
+
+    def those(kind: str) -> Ids:
+        return np.array([i for i, kinds in broken if kind in kinds], dtype=np.int64)
+
+    only = np.array([i for i, _ in allowed], dtype=np.int64)
+    return only, those("early"), those("commas"), those("adjacency"), those("lowered")

@@ -1,0 +1,75 @@
+"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and whether that id stays.
+
+Tested at EVERY id before it is committed, inside a block too; nothing after the stop is committed (decoding.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streamer.core.rules import Rules
+from streamer.core.vocabulary import Vocabulary
+from streamer.core.vocabulary_characters import SENTENCE_ENDS
+
+# What a description can give as its `stop_reason`; the first four are found here, the others by whoever drives.
+STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """`reason` is one of STOP_REASONS; `keep`: the id that caused it belongs to the answer."""
+
+    reason: str
+    keep: bool
+
+
+SENTENCE, MAX_TOKENS = Stop("sentence", True), Stop("max_tokens", True)
+EOS, LOOP = Stop("eos", False), Stop("loop", False)
+
+
+def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate: int) -> Stop | None:
+    """Whether the answer ends with `candidate` behind `answer`. None: commit it and go on."""
+    if candidate in vocabulary.eos:
+        return EOS
+    if len(answer) >= rules.min_new_tokens - 1 and _ends_sentence(vocabulary, answer, candidate):
+        return SENTENCE
+    if rules.loop_global and completes_loop(rules, answer, candidate):
+        return LOOP
+    if len(answer) + 1 >= rules.max_new_tokens:
+        return MAX_TOKENS
+    return None
+
+
+def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int) -> bool:
+    if vocabulary.invalid[candidate]:
+        return not SENTENCE_ENDS.isdisjoint(vocabulary.piece(answer, candidate))
+    return bool(vocabulary.table.end[candidate])
+
+
+def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
+    """Whether, with `candidate`, the last max(loop_min_ids, 2p) ids have a period p <= loop_max_period (002)."""
+    longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
+    tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
+    for period in range(1, rules.loop_max_period + 1):
+        width = max(rules.loop_min_ids, 2 * period)
+        if len(tail) >= width and tail[-1 - period] == candidate and _has_period(tail[-width:], period):
+            return True
+    return False
+
+
+def loop_suspected(answer: Sequence[int]) -> bool:
+    """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or more came again.
+
+    Three for p <= 6, p / 2 for longer ones: earlier than `completes_loop`, so that the cloud can look first.
+    """
+    tail = list(answer[-12:])
+    for period in range(1, 9):
+        width = period + max(3, period // 2)
+        if len(tail) >= width and tail[-1 - period] == tail[-1] and _has_period(tail[-width:], period):
+            return True
+    return False
+
+
+def _has_period(ids: list[int], period: int) -> bool:
+    return ids[period:] == ids[:-period]
