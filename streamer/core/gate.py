@@ -29,7 +29,7 @@ class Signal:
 class Gate:
     """Fires when any id of a block passes a threshold. None switches that test off."""
 
-    entropy: float | None  # max entropy above this, nats (004-G)
+    entropy: float | None = 5.75  # max entropy above this, nats (004-G)
     margin: float | None = None  # min margin below this
     log_prob: float | None = None  # min log-probability below this, nats
     density: float | None = 0.4  # more punctuation than this per character of the block (004-D)

@@ -82,6 +82,7 @@ class Constraint:
     bias: float
     recent: tuple[int, ...]  # the last `loop_window` answer ids
     fallback: int  # an EOS id
+    num_ids: int  # logits columns
     only: Ids | None = None  # a split character is open: no other ids than these, in place of the mask
 
 
@@ -109,6 +110,7 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
         bias=rules.end_bias,
         recent=tuple(answer[-rules.loop_window :]) if rules.loop_window else (),
         fallback=vocabulary.fallback,
+        num_ids=vocabulary.num_ids,
         only=only,
     )
 

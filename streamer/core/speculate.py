@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from streamer.core.counts import Counts
-from streamer.core.gate import Gate, Signal, fires
+from streamer.core.gate import PRESETS, Gate, Signal, fires
 from streamer.core.rules import Rules
 from streamer.core.sequence import Sequence
 from streamer.core.stop import stop
@@ -69,7 +69,7 @@ class Plan:
 
     mode: Mode = "gated"
     k: int = 4  # draft length
-    gate: Gate = field(default_factory=Gate)
+    gate: Gate = PRESETS["fluent"].gate
     rules: Rules = field(default_factory=Rules)
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
 
@@ -136,7 +136,7 @@ class Speculator:
         request = self._request
         if request is None or verdict.number != request.number:
             return
-        if not 0 <= verdict.n_accepted <= len(request.draft) or not 0 <= verdict.next_id < self.vocabulary.size:
+        if not 0 <= verdict.n_accepted <= len(request.draft) or not 0 <= verdict.next_id < self.vocabulary.num_ids:
             raise ValueError(f"verdict {verdict} does not fit a block of {len(request.draft)} ids")
         self._request = self._deadline = None
         self.counts.n_accepted += verdict.n_accepted

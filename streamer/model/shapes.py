@@ -39,7 +39,6 @@ class AudioShape:
     num_mels: int
     n_window: int
     output: int
-    embed_scale: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +94,4 @@ def _audio(c: dict[str, Any]) -> AudioShape:
         num_mels=int(c.get("num_mel_bins", 128)),
         n_window=int(c.get("n_window", 100)),
         output=int(c["output_dim"]),
-        embed_scale=1.0,
     )

@@ -1,0 +1,28 @@
+"""streamer: someone speaks; the moment they stop, one Chinese sentence says HOW they spoke.
+
+The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter) -> `model` (torch:
+log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `audio`, `config`, `describer` (the public API) ->
+`cli`. Importing this package is instant: torch is loaded when a model is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamer.config import Config
+    from streamer.describer import Describer
+    from streamer.results import Description, TextDelta
+
+__version__ = "0.1.0"
+__all__ = ["Config", "Describer", "Description", "TextDelta", "__version__"]
+_HOMES = {"Config": "config", "Describer": "describer", "Description": "results", "TextDelta": "results"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'streamer' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"streamer.{_HOMES[name]}"), name)

@@ -1,0 +1,70 @@
+"""What can be loaded here. In: the embedded checkpoints and the hub's cache. Out: `streamer models`.
+
+Reads configs and file headers only; no tensor and no torch model is loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from streamer.console import fail, table_row
+from streamer.model.card import read_card
+from streamer.model.thinker import resolve
+from streamer.model.weights import ModelError, header_sizes
+
+
+def print_models(as_json: bool) -> int:
+    """List the models on stdout; returns the exit status, 1 when one of them is broken."""
+    rows, status = [], 0
+    for spec, role, directory in _candidates():
+        try:
+            rows.append(describe_model(spec, role, directory))
+        except ModelError as error:
+            fail(str(error))
+            status = 1
+    if as_json:
+        print(json.dumps({"models": rows}, ensure_ascii=False, indent=2))
+        return status
+    widths = (28, 6, 10, 9, 7, 26)
+    print(table_row(("spec", "role", "params", "MB", "device", "entropy threshold (nats), k"), widths))
+    for row in rows:
+        gate = ", ".join(f"{name} {p['entropy']:g}, {p['k']}" for name, p in row["presets"].items())
+        millions = f"{row['num_params'] / 1e6:.2f} M"
+        print(table_row((row["spec"], row["role"], millions, row["megabytes"], row["device"], gate), widths))
+    return status
+
+
+def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
+    """One model as plain types. Raises ModelError."""
+    card = read_card(directory)
+    sizes = list(header_sizes(directory))
+    levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
+    return {
+        "spec": spec,
+        "role": role,
+        "name": card.name,
+        "num_params": sum(count for count, _ in sizes),
+        "megabytes": round(sum(size for _, size in sizes) / 1e6, 1),
+        "device": "cpu",
+        "max_turn_s": card.max_turn_s,
+        "calibrated": card.calibrated,
+        "presets": {name: {"entropy": p.gate.entropy, "k": p.k} for name, p in card.presets.items()},
+        "levels": levels,
+        "num_levels": {name: len(names) for name, names in levels.items()},
+    }
+
+
+def _candidates() -> list[tuple[str, str, Path]]:
+    """(spec, role, directory) of the embedded pair and of Qwen2.5-Omni snapshots in the hub's cache."""
+    found = [("embedded", "edge", resolve("embedded", "edge")), ("embedded", "cloud", resolve("embedded", "cloud"))]
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "hub"
+    for folder in sorted(home.glob("models--*Qwen2.5-Omni*")):
+        snapshots = sorted(folder.glob("snapshots/*/config.json"))
+        if snapshots:
+            owner_and_name = folder.name.removeprefix("models--").replace("--", "/")
+            found.append((owner_and_name, "either", snapshots[-1].parent))
+    return found
+

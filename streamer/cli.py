@@ -1,0 +1,103 @@
+"""The command line, thin. In: argv. Out: text or JSON on stdout, one-line errors on stderr, an exit status.
+
+0: every file was described; 1: a file or a model failed (the others are still described); 2: bad usage. Nothing
+here imports torch: `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from streamer import __version__
+
+DESCRIBE_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "temperature", "top_p", "seed",
+                    "min_new_tokens", "max_new_tokens")  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    options = build_parser().parse_args(argv)
+    try:
+        return int(options.run(options))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader went away (| head): not an error of ours
+        sys.stderr.close()
+        return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of every command; also what the README's option table is held against."""
+    parser = _Parser(prog="streamer", description="Say in one Chinese sentence HOW someone speaks.")
+    parser.add_argument("--version", action="version", version=f"streamer {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_describe(commands)
+    models = commands.add_parser("models", help="list what can be loaded here", description="List loadable models.")
+    models.add_argument("--json", action="store_true", help="one JSON object on stdout, with every level's name")
+    models.set_defaults(run=_models)
+    return parser
+
+
+def _add_describe(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = commands.add_parser("describe", help="describe recordings", description="Describe recordings.")
+    p.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads; - for a WAV on stdin")
+    p.add_argument("--mode", choices=("gated", "exact", "edge", "cloud"), default="gated",
+                   help="gated (default): the cloud verifies when the edge is unsure; exact: always")  # fmt: skip
+    p.add_argument("--preset", choices=("fluent", "quality"), default="fluent", help="gate and draft length")
+    p.add_argument("--k", type=int, metavar="N", help="draft length, instead of the preset's")
+    p.add_argument("--threshold", type=float, metavar="X", help="the gate's entropy in nats, instead of the preset's")
+    p.add_argument("--edge", default="embedded", metavar="SPEC", help="embedded, a model directory, or a hub id")
+    p.add_argument("--cloud", default="embedded", metavar="SPEC", help="the same, or none")
+    p.add_argument("--draft", choices=("incremental", "generate"), default="incremental",
+                   help="generate: transformers' own generate() per block, a slow reference")  # fmt: skip
+    p.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default) is greedy")
+    p.add_argument("--top-p", type=float, default=1.0, metavar="P", help="sample within this share of the mass")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same sentence")
+    p.add_argument("--min-new-tokens", type=int, default=16, metavar="N")
+    p.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
+    p.add_argument("--json", action="store_true", help="one JSON object per file on stdout, nothing else")
+    p.add_argument("--quiet", action="store_true", help="the sentence only")
+    p.add_argument("--log", metavar="FILE", help="append structured logs (JSON lines) to FILE")
+    p.add_argument("--log-text", action="store_true", help="let the log hold what was described")
+    p.set_defaults(run=_describe)
+
+
+def _describe(options: argparse.Namespace) -> int:
+    import anyio
+
+    from streamer.config import Config, ConfigError
+    from streamer.console import describe_files, fail
+
+    try:
+        config = Config.from_mapping({name: getattr(options, name) for name in DESCRIBE_OPTIONS})
+    except ConfigError as error:
+        fail(str(error))
+        return 2
+    if not options.log:
+        return anyio.run(describe_files, options.files, config, options.json, options.quiet)
+    from streamer.logs import log_to
+
+    try:
+        file = open(options.log, "a", encoding="utf-8")
+    except OSError as error:
+        fail(f"--log {options.log}: cannot be written ({error.strerror})")
+        return 2
+    with file:
+        log_to(file, text=options.log_text)
+        return anyio.run(describe_files, options.files, config, options.json, options.quiet)
+
+
+def _models(options: argparse.Namespace) -> int:
+    from streamer.catalogue import print_models
+
+    return print_models(options.json)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors as one line: cause and way out."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"streamer: {message}; see {self.prog} --help\n")

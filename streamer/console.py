@@ -1,0 +1,133 @@
+"""What a person sees of `streamer describe`. In: descriptions and deltas. Out: terminal, plain text or JSON lines.
+
+On a terminal the sentence grows as ids commit, verified text in full colour, unverified text dimmed. stdout holds
+sentences (or JSON) only; progress, summary and errors go to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from streamer.audio import AudioError
+from streamer.config import Config
+from streamer.describer import Describer
+from streamer.results import Description, TextDelta
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+DIM, RESET = "\x1b[2m", "\x1b[0m"
+
+
+def fail(message: str) -> None:
+    """One line on stderr."""
+    print(f"streamer: {' '.join(message.split())}", file=sys.stderr, flush=True)
+
+
+async def describe_files(files: Sequence[str], config: Config, as_json: bool, quiet: bool) -> int:
+    """Describe each file; the exit status is 1 when any of them, or the model, failed."""
+    async with Describer.open(config) as describer:
+        try:
+            await describer.load()
+        except Exception as error:
+            if not _is_model_error(error):
+                raise
+            fail(str(error))
+            return 1
+        with ExitStack() as stack:
+            progress = _progress(stack, len(files)) if len(files) > 1 and not (as_json or quiet) else None
+            failures = 0
+            for file in files:
+                failures += not await _describe_file(describer, file, _Screen(file, as_json, quiet, progress))
+                if progress is not None:
+                    progress.advance(progress.task_ids[0])
+    return 1 if failures else 0
+
+
+async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bool:
+    try:
+        result = await describer.describe(file, screen.delta)
+    except AudioError as error:
+        screen.end()
+        fail(str(error))
+        return False
+    screen.done(result)
+    return True
+
+
+class _Screen:
+    """One file's output. Text goes out as it commits, whatever stdout is; colour only where it is a terminal."""
+
+    def __init__(self, file: str, as_json: bool, quiet: bool, progress: Progress | None) -> None:
+        self._file, self._json, self._quiet, self._progress = file, as_json, quiet, progress
+        # Under a live progress bar the sentence is written when it is whole: a bar would tear a growing line.
+        self._grows = not as_json and not (progress is not None and sys.stderr.isatty())
+        self._colour = sys.stdout.isatty()
+        self._pieces: list[str] = []
+
+    def delta(self, delta: TextDelta) -> None:
+        piece = delta.text if delta.verified or not self._colour else f"{DIM}{delta.text}{RESET}"
+        self._pieces.append(piece)
+        if self._grows:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+
+    def end(self) -> None:
+        """Close a line that an error cut short; what was shown stays."""
+        if self._grows and self._pieces:
+            print(flush=True)
+
+    def done(self, result: Description) -> None:
+        if self._json:
+            print(json.dumps(result.as_json(), ensure_ascii=False), flush=True)
+            return
+        if self._grows:
+            print(flush=True)
+        else:
+            assert self._progress is not None
+            self._progress.console.file.flush()
+            self._progress.stop()
+            print("".join(self._pieces), flush=True)
+            self._progress.start()
+        if not self._quiet:
+            print(summary(result), file=sys.stderr, flush=True)
+
+
+def summary(result: Description) -> str:
+    """One line of numbers: TTFT, speed, accepted / uploaded, cloud calls."""
+    head = f"  {result.file}: {result.audio_s:.1f} s"
+    if result.stop_reason == "no_speech":
+        return f"{head}, no speech"
+    numbers = [f"first text after {result.ttft_ms:.0f} ms" if result.ttft_ms is not None else "no text"]
+    if result.tokens_per_s is not None:
+        numbers.append(f"{result.n_tokens} tokens at {result.tokens_per_s:.0f}/s")
+    if result.n_uploaded:
+        numbers.append(f"accepted {result.n_accepted} of {result.n_uploaded} uploaded")
+    numbers.append(f"{result.cloud_calls} cloud calls, {result.verified_share:.0%} verified")
+    return f"{head}, {', '.join(numbers)} [{result.mode}]"
+
+
+def _progress(stack: ExitStack, total: int) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("describing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress.add_task("describing", total=total)
+    return stack.enter_context(progress)
+
+
+def _is_model_error(error: Exception) -> bool:
+    from streamer.model.weights import ModelError
+
+    return isinstance(error, ModelError)
+
+
+def table_row(values: Sequence[Any], widths: Sequence[int]) -> str:
+    """Values in columns, for `streamer models`."""
+    return "  ".join(str(v).ljust(w) for v, w in zip(values, widths, strict=True)).rstrip()

@@ -1,0 +1,47 @@
+"""Structured logs: one JSON object per line, by stream id. In: an event and numbers. Out: the `streamer` logger.
+
+No audio ever; the described text only after `log_to(..., text=True)`. Silent unless a handler is attached.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, TextIO
+
+_logger = logging.getLogger("streamer")
+_logger.addHandler(logging.NullHandler())
+
+
+def log(event: str, stream: str, *, text: str | None = None, **numbers: Any) -> None:
+    """Log `event` of `stream`. `text` is handed on to handlers, which leave it out unless they were told otherwise."""
+    if _logger.isEnabledFor(logging.INFO):
+        _logger.info(event, extra={"stream": stream, "numbers": numbers, "described": text})
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON: time (seconds since the epoch), level, event, stream, numbers."""
+
+    def __init__(self, text: bool = False) -> None:
+        super().__init__()
+        self._text = text
+
+    def format(self, record: logging.LogRecord) -> str:
+        row: dict[str, Any] = {
+            "time": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "stream": getattr(record, "stream", None),
+            **getattr(record, "numbers", {}),
+        }
+        if self._text and getattr(record, "described", None) is not None:
+            row["text"] = record.described  # type: ignore[attr-defined]
+        return json.dumps(row, ensure_ascii=False)
+
+
+def log_to(stream: TextIO, *, text: bool = False) -> None:
+    """Write log lines to `stream`; with `text`, what was described too."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines(text))
+    _logger.addHandler(handler)
+    _logger.setLevel(logging.INFO)

@@ -1,0 +1,68 @@
+"""The edge's next ids. In: a listener whose turn is over. Out: drafted ids and the gate's signals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from streamer.core.choice import Sampling
+from streamer.core.gate import Signal
+from streamer.core.rules import Rules, constrain
+from streamer.model.choose import choose, signals_of
+from streamer.model.listener import Listener
+
+
+class Drafter(Protocol):
+    """`draft(n)` puts 1 to n new ids at the sequence's end and returns them with one signal each."""
+
+    def draft(self, n: int) -> tuple[list[int], list[Signal]]: ...
+
+
+@dataclass(frozen=True)
+class IncrementalDrafter:
+    """One id per call from the KV slot: one step feeds what is pending, usually one id, two after a clean block."""
+
+    listener: Listener
+    rules: Rules
+    sampling: Sampling
+
+    def draft(self, n: int) -> tuple[list[int], list[Signal]]:
+        thinker, sequence = self.listener.thinker, self.listener.sequence
+        constraint = constrain(thinker.vocabulary, self.rules, sequence.answer)
+        logits = self.listener.feed(num_logits=1)
+        choices = choose(logits, [constraint], thinker.never, self.sampling, self.rules)
+        sequence.extend(choices.ids)
+        return choices.ids, choices.signals
+
+
+class GenerateDrafter:
+    """Seed 000's drafter: transformers' own `generate()` over the whole context for every block.
+
+    no_repeat_ngram_size 2, repetition_penalty 1.05, over prompt and answer alike, and none of our rules. Audio is
+    encoded and prefilled again per block (the original's defect 7): kept as reference and baseline only.
+    """
+
+    def __init__(self, listener: Listener, stock: Any) -> None:
+        self.listener, self._stock = listener, stock
+
+    @torch.inference_mode()
+    def draft(self, n: int) -> tuple[list[int], list[Signal]]:
+        sequence, features = self.listener.sequence, self.listener.features()
+        ids = torch.tensor([sequence.ids])
+        out = self._stock.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            input_features=features[None],
+            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
+            max_new_tokens=n,
+            do_sample=False,
+            no_repeat_ngram_size=2,
+            repetition_penalty=1.05,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        new = out.sequences[0, ids.shape[1] :].tolist()
+        sequence.extend(new)
+        return new, signals_of(torch.cat(out.logits)[: len(new)], new)

@@ -1,0 +1,94 @@
+"""One model's step. In: rows (a KV slot, new ids or embeddings each). Out: logits where they are asked for.
+
+Draft, verify and prefill are one operation: feed row i its n_i new positions. schedule -> run -> hand out grows
+around `step`; nothing else writes to the KV slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from streamer.model.slots import KVSlots
+from streamer.model.text import Span, TextModel
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Feed `ids` to `slot` from position `start` on; logits of the last `num_logits` positions come back.
+
+    embeds [m, hidden]: stand in for the embeddings of the first m ids (audio placeholders).
+    """
+
+    slot: int
+    start: int
+    ids: Seq[int]
+    embeds: Tensor | None = None
+    num_logits: int = 1
+
+
+class Engine:
+    """Owns the KV slots of one model. A slot starts with the prompt's keys and values, computed once."""
+
+    def __init__(self, text: TextModel, slots: KVSlots, prompt_ids: Seq[int]) -> None:
+        self.text, self.slots, self.prompt_ids = text, slots, tuple(prompt_ids)
+        n = len(self.prompt_ids)
+        self.step([Row(0, 0, self.prompt_ids, num_logits=0)])
+        self._prompt_keys = slots.keys[:, 0, :, :n].clone()
+        self._prompt_values = slots.values[:, 0, :, :n].clone()
+
+    def open(self) -> int:
+        """A slot that holds the prompt already. Raises SlotsFull. The caller must `close` it."""
+        slot, n = self.slots.acquire(), len(self.prompt_ids)
+        self.slots.keys[:, slot, :, :n] = self._prompt_keys
+        self.slots.values[:, slot, :, :n] = self._prompt_values
+        return slot
+
+    def close(self, slot: int) -> None:
+        """Give the slot back."""
+        self.slots.release(slot)
+
+    @torch.inference_mode()
+    def step(self, rows: Seq[Row]) -> list[Tensor]:
+        """Per row logits [num_logits, vocab] float32.
+
+        Raises ValueError for a slot that stands in two rows, an empty row, or one beyond the slot's end.
+        """
+        spans = self._spans(rows)
+        hidden = self.text.forward(self._inputs(rows), spans, self.slots)
+        wanted = [
+            slice(s.first + s.n - r.num_logits, s.first + s.n) for s, r in zip(spans, rows, strict=True) if r.num_logits
+        ]
+        if not wanted:
+            return [hidden.new_empty((0, 0)) for _ in rows]
+        # [:1] of one row or a gather of many: logits only where they are asked for, the head is the widest product.
+        picked = hidden[wanted[0]] if len(wanted) == 1 else torch.cat([hidden[w] for w in wanted])
+        return list(self.text.logits(picked).split([row.num_logits for row in rows]))
+
+    def _spans(self, rows: Seq[Row]) -> list[Span]:
+        spans, first, seen = [], 0, set()
+        for row in rows:
+            n = len(row.ids)
+            if row.slot in seen:
+                raise ValueError(f"slot {row.slot} stands in two rows of one step")
+            if not 0 < n >= row.num_logits:
+                raise ValueError(f"a row of {n} ids cannot give {row.num_logits} logits")
+            if row.start + n > self.slots.max_len:
+                raise ValueError(f"position {row.start + n} is beyond the slot's {self.slots.max_len}")
+            seen.add(row.slot)
+            spans.append(Span(row.slot, row.start, first, n))
+            first += n
+        return spans
+
+    def _inputs(self, rows: Seq[Row]) -> Tensor:
+        """[N, hidden]: embeddings of all rows' ids, audio in place of its placeholders."""
+        x = self.text.embed([token for row in rows for token in row.ids])
+        first = 0
+        for row in rows:
+            if row.embeds is not None:
+                x[first : first + len(row.embeds)] = row.embeds
+            first += len(row.ids)
+        return x

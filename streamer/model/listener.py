@@ -1,0 +1,128 @@
+"""One stream on one model. In: log-mel windows, then ids. Out: a prefilled KV slot, then logits.
+
+Owns the stream's KV slot and moves its sequence: prompt | audio as it arrives | suffix | answer. Windows are encoded
+one by one and prefilled at once, so that after the last sample only the last window and the suffix remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from streamer.core.sequence import Sequence
+from streamer.model.engine import Row
+from streamer.model.mel import Window
+from streamer.model.thinker import Thinker
+from streamer.model.windows import WindowLedger
+
+
+class Listener:
+    """`hear` windows, `finish` the turn, then `feed` the answer's pending ids. `close` gives the slot back."""
+
+    def __init__(self, thinker: Thinker) -> None:
+        self.thinker = thinker
+        prompt = thinker.engine.prompt_ids
+        self.sequence = Sequence(prompt, n_cached=len(prompt))
+        self._slot: int | None = thinker.engine.open()
+        self._ledger = WindowLedger()
+        self._windows: list[Window] = []
+        self._embeddings: list[Tensor] = []  # per window [n, hidden], kept for a redo behind a stale window
+        self._starts: list[int] = []  # per window, its first position
+        self._provisional_start: int | None = None
+        self._tail: Tensor | None = None  # embeddings of pending audio positions
+
+    @property
+    def num_reencoded(self) -> int:
+        """Windows that were encoded again because the clip's maximum rose."""
+        return self._ledger.num_reencoded
+
+    def hear(self, window: Window) -> None:
+        """Encode a complete window and prefill it."""
+        self._drop_provisional()
+        self._append(window)
+        self._prefill()
+
+    def hear_provisionally(self, window: Window) -> None:
+        """Prefill the last window as if the turn ended here; the next call rolls it back by length."""
+        self._drop_provisional()
+        self._provisional_start = len(self.sequence)
+        self._hold(self._encode(window, self._ledger.clip_max(window)))
+        self._prefill()
+
+    def observe(self, maximum: float, now_samples: int) -> None:
+        """Tell the clip's running maximum; redo stale windows once it has been stable (never in the last push)."""
+        self._ledger.observe(maximum, now_samples)
+        stale = self._ledger.due(now_samples)
+        if stale is not None:
+            self._redo(stale)
+
+    def finish(self, rest: Iterable[Window], maximum: float) -> None:
+        """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for the first step."""
+        self._drop_provisional()
+        stale = self._ledger.finish(maximum)
+        if stale is not None:
+            self._redo(stale)
+        for window in rest:
+            self._append(window)
+        self.sequence.extend(self.thinker.suffix_ids)
+        self.sequence.start_answer()
+
+    def feed(self, num_logits: int) -> Tensor:
+        """Run the pending ids through the model; logits [num_logits, vocab] of the last of them."""
+        assert self._slot is not None, "the listener is closed"
+        pending = self.sequence.pending
+        row = Row(self._slot, self.sequence.n_cached, pending, self._tail, num_logits)
+        logits = self.thinker.engine.step([row])[0]
+        self.sequence.mark_fed(len(pending))
+        self._tail = None
+        return logits
+
+    def features(self) -> Tensor:
+        """[mels, frames] of all windows heard, under the clip's maximum: the stock extractor's output."""
+        return torch.cat([window.features(self._ledger.maximum) for window in self._windows], dim=1)
+
+    def close(self) -> None:
+        """Give the KV slot back; a second call does nothing."""
+        if self._slot is not None:
+            self.thinker.engine.close(self._slot)
+            self._slot = None
+
+    def _append(self, window: Window) -> None:
+        """Encode the next window; its positions are pending."""
+        embeddings = self._encode(window, self._ledger.deliver(window))
+        self._windows.append(window)
+        self._starts.append(len(self.sequence))
+        self._embeddings.append(embeddings)
+        self._hold(embeddings)
+
+    @torch.inference_mode()
+    def _encode(self, window: Window, maximum: float) -> Tensor:
+        features = window.features(maximum).to(self.thinker.engine.text.embedding.device)
+        return self.thinker.tower.encode(features[None])[0]
+
+    def _hold(self, embeddings: Tensor) -> None:
+        """Put audio placeholders at the sequence's end; their embeddings wait for the next step."""
+        self.sequence.extend([self.thinker.shapes.audio_id] * len(embeddings))
+        self._tail = embeddings if self._tail is None else torch.cat([self._tail, embeddings])
+
+    def _prefill(self) -> None:
+        if self.sequence.pending:
+            self.feed(num_logits=0)
+
+    def _redo(self, from_index: int) -> None:
+        """Roll back to a stale window and prefill from there; only what the new maximum changed is encoded again."""
+        self._drop_provisional()
+        self.sequence.replace_tail(self._starts[from_index])
+        self._tail = None
+        for i, redo in enumerate(self._ledger.redo(from_index), start=from_index):
+            if redo.changed:
+                self._embeddings[i] = self._encode(redo.window, self._ledger.maximum)
+            self._hold(self._embeddings[i])
+        self._prefill()
+
+    def _drop_provisional(self) -> None:
+        if self._provisional_start is not None:
+            self.sequence.replace_tail(self._provisional_start)
+            self._provisional_start, self._tail = None, None

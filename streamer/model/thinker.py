@@ -1,0 +1,110 @@
+"""A model ready to hear and speak. In: a spec (`embedded`, a directory, a hub id). Out: a Thinker.
+
+Only files are read here; transformers is not imported: its modelling code costs seconds at every start.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from streamer.core.vocabulary import Vocabulary
+from streamer.model.card import ModelCard, read_card
+from streamer.model.engine import Engine
+from streamer.model.shapes import Shapes, read_shapes
+from streamer.model.slots import KVSlots
+from streamer.model.text import TextModel
+from streamer.model.tokens import Tokenizer, vocabulary_of
+from streamer.model.tower import AudioTower
+from streamer.model.weights import ModelError, load_weights
+
+Role = Literal["edge", "cloud"]
+EMBEDDED = Path(__file__).parent / "embedded"
+EMBEDDINGS_PER_S = 25
+SPARE_IDS = 192  # answer, block and suffix behind the longest turn
+
+
+@dataclass(frozen=True, eq=False)
+class Thinker:
+    """Everything of one loaded model; its state lies in the engine's slots."""
+
+    directory: Path
+    card: ModelCard
+    shapes: Shapes
+    vocabulary: Vocabulary
+    never: torch.Tensor  # [vocab] bool, `vocabulary.never` on the model's device
+    suffix_ids: tuple[int, ...]
+    tower: AudioTower
+    engine: Engine
+
+
+def resolve(spec: str, role: Role) -> Path:
+    """The directory behind a spec; a hub id is downloaded once. Raises ModelError."""
+    if spec == "embedded":
+        return EMBEDDED / role
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise ModelError(spec, "is a file, not a model directory; give the directory that holds config.json")
+    if spec.startswith((".", "/", "~")) or spec.count("/") != 1:
+        raise ModelError(spec, "no such model directory; give `embedded`, a directory or a hub id like owner/name")
+    return _download(spec)
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download  # late: only hub ids need it, and it costs 0.3 s
+
+    try:
+        wanted = ["*.json", "*.safetensors", "merges.txt"]
+        return Path(snapshot_download(hub_id, allow_patterns=wanted))
+    except Exception as error:  # the hub's client raises a dozen kinds; all mean: not to be had
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ModelError(hub_id, f"no such directory, and the hub did not give it ({reason})") from None
+
+
+def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thinker:
+    """Load a model, fp32 on a CPU, bf16 elsewhere. Raises ModelError with one clear line."""
+    directory = resolve(spec, role)
+    shapes = _shapes(directory)
+    card = read_card(directory)
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    try:
+        weights = load_weights(directory, dtype, device)
+        tower = AudioTower(weights, shapes.audio)
+        text = TextModel(weights, shapes.text)
+    except KeyError as missing:
+        raise ModelError(directory, f"the weights lack {missing.args[0]!r}; the checkpoint is incomplete") from None
+    vocabulary = vocabulary_of(directory, shapes.text.vocab)
+    tokenizer = Tokenizer(directory)
+    prompt, suffix = tokenizer.encode(card.prefix), tokenizer.encode(card.suffix)
+    length = len(prompt) + math.ceil(card.max_turn_s * EMBEDDINGS_PER_S) + len(suffix) + SPARE_IDS
+    if length > shapes.text.max_positions:
+        raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
+    slots = KVSlots(shapes.text, num_slots, length, dtype, device)
+    never = torch.from_numpy(vocabulary.never).to(device)
+    return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, Engine(text, slots, prompt))
+
+
+def _shapes(directory: Path) -> Shapes:
+    file = directory / "config.json"
+    if not file.is_file():
+        raise ModelError(directory, "has no config.json; give a directory in the published Qwen2.5-Omni layout")
+    try:
+        return read_shapes(json.loads(file.read_text("utf-8")))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ModelError(file, str(error)) from None
+
+
+def check_pair(edge: Thinker, cloud: Thinker) -> None:
+    """Raise ModelError unless both read ids the same way: by content, never by the size of the vocabulary."""
+    if edge.vocabulary.fingerprint != cloud.vocabulary.fingerprint:
+        raise ModelError(
+            f"{edge.directory} and {cloud.directory}",
+            "edge and cloud have different tokenizers; take two models of one family",
+        )

@@ -1,0 +1,142 @@
+"""One turn, in process. In: samples as they come. Out: text deltas, each as soon as it is committed.
+
+Hears once (mel, voice activity), prefills every model it needs while audio arrives, then drives the state machine
+until Done. Synchronous: whoever calls it decides on which thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.core.choice import Sampling
+from streamer.core.counts import Counts
+from streamer.core.emitter import Emitter
+from streamer.core.sequence import Sequence
+from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
+from streamer.core.verify import Refusal
+from streamer.model.drafters import Drafter
+from streamer.model.ear import Ear
+from streamer.model.listener import Listener
+from streamer.model.mel import Window
+from streamer.model.thinker import Thinker
+from streamer.model.verifier import LocalVerifier
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Committed `ids` and the text they complete (may be empty while a character is open)."""
+
+    text: str
+    ids: tuple[int, ...]
+    verified: bool
+    at: float  # seconds of the turn's clock
+
+
+class Turn:
+    """`push` samples, `finish`, iterate `answer`, `close`. The edge may be absent (mode cloud), or the cloud."""
+
+    def __init__(
+        self,
+        edge: Thinker | None,
+        cloud: Thinker | None,
+        plan: Plan,
+        sampling: Sampling,
+        drafter_of: Callable[[Listener], Drafter],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.plan, self.sampling, self.clock = plan, sampling, clock
+        self.counts, self.stop_reason = Counts(), ""
+        self.prefilled_at: float | None = None
+        self._drafter_of = drafter_of
+        self._ear = Ear()
+        self._listeners: list[Listener] = []
+        self._edge = self._listen(edge)
+        self._cloud = self._listen(cloud)
+        self._rest: list[Window] = []
+
+    @property
+    def num_samples(self) -> int:
+        return self._ear.num_samples
+
+    @property
+    def last_speech_sample(self) -> int | None:
+        return self._ear.last_speech_sample
+
+    def push(self, samples: NDArray[np.float32]) -> None:
+        """Hear samples [n] float32, mono 16 kHz; complete windows are encoded and prefilled on every model."""
+        for window in self._ear.push(samples):
+            for listener in self._listeners:
+                listener.hear(window)
+        for listener in self._listeners:
+            listener.observe(self._ear.maximum, self._ear.num_samples)
+
+    def finish(self) -> None:
+        """The last sample is in."""
+        self._rest = self._ear.finish()
+
+    def answer(self) -> Iterator[Delta]:
+        """Yield the sentence as it commits. Sets `stop_reason`, `counts` and `prefilled_at`."""
+        if not self._ear.has_speech:
+            self.stop_reason = "no_speech"
+            return
+        spec, emitter = self._start(), None
+        verifier: LocalVerifier | None = None
+        drafter = self._drafter_of(self._edge) if self._edge else None
+        emitter = Emitter(spec.vocabulary)
+        self.prefilled_at = self.clock()
+        while True:
+            match spec.next(self.clock()):
+                case DraftMore(n):
+                    assert drafter is not None
+                    spec.drafted(*drafter.draft(n))
+                case Verify(request):
+                    verifier = verifier or self._start_verifier()
+                    verdict = verifier.verify(request)
+                    if isinstance(verdict, Refusal):  # in process nothing is lost or late: this is a defect
+                        raise RuntimeError(f"the verifier refused block {request.number}: {verdict.reason}")
+                    spec.verdict(verdict)
+                case Emit(ids, verified):
+                    yield Delta(emitter.push(ids), ids, verified, self.clock())
+                case Done(reason):
+                    self.stop_reason = reason
+                    return
+
+    def close(self) -> None:
+        """Give all KV slots back."""
+        for listener in self._listeners:
+            listener.close()
+
+    def _listen(self, thinker: Thinker | None) -> Listener | None:
+        if thinker is None:
+            return None
+        try:
+            listener = Listener(thinker)
+        except Exception:
+            self.close()
+            raise
+        self._listeners.append(listener)
+        return listener
+
+    def _start(self) -> Speculator:
+        """Finish the turn on the model that speaks first; the other follows when it is asked."""
+        first = self._edge or self._cloud
+        assert first is not None
+        if self._edge is not None:
+            first.finish(self._rest, self._ear.maximum)
+            sequence = first.sequence
+        else:  # nothing is drafted: the machine keeps the answer on a sequence without a cache
+            sequence = Sequence(first.thinker.suffix_ids)
+            sequence.start_answer()
+        spec = Speculator(self.plan, first.thinker.vocabulary, sequence)
+        self.counts = spec.counts
+        return spec
+
+    def _start_verifier(self) -> LocalVerifier:
+        assert self._cloud is not None
+        self._cloud.finish(self._rest, self._ear.maximum)
+        return LocalVerifier(self._cloud, self.plan.rules, self.sampling)

@@ -1,0 +1,77 @@
+"""The models of one describer, loaded when first needed. In: a Config. Out: turns on them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamer.config import Config
+
+if TYPE_CHECKING:
+    from streamer.model.drafters import Drafter
+    from streamer.model.listener import Listener
+    from streamer.model.thinker import Thinker
+    from streamer.model.turn import Turn
+
+
+class Models:
+    """Edge and cloud as the config's mode needs them; the one place that loads a model."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    @functools.cached_property
+    def pair(self) -> tuple[Thinker | None, Thinker | None]:
+        """(edge, cloud), each None where the mode does without. Raises ModelError."""
+        from streamer.model.thinker import check_pair, load
+
+        c = self.config
+        mode = "edge" if c.cloud == "none" else c.mode
+        edge = None if mode == "cloud" else load(c.edge, "edge", c.num_slots)
+        cloud = None if mode == "edge" else load(c.cloud, "cloud", c.num_slots)
+        if edge is not None and cloud is not None:
+            check_pair(edge, cloud)
+        return edge, cloud
+
+    @property
+    def first(self) -> Thinker:
+        """The model whose card counts: the edge, or the cloud where there is no edge."""
+        first = self.pair[0] or self.pair[1]
+        assert first is not None
+        return first
+
+    @property
+    def max_turn_s(self) -> float:
+        return min(thinker.card.max_turn_s for thinker in self.pair if thinker is not None)
+
+    @property
+    def phrases(self) -> Mapping[str, Any]:
+        """Attribute phrases to read a sentence back, of the first model that has some."""
+        for thinker in self.pair:
+            if thinker is not None and thinker.card.attributes:
+                return thinker.card.attributes
+        return {}
+
+    def new_turn(self) -> Turn:
+        """A turn that holds a KV slot on each model until it is closed. Raises ModelError, SlotsFull."""
+        from streamer.model.turn import Turn
+
+        edge, cloud = self.pair
+        plan = self.config.plan(self.first.card.presets[self.config.preset])
+        return Turn(edge, cloud, plan, self.config.sampling(), self._drafter)
+
+    def _drafter(self, listener: Listener) -> Drafter:
+        from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
+
+        if self.config.draft == "generate":
+            return GenerateDrafter(listener, self._stock_edge)
+        rules = self.config.plan(self.first.card.presets[self.config.preset]).rules
+        return IncrementalDrafter(listener, rules, self.config.sampling())
+
+    @functools.cached_property
+    def _stock_edge(self) -> Any:
+        from streamer.model.stock import load_stock
+
+        assert self.pair[0] is not None
+        return load_stock(self.pair[0].directory)
