@@ -1,6 +1,8 @@
-"""A sentence read back into attributes. In: text and the phrases of each level. Out: attribute -> level or None.
+"""A sentence read back into attributes. In: text and the phrases of each level. Out: attribute -> level or
+None.
 
-Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest, calmest (design.md).
+Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest, calmest
+(design.md).
 """
 
 from __future__ import annotations
@@ -10,15 +12,17 @@ from typing import Any
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
 
-# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; a model's streamer.json carries it
+# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}: a model's streamer.json
+# carries it
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
     """The level of each of ATTRIBUTES in `text`; None where no phrase of it occurs.
 
-    All attributes' phrases are matched together, longest first, then leftmost, without overlap, so that 不太快 is
-    not read as 快. The first match of an attribute decides. Raises ValueError for an attribute it does not know.
+    All attributes' phrases are matched together, longest first, then leftmost, without overlap, so that
+    不太快 is not read as 快. The first match of an attribute decides. Raises ValueError for an attribute it
+    does not know.
     """
     levels: dict[str, int | None] = dict.fromkeys(ATTRIBUTES)
     taken = bytearray(len(text))

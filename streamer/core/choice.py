@@ -1,8 +1,8 @@
 """Chance that can be repeated. In: seed, answer index, ids. Out: Gumbel noise, the same on every machine.
 
-`argmax(logits / T + gumbel)` draws from softmax(logits / T) (Gumbel-max; Maddison et al. 2014, arXiv 1411.0030).
-The noise is a hash of (seed, index, id), so edge and cloud share it without a word on the wire, and a rollback or
-another batch does not change it.
+`argmax(logits / T + gumbel)` draws from softmax(logits / T) (Gumbel-max; Maddison et al. 2014, arXiv
+1411.0030). The noise is a hash of (seed, index, id), so edge and cloud share it without a word on the wire,
+and a rollback or another batch does not change it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def gumbel(seed: int, index: int, ids: NDArray[np.int64]) -> NDArray[np.float64]
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """splitmix64's finaliser (Steele, Lea, Flood 2014), preceded by its increment; uint64 arithmetic wraps."""
+    """splitmix64's increment and finaliser (Steele, Lea, Flood 2014); uint64 arithmetic wraps."""
     x = x + _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * _MIX_1
     x = (x ^ (x >> np.uint64(27))) * _MIX_2

@@ -26,7 +26,7 @@ class Emitter:
         return self._decoder.decode(self._vocabulary.bytes_of(ids)).replace(REPLACEMENT, "")
 
     def finish(self) -> str:
-        """What is left at the end of the answer: "", since half a character is dropped. Ready for the next answer."""
+        """What is left at the end: "", since half a character is dropped. Ready for the next answer."""
         rest = self._decoder.decode(b"", final=True).replace(REPLACEMENT, "")
         self._decoder.reset()
         return rest

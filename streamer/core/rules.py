@@ -1,7 +1,8 @@
-"""The rules of one answer. In: `Rules` and the answer's ids. Out: a `Constraint`, what the next step may not choose.
+"""The rules of one answer. In: `Rules` and the answer's ids. Out: a `Constraint`, what the next step may not
+choose.
 
-A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable), so it needs no
-undo when a block is rolled back (decoding.md). How it acts on logits is model/choose.py's.
+A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable), so it
+needs no undo when a block is rolled back (decoding.md). How it acts on logits is model/choose.py's.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import Any
 import numpy as np
 
 from streamer.core.rules_ids import Ids, adjacent_ids, comma_ids, early_end_ids, none, role_ids, too_early_ids
-from streamer.core.rules_open import constrain_open
+from streamer.core.rules_open import ByText, constrain_open
 from streamer.core.vocabulary import Vocabulary
 from streamer.core.vocabulary_characters import PUNCTUATION, SENTENCE_ENDS, content_since, trailing_run
 
 
+_LEAST = {"max_new_tokens": 1, "loop_top": 1, "loop_count": 1, "loop_min_ids": 2}  # else 0
+
+
 @dataclass(frozen=True)
 class Rules:
-    """One row of decoding.md's table per group; a number of 0, a penalty of 1 or False switches a rule off."""
+    """The table of rules, with the seed each comes from; a number of 0, a penalty of 1 or False is off."""
 
     repetition_penalty: float = 1.22  # 004-E: on ids of pure Han; never on punctuation
     penalty_window: int = 128  # 003: how many answer ids back
@@ -40,7 +44,7 @@ class Rules:
     loop_global: bool = True  # 002: stop when the last max(loop_min_ids, 2p) ids have period p ...
     loop_min_ids: int = 8  # 002
     loop_max_period: int = 8  # ... for some p up to this; 002's own test missed its own cycle
-    clean: bool = True  # the never-emitted row: special ids, roles, line breaks, text after an end, split characters
+    clean: bool = True  # never: specials, role words, line breaks, text after an end, split characters
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that mean nothing."""
@@ -48,10 +52,10 @@ class Rules:
             raise ValueError("repetition_penalty and loop_temperature must be above 0")
         if self.end_since not in ("sentence", "punctuation"):
             raise ValueError(f'end_since is "sentence" or "punctuation", not {self.end_since!r}')
-        least = {"max_new_tokens": 1, "loop_top": 1, "loop_count": 1, "loop_min_ids": 2}
-        for name in ("penalty_window", "ngram", "comma_gap", "end_gap", "min_new_tokens", "loop_window", *least):
-            if getattr(self, name) < least.get(name, 0):
-                raise ValueError(f"{name} must be at least {least.get(name, 0)}, not {getattr(self, name)}")
+        for name, value in vars(self).items():
+            least = _LEAST.get(name, 0)
+            if isinstance(value, (int, float)) and not value >= least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
 
     @classmethod
     def off(cls, **kept: Any) -> Rules:
@@ -67,8 +71,8 @@ class Rules:
 class Constraint:
     """What one step must do, as arrays of ids, int64, each without repeats.
 
-    `commas`, `adjacency` and `ngram` are dropped, in the order ngram, adjacency, commas, while every id is banned;
-    `never` and the vocabulary's own mask are not. When nothing at all is left, `fallback` is chosen.
+    `commas`, `adjacency` and `ngram` are dropped, in the order ngram, adjacency, commas, while every id is
+    banned; `never` and the vocabulary's own mask are not. When nothing at all is left, `fallback` is chosen.
     """
 
     index: int  # of the id to be chosen, in the answer
@@ -87,31 +91,38 @@ class Constraint:
 
 
 def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
-    """The constraint on the id that follows `answer` (its ids only; a prefix of the answer, not of the prompt)."""
+    """The constraint on the id that follows `answer`: the answer's ids so far, none of the prompt's."""
     answer = list(answer)
     text, pending = vocabulary.read(answer)
     if pending and rules.clean:
-        only, never, commas, adjacency, lowered = constrain_open(vocabulary, rules, text, pending, len(answer))
+        by_text = constrain_open(vocabulary, rules, text, pending, len(answer))
     else:
-        only = None
-        never = _never(vocabulary, rules, text, len(answer))
-        commas = _commas(vocabulary, rules, text)
-        adjacency = _adjacency(vocabulary, rules, text)
-        lowered = _lowered(vocabulary, rules, text, len(answer))
+        by_text = _constrain_by_text(vocabulary, rules, text, len(answer))
     return Constraint(
         index=len(answer),
-        never=never,
-        commas=commas,
-        adjacency=adjacency,
+        never=by_text.never,
+        commas=by_text.commas,
+        adjacency=by_text.adjacency,
         ngram=_ngram(vocabulary, rules, answer),
         penalised=_penalised(vocabulary, rules, answer),
         penalty=rules.repetition_penalty,
-        lowered=lowered,
+        lowered=by_text.lowered,
         bias=rules.end_bias,
         recent=tuple(answer[-rules.loop_window :]) if rules.loop_window else (),
         fallback=vocabulary.fallback,
         num_ids=vocabulary.num_ids,
-        only=only,
+        only=by_text.only,
+    )
+
+
+def _constrain_by_text(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> ByText:
+    """What the rules on characters say behind `text`."""
+    return ByText(
+        only=None,
+        never=_never(vocabulary, rules, text, index),
+        commas=_commas(vocabulary, rules, text),
+        adjacency=_adjacency(vocabulary, rules, text),
+        lowered=_lowered(vocabulary, rules, text, index),
     )
 
 

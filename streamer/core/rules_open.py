@@ -1,11 +1,12 @@
-"""The rules while a split character is open. In: the text and the open bytes. Out: the few ids that may follow.
+"""The rules while a split character is open. In: the text and the open bytes. Out: the few ids that may
+follow.
 
 Rare: only for characters that no id spells. Each of these ids is judged by the text it completes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
     from streamer.core.rules import Rules
 
 
-def constrain_open(
-    vocabulary: Vocabulary, rules: Rules, text: str, pending: bytes, index: int
-) -> tuple[Ids, Ids, Ids, Ids, Ids]:
-    """(only, never, commas, adjacency, lowered), each a sorted array of ids."""
+class ByText(NamedTuple):
+    """What the rules on characters say: the fields of `Constraint` that have these names."""
+
+    only: Ids | None
+    never: Ids
+    commas: Ids
+    adjacency: Ids
+    lowered: Ids
+
+
+def constrain_open(vocabulary: Vocabulary, rules: Rules, text: str, pending: bytes, index: int) -> ByText:
+    """The rules behind `text` and the bytes `pending` of an open character."""
     allowed = vocabulary.fragments.allowed(pending)
     broken = [(i, breaks(vocabulary, rules, text, piece, index)) for i, piece in allowed]
 
@@ -28,4 +37,4 @@ def constrain_open(
         return np.array([i for i, kinds in broken if kind in kinds], dtype=np.int64)
 
     only = np.array([i for i, _ in allowed], dtype=np.int64)
-    return only, those("early"), those("commas"), those("adjacency"), those("lowered")
+    return ByText(only, those("early"), those("commas"), those("adjacency"), those("lowered"))

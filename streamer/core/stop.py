@@ -1,6 +1,8 @@
-"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and whether that id stays.
+"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and whether that id
+stays.
 
-Tested at EVERY id before it is committed, inside a block too; nothing after the stop is committed (decoding.md).
+Tested at EVERY id before it is committed, inside a block too; nothing after the stop is committed
+(decoding.md).
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from streamer.core.rules import Rules
 from streamer.core.vocabulary import Vocabulary
 from streamer.core.vocabulary_characters import SENTENCE_ENDS
 
-# What a description can give as its `stop_reason`; the first four are found here, the others by whoever drives.
+# What a description can give as its `stop_reason`; the first four are found here, the others by whoever
+# drives.
 STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled", "error")
 
 
@@ -48,7 +51,7 @@ def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int
 
 
 def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
-    """Whether, with `candidate`, the last max(loop_min_ids, 2p) ids have a period p <= loop_max_period (002)."""
+    """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p <= loop_max_period."""
     longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
     tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
     for period in range(1, rules.loop_max_period + 1):
@@ -59,7 +62,8 @@ def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
 
 
 def loop_suspected(answer: Sequence[int]) -> bool:
-    """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or more came again.
+    """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or more came
+    again.
 
     Three for p <= 6, p / 2 for longer ones: earlier than `completes_loop`, so that the cloud can look first.
     """

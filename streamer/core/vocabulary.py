@@ -1,4 +1,5 @@
-"""The vocabulary as the rules see it. In: the bytes of each id, special and EOS ids. Out: text, tables, never-mask.
+"""The vocabulary as the rules see it. In: the bytes of each id, special and EOS ids. Out: text, tables,
+never-mask.
 
 Built once per tokenizer (0.3 s for Qwen's 151,936 ids); after that no id is ever decoded per step.
 """
@@ -27,19 +28,19 @@ _DOUBLE = re.compile(r"([^\W\d_a-zA-Z])\1")
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """One row per logits column, `num_ids` in all; rows beyond the tokenizer are padding and never emitted."""
+    """One row per logits column, `num_ids` in all; rows beyond the tokenizer are padding, never emitted."""
 
     num_ids: int
     eos: frozenset[int]
     special: NDArray[np.bool_]  # [num_ids]: special, padded or empty ids, EOS among them; they have no text
-    never: NDArray[np.bool_]  # [num_ids]: may not be emitted unless a split character is open; EOS is not in it
+    never: NDArray[np.bool_]  # [num_ids]: not to be emitted, except behind an open split character; not EOS
     invalid: NDArray[np.bool_]  # [num_ids]: not valid UTF-8 alone
     table: Table  # [num_ids] counts of characters
     texts: tuple[str | None, ...]  # [num_ids]: "" for special ids, None for those not valid UTF-8 alone
     doubles: frozenset[str]  # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
     fragments: Fragments
     fingerprint: str  # of the tokenizer's content, whatever the padding: equal iff the tokenizers are
-    has_content: bytes  # [num_ids] 0/1: any letter or digit (a fragment's unfinished character does not count)
+    has_content: bytes  # [num_ids] 0/1: any letter or digit; a fragment's open character does not count
     is_pure_han: bytes  # [num_ids] 0/1
     _bytes: tuple[bytes, ...]
     _cache: dict[Hashable, Any] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class Vocabulary:
         if num_ids < len(token_bytes):
             raise ValueError(f"{num_ids} logits columns cannot hold {len(token_bytes)} ids")
         if not ends or not all(0 <= i < len(token_bytes) for i in ends | specials):
-            raise ValueError(f"needs at least one EOS id, and EOS and special ids within 0..{len(token_bytes) - 1}")
+            raise ValueError(f"needs an EOS id, and EOS and special ids in 0..{len(token_bytes) - 1}")
         return _build(list(token_bytes), specials | ends, ends, num_ids)
 
     @cached_property
@@ -105,7 +106,8 @@ def _build(token_bytes: list[bytes], special: set[int], eos: frozenset[int], num
     plain += [b""] * (num_ids - len(plain))
     texts = [_text(data) for data in plain]
     apart = {i: take_apart(i, plain[i]) for i, text in enumerate(texts) if text is None}
-    # A fragment that starts a new character counts with what stands before it; one that goes on counts as nothing.
+    # A fragment that starts a new character counts with what stands before it; one that goes on counts as
+    # nothing.
     counted = [text if text is not None else _body(apart[i]) for i, text in enumerate(texts)]
     table = build_table(counted)
     invalid = np.fromiter((text is None for text in texts), dtype=bool, count=num_ids)
@@ -172,6 +174,6 @@ def _may_start(fragment: Fragment | None, fragments: Fragments) -> bool:
 
 
 def _doubles(texts: Sequence[str]) -> frozenset[str]:
-    """Han characters that some id holds twice in a row (183 such ids in Qwen's vocabulary), and the small table's."""
+    """Han characters that some id holds twice in a row (183 ids of Qwen's do), and the small table's."""
     found = {match[1] for match in _DOUBLE.finditer("\n".join(texts))}
     return frozenset(c for c in found if is_han(c)) | REDUPLICATED

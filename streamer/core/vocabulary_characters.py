@@ -1,7 +1,9 @@
-"""What a character is to the rules. In: one character. Out: class bits, or membership in the small tables below.
+"""What a character is to the rules. In: one character. Out: class bits, or membership in the small tables
+below.
 
-"Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the seeds' own set
-(004-D), with the ASCII forms of the same signs; quotes, brackets and dashes are neither content nor punctuation.
+"Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the seeds' own
+set (004-D), with the ASCII forms of the same signs; quotes, brackets and dashes are neither content nor
+punctuation.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ _HAN_RANGES = (
     (0x20000, 0x323AF),
 )
 
-# Characters that Chinese doubles when it describes a voice (微微, 断断续续, 娓娓道来 ...). A small vocabulary spells
-# them from single characters, so its own ids cannot show that the double is a word.
+# Characters that Chinese doubles when it describes a voice (微微, 断断续续, 娓娓道来 ...). A small vocabulary
+# spells them from single characters, so its own ids cannot show that the double is a word.
 REDUPLICATED = frozenset(
     "微淡缓深轻慢渐静默细紧稍略短长高低沉平稳柔冷暖软快远近大小好满重常时频断续悠娓侃喃滔徐匆急朗洋汩絮嗡沙闷懒幽"
     "隐清楚吞吐结巴呵哈嘻嘿往仅刚偏连阵种每渐久厚浓甜暗明干净温涩钝粗尖脆亮弱紧松拖拉顿起伏冲生怯唯诺凛款切"
@@ -67,7 +69,7 @@ def trailing_run(text: str) -> int:
 
 
 def content_since(text: str, marks: frozenset[str], enough: int) -> int:
-    """Content characters after the last of `marks` in `text` (after its start if there is none), counted to `enough`."""
+    """Content characters behind the last of `marks` in `text`, or from its start; counted up to `enough`."""
     count = 0
     for character in reversed(text):
         if count >= enough or character in marks:

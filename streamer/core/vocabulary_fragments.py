@@ -1,7 +1,9 @@
-"""Ids that split a character. In: every id's bytes. Out: which may start, and which may follow a split character.
+"""Ids that split a character. In: every id's bytes. Out: which may start, and which may follow a split
+character.
 
-A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). They are needed for characters
-that no id spells; for all others a whole id exists and the fragments are only a way to garble text (decoding.md).
+A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). They are needed for
+characters that no id spells; for all others a whole id exists and the fragments are only a way to garble text
+(decoding.md).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from streamer.core.vocabulary_characters import REPLACEMENT, SENTENCE_ENDS, is_c
 
 _decoder = codecs.getincrementaldecoder("utf-8")
 LAST_TEXT = 0x323AF  # end of the last Han block; beyond are tags, private use and nothing at all (Unicode 15)
-SHORTEST = {2: 0x80, 3: 0x800, 4: 0x10000}  # first code point that needs so many bytes: below is not valid UTF-8
+SHORTEST = {2: 0x80, 3: 0x800, 4: 0x10000}  # first code point of so many bytes: less is not valid UTF-8
 
 
 def split_tail(data: bytes) -> tuple[str, bytes] | None:
@@ -29,7 +31,7 @@ def split_tail(data: bytes) -> tuple[str, bytes] | None:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """`id` = `lead` continuation bytes that finish or go on with a character, then `body`, then an open `tail`."""
+    """`id` is `lead`, continuation bytes of an open character, then `body`, then an open `tail`."""
 
     id: int
     lead: bytes
@@ -53,7 +55,7 @@ class Fragments:
         return self._allowed[pending]
 
     def opens(self, tail: bytes) -> bool:
-        """Whether an id may leave `tail` open: ids exist that complete it to a character no whole id spells."""
+        """Whether an id may leave `tail` open: others complete it to a character no whole id spells."""
         if not tail:
             return True
         if tail not in self._useful:
@@ -65,7 +67,7 @@ class Fragments:
         if _code(pending) << (6 * missing) > LAST_TEXT:
             return
         for lead, fragments in self.following.items():
-            if len(lead) < missing:  # goes on with the character: only bytes, and only towards one worth having
+            if len(lead) < missing:  # goes on with the character: bytes alone, towards one worth having
                 bare = [f.id for f in fragments if not f.body and not f.tail]
                 yield from ((i, "") for i in bare if self.opens(pending + lead))
             elif len(lead) == missing and (character := self._worth(pending + lead)):
@@ -111,5 +113,3 @@ def take_apart(token_id: int, data: bytes) -> Fragment | None:
     if num_lead > 3 or split is None:
         return None
     return Fragment(token_id, data[:num_lead], *split)
-
-

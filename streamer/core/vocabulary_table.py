@@ -1,7 +1,7 @@
 """Every id's characters, counted once. In: the text of each id. Out: arrays [num_ids] that the rules look up.
 
-All ids are laid end to end as one array of code points, so that 152,000 of them take array operations and not a
-loop: nothing is decoded per id per step (decoding.md).
+All ids are laid end to end as one array of code points, so that 152,000 of them take array operations and not
+a loop: nothing is decoded per id per step (decoding.md).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +50,10 @@ def build_table(texts: Sequence[str]) -> Table:
     codes = np.frombuffer(joined.encode("utf-32-le"), dtype=np.uint32).astype(np.int32)
     length = np.fromiter(map(len, texts), dtype=np.int32, count=len(texts))
     stop = np.cumsum(length, dtype=np.int32)
-    layout = _Layout(codes, _classes(joined, codes), stop - length, stop, np.repeat(np.arange(len(texts)), length))
-    return Table(length=length, **layout.ends_of_ids(), **layout.runs(), **layout.marks())
+    owner = np.repeat(np.arange(len(texts)), length)
+    layout = _Layout(codes, _classes(joined, codes), stop - length, stop, owner)
+    columns: dict[str, NDArray[Any]] = {**layout.ends_of_ids(), **layout.runs(), **layout.marks()}
+    return Table(length=length, **columns)
 
 
 def _classes(joined: str, codes: NDArray[np.int32]) -> NDArray[np.uint8]:
@@ -63,7 +66,7 @@ def _classes(joined: str, codes: NDArray[np.int32]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """All ids' characters end to end: `codes`, `classes`, `owner` [num_characters]; `start`, `stop` [num_ids]."""
+    """All ids' characters end to end: `codes`, `classes`, `owner` per character; `start`, `stop` per id."""
 
     codes: NDArray[np.int32]
     classes: NDArray[np.uint8]
@@ -111,7 +114,7 @@ class _Layout:
             leading[i], longest[i] = runs[0], max(runs)
         return {"leading_run": leading, "longest_han_run": longest}
 
-    def marks(self) -> dict[str, NDArray[np.int32] | NDArray[np.bool_]]:
+    def marks(self) -> dict[str, NDArray[Any]]:
         """Counts around the punctuation inside each id."""
         run = self._running(CONTENT)
         first, last = self._extreme(COMMA | END, last=False), self._extreme(COMMA | END, last=True)
@@ -138,7 +141,7 @@ class _Layout:
         }
 
     def _inner(self, run: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Least content before a comma behind other punctuation; and where the count of the first end starts."""
+        """Least content from punctuation to a comma behind it; where the count to the first end starts."""
         places = np.flatnonzero(self.classes & (COMMA | END))
         owner = self.owner[places]
         behind = np.flatnonzero(owner[1:] == owner[:-1]) + 1  # places that are not their id's first

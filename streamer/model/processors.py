@@ -1,0 +1,79 @@
+"""The rules in transformers' own `generate()`. In: ids and scores. Out: scores, stop flags.
+
+    prompt_length = input_ids.shape[1]
+    rule = RulesLogitsProcessor(vocabulary, Rules(), Sampling(), prompt_length)
+    end = SentenceStoppingCriteria(vocabulary, Rules(), prompt_length)
+    model.generate(input_ids, logits_processor=LogitsProcessorList([rule]), do_sample=False,
+                   stopping_criteria=StoppingCriteriaList([end]), max_new_tokens=96)
+
+`do_sample=False` also for sampling: the processor draws itself, with noise that can be repeated. This is the
+oracle that our own loop is tested against (`transformers/generation/logits_process.py`,
+`stopping_criteria.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, StoppingCriteria
+
+from streamer.core.choice import Sampling
+from streamer.core.rules import Rules, constrain
+from streamer.core.stop import stop
+from streamer.core.vocabulary import Vocabulary
+from streamer.model.choose import BANNED, pick, processed
+
+
+class RulesLogitsProcessor(LogitsProcessor):
+    """Scores with every rule applied, so that their argmax is the id our own loop chooses.
+
+    Where that id is not simply the largest score (a draw, the local rule against loops), all others are
+    banned. An id that would complete a loop is replaced by EOS, because a loop stops BEFORE it is committed.
+    Rows that have ended already may hold anything: `generate()` pads them. Every row's prompt is
+    `prompt_length` ids long.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, rules: Rules, sampling: Sampling, prompt_length: int) -> None:
+        self.vocabulary = vocabulary
+        self.rules = rules
+        self.sampling = sampling
+        self.prompt_length = prompt_length
+        self._never = torch.from_numpy(vocabulary.never)
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """`input_ids` [B, L] int64, raw `scores` [B, V]. Returns [B, V] float32."""
+        self._never = self._never.to(scores.device)
+        answers = input_ids[:, self.prompt_length :].tolist()
+        constraints = [constrain(self.vocabulary, self.rules, answer) for answer in answers]
+        result = processed(scores, constraints, self._never, self.rules)
+        chosen = pick(result, constraints, self.sampling, self.rules)
+        for row, largest in enumerate(result.argmax(-1).tolist()):
+            wanted = self._unless_loop(answers[row], chosen[row])
+            if wanted != largest:
+                result[row] = BANNED
+                result[row, wanted] = 0.0
+        return result
+
+    def _unless_loop(self, answer: Sequence[int], candidate: int) -> int:
+        end = stop(self.vocabulary, self.rules, answer, candidate)
+        return self.vocabulary.fallback if end is not None and not end.keep else candidate
+
+
+class SentenceStoppingCriteria(StoppingCriteria):
+    """True for rows whose last id ends the answer: a sentence end that may, EOS, or the last id allowed."""
+
+    def __init__(self, vocabulary: Vocabulary, rules: Rules, prompt_length: int) -> None:
+        self.vocabulary = vocabulary
+        self.rules = rules
+        self.prompt_length = prompt_length
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **kwargs: object) -> Tensor:
+        """`input_ids` [B, L]. Returns [B] bool."""
+        answers = input_ids[:, self.prompt_length :].tolist()
+        ended = [self._has_ended(answer) for answer in answers]
+        return torch.tensor(ended, dtype=torch.bool, device=input_ids.device)
+
+    def _has_ended(self, answer: list[int]) -> bool:
+        return bool(answer) and stop(self.vocabulary, self.rules, answer[:-1], answer[-1]) is not None
