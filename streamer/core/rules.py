@@ -18,7 +18,6 @@ from streamer.core.rules_open import ByText, constrain_open
 from streamer.core.vocabulary import Vocabulary
 from streamer.core.vocabulary_characters import PUNCTUATION, SENTENCE_ENDS, content_since, trailing_run
 
-
 _LEAST = {"max_new_tokens": 1, "loop_top": 1, "loop_count": 1, "loop_min_ids": 2}  # else 0
 
 

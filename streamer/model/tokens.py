@@ -24,10 +24,14 @@ class TokenizerError(Exception):
 class Tokenizer:
     """Text to ids and ids to bytes. Special tokens are spelled in the text: "<|im_start|>user"."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+
+    @classmethod
+    def load(cls, directory: Path) -> Tokenizer:
         """Read the tokenizer of a model directory. Raises TokenizerError."""
         try:
-            self._backend = _load(Path(directory))
+            return cls(_load(Path(directory)))
         except TokenizerError:
             raise
         except Exception as error:  # the library raises bare Exception, transformers anything
@@ -58,7 +62,7 @@ def vocabulary_of(directory: Path, size: int) -> Vocabulary:
 
     Raises TokenizerError when there is no byte-level tokenizer, none of EOS, or more ids than `size`.
     """
-    found, special = Tokenizer(directory).token_bytes()
+    found, special = Tokenizer.load(directory).token_bytes()
     eos = [i for i, data in enumerate(found) if i in special and data.decode() in EOS]
     if not eos:
         raise TokenizerError(f"{directory}: its tokenizer has neither {' nor '.join(EOS)}")
