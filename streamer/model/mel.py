@@ -157,7 +157,7 @@ def _hann() -> Tensor:
 
 @functools.cache
 def _mel_filters() -> Tensor:
-    """Slaney's mel filters [201, 128] float32: transformers' `mel_filter_bank` to the bit, without its import.
+    """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
 
     The scale: 200/3 Hz per mel below 1 kHz (15 mel), then 27 mel per factor of 6.4; triangles have area 1.
     """
