@@ -15,9 +15,9 @@ from streamer.model.mel import CLAMP, WINDOW_SAMPLES, Window
 # 100 ms. Measured 2026-11 on 20 espeak-ng clips of 3-45 s: 23 % of the windows are encoded again, all in the
 # background; nothing was left to do after the last sample with 0-400 ms here, one clip in 20 with 1 s.
 STABLE_SAMPLES = 1_600
-# After k windows were encoded again, the next redo waits for k seconds of audio: the background never does more
-# than twice the work of encoding once. On a 60 s fade-in of noise, which rises in every block, it encodes 17
-# windows again instead of 551 (and 23 at the end either way); on the clips above it changes nothing.
+# After k windows were encoded again, the next redo waits for k seconds of audio: the background never does
+# more than twice the work of encoding once. On a 60 s fade-in of noise, which rises in every block, it encodes
+# 17 windows again instead of 551 (and 23 at the end either way); on the clips above it changes nothing.
 REST_SAMPLES = WINDOW_SAMPLES // 2
 MAX_WINDOWS = 150  # 300 s, where the stock extractor cuts; a raw window is 102 kB, so at most 15 MB
 
