@@ -71,8 +71,10 @@ class TargetLedger:
         if request.base > len(answer) or prefix_hash(answer[: request.base]) != request.prefix:
             return Refusal(request.number, "prefix")
         self._number, self._verdict = request.number, None
-        # Two steps, so that the id before the block keeps its logits to come even when nothing is unverified.
-        self.sequence.replace_tail(self.sequence.answer_start + request.base, request.unverified)
+        n_same = _num_same(answer[request.base :], request.unverified)  # a lost verdict: keep what was fed for it
+        kept = self.sequence.answer_start + request.base + n_same
+        # Two steps, so that the id before the block keeps its logits to come even when nothing is new before it.
+        self.sequence.replace_tail(kept, request.unverified[n_same:])
         self.sequence.extend(request.draft)
         return None
 
@@ -83,3 +85,7 @@ class TargetLedger:
         self.sequence.replace_tail(kept, [next_id])
         self._verdict = Verdict(request.number, n_accepted, next_id)
         return self._verdict
+
+
+def _num_same(a: Ids[int], b: Ids[int]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -19,7 +19,7 @@ from streamer.model.engine import Engine
 from streamer.model.shapes import Shapes, read_shapes
 from streamer.model.slots import KVSlots
 from streamer.model.text import TextModel
-from streamer.model.tokens import Tokenizer, vocabulary_of
+from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.tower import AudioTower
 from streamer.model.weights import ModelError, load_weights
 
@@ -80,8 +80,11 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
         text = TextModel(weights, shapes.text)
     except KeyError as missing:
         raise ModelError(directory, f"the weights lack {missing.args[0]!r}; the checkpoint is incomplete") from None
-    vocabulary = vocabulary_of(directory, shapes.text.vocab)
-    tokenizer = Tokenizer(directory)
+    try:
+        vocabulary = vocabulary_of(directory, shapes.text.vocab)
+        tokenizer = Tokenizer.load(directory)
+    except TokenizerError as error:
+        raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
     prompt, suffix = tokenizer.encode(card.prefix), tokenizer.encode(card.suffix)
     length = len(prompt) + math.ceil(card.max_turn_s * EMBEDDINGS_PER_S) + len(suffix) + SPARE_IDS
     if length > shapes.text.max_positions:

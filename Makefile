@@ -1,0 +1,39 @@
+# make setup | run | test | test-long | train | bench. Needs Python 3.11+ and make; everything else goes into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+# TORCH may name another build of the same release, or carry pip options of your own (such as an index of CPU wheels).
+TORCH ?= torch==2.13.0
+STAMP := .venv/.ready
+export OMP_NUM_THREADS ?= 2
+export TOKENIZERS_PARALLELISM = false
+
+.PHONY: setup run test test-long train bench clean
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "streamer needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+run: $(STAMP)
+	$(BIN)/streamer describe samples/*.wav
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m 'not long'
+
+test-long: $(STAMP)
+	$(BIN)/python -m pytest
+
+train: $(STAMP)
+	$(BIN)/python -m pipelines.embedded.train
+
+bench: $(STAMP)
+	$(BIN)/python -m bench.quality
+	$(BIN)/python -m bench.vs_transformers
+
+clean:
+	rm -rf .venv build dist *.egg-info

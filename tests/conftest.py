@@ -1,0 +1,28 @@
+"""What all tests share: tiny random thinkers in the published layout, and speech to describe."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]  # `fakes`, `oracles`, `tiny`; `pipelines`, which is not installed
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_pair(tmp_path_factory):
+    """(edge, cloud) directories of random thinkers with one tokenizer; the cloud is twice as wide."""
+    import tiny
+
+    home = tmp_path_factory.mktemp("models")
+    return tiny.save_tiny(home / "edge", seed=1), tiny.save_tiny(home / "cloud", seed=2, seed_size=2)
+
+
+@pytest.fixture(scope="session")
+def samples():
+    """The bundled recordings, sorted by name."""
+    return sorted((ROOT / "samples").glob("*.wav"))
