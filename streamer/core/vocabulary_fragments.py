@@ -55,14 +55,15 @@ class Fragments:
         return self._allowed[pending]
 
     def opens(self, tail: bytes) -> bool:
-        """Whether an id may leave `tail` open: others complete it to a character no whole id spells."""
+        """Whether an id may leave `tail` open: others complete it, and nothing else, to a character worth having."""
         if not tail:
             return True
         if tail not in self._useful:
-            self._useful[tail] = next(self._continuations(tail), None) is not None
+            self._useful[tail] = next(self._continuations(tail, closing=True), None) is not None
         return self._useful[tail]
 
-    def _continuations(self, pending: bytes) -> Iterator[tuple[int, str]]:
+    def _continuations(self, pending: bytes, closing: bool = False) -> Iterator[tuple[int, str]]:
+        """What may follow `pending`; `closing`: leaving aside ids that open the next character too."""
         missing = _num_bytes(pending[0]) - len(pending)
         if _code(pending) << (6 * missing) > LAST_TEXT:
             return
@@ -72,7 +73,8 @@ class Fragments:
                 yield from ((i, "") for i in bare if self.opens(pending + lead))
             elif len(lead) == missing and (character := self._worth(pending + lead)):
                 for f in fragments:
-                    if is_clean(character + f.body, f.tail) and self.opens(f.tail):
+                    ends = not f.tail or (not closing and self.opens(f.tail))
+                    if ends and is_clean(character + f.body, f.tail):
                         yield f.id, character + f.body
 
     def _worth(self, data: bytes) -> str:

@@ -1,0 +1,56 @@
+"""Sentences read back into levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.core.attributes import ATTRIBUTES, parse
+
+PHRASES: dict[str, Any] = {
+    "rate": [
+        {"name": "slow", "phrases": ["语速缓慢", "慢", "不太快"]},
+        {"name": "even", "phrases": ["语速适中"]},
+        {"name": "fast", "phrases": ["快", "语速很快"]},
+    ],
+    "arousal": [{"name": "calm", "phrases": ["平静", "情绪平稳"]}, {"name": "excited", "phrases": ["快活", "激动"]}],
+    "pitch": [{"name": "low", "phrases": ["音调平稳低沉"]}, {"name": "high", "phrases": ["尖"]}],
+}
+
+
+def test_a_sentence() -> None:
+    levels = parse("说话人语速很快，音调平稳低沉，情绪平稳。", PHRASES)
+    assert list(levels) == ["rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal"]
+    assert levels == dict.fromkeys(ATTRIBUTES) | {"rate": 2, "pitch": 0, "arousal": 0}
+
+
+def test_longest_first_without_overlap() -> None:
+    assert parse("不太快", PHRASES)["rate"] == 0
+    assert parse("快活", PHRASES) == dict.fromkeys(ATTRIBUTES) | {"arousal": 1}, "another attribute's longer phrase"
+    assert parse("快活地快", PHRASES)["rate"] == 2
+
+
+def test_first_match_of_an_attribute_decides() -> None:
+    assert parse("快，语速缓慢", PHRASES)["rate"] == 0, "the longer phrase"
+    assert parse("慢，快", PHRASES)["rate"] == 0, "of equal length the one listed first"
+
+
+def test_nothing_is_none() -> None:
+    assert parse("", PHRASES) == dict.fromkeys(ATTRIBUTES)
+    assert parse("今天天气不错。", PHRASES) == dict.fromkeys(ATTRIBUTES)
+    assert parse("慢", {}) == dict.fromkeys(ATTRIBUTES)
+    assert parse("慢", {"rate": [{"name": "x", "phrases": [""]}]}) == dict.fromkeys(ATTRIBUTES)
+
+
+def test_unknown_attributes_are_refused() -> None:
+    with pytest.raises(ValueError, match="unknown attributes mood"):
+        parse("慢", {"mood": []})
+
+
+@given(st.permutations(["语速适中", "激动", "尖", "今天"]))
+def test_order_and_surroundings_do_not_matter(clauses: list[str]) -> None:
+    levels = parse("，".join(clauses) + "。", PHRASES)
+    assert (levels["rate"], levels["arousal"], levels["pitch"]) == (1, 1, 1)
