@@ -81,13 +81,12 @@ def _describe(options: argparse.Namespace) -> int:
     from streamer.logs import log_to
 
     try:
-        file = open(options.log, "a", encoding="utf-8")
+        with open(options.log, "a", encoding="utf-8") as file:
+            log_to(file, text=options.log_text)
+            return anyio.run(describe_files, options.files, config, options.json, options.quiet)
     except OSError as error:
         fail(f"--log {options.log}: cannot be written ({error.strerror})")
         return 2
-    with file:
-        log_to(file, text=options.log_text)
-        return anyio.run(describe_files, options.files, config, options.json, options.quiet)
 
 
 def _models(options: argparse.Namespace) -> int:

@@ -56,7 +56,9 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
         fail(str(error))
         return False
     screen.done(result)
-    return True
+    if result.warning is not None:
+        fail(f"{file}: {result.warning}")
+    return result.warning is None
 
 
 class _Screen:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.audio import AudioError, open_audio
+from streamer.audio import AudioError, AudioFile, open_audio
 from streamer.core.attributes import parse
 from streamer.core.chunker import BadAudio, Chunker
 from streamer.models import Models
@@ -27,17 +27,17 @@ Samples = NDArray[np.float32]
 
 def describe_recording(models: Models, source: str | Path, on_delta: OnDelta) -> Description:
     """Describe one file. Raises AudioError with one clear line; deltas already given stay given."""
-    name = str(source)
-    parts = [describe_part(models, name, part, on_delta) for part in read_parts(source, models.max_turn_s)]
-    return join_parts(name, parts)
+    name, limit_s = str(source), models.max_turn_s
+    with open_audio(source) as audio:
+        parts = [describe_part(models, name, part, on_delta) for part in cut_parts(chunks_of(audio), limit_s)]
+        return join_parts(name, parts, audio.warning)
 
 
-def read_parts(source: str | Path, max_turn_s: float) -> Iterator[Iterator[Samples]]:
-    """The recording at 16 kHz mono as parts of at most `max_turn_s`, each an iterator of chunks.
+def cut_parts(chunks: Iterator[Samples], max_turn_s: float) -> Iterator[Iterator[Samples]]:
+    """A recording's chunks as parts of at most `max_turn_s`, each an iterator of chunks.
 
     Each part must be consumed before the next one is asked for; there is at least one, maybe without samples.
     """
-    chunks = _chunks(source)
     rest: list[Samples] = []
     limit = int(max_turn_s * RATE_HZ)
     is_over = False
@@ -65,17 +65,17 @@ def read_parts(source: str | Path, max_turn_s: float) -> Iterator[Iterator[Sampl
         yield part()
 
 
-def _chunks(source: str | Path) -> Iterator[Samples]:
-    with open_audio(source) as audio:
-        chunker = Chunker(audio.sample_rate, audio.channels)
-        try:
-            for block in audio:
-                if len(chunk := chunker.push(block)):
-                    yield chunk
-            if len(chunk := chunker.finish()):
+def chunks_of(audio: AudioFile) -> Iterator[Samples]:
+    """The recording as 16 kHz mono chunks. Raises AudioError."""
+    chunker = Chunker(audio.sample_rate, audio.channels)
+    try:
+        for block in audio:
+            if len(chunk := chunker.push(block)):
                 yield chunk
-        except BadAudio as error:
-            raise AudioError(str(source), str(error)) from None
+        if len(chunk := chunker.finish()):
+            yield chunk
+    except BadAudio as error:
+        raise AudioError(audio.path, str(error)) from None
 
 
 def describe_part(models: Models, name: str, chunks: Iterator[Samples], on_delta: OnDelta) -> Description:

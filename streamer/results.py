@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from streamer.core.counts import Counts
@@ -49,6 +49,7 @@ class Description:
     prefill_ms: float | None = None  # of total_ms: until the first step of the answer may run
     ttft_from_speech_ms: float | None = None  # from the last sample that holds speech
     ids: tuple[int, ...] = ()
+    warning: str | None = None  # one line about a file that is cut short; what there is was described
     parts: tuple[Description, ...] = field(default=())
 
     def as_json(self) -> dict[str, Any]:
@@ -77,14 +78,14 @@ def describe_turn(
     )  # fmt: skip
 
 
-def join_parts(file: str, parts: Sequence[Description]) -> Description:
+def join_parts(file: str, parts: Sequence[Description], warning: str | None = None) -> Description:
     """One Description of a recording that was described in parts: texts joined, counts summed.
 
     ttft_ms, total_ms and prefill_ms are those of the LAST part: only it ends where the recording ends. An
     attribute is the level that most parts gave it, the earlier one where two are as frequent.
     """
     if len(parts) == 1:
-        return parts[0]
+        return replace(parts[0], warning=warning)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     last = parts[-1]
     total = {
@@ -100,7 +101,7 @@ def join_parts(file: str, parts: Sequence[Description]) -> Description:
         ttft_ms=last.ttft_ms, total_ms=last.total_ms, tokens_per_s=last.tokens_per_s,
         attributes={name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes},
         prefill_ms=last.prefill_ms, ttft_from_speech_ms=last.ttft_from_speech_ms,
-        ids=tuple(i for p in parts for i in p.ids), parts=tuple(parts), **total,
+        ids=tuple(i for p in parts for i in p.ids), warning=warning, parts=tuple(parts), **total,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+
 from streamer.core.choice import Sampling
 from streamer.core.gate import Signal
 from streamer.core.rules import Rules, constrain
@@ -148,5 +149,4 @@ class FlakyLink:
 
     def _some(self, queue: list) -> list:
         self._chance.shuffle(queue)
-        taken = [queue.pop() for _ in range(self._chance.randint(0, len(queue)))]
-        return taken
+        return [queue.pop() for _ in range(self._chance.randint(0, len(queue)))]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from fakes import ToyModel
+
 from streamer.core.choice import Sampling
 from streamer.core.rules import Rules, constrain
 from streamer.core.stop import stop
 from streamer.core.vocabulary import Vocabulary
 from streamer.model.choose import choose
-
-from fakes import ToyModel
 
 
 def target_alone(

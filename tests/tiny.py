@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from pipelines.embedded import tokenizer as words
 
 CARD = {

@@ -1,1 +1,1 @@
-"""TORCH, synchronous: load, log-mel and windows, encoder, KV slots, `Engine.step`, drafters, verifier, voice activity."""
+"""TORCH, synchronous: load, log-mel, tower, KV slots, `Engine.step`, drafters, verifier, voice activity."""

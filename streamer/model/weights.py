@@ -49,7 +49,7 @@ def weight_files(directory: Path) -> list[Path]:
     if index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, TypeError):
             raise ModelError(index, "is not a safetensors index; copy the file again") from None
         files = [directory / name for name in names]
     else:

@@ -5,6 +5,7 @@ import random
 import pytest
 from fakes import FlakyLink, ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 from oracles import target_alone
+
 from streamer.core.choice import Sampling
 from streamer.core.gate import Gate, Signal
 from streamer.core.rules import Rules

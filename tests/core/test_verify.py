@@ -1,10 +1,10 @@
 """The target's ledger: a repeat is answered, never applied; stale and foreign requests are refused."""
 
+import pytest
+
 from streamer.core.accept import accept
 from streamer.core.sequence import Sequence
 from streamer.core.verify import Refusal, TargetLedger, Verdict, VerifyRequest, prefix_hash
-
-import pytest
 
 
 def ledger():

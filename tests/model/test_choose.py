@@ -1,0 +1,327 @@
+"""Logits to ids against a slow wording of 004-A; chance against the target's distribution; rows on their own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from streamer.core.choice import Sampling, gumbel
+from streamer.core.rules import Constraint, Rules, constrain
+from streamer.core.vocabulary import Vocabulary
+from streamer.model.choose import choose, pick, processed, signals_of
+
+TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，请", "语速", "a", "\n", "Human", "微", "音色"]
+DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<eos>"]
+EOS = len(DATA) - 1
+VOCABULARY = Vocabulary.build(DATA, [EOS], [EOS], len(DATA) + 2)
+NEVER = torch.from_numpy(VOCABULARY.never)
+V = VOCABULARY.num_ids
+GREEDY = Sampling()
+EMPTY = np.zeros(0, dtype=np.int64)
+answers = st.lists(st.integers(0, EOS - 1), max_size=24)
+settings_of_rules = st.builds(
+    Rules,
+    repetition_penalty=st.sampled_from([1.0, 1.22, 2.0]),
+    adjacency=st.booleans(),
+    ngram=st.integers(0, 3),
+    comma_gap=st.integers(0, 4),
+    end_gap=st.integers(0, 8),
+    min_new_tokens=st.integers(0, 16),
+    loop_local=st.booleans(),
+    clean=st.booleans(),
+)
+
+
+def logits_of(seed: int, rows: int) -> torch.Tensor:
+    return torch.randn(rows, V, generator=torch.Generator().manual_seed(seed)) * 4
+
+
+def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[float]:
+    """One row in Python's words, tier by tier."""
+    scores = [float(np.float32(x)) for x in logits]
+    for i in constraint.penalised:
+        scores[i] = scores[i] / constraint.penalty if scores[i] > 0 else scores[i] * constraint.penalty
+    for i in constraint.lowered:
+        scores[i] -= constraint.bias
+    tiers = [constraint.commas, constraint.adjacency, constraint.ngram]
+    while True:
+        banned = {int(i) for ids in (constraint.never, *tiers) for i in ids}
+        if constraint.only is not None:
+            banned |= set(range(V)) - set(constraint.only.tolist())
+        elif rules.clean:
+            banned |= set(np.flatnonzero(VOCABULARY.never).tolist())
+        result = [-math.inf if i in banned else x for i, x in enumerate(scores)]
+        if max(result) > -math.inf:
+            return result
+        if not tiers:
+            result[constraint.fallback] = 0.0
+            return result
+        tiers.pop()
+
+
+@given(st.lists(answers, min_size=1, max_size=5), st.integers(0, 2**32), settings_of_rules)
+def test_processed_logits_equal_those_by_hand(batch: list[list[int]], seed: int, rules: Rules) -> None:
+    logits = logits_of(seed, len(batch))
+    before = logits.clone()
+    constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
+    result = processed(logits, constraints, NEVER, rules)
+    assert torch.equal(logits, before), "the raw logits stay"
+    for row, constraint in enumerate(constraints):
+        wanted = by_hand(logits[row].tolist(), constraint, rules)
+        np.testing.assert_allclose(result[row].numpy(), np.array(wanted, dtype=np.float32), rtol=1e-6)
+
+
+@given(
+    st.lists(answers, min_size=2, max_size=6),
+    st.integers(0, 2**32),
+    settings_of_rules,
+    st.sampled_from([GREEDY, Sampling(0.7, 0.9, 5), Sampling(1.3, 1.0, 6)]),
+)
+def test_a_row_does_not_depend_on_the_company_it_keeps(
+    batch: list[list[int]], seed: int, rules: Rules, sampling: Sampling
+) -> None:
+    """A block verified in one step equals the same ids chosen one by one: to the last bit."""
+    logits = logits_of(seed, len(batch))
+    constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
+    together = choose(logits, constraints, NEVER, sampling, rules)
+    for row in range(len(batch)):
+        alone = choose(logits[row : row + 1], constraints[row : row + 1], NEVER, sampling, rules)
+        assert alone.ids == together.ids[row : row + 1]
+        assert alone.signals == together.signals[row : row + 1]
+
+
+def test_rows_with_other_penalties_keep_their_own() -> None:
+    logits = logits_of(1, 2)
+    one = constrain(VOCABULARY, Rules(repetition_penalty=1.5), [0, 8])
+    two = replace(constrain(VOCABULARY, Rules(), [0, 4, 8]), lowered=np.array([2]), bias=3.0)
+    rules = Rules()
+    both = processed(logits, [one, two], NEVER, rules)
+    assert torch.equal(both[:1], processed(logits[:1], [one], NEVER, rules))
+    assert torch.equal(both[1:], processed(logits[1:], [two], NEVER, rules))
+
+
+def test_penalty_is_sign_aware_and_leaves_punctuation_alone() -> None:
+    logits = torch.full((1, V), -1.0)
+    logits[0, 0], logits[0, 4] = 2.0, -2.0
+    rules = Rules.off(repetition_penalty=1.25)
+    result = processed(logits, [constrain(VOCABULARY, rules, [0, 4, 3, 5, 9])], NEVER, rules)[0]
+    assert result[0] == pytest.approx(2.0 / 1.25)
+    assert result[4] == pytest.approx(-2.0 * 1.25)
+    assert result[[3, 5, 9]].tolist() == [-1.0] * 3
+
+
+def test_penalty_does_not_depend_on_how_the_ids_were_grouped() -> None:
+    """One id at a time, in blocks, or with a block taken back in between."""
+    rules, ids = Rules(), [8, 4, 3, 0, 1, 2, 8, 9, 4]
+    logits = logits_of(3, len(ids))
+    one_by_one = [processed(logits[i : i + 1], [constrain(VOCABULARY, rules, ids[:i])], NEVER, rules) for i in range(9)]
+    for width in (2, 3, 9):
+        for start in range(0, len(ids), width):
+            rows = range(start, min(start + width, len(ids)))
+            constraints = [constrain(VOCABULARY, rules, ids[:i]) for i in rows]
+            block = processed(logits[start : start + len(rows)], constraints, NEVER, rules)
+            constrain(VOCABULARY, rules, [*ids[:start], 12, 12, 12])
+            assert torch.equal(block, torch.cat([one_by_one[i] for i in rows]))
+
+
+def test_bans_are_dropped_in_order_and_the_mask_never() -> None:
+    base = constrain(VOCABULARY, Rules.off(clean=True), [])
+    rules, everything = Rules(), np.arange(V)
+    logits = torch.arange(V, dtype=torch.float32)[None]
+    free = np.flatnonzero(~VOCABULARY.never)
+    some = free[:3]
+
+    def chosen(**tiers: np.ndarray) -> int:
+        return choose(logits, [replace(base, **tiers)], NEVER, GREEDY, rules).ids[0]
+
+    rest = np.setdiff1d(everything, some)
+    assert chosen(ngram=rest) == some[-1]
+    assert chosen(ngram=everything, adjacency=np.setdiff1d(everything, some[:2])) == some[1]
+    assert chosen(ngram=everything, adjacency=everything, commas=np.setdiff1d(everything, some[:1])) == some[0]
+    best = int(free[-1])
+    assert chosen(ngram=everything, adjacency=everything, commas=everything) == best
+    assert chosen(never=everything) == EOS, "nothing left at all"
+    assert chosen(never=np.setdiff1d(everything, free[:1]), commas=everything) == free[0]
+
+
+def test_an_open_character_leaves_only_what_finishes_it() -> None:
+    rules, opened = Rules(), TOKENS.__len__()
+    logits = torch.zeros(2, V)
+    logits[:, 8] = 50.0
+    logits[:, opened + 2] = 1.0
+    constraints = [constrain(VOCABULARY, rules, [0, opened]), constrain(VOCABULARY, rules, [0])]
+    choices = choose(logits, constraints, NEVER, GREEDY, rules)
+    assert choices.ids == [opened + 2, 8]
+    assert choose(logits, constraints, NEVER, GREEDY, Rules.off()).ids[1] == 8
+
+
+def test_of_equal_logits_the_lowest_id() -> None:
+    for width in (V, 4099):
+        logits = torch.zeros(3, width)
+        constraint = replace(constrain(VOCABULARY, Rules.off(), []), num_ids=width)
+        assert choose(logits, [constraint] * 3, None, GREEDY, Rules.off()).ids == [0, 0, 0]
+        logits[1, 7:] = 1.0
+        assert choose(logits, [constraint] * 3, None, GREEDY, Rules.off()).ids == [0, 7, 0]
+
+
+# Chance
+
+
+def frequencies(logits: torch.Tensor, rules: Rules, sampling: Sampling, answer: list[int], n: int) -> np.ndarray:
+    constraint = constrain(VOCABULARY, rules, answer)
+    scores = processed(logits, [constraint], NEVER, rules)
+    ids = [pick(scores, [constraint], replace(sampling, seed=seed), rules)[0] for seed in range(n)]
+    return np.bincount(ids, minlength=V)
+
+
+def p_value(counts: np.ndarray, probabilities: np.ndarray) -> float:
+    assert not counts[probabilities == 0].any()
+    kept = probabilities * counts.sum() >= 5
+    seen = np.append(counts[kept], counts[~kept].sum())
+    wanted = np.append(probabilities[kept], probabilities[~kept].sum()) * counts.sum()
+    if wanted[-1] < 1e-9:
+        seen, wanted = seen[:-1], wanted[:-1]
+    return float(stats.chisquare(seen, wanted * seen.sum() / wanted.sum()).pvalue)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
+@pytest.mark.parametrize("top_p", [1.0, 0.8])
+def test_sampled_ids_follow_the_targets_distribution(temperature: float, top_p: float) -> None:
+    logits = logits_of(11, 1) / 3
+    rules = Rules(loop_local=False)
+    answer = [8, 4, 3, 0, 1, 2, 4]
+    scores = processed(logits, [constrain(VOCABULARY, rules, answer)], NEVER, rules)[0].double().numpy()
+    wanted = np.exp((scores - scores.max()) / temperature)
+    wanted /= wanted.sum()
+    order = sorted(range(V), key=lambda i: (-wanted[i], i))
+    kept, mass = [], 0.0
+    for i in order:  # the nucleus in plain words
+        if mass < top_p:
+            kept.append(i)
+        mass += wanted[i]
+    outside = np.setdiff1d(np.arange(V), kept)
+    wanted[outside] = 0.0
+    wanted /= wanted.sum()
+    counts = frequencies(logits, rules, Sampling(temperature, top_p), answer, 4000)
+    assert p_value(counts, wanted) > 1e-3
+
+
+def test_sampled_pairs_follow_the_product_over_places() -> None:
+    """Enumerated on two places: the joint of successive ids is the chain of conditionals."""
+    rules, n = Rules.off(clean=True), 3000
+    logits = logits_of(5, 1) / 4
+    free = np.flatnonzero(~VOCABULARY.never & ~VOCABULARY.invalid)
+    first = processed(logits, [constrain(VOCABULARY, rules, [0])], NEVER, rules)[0].double()
+    p = torch.softmax(first, -1).numpy()
+    joint = np.zeros((V, V))
+    constraints = [constrain(VOCABULARY, rules, [0]), constrain(VOCABULARY, rules, [0, 1])]
+    scores = processed(logits.expand(2, -1), constraints, NEVER, rules)
+    for seed in range(n):
+        a, b = pick(scores, constraints, Sampling(1.0, 1.0, seed), rules)
+        joint[a, b] += 1
+    assert len(free) > 5
+    assert p_value(joint.ravel(), np.outer(p, p).ravel()) > 1e-3
+
+
+def test_the_same_seed_and_place_give_the_same_id_on_both_sides() -> None:
+    """Another batch, a mask as a copy, other logits of banned ids: the choice stays."""
+    rules, sampling = Rules(), Sampling(1.0, 0.95, 7)
+    constraint = constrain(VOCABULARY, rules, [8, 4])
+    logits = logits_of(2, 1)
+    other = logits.clone()
+    other[0, 10] = 40.0  # a line break is never emitted
+    assert choose(logits, [constraint], NEVER, sampling, rules).ids == choose(
+        other, [constraint], NEVER.clone(), sampling, rules
+    ).ids
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 1.0, 3)])
+def test_a_candidate_that_stands_twice_in_the_last_four_is_drawn_again(sampling: Sampling) -> None:
+    rules = Rules.off(loop_local=True)
+    logits = torch.full((1, V), -20.0)
+    logits[0, :6] = torch.tensor([30.0, 29.5, 29.0, 28.5, 28.0, 27.9])
+    once = frequencies(logits, Rules.off(), sampling, [0, 1, 0, 2], 400)
+    if sampling == GREEDY:
+        assert once[0] == 400
+        assert frequencies(logits, rules, sampling, [0, 1, 2, 4], 50)[0] == 50, "once is no loop"
+        counts = frequencies(logits, rules, sampling, [0, 1, 0, 2], 3000)
+        wanted = np.zeros(V)
+        wanted[:5] = np.exp(np.array([30.0, 29.5, 29.0, 28.5, 28.0]) / 0.8 - 30 / 0.8)
+        assert p_value(counts, wanted / wanted.sum()) > 1e-3
+    else:
+        counts = frequencies(logits, rules, sampling, [0, 1, 0, 2], 400)
+        assert counts[5:].sum() <= once[5:].sum()
+
+
+def test_the_redraw_uses_the_same_noise() -> None:
+    rules = Rules.off(loop_local=True)
+    logits = logits_of(9, 1)
+    first = int(logits.argmax())
+    answer = [first, 3, first, 5]
+    sampling = Sampling(seed=21)
+    top = logits[0].topk(5)
+    noise = gumbel(21, 4, top.indices.numpy())
+    wanted = int(top.indices[int(np.argmax(top.values.double().numpy() / 0.8 + noise))])
+    assert choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules).ids == [wanted]
+
+
+def test_the_redraw_never_takes_a_banned_id() -> None:
+    rules = Rules(loop_top=5, min_new_tokens=0, comma_gap=0, end_gap=0)
+    only = np.array([0, 3])
+    base = constrain(VOCABULARY, rules, [0, 3, 0, 3])
+    constraint = replace(base, never=np.setdiff1d(np.arange(V), only), adjacency=EMPTY, ngram=EMPTY)
+    logits = logits_of(4, 1)
+    found = {choose(logits, [constraint], NEVER, Sampling(seed=s), rules).ids[0] for s in range(40)}
+    assert found <= {0, 3}
+
+
+# Signals
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0.01, 30))
+def test_signals_come_from_the_raw_softmax(seed: int, rows: int, scale: float) -> None:
+    logits = logits_of(seed, rows) * scale
+    ids = [(seed + 5 * r) % V for r in range(rows)]
+    log_p = torch.log_softmax(logits.double(), -1)
+    p = log_p.exp()
+    for row, signal in enumerate(signals_of(logits, ids)):
+        best = p[row].topk(2).values
+        assert signal.entropy == pytest.approx(float(torch.special.entr(p[row]).sum()), abs=2e-5)
+        assert signal.margin == pytest.approx(float(best[0] - best[1]), abs=2e-6)
+        assert signal.log_prob == pytest.approx(float(log_p[row, ids[row]]), rel=1e-5, abs=2e-5)
+
+
+def test_signals_at_the_edges() -> None:
+    flat = signals_of(torch.zeros(1, V), [3])[0]
+    assert flat.entropy == pytest.approx(math.log(V))
+    assert (flat.margin, flat.log_prob) == (0.0, pytest.approx(-math.log(V)))
+    logits = torch.full((1, V), -math.inf)
+    logits[0, 2] = 1.0
+    sure = signals_of(logits, [2])[0]
+    assert (sure.entropy, sure.margin, sure.log_prob) == (0.0, 1.0, 0.0)
+    assert signals_of(logits, [3])[0].log_prob < -1000
+    half = signals_of(torch.zeros(1, V, dtype=torch.bfloat16), [0])[0]
+    assert half.entropy == pytest.approx(math.log(V))
+
+
+def test_rules_do_not_touch_the_signals() -> None:
+    logits = logits_of(8, 1)
+    answer = [8, 4, 3, 0]
+    one = choose(logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules())
+    assert one.signals == signals_of(logits, one.ids)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32))
+def test_large_rows_have_the_same_signals_alone_and_together(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(3, 151_936, generator=generator) * 3
+    together = signals_of(logits, [0, 1, 2])
+    assert together == [signals_of(logits[r : r + 1], [r])[0] for r in range(3)]

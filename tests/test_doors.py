@@ -1,0 +1,62 @@
+"""The rooms import only what they may (design.md), and importing the package is instant and without torch."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "streamer"
+STDLIB = set(sys.stdlib_module_names)
+ROOMS = {  # room -> (our modules it may import, others beside the standard library)
+    "core": ({"core"}, {"numpy", "soxr", "msgspec"}),
+    "model": ({"core", "model"}, {"numpy", "torch", "transformers", "tokenizers", "safetensors", "onnxruntime", "huggingface_hub"}),
+    "stages": ({"core", "stages"}, {"anyio", "numpy"}),
+    "net": ({"core", "stages", "net"}, {"anyio", "websockets", "msgspec", "numpy"}),
+}
+FORBIDDEN_IN_CORE = {"asyncio", "socket", "threading", "time", "random", "selectors", "ssl", "http", "urllib"}
+
+
+def imports_of(file):
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            yield node.module
+
+
+@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda f: str(f.relative_to(PACKAGE)))
+def test_a_room_imports_only_through_its_doors(file):
+    room = file.relative_to(PACKAGE).parts[0]
+    ours, others = ROOMS.get(room, (None, None))
+    for name in imports_of(file):
+        top, *rest = name.split(".")
+        assert top not in ("pipelines", "bench", "clients", "tests"), f"{name}: not part of the package"
+        if ours is None:
+            continue
+        if top == "streamer":
+            assert rest, f"{file}: imports the top"
+            assert rest[0] in ours, f"{file}: {name}"
+        else:
+            assert top in STDLIB | others, f"{file}: {name}"
+        if room == "core":
+            assert top not in FORBIDDEN_IN_CORE, f"{file}: {name}"
+
+
+@pytest.mark.parametrize("module", ["streamer", "streamer.cli", "streamer.core.speculate", "streamer.describer"])
+def test_importing_needs_no_torch(module):
+    code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_only_streamer_is_installed():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["streamer", "streamer.*"]
+    for name in project["project"]["dependencies"]:
+        assert ">=" in name, f"{name}: no lower bound"
+        assert ",<" in name, f"{name}: no upper bound"
