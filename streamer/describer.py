@@ -56,30 +56,20 @@ class Describer:
         """
         from streamer.recording import describe_recording
 
-        stream = secrets.token_hex(4)
-        cancelled = False
+        stream, check = secrets.token_hex(4), anyio.from_thread.check_cancelled
 
         def tell(delta: TextDelta) -> None:
-            if cancelled:
-                raise _Cancelled
+            check()
             if on_delta is not None:
                 anyio.from_thread.run_sync(on_delta, delta)
 
         log("describe.start", stream, mode=self.config.mode)
-        try:
-            result = await self._in_thread(lambda: describe_recording(self._models, source, tell))
-        except anyio.get_cancelled_exc_class():
-            cancelled = True
-            raise
+        result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
         log("describe.done", stream, text=result.text, **_numbers(result))
         return result
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time)
-
-
-class _Cancelled(Exception):
-    """Ends a turn on the worker thread whose caller is gone."""
 
 
 def _numbers(result: Description) -> dict[str, Any]:

@@ -25,12 +25,24 @@ OnDelta = Callable[[TextDelta], None]
 Samples = NDArray[np.float32]
 
 
-def describe_recording(models: Models, source: str | Path, on_delta: OnDelta) -> Description:
-    """Describe one file. Raises AudioError with one clear line; deltas already given stay given."""
+def describe_recording(
+    models: Models, source: str | Path, on_delta: OnDelta, check: Callable[[], None] = lambda: None
+) -> Description:
+    """Describe one file. Raises AudioError with one clear line; deltas already given stay given.
+
+    `check` is called between chunks and deltas; what it raises ends the turn and gives its KV slots back.
+    """
     name, limit_s = str(source), models.max_turn_s
     with open_audio(source) as audio:
-        parts = [describe_part(models, name, part, on_delta) for part in cut_parts(chunks_of(audio), limit_s)]
+        chunks = _checked(chunks_of(audio), check)
+        parts = [describe_part(models, name, part, on_delta) for part in cut_parts(chunks, limit_s)]
         return join_parts(name, parts, audio.warning)
+
+
+def _checked(chunks: Iterator[Samples], check: Callable[[], None]) -> Iterator[Samples]:
+    for chunk in chunks:
+        check()
+        yield chunk
 
 
 def cut_parts(chunks: Iterator[Samples], max_turn_s: float) -> Iterator[Iterator[Samples]]:
@@ -117,9 +129,7 @@ def hold_back_last_window(chunks: Iterator[Samples]) -> Iterator[Samples]:
     done = 0  # samples given out
     for chunk in chunks:
         held = np.concatenate([held, chunk])
-        keep = WINDOW_SAMPLES + BEHIND_SAMPLES
-        while len(held) > keep:
-            n = WINDOW_SAMPLES + (BEHIND_SAMPLES if done == 0 else 0)
+        while len(held) > (n := WINDOW_SAMPLES + (BEHIND_SAMPLES if done == 0 else 0)):
             yield held[:n]
             held, done = held[n:], done + n
     if len(held):

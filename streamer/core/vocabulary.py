@@ -26,7 +26,7 @@ _decoder = codecs.getincrementaldecoder("utf-8")
 _DOUBLE = re.compile(r"([^\W\d_a-zA-Z])\1")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
     """One row per logits column, `num_ids` in all; rows beyond the tokenizer are padding, never emitted."""
 
@@ -60,6 +60,9 @@ class Vocabulary:
         if not ends or not all(0 <= i < len(token_bytes) for i in ends | specials):
             raise ValueError(f"needs an EOS id, and EOS and special ids in 0..{len(token_bytes) - 1}")
         return _build(list(token_bytes), specials | ends, ends, num_ids)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({self.num_ids} ids, {self.fingerprint})"
 
     @cached_property
     def fallback(self) -> int:

@@ -1,0 +1,150 @@
+"""The oracle: transformers' `generate()` with our processors says what our own loop says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from transformers import DynamicCache, LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM, StoppingCriteriaList
+
+from streamer.core.choice import Sampling
+from streamer.core.rules import Rules, constrain
+from streamer.core.stop import stop
+from streamer.core.vocabulary import Vocabulary
+from streamer.model.choose import choose
+from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
+
+HAN = "说话人的语速较慢音调平稳停顿少声低沉色偏暗情绪静微缓"
+TOKENS = [*HAN, *"，、：。！？“”.,", "音调", "语速", "慢慢", "，请", "。”", "色。", "Human", "Hum", "an", " ", "\n", "a", "b"]
+DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<im_start>", b"<im_end>", b"<endoftext>"]
+SPECIAL = list(range(len(DATA) - 3, len(DATA)))
+SIZE = len(DATA) + 3
+VOCABULARY = Vocabulary.build(DATA, SPECIAL, SPECIAL[1:], SIZE)
+NEVER = torch.from_numpy(VOCABULARY.never)
+SETTINGS = [
+    Rules(),
+    Rules(max_new_tokens=40, repetition_penalty=1.0, ngram=0, adjacency=False),
+    Rules(min_new_tokens=3, comma_gap=2, end_since="punctuation"),
+    Rules(loop_local=False, ngram=2),
+    Rules.off(max_new_tokens=60),
+    Rules.off(max_new_tokens=60, loop_global=True),
+    Rules.off(max_new_tokens=60, clean=True, loop_local=True),
+    Rules(clean=False, loop_global=False),
+]
+
+
+def random_model(seed: int) -> Qwen2ForCausalLM:
+    """A tiny random Qwen2 with large logits; at odd seeds it dislikes to end, so that its text comes to loops."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=SIZE, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.5, tie_word_embeddings=False,
+        bos_token_id=None, eos_token_id=SPECIAL[1:], pad_token_id=SPECIAL[2],
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config).eval()
+    if seed % 2:
+        ends = [i for i in range(SIZE) if VOCABULARY.table.end[i] or i in VOCABULARY.eos]
+        model.lm_head.weight.data[ends] *= 0.05
+    return model
+
+
+@dataclass
+class Answer:
+    ids: list[int]
+    reason: str
+
+
+@torch.inference_mode()
+def ours(model: Any, prompt: list[int], rules: Rules, sampling: Sampling) -> Answer:
+    """The decoding loop in its plainest form: one id per step, one cache."""
+    answer: list[int] = []
+    cache, feed = DynamicCache(config=model.config), prompt
+    while True:
+        logits = model(torch.tensor([feed]), past_key_values=cache, use_cache=True).logits[:, -1].float()
+        candidate = choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules).ids[0]
+        end = stop(VOCABULARY, rules, answer, candidate)
+        if end is None or end.keep:
+            answer.append(candidate)
+        if end is not None:
+            return Answer(answer, end.reason)
+        feed = [candidate]
+
+
+def generated(model: Any, prompts: list[list[int]], rules: Rules, sampling: Sampling) -> list[list[int]]:
+    """What `generate()` adds to each prompt, up to the first EOS."""
+    length = len(prompts[0])
+    ids = torch.tensor(prompts)
+    out = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        logits_processor=LogitsProcessorList([RulesLogitsProcessor(VOCABULARY, rules, sampling, length)]),
+        stopping_criteria=StoppingCriteriaList([SentenceStoppingCriteria(VOCABULARY, rules, length)]),
+        max_new_tokens=rules.max_new_tokens,
+        do_sample=False,
+    )
+    answers = []
+    for row in out[:, length:].tolist():
+        ends = [i for i, token in enumerate(row) if token in VOCABULARY.eos]
+        answers.append(row[: ends[0]] if ends else row)
+    return answers
+
+
+@pytest.mark.parametrize("rules", SETTINGS, ids=range(len(SETTINGS)))
+def test_our_loop_equals_generate(rules: Rules) -> None:
+    reasons = set()
+    for seed in range(8):
+        model = random_model(seed)
+        prompt = [seed % 20, 3, (seed * 7) % 30]
+        sampling = Sampling(seed=seed)
+        mine = ours(model, prompt, rules, sampling)
+        assert generated(model, [prompt], rules, sampling) == [mine.ids], (seed, mine)
+        reasons.add(mine.reason)
+    assert reasons <= {"sentence", "eos", "loop", "max_tokens"}
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.8, 0.9, 1), Sampling(1.5, 1.0, 2)])
+def test_sampling_repeats_itself_in_generate(sampling: Sampling) -> None:
+    for seed in range(4):
+        model, prompt = random_model(seed), [seed, 3, 4]
+        mine = ours(model, prompt, Rules(), sampling)
+        assert generated(model, [prompt], Rules(), sampling) == [mine.ids]
+
+
+def test_every_stop_reason_is_met_on_the_way() -> None:
+    """The oracle above would prove little if all its answers ended alike."""
+    settings = [Rules(), Rules.off(max_new_tokens=60, loop_global=True), Rules.off(max_new_tokens=30)]
+    reasons = {ours(random_model(s), [s, 3, 4], rules, Sampling()).reason for s in range(12) for rules in settings}
+    assert reasons == {"sentence", "eos", "loop", "max_tokens"}
+
+
+def test_rows_of_a_batch_say_what_they_say_alone() -> None:
+    """Up to the model's own rounding: the same logits, other rows' ends and pads notwithstanding."""
+    rules = Rules(min_new_tokens=5, end_gap=2)
+    for seed in range(4):
+        model = random_model(seed)
+        prompts = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+        together = generated(model, prompts, rules, Sampling())
+        for prompt, row in zip(prompts, together, strict=True):
+            mine = ours(model, prompt, rules, Sampling()).ids
+            assert row[: len(mine)] == mine
+
+
+def test_processor_touches_no_score_it_need_not() -> None:
+    """With the rules off and nothing to stop, `generate()` gets its own scores back."""
+    rule = RulesLogitsProcessor(VOCABULARY, Rules.off(), Sampling(), 2)
+    scores = torch.randn(2, SIZE)
+    scores[:, SPECIAL] = -9.0
+    assert torch.equal(rule(torch.tensor([[1, 2, 3], [1, 2, 4]]), scores), scores)
+
+
+def test_prompt_is_no_part_of_the_answer() -> None:
+    rule = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 5)
+    other = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 1)
+    scores = torch.randn(1, SIZE)
+    assert torch.equal(rule(torch.tensor([[4, 4, 4, 4, 4, 9]]), scores), other(torch.tensor([[7, 9]]), scores))
+    criteria = SentenceStoppingCriteria(VOCABULARY, Rules.off(), 2)
+    period = TOKENS.index("。")
+    assert criteria(torch.tensor([[period, period]]), scores).tolist() == [False]
+    assert criteria(torch.tensor([[0, 0, 1], [0, 0, period]]), scores).tolist() == [False, True]

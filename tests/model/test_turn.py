@@ -1,0 +1,199 @@
+"""Whole turns on real architecture: streamed == whole, exact == cloud, edge == transformers' own generate()."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from speech import cuts, recording, speech
+from streamer.core.choice import Sampling
+from streamer.core.gate import Gate
+from streamer.core.rules import Rules
+from streamer.core.speculate import Plan
+from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
+from streamer.model.ear import Ear
+from streamer.model.listener import Listener
+from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
+from streamer.model.stock import load_stock
+from streamer.model.thinker import load
+from streamer.model.turn import Turn
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_pair):
+    return load(str(tiny_pair[0]), "edge"), load(str(tiny_pair[1]), "cloud")
+
+
+@pytest.fixture(scope="module")
+def stock_edge(tiny_pair):
+    return load_stock(tiny_pair[0])
+
+
+def answer(edge, cloud, plan, sampling, samples, pieces=None, drafter=None):
+    """(ids, stop reason, counts) of one turn."""
+    drafter = drafter or (lambda listener: IncrementalDrafter(listener, plan.rules, sampling))
+    turn = Turn(edge, cloud, plan, sampling, drafter)
+    try:
+        for piece in pieces or [slice(None)]:
+            turn.push(samples[piece])
+        turn.finish()
+        ids = [token for delta in turn.answer() for token in delta.ids]
+        return ids, turn.stop_reason, turn.counts
+    finally:
+        turn.close()
+
+
+def heard(thinker, samples, pieces, provisional=False):
+    """A listener that heard `samples` in `pieces`; the caller closes it."""
+    ear, listener = Ear(), Listener(thinker)
+    for piece in pieces:
+        for window in ear.push(samples[piece]):
+            listener.hear(window)
+        listener.observe(ear.maximum, ear.num_samples)
+        if provisional and (window := ear.provisional()) is not None:
+            listener.hear_provisionally(window)
+    rest = ear.finish()
+    listener.finish(rest, ear.maximum)
+    return listener
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
+    """Any cut, provisional windows and redos between: the same logits as the stock model's one shot."""
+    cloud, samples = pair[1], speech(3.7 + 2.1 * seed, seed, crescendo=seed % 2 == 0)
+    one = heard(cloud, samples, [slice(None)])
+    many = heard(cloud, samples, cuts(len(samples), seed), provisional=seed >= 2)
+    assert one.sequence.ids == many.sequence.ids
+    assert torch.equal(one.features(), many.features())
+    wanted, got = one.feed(1), many.feed(1)
+    torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+    if seed % 2 == 0:
+        assert many.num_reencoded > 0, "the crescendo must have made windows stale"
+    stock = load_stock(tiny_pair[1])
+    features, ids = one.features(), torch.tensor([one.sequence.ids])
+    with torch.inference_mode():
+        logits = stock(
+            input_ids=ids,
+            input_features=features[None],
+            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
+        ).logits[0, -1]
+    torch.testing.assert_close(wanted[0], logits, atol=2e-4, rtol=1e-4)
+    one.close()
+    many.close()
+
+
+SETTINGS = [
+    (Rules(), Sampling(), 4),
+    (Rules.off(max_new_tokens=40), Sampling(), 3),
+    (Rules(), Sampling(temperature=1.0, seed=5), 6),
+    (Rules(ngram=2, min_new_tokens=4), Sampling(temperature=0.8, top_p=0.9, seed=6), 1),
+]
+
+
+@pytest.mark.parametrize("setting", range(len(SETTINGS)))
+@pytest.mark.parametrize("same", [False, True], ids=["another-edge", "twin"])
+def test_exact_equals_cloud_id_for_id(pair, setting, same):
+    rules, sampling, k = SETTINGS[setting]
+    edge, cloud = pair
+    samples = recording(setting)
+    wanted, why, baseline = answer(None, cloud, Plan(mode="cloud", rules=rules), sampling, samples)
+    drafting = load(str(cloud.directory), "cloud") if same else edge
+    got, reason, counts = answer(drafting, cloud, Plan(mode="exact", k=k, rules=rules), sampling, samples)
+    assert (got, reason) == (wanted, why)
+    assert len(wanted) >= 4
+    assert counts.verified_share == 1.0
+    assert baseline.n_drafted == 0
+    if same:
+        assert counts.n_accepted == counts.n_uploaded, "a twin's drafts are all accepted"
+        assert counts.cloud_calls < baseline.cloud_calls or k == 1
+
+
+def test_gated_is_between_edge_and_exact(pair):
+    """A gate that never fires is the edge alone; one that always fires is exact mode."""
+    edge, cloud = pair
+    samples, rules, greedy = recording(1), Rules(), Sampling()
+    never, always = Gate(entropy=1e9, density=None, loop=False), Gate(entropy=-1.0)
+    alone, _, _ = answer(edge, None, Plan(mode="edge", rules=rules), greedy, samples)
+    quiet, _, counts = answer(edge, cloud, Plan(mode="gated", gate=never, rules=rules), greedy, samples)
+    assert quiet == alone
+    assert (counts.cloud_calls, counts.verified_share) == (0, 0.0)
+    exact, _, _ = answer(edge, cloud, Plan(mode="exact", rules=rules), greedy, samples)
+    loud, _, counts = answer(edge, cloud, Plan(mode="gated", gate=always, rules=rules), greedy, samples)
+    assert loud == exact
+    assert counts.verified_share == 1.0
+
+
+@pytest.mark.parametrize(("rules", "sampling", "_k"), SETTINGS)
+def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampling, _k):
+    """The oracle: transformers' own loop, cache and prefill, with the rules as LogitsProcessor and StoppingCriteria."""
+    edge, samples = pair[0], recording(2)
+    ours, reason, _ = answer(edge, None, Plan(mode="edge", rules=rules), sampling, samples)
+    listener = heard(edge, samples, [slice(None)])
+    ids, features = torch.tensor([listener.sequence.ids]), listener.features()
+    n = ids.shape[1]
+    with torch.inference_mode():
+        out = stock_edge.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            input_features=features[None],
+            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
+            max_new_tokens=rules.max_new_tokens,
+            do_sample=False,
+            logits_processor=[RulesLogitsProcessor(edge.vocabulary, rules, sampling, n)],
+            stopping_criteria=[SentenceStoppingCriteria(edge.vocabulary, rules, n)],
+        )[0, n:].tolist()
+    listener.close()
+    if reason in ("eos", "loop"):
+        out = out[:-1]  # generate() keeps the id that stopped it
+    assert ours == out
+
+
+def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
+    edge, cloud = pair
+    samples, plan = recording(3)[: 16_000 * 3], Plan(mode="exact", k=3)
+    wanted, *_ = answer(None, cloud, Plan(mode="cloud"), Sampling(), samples)
+    drafter = functools.partial(GenerateDrafter, stock=stock_edge)
+    got, _, counts = answer(edge, cloud, plan, Sampling(), samples, drafter=drafter)
+    assert got == wanted
+    assert counts.n_drafted > 0
+
+
+def test_audio_is_encoded_once_per_model(pair, monkeypatch):
+    """Defects 7 and 8: the original encoded the audio for every block, and prefilled the cloud at every call."""
+    edge, cloud = pair
+    samples, fed = speech(7.0, 3) * 0.3, {}
+    samples[:4800] = 0.95 * np.sin(np.arange(4800) * 0.2)  # the clip is loudest at its start: no redo
+    for thinker in pair:
+        encode, step = thinker.tower.encode, thinker.engine.step
+
+        def counted(features, _t=thinker, _f=encode):
+            fed[id(_t)] = fed.get(id(_t), 0) + 1
+            return _f(features)
+
+        def booked(rows, _t=thinker, _f=step):
+            for row in rows:
+                fed.setdefault((id(_t), "positions"), []).extend(range(row.start, row.start + len(row.ids)))
+            return _f(rows)
+
+        monkeypatch.setattr(thinker.tower, "encode", counted)
+        monkeypatch.setattr(thinker.engine, "step", booked)
+    _, _, counts = answer(edge, cloud, Plan(mode="exact", k=4), Sampling(), samples)
+    assert counts.cloud_calls > 2
+    for thinker in pair:
+        assert fed[id(thinker)] == 4, "windows of 2 + 2 + 2 + 1 s"
+        positions = fed[id(thinker), "positions"]
+        audio = [p for p in positions if p < len(thinker.engine.prompt_ids) + 175]
+        assert len(audio) == len(set(audio)) == 175, "each audio position is fed once"
+
+
+def test_silence_is_no_speech_and_slots_come_back(pair):
+    edge, cloud = pair
+    free = edge.engine.slots.num_free
+    ids, reason, _ = answer(edge, cloud, Plan(), Sampling(), speech(3.0) * 0.0)
+    assert (ids, reason) == ([], "no_speech")
+    assert edge.engine.slots.num_free == free == cloud.engine.slots.num_free
+
+
+def test_a_short_turn_has_no_window(pair):
+    ids, reason, _ = answer(*pair, Plan(), Sampling(), speech(0.01))
+    assert (ids, reason) == ([], "no_speech")

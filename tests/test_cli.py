@@ -1,0 +1,144 @@
+"""The command line as a person and a script meet it: real processes, exit statuses, clean stdout."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import soundfile
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
+
+
+def streamer(*args, stdin=None):
+    command = [sys.executable, "-m", "streamer", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, input=stdin, timeout=120, check=False)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture(scope="module")
+def models(tiny_pair):
+    return ["--edge", tiny_pair[0], "--cloud", tiny_pair[1]]
+
+
+def test_help_answers_at_once():
+    started = time.perf_counter()
+    status, out, _ = streamer("--help")
+    assert status == 0
+    assert "describe" in out
+    assert time.perf_counter() - started < 2.0  # half a second on an idle machine; CI's may be busy
+
+
+def test_json_is_clean_and_one_object_per_file(models, samples):
+    status, out, err = streamer("describe", *samples[:2], "--json", *models)
+    assert (status, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [row["file"] for row in rows] == [str(file) for file in samples[:2]]
+    assert all(row["stop_reason"] in ("sentence", "eos", "loop", "max_tokens") for row in rows)
+
+
+def test_quiet_prints_the_sentence_alone(models, samples):
+    status, out, err = streamer("describe", samples[0], "--quiet", "--mode", "edge", *models)
+    assert (status, err) == (0, "")
+    _, rows, _ = streamer("describe", samples[0], "--json", "--mode", "edge", *models)
+    assert out == json.loads(rows)["text"] + "\n"
+
+
+def test_bad_files_are_told_and_the_others_described(models, samples, tmp_path):
+    (tmp_path / "text.wav").write_text("these are words")
+    (tmp_path / "empty.wav").touch()
+    whole = samples[0].read_bytes()
+    (tmp_path / "cut.wav").write_bytes(whole[: len(whole) // 2])
+    soundfile.write(tmp_path / "nan.wav", np.full(20_000, np.nan), 16_000, subtype="FLOAT")
+    soundfile.write(tmp_path / "short.wav", np.zeros(160), 16_000)
+    names = ["missing.wav", ".", "text.wav", "empty.wav", "nan.wav", "cut.wav", "short.wav"]
+    files = [tmp_path / name for name in names]
+    status, out, err = streamer("describe", *files, samples[1], "--json", *models)
+    assert status == 1
+    rows = {row["file"]: row for row in map(json.loads, out.splitlines())}
+    assert set(rows) == {str(tmp_path / "cut.wav"), str(tmp_path / "short.wav"), str(samples[1])}
+    assert (rows[str(files[6])]["stop_reason"], rows[str(files[6])]["text"]) == ("no_speech", "")
+    lines = err.splitlines()
+    assert len(lines) == 6, err
+    for file, line in zip(files[:6], lines, strict=True):
+        assert str(file) in line, "names the file"
+        assert "Traceback" not in line
+
+
+def test_speech_too_short_is_no_error(models, tmp_path):
+    soundfile.write(tmp_path / "short.wav", np.zeros(160), 16_000)
+    status, out, _ = streamer("describe", tmp_path / "short.wav", "--json", *models)
+    assert status == 0
+    assert json.loads(out)["stop_reason"] == "no_speech"
+
+
+def test_stdin(models, samples):
+    status, out, _ = streamer("describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes())
+    assert status == 0
+    _, wanted, _ = streamer("describe", samples[2], "--json", "--mode", "edge", *models)
+    assert json.loads(out)["ids"] == json.loads(wanted)["ids"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [(), ("describe",), ("describe", "x.wav", "--mode", "fast"), ("describe", "x.wav", "--k", "0"), ("dance",),
+     ("describe", "x.wav", "--temperature", "-1"), ("describe", "x.wav", "--cloud", "none", "--mode", "exact")],
+)  # fmt: skip
+def test_bad_usage_is_one_line_and_status_2(args):
+    status, out, err = streamer(*args)
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1, err
+
+
+def test_a_model_that_cannot_be_loaded_is_one_line(samples, tmp_path):
+    status, out, err = streamer("describe", samples[0], "--edge", tmp_path)
+    assert (status, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert "config.json" in err
+
+
+def test_logs_hold_numbers_and_no_text(models, samples, tmp_path):
+    log = tmp_path / "log.jsonl"
+    _, out, _ = streamer("describe", samples[0], "--json", "--log", log, *models)
+    rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    assert [row["event"] for row in rows] == ["describe.start", "describe.done"]
+    assert rows[0]["stream"] == rows[1]["stream"]
+    assert rows[1]["n_tokens"] == json.loads(out)["n_tokens"]
+    assert json.loads(out)["text"] not in log.read_text("utf-8")
+    streamer("describe", samples[0], "--json", "--log", log, "--log-text", *models)
+    assert json.loads(out)["text"] in log.read_text("utf-8")
+
+
+def test_models_lists_the_embedded_pair():
+    status, out, _ = streamer("models", "--json")
+    assert status == 0
+    rows = json.loads(out)["models"]
+    assert [row["role"] for row in rows[:2]] == ["edge", "cloud"]
+    assert len(rows[0]["levels"]) == 7
+    assert all(rows[0]["num_levels"][name] == len(names) for name, names in rows[0]["levels"].items())
+    status, out, _ = streamer("models")
+    assert status == 0
+    assert "embedded" in out
+
+
+def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
+    """A real pseudo-terminal: the sentence grows piece by piece, unverified pieces dimmed."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "streamer", "describe", samples[0], "--mode", "edge", *models]
+    process = subprocess.Popen(list(map(str, command)), stdout=follower, stderr=follower, env=ENVIRONMENT)
+    os.close(follower)
+    shown = b""
+    try:
+        while piece := os.read(leader, 4096):
+            shown += piece
+    except OSError:  # the terminal's other end is closed: the process has ended
+        pass
+    assert process.wait(timeout=60) == 0
+    text = shown.decode()
+    assert text.count("\x1b[2m") >= 2
+    assert re.search(r"first text after \d+ ms", text)

@@ -1,0 +1,184 @@
+"""The public API on real files: the same way as live audio, parts of long recordings, concurrency, cancellation."""
+
+import anyio
+import numpy as np
+import pytest
+import soundfile
+from speech import RATE_HZ, recording, speech
+from streamer import Config, Describer
+from streamer.audio import AudioError
+from streamer.config import ConfigError
+from streamer.core.attributes import ATTRIBUTES
+from streamer.model.weights import ModelError
+from streamer.recording import cut_parts, hold_back_last_window
+
+FIELDS = """file text stop_reason mode n_tokens n_drafted n_uploaded n_accepted n_corrected n_wasted cloud_calls blocks
+verified_share audio_s ttft_ms total_ms tokens_per_s attributes""".split()
+
+
+@pytest.fixture
+def options(tiny_pair):
+    return {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
+
+
+def wav(path, samples, rate=RATE_HZ, **more):
+    soundfile.write(path, samples, rate, **more)
+    return path
+
+
+async def test_a_file_is_described_and_deltas_are_its_text(options, samples):
+    async with Describer.open(mode="exact", **options) as describer:
+        deltas = []
+        result = await describer.describe(samples[0], deltas.append)
+    assert result.text == "".join(delta.text for delta in deltas)
+    assert result.ids == tuple(token for delta in deltas for token in delta.ids)
+    assert all(delta.verified for delta in deltas)
+    row = result.as_json()
+    assert set(FIELDS) <= set(row)
+    assert set(row["attributes"]) == set(ATTRIBUTES)
+    assert row["n_tokens"] == len(result.ids) > 0
+    assert 0 < row["ttft_ms"] <= row["total_ms"]
+    assert row["audio_s"] == pytest.approx(len(recording(0)) / RATE_HZ, abs=0.001)
+
+
+async def test_format_rate_and_channels_do_not_change_pcm16(options, tmp_path):
+    """The same samples as WAV, FLAC and stereo give the same ids; another rate is heard too."""
+    samples = recording(1)
+    files = [
+        wav(tmp_path / "a.wav", samples, subtype="PCM_16"),
+        wav(tmp_path / "a.flac", samples, subtype="PCM_16"),
+        wav(tmp_path / "stereo.wav", np.stack([samples, samples], axis=1), subtype="PCM_16"),
+    ]
+    async with Describer.open(mode="edge", **options) as describer:
+        ids = [(await describer.describe(file)).ids for file in files]
+        assert ids[0] == ids[1] == ids[2]
+        import soxr
+
+        high = wav(tmp_path / "48k.wav", soxr.resample(samples, RATE_HZ, 48_000), 48_000)
+        assert (await describer.describe(high)).stop_reason != "no_speech"
+
+
+async def test_many_at_once_do_not_mix(options, samples):
+    async with Describer.open(mode="gated", threshold=1.0, **options) as describer:
+        alone = [await describer.describe(file) for file in samples]
+        together = {}
+
+        async def describe(file):
+            together[file] = await describer.describe(file)
+
+        async with anyio.create_task_group() as group:
+            for file in samples:
+                group.start_soon(describe, file)
+    assert [together[file].ids for file in samples] == [one.ids for one in alone]
+
+
+async def test_cancelling_gives_the_slots_back(options, samples):
+    async with Describer.open(mode="edge", **options) as describer:
+        await describer.load()
+        with anyio.CancelScope() as scope:
+            await describer.describe(samples[0], lambda delta: scope.cancel())
+        assert scope.cancelled_caught
+        assert (await describer.describe(samples[1])).n_tokens > 0
+        edge = describer._models.pair[0]
+        assert edge.engine.slots.num_free == 4
+
+
+async def test_a_long_recording_is_described_in_parts(options, tmp_path):
+    file = wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), np.zeros(59 * RATE_HZ, np.float32), speech(10, 2)]))
+    async with Describer.open(mode="edge", **options) as describer:
+        result = await describer.describe(file)
+    assert [round(part.audio_s) for part in result.parts] == [60, 60, 10]
+    assert result.text == "".join(part.text for part in result.parts)
+    assert result.parts[0].n_tokens + result.parts[1].n_tokens + result.parts[2].n_tokens == result.n_tokens
+    assert result.audio_s == pytest.approx(130, abs=0.01)
+
+
+@pytest.mark.parametrize(("total", "limit"), [(0, 60.0), (100, 60.0), (960_000, 60.0), (960_001, 60.0), (50_000, 1.0)])
+def test_parts_keep_every_sample_in_order(total, limit):
+    source = np.arange(total, dtype=np.float32)
+    chunks = iter([source[i : i + 7_000] for i in range(0, total, 7_000)])
+    parts = [np.concatenate([np.zeros(0, np.float32), *part]) for part in cut_parts(chunks, limit)]
+    np.testing.assert_array_equal(np.concatenate(parts), source)
+    assert all(len(part) == int(limit * RATE_HZ) for part in parts[:-1])
+    assert len(parts) == max(1, -(-total // int(limit * RATE_HZ)))
+
+
+@pytest.mark.parametrize("n", [1, 31_999, 32_040, 32_041, 64_040, 64_041, 100_000])
+def test_the_last_window_is_held_back(n):
+    """What is given before the last piece completes every window but the last; nothing is lost."""
+    source = np.arange(n, dtype=np.float32)
+    pieces = list(hold_back_last_window(iter([source[: n // 3], source[n // 3 :]])))
+    np.testing.assert_array_equal(np.concatenate(pieces), source)
+    given = n - len(pieces[-1])
+    assert given in (0, (n - 41) // 32_000 * 32_000 + 40 if n > 32_040 else 0)
+
+
+async def test_what_cannot_be_heard_raises_and_the_next_is_described(options, samples, tmp_path):
+    text = tmp_path / "text.wav"
+    text.write_text("these are words, not sound")
+    bad = wav(tmp_path / "nan.wav", np.full(16_000, np.nan, np.float32), subtype="FLOAT")
+    async with Describer.open(mode="edge", **options) as describer:
+        for file in (text, bad, tmp_path / "missing.wav", tmp_path):
+            with pytest.raises(AudioError) as error:
+                await describer.describe(file)
+            assert str(error.value).count("\n") == 0
+        assert (await describer.describe(samples[0])).n_tokens > 0
+
+
+async def test_models_that_cannot_be_used_raise(options):
+    async with Describer.open(mode="edge", edge="./nowhere") as describer:
+        with pytest.raises(ModelError, match="nowhere"):
+            await describer.load()
+
+
+async def test_open_takes_keywords_a_config_or_a_file(tmp_path):
+    file = tmp_path / "pipeline.toml"
+    file.write_text('mode = "exact"\nk = 6\n')
+    async with Describer.open(file) as describer:
+        assert (describer.config.mode, describer.config.k) == ("exact", 6)
+    async with Describer.open(Config(mode="edge")) as describer:
+        assert describer.config.mode == "edge"
+    with pytest.raises(ConfigError, match="not both"):
+        async with Describer.open(Config(), mode="edge"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mode": "fast"}, "mode is 'fast'"),
+        ({"preset": "best"}, "preset"),
+        ({"draft": "magic"}, "draft"),
+        ({"k": 0}, "draft length"),
+        ({"threshold": float("nan")}, "threshold"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"min_new_tokens": 97}, "min_new_tokens"),
+        ({"num_slots": 0}, "num_slots"),
+        ({"cloud": "none", "mode": "exact"}, "needs a cloud"),
+        ({"cloud": "ws://host:1"}, "in process"),
+        ({"speed": 3}, "unknown option 'speed'"),
+        ({"k": "four"}, "wrong type"),
+    ],
+)
+def test_options_that_mean_nothing_are_told(options, reason):
+    with pytest.raises(ConfigError, match=reason):
+        Config.from_mapping(options)
+
+
+def test_gated_without_a_cloud_is_the_edge():
+    from streamer.core.gate import PRESETS
+
+    assert Config(cloud="none").plan(PRESETS["fluent"]).mode == "edge"
+    assert Config(threshold=1.5).plan(PRESETS["quality"]).gate.entropy == 1.5
+    assert Config(preset="quality").plan(PRESETS["quality"]).k == 6
+
+
+def test_pipeline_files_are_valid():
+    from conftest import ROOT
+
+    for file in (ROOT / "pipelines").glob("*.toml"):
+        Config.from_toml(file)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Config.from_toml("nowhere.toml")
