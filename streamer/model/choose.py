@@ -61,9 +61,7 @@ def processed(
     return scores
 
 
-def _relax(
-    scores: Tensor, logits: Tensor, constraints: Sequence[Constraint], mask: Tensor | None, row: int
-) -> None:
+def _relax(scores: Tensor, logits: Tensor, constraints: Sequence[Constraint], mask: Tensor | None, row: int) -> None:
     """Every id of `row` is banned: drop the n-gram ban, then adjacency, then commas; at last EOS is left."""
     for num_tiers in (2, 1, 0):
         again = _apply(logits[row : row + 1], constraints[row : row + 1], mask, num_tiers)
@@ -135,7 +133,7 @@ def _mask_ids(scores: Tensor, constraints: Sequence[Constraint], mask: Tensor | 
     """
     if mask is None:
         return none
-    if scores.device.type == "cpu":
+    if _arrays(scores)[1] is np:
         return np.flatnonzero(mask.numpy())
     whole = torch.tensor([c.only is None for c in constraints], device=scores.device)
     scores.masked_fill_(mask & whole[:, None], BANNED)

@@ -97,6 +97,26 @@ def test_a_row_does_not_depend_on_the_company_it_keeps(
         assert alone.signals == together.signals[row : row + 1]
 
 
+@pytest.mark.parametrize("rules", [Rules(), Rules.off(repetition_penalty=1.3, loop_local=True)])
+def test_the_way_of_other_devices_equals_the_way_of_a_cpu(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the arrays are NumPy's, elsewhere torch's: here torch's on a CPU."""
+    batch = [[0, 8, 4], [8, 4, 3, 0, 1, 2, 8], [0, len(TOKENS)], [0, 1, 0, 1]]
+    constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
+    constraints[1] = replace(constraints[1], penalty=1.7)
+    logits = logits_of(6, len(batch))
+    for sampling in (GREEDY, Sampling(0.9, 0.9, 4)):
+        monkeypatch.undo()
+        wanted = choose(logits, constraints, NEVER, sampling, rules)
+        scores = processed(logits, constraints, NEVER, rules)
+        monkeypatch.setattr("streamer.model.choose._arrays", lambda tensor: (tensor, torch))
+        found = choose(logits, constraints, NEVER, sampling, rules)
+        assert found.ids == wanted.ids
+        torch.testing.assert_close(processed(logits, constraints, NEVER, rules), scores)
+        for one, other in zip(found.signals, wanted.signals, strict=True):
+            assert one.entropy == pytest.approx(other.entropy, abs=1e-6)
+            assert (one.margin, one.log_prob) == pytest.approx((other.margin, other.log_prob), abs=1e-6)
+
+
 def test_rows_with_other_penalties_keep_their_own() -> None:
     logits = logits_of(1, 2)
     one = constrain(VOCABULARY, Rules(repetition_penalty=1.5), [0, 8])
@@ -237,9 +257,10 @@ def test_the_same_seed_and_place_give_the_same_id_on_both_sides() -> None:
     logits = logits_of(2, 1)
     other = logits.clone()
     other[0, 10] = 40.0  # a line break is never emitted
-    assert choose(logits, [constraint], NEVER, sampling, rules).ids == choose(
-        other, [constraint], NEVER.clone(), sampling, rules
-    ).ids
+    assert (
+        choose(logits, [constraint], NEVER, sampling, rules).ids
+        == choose(other, [constraint], NEVER.clone(), sampling, rules).ids
+    )
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0, 1.0, 3)])

@@ -17,26 +17,42 @@ from streamer.model.choose import choose
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 
 HAN = "说话人的语速较慢音调平稳停顿少声低沉色偏暗情绪静微缓"
-TOKENS = [*HAN, *"，、：。！？“”.,", "音调", "语速", "慢慢", "，请", "。”", "色。", "Human", "Hum", "an", " ", "\n", "a", "b"]
+TOKENS = [
+    *HAN,
+    *"，、：。！？“”.,",
+    "音调",
+    "语速",
+    "慢慢",
+    "，请",
+    "。”",
+    "色。",
+    "Human",
+    "Hum",
+    "an",
+    " ",
+    "\n",
+    "a",
+    "b",
+]
 DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<im_start>", b"<im_end>", b"<endoftext>"]
 SPECIAL = list(range(len(DATA) - 3, len(DATA)))
 SIZE = len(DATA) + 3
 VOCABULARY = Vocabulary.build(DATA, SPECIAL, SPECIAL[1:], SIZE)
 NEVER = torch.from_numpy(VOCABULARY.never)
 SETTINGS = [
-    Rules(),
+    Rules(max_new_tokens=40),
     Rules(max_new_tokens=40, repetition_penalty=1.0, ngram=0, adjacency=False),
-    Rules(min_new_tokens=3, comma_gap=2, end_since="punctuation"),
-    Rules(loop_local=False, ngram=2),
-    Rules.off(max_new_tokens=60),
-    Rules.off(max_new_tokens=60, loop_global=True),
-    Rules.off(max_new_tokens=60, clean=True, loop_local=True),
-    Rules(clean=False, loop_global=False),
+    Rules(min_new_tokens=3, comma_gap=2, end_since="punctuation", max_new_tokens=40),
+    Rules(loop_local=False, ngram=2, max_new_tokens=40),
+    Rules.off(max_new_tokens=40),
+    Rules.off(max_new_tokens=40, loop_global=True),
+    Rules.off(max_new_tokens=40, clean=True, loop_local=True),
+    Rules(clean=False, loop_global=False, max_new_tokens=40),
 ]
 
 
 def random_model(seed: int) -> Qwen2ForCausalLM:
-    """A tiny random Qwen2 with large logits; at odd seeds it dislikes to end, so that its text comes to loops."""
+    """A tiny random Qwen2 with large logits; at odd seeds it dislikes to end, and at seed 3 it forgets, so that it loops."""
     torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=SIZE, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -47,6 +63,9 @@ def random_model(seed: int) -> Qwen2ForCausalLM:
     if seed % 2:
         ends = [i for i in range(SIZE) if VOCABULARY.table.end[i] or i in VOCABULARY.eos]
         model.lm_head.weight.data[ends] *= 0.05
+    if seed == 3:
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.data.zero_()
     return model
 
 
@@ -94,7 +113,7 @@ def generated(model: Any, prompts: list[list[int]], rules: Rules, sampling: Samp
 @pytest.mark.parametrize("rules", SETTINGS, ids=range(len(SETTINGS)))
 def test_our_loop_equals_generate(rules: Rules) -> None:
     reasons = set()
-    for seed in range(8):
+    for seed in range(6):
         model = random_model(seed)
         prompt = [seed % 20, 3, (seed * 7) % 30]
         sampling = Sampling(seed=seed)
@@ -108,20 +127,20 @@ def test_our_loop_equals_generate(rules: Rules) -> None:
 def test_sampling_repeats_itself_in_generate(sampling: Sampling) -> None:
     for seed in range(4):
         model, prompt = random_model(seed), [seed, 3, 4]
-        mine = ours(model, prompt, Rules(), sampling)
-        assert generated(model, [prompt], Rules(), sampling) == [mine.ids]
+        mine = ours(model, prompt, SETTINGS[0], sampling)
+        assert generated(model, [prompt], SETTINGS[0], sampling) == [mine.ids]
 
 
 def test_every_stop_reason_is_met_on_the_way() -> None:
     """The oracle above would prove little if all its answers ended alike."""
-    settings = [Rules(), Rules.off(max_new_tokens=60, loop_global=True), Rules.off(max_new_tokens=30)]
-    reasons = {ours(random_model(s), [s, 3, 4], rules, Sampling()).reason for s in range(12) for rules in settings}
+    settings = [SETTINGS[0], Rules.off(max_new_tokens=30, loop_global=True)]
+    reasons = {ours(random_model(s), [s, 3, 4], rules, Sampling()).reason for s in range(6) for rules in settings}
     assert reasons == {"sentence", "eos", "loop", "max_tokens"}
 
 
 def test_rows_of_a_batch_say_what_they_say_alone() -> None:
     """Up to the model's own rounding: the same logits, other rows' ends and pads notwithstanding."""
-    rules = Rules(min_new_tokens=5, end_gap=2)
+    rules = Rules(min_new_tokens=5, end_gap=2, max_new_tokens=30)
     for seed in range(4):
         model = random_model(seed)
         prompts = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
