@@ -1,8 +1,6 @@
-"""A sentence read back into attributes. In: text and the phrases of each level. Out: attribute -> level or
-None.
+"""A sentence read back into attributes. In: text, the phrases of each level. Out: attribute -> level or None.
 
-Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest, calmest
-(design.md).
+Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest, calmest.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from typing import Any
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
 
-# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}: a model's streamer.json
-# carries it
+# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of streamer.json
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
 
 

@@ -1,8 +1,8 @@
 """Chance that can be repeated. In: seed, answer index, ids. Out: Gumbel noise, the same on every machine.
 
-`argmax(logits / T + gumbel)` draws from softmax(logits / T) (Gumbel-max; Maddison et al. 2014, arXiv
-1411.0030). The noise is a hash of (seed, index, id), so edge and cloud share it without a word on the wire,
-and a rollback or another batch does not change it.
+`argmax(logits / T + gumbel)` draws from softmax(logits / T): Gumbel-max (Maddison et al., arXiv 1411.0030).
+The noise is a hash of (seed, index, id), so edge and cloud share it without a word on the wire, and a
+rollback or another batch does not change it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Whether a drafted block needs the cloud. In: its ids and three numbers per id. Out: the reason, or None.
 
-The gate of gated mode (decoding.md): thresholds are in nats and probabilities of the RAW softmax, before any
-rule.
+The gate of gated mode (decoding.md). Thresholds are for the RAW softmax, before any rule.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from streamer.core.vocabulary_characters import PUNCTUATION, SENTENCE_ENDS
 class Signal:
     """What the drafter knew about one id, from its raw softmax.
 
-    entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the CHOSEN
-    id, nats.
+    entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the CHOSEN id.
     """
 
     entropy: float
@@ -46,8 +44,7 @@ class Preset:
     k: int
 
 
-# 004-G, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A model's streamer.json may carry its
-# own.
+# 004-G, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may carry others.
 PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(entropy=3.25), k=6)}
 
 
@@ -58,8 +55,7 @@ def fires(
     block_ids: Sequence[int],
     signals: Sequence[Signal],
 ) -> str | None:
-    """Why the block behind `answer` should be verified: "entropy", "margin", "log_prob", "density", "loop" or
-    None.
+    """Why the block behind `answer` should be verified: the name of the first test of `gate` it fails, or None.
 
     `signals`: one per id of the block. An empty block never fires.
     """
@@ -81,8 +77,7 @@ def fires(
 def density(text: str) -> float:
     """Punctuation per character of a block's text (004-D), 0 for none.
 
-    The sentence end that closes the block is not counted as punctuation: a last block of "。" alone is no
-    flood.
+    The sentence end that closes the block does not count: a last block of "。" alone is no flood.
     """
     if not text:
         return 0.0

@@ -1,5 +1,4 @@
-"""The rules of one answer. In: `Rules` and the answer's ids. Out: a `Constraint`, what the next step may not
-choose.
+"""The rules of one answer. In: `Rules` and the answer's ids. Out: a `Constraint` on the next choice.
 
 A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable), so it
 needs no undo when a block is rolled back (decoding.md). How it acts on logits is model/choose.py's.

@@ -23,7 +23,6 @@ none: Ids = np.zeros(0, dtype=np.int64)
 
 # The template words: the original leaked them in 29-33 % of its outputs (decoding.md).
 ROLES = ("human", "user", "assistant", "system")
-_LONGEST = max(map(len, ROLES))
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
 _MARKUP = re.compile(r"^[\W_]+")
 
@@ -104,8 +103,10 @@ def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
     Blanks and signs before it do not count: "### Human", "**Assistant" are templates too.
     """
     line = text.rpartition("\n")[2] if "\n" in text else text
-    begun = _MARKUP.sub("", line[:64]).lower() if len(line) < 64 else line
-    if len(begun) >= _LONGEST or not any(role.startswith(begun) for role in ROLES):
+    if len(line) > 64:
+        return none
+    begun = _MARKUP.sub("", line).lower()
+    if not any(role.startswith(begun) for role in ROLES):
         return none
 
     def make() -> Ids:

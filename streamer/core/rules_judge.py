@@ -1,5 +1,4 @@
-"""One candidate, judged by its characters. In: the answer's text, the candidate's text. Out: which rules it
-breaks.
+"""One candidate, judged by its characters. In: the answer's text, the candidate's. Out: the rules it breaks.
 
 Slow and exact: it decides for the few ids that may follow an open split character, and the tests hold the
 vocabulary's table against it.
@@ -19,8 +18,7 @@ _ALL = 1 << 30
 
 
 def breaks(vocabulary: Vocabulary, rules: Rules, text: str, piece: str, index: int) -> set[str]:
-    """Of "early" (banned for good), "commas", "adjacency" and "lowered": what `piece` behind `text` would
-    break.
+    """What `piece` behind `text` would break: of "early" (banned for good), "commas", "adjacency", "lowered".
 
     `index`: place in the answer of the id whose text is `piece`.
     """

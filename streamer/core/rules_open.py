@@ -1,5 +1,4 @@
-"""The rules while a split character is open. In: the text and the open bytes. Out: the few ids that may
-follow.
+"""The rules while a split character is open. In: text and open bytes. Out: the few ids that may follow.
 
 Rare: only for characters that no id spells. Each of these ids is judged by the text it completes.
 """

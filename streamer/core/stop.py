@@ -1,8 +1,6 @@
-"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and whether that id
-stays.
+"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and if that id stays.
 
-Tested at EVERY id before it is committed, inside a block too; nothing after the stop is committed
-(decoding.md).
+Tested at EVERY id before it is committed, inside a block too; nothing behind the stop is committed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The vocabulary as the rules see it. In: the bytes of each id, special and EOS ids. Out: text, tables,
-never-mask.
+"""The vocabulary as the rules see it. In: each id's bytes, special and EOS ids. Out: text, table, never-mask.
 
-Built once per tokenizer (0.3 s for Qwen's 151,936 ids); after that no id is ever decoded per step.
+Built once per tokenizer (0.6 s for Qwen's 151,936 ids); after that no id is ever decoded per step.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""What a character is to the rules. In: one character. Out: class bits, or membership in the small tables
-below.
+"""What a character is to the rules. In: one character. Out: its class bits; the small tables stand here too.
 
 "Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the seeds' own
-set (004-D), with the ASCII forms of the same signs; quotes, brackets and dashes are neither content nor
-punctuation.
+set (004-D) with its ASCII forms; quotes, brackets and dashes are neither content nor punctuation.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ SENTENCE_ENDS = frozenset("。.！？!?")
 PUNCTUATION = COMMA_LIKE | SENTENCE_ENDS
 REPLACEMENT = "\ufffd"
 
-CONTENT, HAN, COMMA, END, CONTROL, SPACE = 1, 2, 4, 8, 16, 32  # bits of `character_class`
+CONTENT, HAN, COMMA, END, CONTROL = 1, 2, 4, 8, 16  # bits of `character_class`
 
 # First and last code point of each Han range, in the order of how often they occur (Unicode 15, Blocks.txt).
 _HAN_RANGES = (
@@ -29,8 +27,8 @@ _HAN_RANGES = (
 # Characters that Chinese doubles when it describes a voice (微微, 断断续续, 娓娓道来 ...). A small vocabulary
 # spells them from single characters, so its own ids cannot show that the double is a word.
 REDUPLICATED = frozenset(
-    "微淡缓深轻慢渐静默细紧稍略短长高低沉平稳柔冷暖软快远近大小好满重常时频断续悠娓侃喃滔徐匆急朗洋汩絮嗡沙闷懒幽"
-    "隐清楚吞吐结巴呵哈嘻嘿往仅刚偏连阵种每渐久厚浓甜暗明干净温涩钝粗尖脆亮弱紧松拖拉顿起伏冲生怯唯诺凛款切"
+    "微淡缓深轻慢渐静默细紧稍略沉平稳柔冷暖软断续悠娓侃喃滔徐匆急朗洋絮嗡沙闷懒幽隐清楚吞吐结巴呵哈嘻嘿"
+    "往仅刚偏每厚浓甜暗明干净起伏拖拉怯生冲款切"
 )
 
 
@@ -60,7 +58,7 @@ def character_class(character: str) -> int:
         return HAN | CONTENT
     if is_content(character):
         return CONTENT
-    return (CONTROL if is_control(character) else 0) | (SPACE if character.isspace() else 0)
+    return CONTROL if is_control(character) else 0
 
 
 def trailing_run(text: str) -> int:

@@ -1,9 +1,7 @@
-"""Ids that split a character. In: every id's bytes. Out: which may start, and which may follow a split
-character.
+"""Ids that split a character. In: every id's bytes. Out: which may start, which may follow an open character.
 
 A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). They are needed for
-characters that no id spells; for all others a whole id exists and the fragments are only a way to garble text
-(decoding.md).
+characters that no id spells; for all others they are only a way to garble text (decoding.md).
 """
 
 from __future__ import annotations

@@ -23,11 +23,9 @@ FAR = 1 << 20  # "no such place in this id": larger than any gap a rule asks for
 class Table:
     """One row per id; counts are content characters, `int32 [num_ids]`, flags `bool [num_ids]`."""
 
-    length: NDArray[np.int32]  # characters
     content: NDArray[np.int32]  # content characters
     before: NDArray[np.int32]  # before the first punctuation inside (all of them where there is none)
     after: NDArray[np.int32]  # after the last punctuation inside (all of them where there is none)
-    punctuated: NDArray[np.bool_]
     first: NDArray[np.int32]  # code point of the first character, -1 where there is none
     last: NDArray[np.int32]
     leading_run: NDArray[np.int32]  # how often the first character stands at the start, 0 where it is not Han
@@ -53,7 +51,7 @@ def build_table(texts: Sequence[str]) -> Table:
     owner = np.repeat(np.arange(len(texts)), length)
     layout = _Layout(codes, _classes(joined, codes), stop - length, stop, owner)
     columns: dict[str, NDArray[Any]] = {**layout.ends_of_ids(), **layout.runs(), **layout.marks()}
-    return Table(length=length, **columns)
+    return Table(**columns)
 
 
 def _classes(joined: str, codes: NDArray[np.int32]) -> NDArray[np.uint8]:
@@ -127,7 +125,6 @@ class _Layout:
             "content": run[self.stop] - run[self.start],
             "before": run[np.where(punctuated, first, self.stop)] - run[self.start],
             "after": run[self.stop] - run[np.where(punctuated, last, self.start)],
-            "punctuated": punctuated,
             "pure_han": (self.stop > self.start) & (self._per_id(HAN) == self.stop - self.start),
             "control": self._per_id(CONTROL) > 0,
             "comma": self._per_id(COMMA) > 0,

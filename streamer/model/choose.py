@@ -1,5 +1,4 @@
-"""Logits to ids. In: raw logits [R, V] and one constraint per row. Out: the chosen ids and the gate's
-signals.
+"""Logits to ids. In: raw logits [R, V] and one constraint per row. Out: chosen ids and the gate's signals.
 
 The one order of 004-A, wherever logits become an id: repetition penalty -> bans and soft biases ->
 temperature once -> choice. A row's result does not depend on the other rows.
