@@ -22,7 +22,9 @@ from streamer.core.chunker import MAX_RATE_HZ, MIN_RATE_HZ
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
-BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB, 8 s of 16 kHz mono
+# A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short still has.
+BLOCK_FRAMES = 8192
+BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
 MAX_SPOOL_BYTES = 4 << 30  # what a pipe may bring: as much as a WAV header can promise
 CONVERT = "convert it first, e.g. `ffmpeg -i FILE OUT.wav`"
 # libsndfile's log of a header that promises more data than the file has.
@@ -74,7 +76,7 @@ class AudioFile:
         from soundfile import SoundFileRuntimeError
 
         num_read, cause = 0, ""
-        size = max(1, BLOCK_SAMPLES // self.channels)
+        size = max(1, min(BLOCK_FRAMES, BLOCK_SAMPLES // self.channels))
         while True:
             try:
                 block: NDArray[np.float32] = self._file.read(size, dtype="float32", always_2d=True)
@@ -162,10 +164,14 @@ def _decode(path: str, handle: IO[bytes]) -> SoundFile:
     from soundfile import LibsndfileError, SoundFile
 
     try:  # by descriptor: libsndfile judges the content, never the name
-        return SoundFile(handle.fileno(), closefd=False)
+        file = SoundFile(handle.fileno(), closefd=False)
     except LibsndfileError as error:
         reason = f"is no recording that libsndfile can read ({_line(error.error_string)}); {CONVERT}"
         raise AudioError(path, reason) from None
+    # soundfile 0.14 seeks to where it is after every read, and an MP3 decoder starts afresh at a seek: read in
+    # blocks of 4096, a tone lost half its level (2026-11). Files that "cannot seek" are read straight on.
+    file.seekable = lambda: False
+    return file
 
 
 def _cut_short(file: SoundFile) -> str | None:
