@@ -1,0 +1,175 @@
+"""How good are the sentences, and what does each mode and each rule buy? In: held-out clips. Out: tables, JSON lines.
+
+`python -m bench.quality [--num 66]`. Arms: edge, cloud, gated fluent, gated quality, exact, and the seeds' starting
+point (the `generate` drafter, no rules). Then each rule is switched off in turn on a STRESS set where failures occur:
+an edge whose weights are blurred by seeded noise (it stands for an under-trained one), turns beyond max_turn_s, and
+T = 1. On clean clips the rules hardly fire and must change nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.arms import Run, models_of, run
+from bench.clips import Clip, held_out
+from bench.common import mean, progress, table, write
+from streamer.core.quality import measure
+from streamer.core.rules import Rules
+from streamer.models import Models
+
+ARMS: dict[str, dict[str, Any]] = {
+    "edge": {"mode": "edge"},
+    "cloud": {"mode": "cloud"},
+    "gated fluent": {"mode": "gated", "preset": "fluent"},
+    "gated quality": {"mode": "gated", "preset": "quality"},
+    "exact": {"mode": "exact"},
+    "seeds' start": {"mode": "edge", "draft": "generate", "rules": Rules.off(), "min_new_tokens": 0},
+}
+# Each rule alone switched off; what is left is the default.
+RULES_OFF: dict[str, dict[str, Any]] = {
+    "none": {},
+    "repetition penalty": {"repetition_penalty": 1.0},
+    "adjacency": {"adjacency": False},
+    "n-gram": {"ngram": 0},
+    "comma gap": {"comma_gap": 0},
+    "end gap": {"end_gap": 0},
+    "min_new_tokens": {"min_new_tokens": 0},
+    "loop, local": {"loop_local": False},
+    "loop, global": {"loop_global": False},
+    "never emitted": {"clean": False},
+}
+COLUMNS = ("accuracy", "density_in_range", "density_over_40", "repeated_2", "repeated_3", "adjacent", "one_sentence",
+           "call_rate", "accepted_per_uploaded", "wasted_per_drafted", "verified_share")  # fmt: skip
+BLUR = 0.5  # noise on the stressed edge's language model, in standard deviations of each matrix
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num", type=int, default=66, help="clips, shared among 3, 10, 30 and 60 s")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    clips = [clip for seconds in (3, 10, 30, 60) for clip in held_out(-(-options.num // 4), seconds)]
+    runs = {name: run_all(models_of(**arm), clips, name) for name, arm in ARMS.items()}
+    rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]
+    print(f"\n{len(clips)} held-out clips of 3, 10, 30 and 60 s\n")
+    print(table(("arm", *COLUMNS), [(row["arm"], *(row[c] for c in COLUMNS)) for row in rows]))
+    print_pairs(clips, runs)
+    stressed = stress(clips)
+    clean = clean_changes(clips)
+    print("\nEach rule off in turn, on the STRESS set; changed: clean clips whose ids change without the rule\n")
+    print(table(("rule off", *COLUMNS[:7], "stopped by loop", "changed"),
+                [(r["arm"], *(r[c] for c in COLUMNS[:7]), r["loops"], clean[r["arm"]]) for r in stressed]))  # fmt: skip
+    print("\nwritten:", write("quality", [*rows, *({"set": "stress", **row} for row in stressed)]))
+
+
+def run_all(models: Models, clips: Sequence[Clip], what: str) -> list[Run]:
+    return [run(models, clip.samples) for clip in progress(clips, what)]
+
+
+def summarise(name: str, models: Models, clips: Sequence[Clip], runs: Sequence[Run]) -> dict[str, Any]:
+    """The means over clips that seed 004 and decoding.md ask for."""
+    vocabulary = models.first.vocabulary
+    found = [measure(vocabulary, r.ids) for r in runs]
+    counts = [r.counts for r in runs]
+    drafted, uploaded = sum(c.n_drafted for c in counts), sum(c.n_uploaded for c in counts)
+    return {
+        "arm": name,
+        "num_clips": len(clips),
+        "accuracy": mean(accuracy(r, clip) for r, clip in zip(runs, clips, strict=True)),
+        "density_in_range": mean(0.10 <= q.density <= 0.25 for q in found),
+        "density_over_40": sum(q.density > 0.4 for q in found),
+        "repeated_2": mean(q.repeated_bigrams for q in found),
+        "repeated_3": mean(q.repeated_trigrams for q in found),
+        "adjacent": sum(q.adjacent_repeats for q in found),
+        "one_sentence": mean(q.one_sentence for q in found),
+        "call_rate": sum(c.cloud_calls for c in counts) / max(1, sum(c.blocks or c.cloud_calls for c in counts)),
+        "accepted_per_uploaded": sum(c.n_accepted for c in counts) / uploaded if uploaded else float("nan"),
+        "wasted_per_drafted": sum(c.n_wasted for c in counts) / drafted if drafted else float("nan"),
+        "verified_share": mean(c.verified_share for c in counts),
+        "loops": sum(r.stop_reason == "loop" for r in runs),
+        "accuracy_by_length": by_length(clips, runs),
+    }
+
+
+def accuracy(found: Run, clip: Clip) -> float:
+    """Share of the attributes whose level is exactly right; a missing one is wrong."""
+    return mean(found.levels[name] == level for name, level in clip.levels.items())
+
+
+def by_length(clips: Sequence[Clip], runs: Sequence[Run]) -> dict[str, float]:
+    lengths = sorted({clip.name.split("/")[0] for clip in clips}, key=lambda s: float(s[:-1]))
+    pairs = list(zip(clips, runs, strict=True))
+    return {n: round(mean(accuracy(r, c) for c, r in pairs if c.name.startswith(n + "/")), 4) for n in lengths}
+
+
+def print_pairs(clips: Sequence[Clip], runs: dict[str, list[Run]], num: int = 20) -> None:
+    """Sentence pairs to read: before (the seeds' start) and after (gated fluent)."""
+    print(f"\n{num} sentence pairs: the seeds' start, then gated fluent")
+    before, after = runs["seeds' start"], runs["gated fluent"]
+    for i in range(0, len(clips), max(1, len(clips) // num)):
+        print(f"  {clips[i].name}\n    - {before[i].text}\n    + {after[i].text}")
+
+
+def stress(clips: Sequence[Clip]) -> list[dict[str, Any]]:
+    """Each rule off in turn where sentences go wrong."""
+    some = clips[:: max(1, len(clips) // 12)]
+    long = [dataclasses.replace(c, samples=np.tile(c.samples, 9)[: 90 * 16_000]) for c in clips[:3]]
+    rows = []
+    for name, change in RULES_OFF.items():
+        options = {k: v for k, v in change.items() if k == "min_new_tokens"}
+        rules = dataclasses.replace(Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"})
+        arms: list[tuple[Callable[[], Models], Sequence[Clip]]] = [
+            (lambda o=options, r=rules: blurred(models_of(mode="edge", rules=r, **o)), some),
+            (lambda o=options, r=rules: longer(models_of(mode="edge", rules=r, **o)), long),
+            (lambda o=options, r=rules: blurred(models_of(mode="edge", rules=r, temperature=1.0, seed=1, **o)), some),
+        ]
+        runs: list[Run] = []
+        heard: list[Clip] = []
+        for make, which in arms:
+            models = make()
+            runs += run_all(models, which, f"stress, {name}")
+            heard += which
+        rows.append(summarise(name, models, heard, runs))
+    return rows
+
+
+def blurred(models: Models) -> Models:
+    """The same models, the edge's language model with seeded noise on its matrices."""
+    generator = torch.Generator().manual_seed(3)
+    assert models.pair[0] is not None
+    for layer in models.pair[0].engine.text.layers:
+        for weight in (layer.qkv, layer.out, layer.gate_up, layer.down):
+            weight += BLUR * weight.std() * torch.randn(weight.shape, generator=generator)
+    return models
+
+
+def longer(models: Models, max_len: int = 2600) -> Models:
+    """The same models with slots that hold more than max_turn_s."""
+    from streamer.model.slots import KVSlots
+
+    thinker = models.pair[0]
+    assert thinker is not None
+    old = thinker.engine.slots
+    thinker.engine.slots = KVSlots(thinker.shapes.text, 1, max_len, old.keys.dtype, "cpu")
+    return models
+
+
+def clean_changes(clips: Sequence[Clip]) -> dict[str, int]:
+    """On clean clips: how many sentences change when a rule is switched off."""
+    found: dict[str, list[list[int]]] = {}
+    for name, change in RULES_OFF.items():
+        options = {k: v for k, v in change.items() if k == "min_new_tokens"}
+        rules = dataclasses.replace(Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"})
+        found[name] = [r.ids for r in run_all(models_of(mode="edge", rules=rules, **options), clips, f"clean, {name}")]
+    return {name: sum(a != b for a, b in zip(ids, found["none"], strict=True)) for name, ids in found.items()}
+
+
+if __name__ == "__main__":
+    main()
