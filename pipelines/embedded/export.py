@@ -1,0 +1,69 @@
+"""In: a training checkpoint. Out: a model folder in the published layout: fp16 weights, tokenizer, streamer.json."""
+
+import argparse
+import copy
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+
+from pipelines.embedded import tokenizer
+from pipelines.embedded.model import SIZES, create
+from pipelines.embedded.sentences import attributes, no_speech
+
+EXTRACTOR = {
+    "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128, "n_fft": 400, "hop_length": 160,
+    "sampling_rate": 16000, "chunk_length": 300, "n_samples": 4800000, "nb_max_frames": 30000, "padding_value": 0.0,
+    "padding_side": "right", "return_attention_mask": True, "dither": 0.0,
+}  # fmt: skip
+GATE = {"fluent": {"entropy": 0.9, "k": 4}, "quality": {"entropy": 0.5, "k": 6}}
+
+
+def load_run(size: str, path: Path):
+    """The model of a run's last.pt, in eval mode."""
+    model = create(SIZES[size], 0)
+    model.load_state_dict(torch.load(path, weights_only=True)["model"])
+    return model.eval()
+
+
+def card(size: str, gate: dict) -> dict:
+    return {
+        "version": 1, "name": f"embedded-{size}", "language": "zh", "max_turn_s": 60,
+        "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIX},
+        "gate": gate, "attributes": attributes(), "no_speech": "".join(no_speech()),
+    }  # fmt: skip
+
+
+def export(model, size: str, out: Path, gate: dict) -> None:
+    """Write into a folder beside `out`, then rename file by file: a reader never sees half a file."""
+    half = copy.deepcopy(model).half()
+    config = half.config
+    half.generation_config.eos_token_id = [config.text_config.eos_token_id, config.text_config.pad_token_id]
+    half.generation_config.pad_token_id = config.text_config.pad_token_id
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
+        folder = Path(temporary)
+        half.save_pretrained(folder)
+        tokenizer.save(folder)
+        (folder / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR, indent=2) + "\n")
+        (folder / "streamer.json").write_text(json.dumps(card(size, gate), ensure_ascii=False, indent=1) + "\n")
+        for file in folder.iterdir():
+            file.chmod(0o644)
+            os.replace(file, out / file.name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=list(SIZES), required=True)
+    parser.add_argument("--run", type=Path, required=True, help="a last.pt")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--gate", type=Path, help="JSON with calibrated thresholds")
+    args = parser.parse_args()
+    gate = json.loads(args.gate.read_text()) if args.gate else GATE
+    export(load_run(args.size, args.run), args.size, args.out, gate)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""In: shards, a size. Out: a checkpoint of tower and text model trained together, with heads on the pooled tower."""
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from tqdm import tqdm
+
+from pipelines.embedded.data import Composer, Corpus, Turn
+from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
+from pipelines.embedded.model import SIZES, create, hidden_states, tower
+from pipelines.embedded.tokenizer import PREFIX, SUFFIX, build
+
+
+class Heads(nn.Module):
+    """Classes and measures read from mean and SD over a turn's embeddings: they teach the tower what to hear."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(2 * width, 2 * width)
+        self.classes = nn.ModuleDict({name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()})
+        self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
+        self.frames = nn.Linear(width, 2)  # voiced or not, and f0 in half octaves from 160 Hz, every 40 ms
+
+    def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
+        """Pitch frame by frame: the pooled targets alone teach the tower pitch variation slowly."""
+        read = self.frames(torch.cat(embeddings))
+        f0 = np.concatenate([np.pad(t.f0, (0, 4))[: 4 * len(e)] for t, e in zip(turns, embeddings, strict=True)]).reshape(-1, 4)
+        num_voiced = (f0 > 0).sum(1)
+        mean = torch.from_numpy(f0.sum(1) / np.maximum(num_voiced, 1)).float()
+        voiced = torch.from_numpy(num_voiced >= 2).float()
+        height = 2 * torch.log2(mean.clamp(min=40) / 160)
+        off = F.smooth_l1_loss(read[:, 1], height, reduction="none", beta=0.2)
+        return F.binary_cross_entropy_with_logits(read[:, 0], voiced) + (off * voiced).sum() / voiced.sum().clamp(min=1)
+
+    def forward(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> tuple[torch.Tensor, dict[str, float]]:
+        pooled = torch.stack([torch.cat([e.mean(0), e.std(0)]) for e in embeddings])
+        hidden = F.gelu(self.hidden(pooled))
+        spoken = [i for i, turn in enumerate(turns) if turn.levels]
+        if not spoken:
+            return pooled.sum() * 0, {}
+        loss, right = torch.zeros(()), {}
+        for name, head in self.classes.items():
+            target = torch.tensor([turns[i].levels[name] for i in spoken])
+            logits = head(hidden[spoken])
+            loss = loss + F.cross_entropy(logits, target)
+            right[name] = (logits.argmax(-1) == target).float().mean().item()
+        measures = torch.stack([torch.from_numpy(turns[i].measures.vector()) for i in spoken]).clamp(-3, 3)
+        loss = loss / 7 + F.smooth_l1_loss(self.measures(hidden[spoken]), measures)
+        return loss + 0.5 * self.frame_loss(embeddings, turns), right
+
+
+class Prompted:
+    """Turns into padded rows of prefix, audio, suffix, answer; and the loss on the answer."""
+
+    def __init__(self) -> None:
+        self.tokenizer = build()
+        self.prefix, self.suffix = (torch.tensor(self.tokenizer.encode(t).ids) for t in (PREFIX, SUFFIX))
+        self.end = self.tokenizer.token_to_id("<|im_end|>")
+
+    def answer(self, turn: Turn) -> torch.Tensor:
+        return torch.tensor([*self.tokenizer.encode("".join(turn.words)).ids, self.end])
+
+    def loss(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
+        """Mean cross-entropy over answer ids, and the share that is predicted right."""
+        embed = model.model.language_model.embed_tokens
+        rows, at, jumps = [], [], []
+        for audio, answer in zip(embeddings, answers, strict=True):
+            start = len(self.prefix) + len(audio) + len(self.suffix) - 1
+            rows.append(torch.cat([embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])]))
+            at.append(torch.arange(start, start + len(answer)))
+            room = max(0, 1500 - len(audio))
+            jumps.append((rng.randrange(2, start), rng.randint(0, room)) if rng.random() < 0.25 else (0, 0))
+        hidden = hidden_states(model, rows, jumps)
+        picked = torch.cat([hidden[i, a] for i, a in enumerate(at)])
+        logits, target = model.lm_head(picked), torch.cat(answers)
+        return F.cross_entropy(logits, target), (logits.argmax(-1) == target).float().mean().item()
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, orthogonalised by Newton-Schulz in fp32 (torch's own runs in bf16, which is slow on most CPUs)."""
+
+    def __init__(self, parameters, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                momentum = state.setdefault("momentum", torch.zeros_like(weight))
+                momentum.mul_(0.95).add_(weight.grad)
+                update = (weight.grad + 0.95 * momentum).flatten(1)
+                flat = update.T if update.shape[0] > update.shape[1] else update
+                x = flat / (flat.norm() + 1e-7)
+                for _ in range(5):
+                    gram = x @ x.T
+                    x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+                x = x.T if update.shape[0] > update.shape[1] else x
+                scale = 0.2 * max(update.shape) ** 0.5
+                weight.mul_(1 - group["lr"] * 0.01).add_(x.view_as(weight), alpha=-group["lr"] * scale)
+
+
+def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
+    named = [(n, p) for n, p in model.named_parameters() if "visual" not in n and "audio_bos_eos" not in n]
+    matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
+    inside = {id(p) for p in matrices}
+    others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
+    return [Muon(matrices, lr), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
+
+
+def warm_start(model, heads, path: Path) -> None:
+    """Take every tensor of another run that fits in name and shape (a tower moves to another text model so)."""
+    state = torch.load(path, weights_only=True)
+    for module, name in ((model, "model"), (heads, "heads")):
+        own = module.state_dict()
+        fitting = {k: v for k, v in state.get(name, {}).items() if k in own and own[k].shape == v.shape}
+        module.load_state_dict(fitting, strict=False)
+        print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
+
+
+def train(args) -> None:
+    torch.set_num_threads(args.threads)
+    model, prompted = create(SIZES[args.size], args.seed), Prompted()
+    heads = Heads(SIZES[args.size].text_width)
+    steppers = optimizers(model, heads, args.lr)
+    args.out.mkdir(parents=True, exist_ok=True)
+    last, first_step = args.out / "last.pt", 0
+    if last.exists():
+        state = torch.load(last, weights_only=True)
+        model.load_state_dict(state["model"])
+        heads.load_state_dict(state["heads"])
+        first_step = state["step"]
+        for stepper, saved_state in zip(steppers, state["steppers"], strict=True):
+            stepper.load_state_dict(saved_state)
+    elif args.init:
+        warm_start(model, heads, args.init)
+    composer = Composer(Corpus(args.data), args.seed)
+    log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
+    for step in (bar := tqdm(range(first_step, args.steps), initial=first_step, total=args.steps, desc=args.size)):
+        if step % 200 == 199:
+            composer = Composer(Corpus(args.data), args.seed + step)  # synthesis may have written more
+        rng = random.Random(f"{args.seed}/{step}")
+        turns = composer.batch(args.audio_s, rng)
+        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, (args.steps - step) / (0.35 * args.steps)))
+        for group in (g for s in steppers for g in s.param_groups):
+            group["lr"] = args.lr * scale
+        flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
+        embeddings = list(flat.split(counts))
+        heard, right = heads(embeddings, turns)
+        said, tokens = prompted.loss(model, embeddings, [prompted.answer(t) for t in turns], rng)
+        (said + args.heads_weight * heard).backward()
+        nn.utils.clip_grad_norm_([*model.parameters(), *heads.parameters()], 1.0)
+        for stepper in steppers:
+            stepper.step()
+            stepper.zero_grad(set_to_none=True)
+        row = {"step": step, "said": said.item(), "heard": heard.item(), "tokens": tokens, "turns": len(turns),
+               "seconds": sum(len(t.mel) for t in turns) / 100, **right}  # fmt: skip
+        log.write(json.dumps(row) + "\n")
+        log.flush()
+        bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}", tokens=f"{tokens:.3f}")
+        if time.monotonic() - saved > 60 or step == args.steps - 1:
+            saved = time.monotonic()
+            torch.save({"model": model.state_dict(), "heads": heads.state_dict(), "step": step + 1,
+                        "steppers": [s.state_dict() for s in steppers]}, args.out / "new.pt")
+            (args.out / "new.pt").rename(last)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=list(SIZES), required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--init", type=Path, help="another run's last.pt to start from")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--audio-s", type=float, default=120.0)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--heads-weight", type=float, default=1.0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""In: voices and a seed. Out: shards of phrases, as clean log-mel [n_frames, 128] float16 and f0 [n_frames] float16.
+
+A session is one voice in one style: phrases of a few syllables, resynthesised (PSOLA) to a drawn tempo, pitch and
+pitch range. Turns of any length, with any pauses, are put together from a session's phrases while training.
+"""
+
+import argparse
+import json
+import random
+import signal
+from pathlib import Path
+
+import numpy as np
+import parselmouth
+import soxr
+from parselmouth.praat import call
+from tqdm import tqdm
+
+from pipelines.embedded.labels import frame_power
+from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.speak import SAMPLE_RATE, speak, trim
+from pipelines.embedded.text import phrase
+from pipelines.embedded.voices import Voice, voices
+
+GAP_S = 0.3
+SESSIONS_PER_SHARD = 40
+
+
+def session(voice: Voice, rng: random.Random, num_phrases: int = 7) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """Say one session; returns samples at -26 dBFS and per phrase (first sample, end sample, syllables)."""
+    rate = 2.0 ** rng.uniform(np.log2(2.5), np.log2(8.6))
+    pitch_hz = 2.0 ** rng.uniform(np.log2(75), np.log2(320))
+    spread = rng.uniform(*rng.choice(((0.25, 1.2), (1.2, 2.6), (2.6, 5.0))))
+    formant = rng.uniform(0.88, 1.15) if rng.random() < 0.6 else 1.0
+    spoken, spans, at = [], [], 0
+    for _ in range(num_phrases):
+        text, count = phrase(voice.language, rng.randint(3, 15), rng)
+        key = int(np.clip(50 + 40 * np.log2(pitch_hz / 130), 5, 95))
+        samples = trim(speak(voice, text, wpm=int(np.clip(165 * rate / 4.8, 90, 330)), pitch=key))
+        samples = soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE) if formant != 1.0 else samples
+        spans.append((at, at + len(samples), count))
+        spoken += [samples, np.zeros(int(GAP_S * SAMPLE_RATE), np.float32)]
+        at += len(samples) + int(GAP_S * SAMPLE_RATE)
+    whole = np.concatenate(spoken)
+    natural = SAMPLE_RATE * sum(s[2] for s in spans) / sum(s[1] - s[0] for s in spans)
+    stretch = float(np.clip(natural / rate, 0.5, 2.0))
+    whole = resynthesise(whole, spans, pitch_hz, spread, stretch, rng)
+    spans = [(int(a * stretch), min(len(whole), int(b * stretch)), n) for a, b, n in spans]
+    power = np.mean(np.concatenate([whole[a:b] for a, b, _ in spans]) ** 2)
+    return (whole * np.sqrt(10**-2.6 / (power + 1e-12))).astype(np.float32), spans
+
+
+def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, stretch: float, rng) -> np.ndarray:
+    """New pitch contour (median Hz, SD in semitones) and tempo by overlap-add.
+
+    The contour is the voice's own plus slow random waves: synthetic voices vary by under a semitone on their own,
+    and scaling that alone would only ever give one melody.
+    """
+    sound = parselmouth.Sound(samples, SAMPLE_RATE)
+    manipulation = call(sound, "To Manipulation", 0.01, 60, 500)
+    own = sound.to_pitch(0.02, 60, 500)
+    f0, times = own.selected_array["frequency"], own.xs()
+    voiced = f0 > 0
+    if voiced.sum() < 20:
+        raise ValueError("not voiced")
+    semitones = np.where(voiced, 12 * np.log2(np.maximum(f0, 1) / np.median(f0[voiced])), 0.0)
+    semitones = np.clip(semitones, -8, 8)
+    wave = np.zeros_like(times)
+    for start, end, _ in spans:
+        here = (times >= start / SAMPLE_RATE) & (times < end / SAMPLE_RATE)
+        t = times[here] - start / SAMPLE_RATE
+        for _ in range(3):
+            wave[here] += rng.gauss(0, 1) * np.sin(2 * np.pi * (rng.uniform(0.2, 2.5) * t + rng.random()))
+        wave[here] += -rng.uniform(0, 1.5) * t / max(t.max(initial=1e-3), 1e-3) + rng.gauss(0, 0.4)
+    share = rng.uniform(0.0, 0.8)
+    contour = semitones / (semitones[voiced].std() + 0.1) * (1 - share) + wave / (wave[voiced].std() + 1e-6) * share
+    contour = (contour - np.median(contour[voiced])) / (contour[voiced].std() + 1e-6) * spread
+    tier = call("Create PitchTier", "f0", 0, sound.xmax)
+    for t, value in zip(times[voiced], contour[voiced], strict=True):
+        call(tier, "Add point", float(t), float(np.clip(pitch_hz * 2 ** (value / 12), 62, 480)))
+    durations = call("Create DurationTier", "tempo", 0, sound.xmax)
+    call(durations, "Add point", 0, stretch)
+    call([tier, manipulation], "Replace pitch tier")
+    call([durations, manipulation], "Replace duration tier")
+    return call(manipulation, "Get resynthesis (overlap-add)").values[0].astype(np.float32)
+
+
+def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
+    """Median-free f0 in Hz on the mel's frames, [num_frames]; 0 where unvoiced."""
+    pitch = parselmouth.Sound(samples, SAMPLE_RATE).to_pitch(0.01, 60, 500)
+    at = np.clip(np.round((np.arange(num_frames) * 0.01 - pitch.xs()[0]) / 0.01).astype(int), 0, len(pitch.xs()) - 1)
+    return pitch.selected_array["frequency"][at].astype(np.float32)
+
+
+def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
+    """Write one shard, deterministic in (seed, index); sessions that fail or hang are left out."""
+    rng = random.Random(f"{seed}/{index}")
+    mels, tracks, rows, at = [], [], [], 0
+    for number in range(SESSIONS_PER_SHARD):
+        voice = rng.choice(pool)
+        style = random.Random(rng.random())
+        try:
+            signal.alarm(40)
+            samples, spans = session(voice, style)
+            mel = raw_log_mel(samples)
+            f0 = f0_track(samples, len(mel))
+        except Exception as error:  # a voice that espeak-ng or praat cannot do: the rest must go on
+            tqdm.write(f"{voice.name}: {type(error).__name__} {error}")
+            continue
+        finally:
+            signal.alarm(0)
+        for start, end, count in spans:
+            a, b = max(0, start // 160 - 1), min(len(mel), end // 160 + 2)
+            if b - a < 15 or (f0[a:b] > 0).mean() < 0.25 or frame_power(mel[a:b]).max() < 1e-5:
+                continue
+            mels.append(mel[a:b].astype(np.float16))
+            tracks.append(f0[a:b].astype(np.float16))
+            rows.append({"session": f"{index}/{number}", "voice": voice.name, "start": at, "end": at + b - a,
+                         "syllables": count})  # fmt: skip
+            at += b - a
+    np.save(folder / f"{index:05d}.mel.npy", np.concatenate(mels))
+    np.save(folder / f"{index:05d}.f0.npy", np.concatenate(tracks))
+    (folder / f"{index:05d}.part").write_text(json.dumps(rows))
+    (folder / f"{index:05d}.part").rename(folder / f"{index:05d}.json")  # last: its presence says the shard is whole
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--num", type=int, default=10)
+    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    def hung(*_):
+        raise TimeoutError("hung")
+
+    signal.signal(signal.SIGALRM, hung)
+    for index in tqdm(range(args.first, args.first + args.num * args.step, args.step), desc="shards"):
+        if not (args.out / f"{index:05d}.json").exists():
+            write_shard(args.out, index, voices(args.held_out), args.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""In: the grammar's words. Out: a byte-level BPE tokenizer in Qwen2's format, the same for edge and cloud."""
+
+import json
+from pathlib import Path
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+
+from pipelines.embedded.sentences import all_words
+from pipelines.embedded.text import ZH
+
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>",
+            "<|IMAGE|>", "<|VIDEO|>", "<|vision_bos|>", "<|vision_eos|>")  # fmt: skip
+PREFIX = "<|im_start|>描述说话方式。<|audio_bos|>"
+SUFFIX = "<|audio_eos|><|im_start|>"
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+         r"|\s*[\r\n]+|\s+(?!\S)|\s+")  # fmt: skip
+WORDS = ("描述", "说话方式", "描述说话方式")
+
+
+def _bytes(text: str) -> str:
+    """A text in the byte alphabet of GPT-2, as the vocabulary spells it."""
+    return "".join(piece for piece, _ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text))
+
+
+def merges() -> list[tuple[str, str]]:
+    """Characters first, then words left to right: learnt merges would join halves of neighbouring characters."""
+    words = [*all_words(), *WORDS]
+    characters = sorted(set("".join(words)) | set("".join(ZH)) | set("，。、；：？！“”"))
+    pairs: dict[tuple[str, str], None] = {}
+    for character in characters:
+        spelled = _bytes(character)
+        for end in range(1, len(spelled)):
+            pairs[spelled[:end], spelled[end]] = None
+    for word in sorted(words, key=len):
+        for end in range(1, len(word)):
+            pairs[_bytes(word[:end]), _bytes(word[end])] = None
+    return list(pairs)
+
+
+def build() -> Tokenizer:
+    pairs = merges()
+    vocabulary = {piece: i for i, piece in enumerate(sorted(ByteLevel.alphabet()))}
+    for left, right in pairs:
+        vocabulary.setdefault(left + right, len(vocabulary))
+    tokenizer = Tokenizer(models.BPE(vocabulary, pairs, fuse_unk=False, byte_fallback=False))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in SPECIALS])
+    return tokenizer
+
+
+def save(folder: Path) -> None:
+    build().save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "model_max_length": 32768,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "unk_token": None,
+        "bos_token": None,
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        "audio_token": "<|AUDIO|>",
+        "audio_bos_token": "<|audio_bos|>",
+        "audio_eos_token": "<|audio_eos|>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n")
