@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -35,4 +36,4 @@ def cuts(n: int, seed: int) -> list[slice]:
     while at < n:
         at = min(n, at + int(chance.choice([1, 160, 512, 3200, 40_000]) * chance.uniform(0.5, 1.5)) + 1)
         places.append(at)
-    return [slice(a, b) for a, b in zip(places[:-1], places[1:], strict=True)]
+    return [slice(a, b) for a, b in itertools.pairwise(places)]

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import soundfile
 from speech import RATE_HZ, recording, speech
+
 from streamer import Config, Describer
 from streamer.audio import AudioError
 from streamer.config import ConfigError
@@ -12,8 +13,7 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.model.weights import ModelError
 from streamer.recording import cut_parts, hold_back_last_window
 
-FIELDS = """file text stop_reason mode n_tokens n_drafted n_uploaded n_accepted n_corrected n_wasted cloud_calls blocks
-verified_share audio_s ttft_ms total_ms tokens_per_s attributes""".split()
+FIELDS = ["file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms", "total_ms", "tokens_per_s", "attributes"]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+
 from streamer.model.engine import Row
 from streamer.model.slots import SlotsFull
 from streamer.model.stock import load_stock

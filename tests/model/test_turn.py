@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from speech import cuts, recording, speech
+
 from streamer.core.choice import Sampling
 from streamer.core.gate import Gate
 from streamer.core.rules import Rules

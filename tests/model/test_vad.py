@@ -163,7 +163,7 @@ def test_no_speech_is_heard_in_a_minute_without(seed):
 @pytest.mark.parametrize("level", [-38, -24, -10])
 @pytest.mark.parametrize("voice", ["cmn", "cmn+f2", "cmn+m7", "en", "en+f4", "en+croak"])
 def test_speech_is_heard(voice, level):
-    for rate, pitch in ((110, 50), (160, 20), (260, 70)):
+    for rate, pitch in ((110, 50), (260, 20)):
         x = at_level(speech(voice, rate, pitch), level)
         for clip in (x, x[: 3 * RATE // 2]):  # all of it, and 1.5 s
             assert hear(clip)[0].has_speech

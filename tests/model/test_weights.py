@@ -7,6 +7,7 @@ import pytest
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
+
 from streamer.model.engine import Row
 from streamer.model.shapes import read_shapes
 from streamer.model.thinker import check_pair, load, resolve
