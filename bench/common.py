@@ -22,7 +22,8 @@ def provenance() -> dict[str, Any]:
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     names = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
     cpu = f"{names[0]}, {len(names)} cores" if names else platform.machine()
-    return {"commit": git.stdout.strip(), "machine": cpu, "threads": torch.get_num_threads(), "torch": torch.__version__}
+    threads = torch.get_num_threads()
+    return {"commit": git.stdout.strip(), "machine": cpu, "threads": threads, "torch": torch.__version__}
 
 
 def write(name: str, rows: Iterable[dict[str, Any]]) -> Path:

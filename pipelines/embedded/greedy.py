@@ -17,6 +17,31 @@ def prompt_rows(model, prompted: Prompted, mel: torch.Tensor) -> torch.Tensor:
 
 
 @torch.inference_mode()
+def describe_batch(model, prompted: Prompted, mels: list[torch.Tensor]) -> list[list[int]]:
+    """Greedy ids of several turns at once, padded on the left; the end id is left out."""
+    text, cache = model.model.language_model, DynamicCache(config=model.config.text_config)
+    rows = [prompt_rows(model, prompted, mel) for mel in mels]
+    longest = max(map(len, rows))
+    x = torch.stack([torch.nn.functional.pad(row, (0, 0, longest - len(row), 0)) for row in rows])
+    mask = torch.stack([torch.arange(longest) >= longest - len(row) for row in rows]).long()
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    ids: list[list[int]] = [[] for _ in rows]
+    ended = torch.zeros(len(rows), dtype=torch.bool)
+    for _ in range(MAX_IDS):
+        hidden = text(inputs_embeds=x, attention_mask=mask, position_ids=positions.expand(3, -1, -1),
+                      past_key_values=cache, use_cache=True).last_hidden_state[:, -1]  # fmt: skip
+        choice = model.lm_head(hidden).argmax(-1)
+        ended |= choice == prompted.end
+        if ended.all():
+            break
+        for i in (~ended).nonzero()[:, 0].tolist():
+            ids[i].append(int(choice[i]))
+        x, positions = text.embed_tokens(choice)[:, None], positions[:, -1:] + 1
+        mask = torch.cat([mask, torch.ones(len(rows), 1, dtype=torch.long)], 1)
+    return ids
+
+
+@torch.inference_mode()
 def describe(model, prompted: Prompted, mel: torch.Tensor) -> list[int]:
     """Greedy ids up to and without the end id."""
     text, cache, ids = model.model.language_model, DynamicCache(config=model.config.text_config), []

@@ -31,7 +31,8 @@ class Heads(nn.Module):
     def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
         """Pitch frame by frame: the pooled targets alone teach the tower pitch variation slowly."""
         read = self.frames(torch.cat(embeddings))
-        f0 = np.concatenate([np.pad(t.f0, (0, 4))[: 4 * len(e)] for t, e in zip(turns, embeddings, strict=True)]).reshape(-1, 4)
+        tracks = [np.pad(t.f0, (0, 4))[: 4 * len(e)] for t, e in zip(turns, embeddings, strict=True)]
+        f0 = np.concatenate(tracks).reshape(-1, 4)
         num_voiced = (f0 > 0).sum(1)
         mean = torch.from_numpy(f0.sum(1) / np.maximum(num_voiced, 1)).float()
         voiced = torch.from_numpy(num_voiced >= 2).float()
@@ -67,8 +68,8 @@ class Prompted:
     def answer(self, turn: Turn) -> torch.Tensor:
         return torch.tensor([*self.tokenizer.encode("".join(turn.words)).ids, self.end])
 
-    def loss(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
-        """Mean cross-entropy over answer ids, and the share that is predicted right."""
+    def logits(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
+        """What the model says before each id of the answers, [total ids, vocabulary]."""
         embed = model.model.language_model.embed_tokens
         rows, at, jumps = [], [], []
         for audio, answer in zip(embeddings, answers, strict=True):
@@ -78,8 +79,11 @@ class Prompted:
             room = max(0, 1500 - len(audio))
             jumps.append((rng.randrange(2, start), rng.randint(0, room)) if rng.random() < 0.25 else (0, 0))
         hidden = hidden_states(model, rows, jumps)
-        picked = torch.cat([hidden[i, a] for i, a in enumerate(at)])
-        logits, target = model.lm_head(picked), torch.cat(answers)
+        return model.lm_head(torch.cat([hidden[i, a] for i, a in enumerate(at)]))
+
+    def loss(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
+        """Mean cross-entropy over answer ids, and the share that is predicted right."""
+        logits, target = self.logits(model, embeddings, answers, rng), torch.cat(answers)
         return F.cross_entropy(logits, target), (logits.argmax(-1) == target).float().mean().item()
 
 
@@ -127,6 +131,13 @@ def warm_start(model, heads, path: Path) -> None:
         print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
 
 
+def save(out: Path, model, heads, steppers, step: int) -> None:
+    """last.pt, replaced in one rename: a run that is cut off resumes from it."""
+    state = {"model": model.state_dict(), "heads": heads.state_dict(), "step": step}
+    torch.save(state | {"steppers": [s.state_dict() for s in steppers]}, out / "new.pt")
+    (out / "new.pt").rename(out / "last.pt")
+
+
 def train(args) -> None:
     torch.set_num_threads(args.threads)
     model, prompted = create(SIZES[args.size], args.seed), Prompted()
@@ -169,9 +180,7 @@ def train(args) -> None:
         bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}", tokens=f"{tokens:.3f}")
         if time.monotonic() - saved > 60 or step == args.steps - 1:
             saved = time.monotonic()
-            torch.save({"model": model.state_dict(), "heads": heads.state_dict(), "step": step + 1,
-                        "steppers": [s.state_dict() for s in steppers]}, args.out / "new.pt")
-            (args.out / "new.pt").rename(last)
+            save(args.out, model, heads, steppers, step + 1)
 
 
 def main() -> None:

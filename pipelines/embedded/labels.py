@@ -63,7 +63,10 @@ def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -
 
 
 def measure(raw: np.ndarray, f0: np.ndarray, num_syllables: float) -> Measures:
-    """Measure `raw` [n_frames, 128] log10 mel with `f0` [n_frames] Hz (0: unvoiced). Raises ValueError if not speech."""
+    """Measure `raw` [n_frames, 128] log10 mel with `f0` [n_frames] Hz, 0 where unvoiced.
+
+    Raises ValueError when too little of it is voiced.
+    """
     power = frame_power(raw)
     level_db = 10 * np.log10(power + 1e-12)
     loud = level_db > np.percentile(level_db, 95) - SILENT_DB

@@ -67,7 +67,8 @@ def create(size: Size, seed: int) -> Qwen2_5OmniThinkerForConditionalGeneration:
         for name, weight in model.named_parameters():
             if "visual" in name or "embed" in name or weight.ndim < 2:
                 continue
-            gain = 2.0 if "conv" in name else 0.5 if name.split(".")[-2] in ("out_proj", "fc2", "o_proj", "down_proj") else 1
+            onto_residual = name.split(".")[-2] in ("out_proj", "fc2", "o_proj", "down_proj")
+            gain = 2.0 if "conv" in name else 0.5 if onto_residual else 1.0
             weight.normal_(0, gain / weight[0].numel() ** 0.5)
     return model
 

@@ -1,0 +1,106 @@
+"""In: a number of clips, a length. Out: wav files of voices training never heard, and labels.jsonl beside them.
+
+Made from samples (not in the mel domain as training turns are): rooms are convolutions, noise is added to samples,
+so this also checks the shortcuts of training.
+"""
+
+import argparse
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from scipy.signal import fftconvolve
+from tqdm import tqdm
+
+from pipelines.embedded.labels import Measures, measure
+from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.synthesis import f0_track, session
+from pipelines.embedded.voices import Voice, voices
+
+
+def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, Measures]:
+    """One turn of about `seconds`; samples and the measures of its clean signal. Raises ValueError if unusable."""
+    share = rng.choice((0.0, rng.uniform(0.05, 0.14), rng.uniform(0.18, 0.4)))
+    whole, spans = session(voice, rng, num_phrases=2 + int(seconds / 1.2))
+    parts, total, syllables = [], 0, 0
+    for start, end, count in spans:
+        length = (end - start) / SAMPLE_RATE
+        if total and total + length > seconds * 1.1:
+            continue
+        gap = max(0.2, share / (1 - share) * length) if share else rng.uniform(0, 0.1)
+        parts += [whole[start:end], np.zeros(int(gap * SAMPLE_RATE), np.float32)]
+        total, syllables = total + length + gap, syllables + count
+        if total > 0.9 * seconds:
+            break
+    clean = tilted(np.concatenate(parts[:-1]), rng.uniform(-4, 4))
+    level = rng.uniform(*rng.choice(((-44, -38), (-38, -29), (-29, -20), (-20, -15))))
+    clean *= 10 ** ((level - _measured(clean, syllables).loudness) / 20)
+    return recorded(clean, level, rng), _measured(clean, syllables)
+
+
+def _measured(samples: np.ndarray, syllables: int) -> Measures:
+    mel = raw_log_mel(samples)
+    return measure(mel, f0_track(samples, len(mel)), syllables)
+
+
+def tilted(samples: np.ndarray, slope_db: float) -> np.ndarray:
+    """A spectral slope of dB per octave around 1 kHz, clipped at 60 Hz and 8 kHz."""
+    freq = np.fft.rfftfreq(len(samples), 1 / SAMPLE_RATE)
+    octaves = np.log2(np.clip(freq, 60, 8000) / 1000)
+    return np.fft.irfft(np.fft.rfft(samples) * 10 ** (slope_db * octaves / 20), len(samples)).astype(np.float32)
+
+
+def recorded(clean: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
+    """Silence at both ends, sometimes a room, mostly a noise floor."""
+    edges = [int(rng.uniform(0.05, 0.5) * SAMPLE_RATE) for _ in range(2)]
+    heard, chance = np.pad(clean, edges), np.random.default_rng(rng.randrange(2**31))
+    if rng.random() < 0.35:
+        t = np.arange(int(0.5 * SAMPLE_RATE)) / SAMPLE_RATE
+        tail = chance.standard_normal(len(t)) * 10 ** (-3 * t / rng.uniform(0.2, 0.6))
+        tail *= 10 ** (-rng.uniform(6, 18) / 20) / np.sqrt((tail**2).sum())
+        heard = heard + fftconvolve(heard, tail)[: len(heard)]
+    if rng.random() < 0.85:
+        spectrum = np.fft.rfft(chance.standard_normal(len(heard)))
+        colour = np.maximum(np.fft.rfftfreq(len(heard), 1 / SAMPLE_RATE), 50) ** -rng.uniform(0, 1)
+        noise = np.fft.irfft(spectrum * colour, len(heard))
+        heard = heard + noise / noise.std() * 10 ** ((level_db - rng.uniform(20, 50)) / 20)
+    return np.clip(heard, -1, 1).astype(np.float32)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--num", type=int, default=70)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--seed", type=int, default=7)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    rows, attempt = [], 0
+    pool = voices(held_out=True)
+    bar = tqdm(total=args.num, desc="clips")
+    while len(rows) < args.num:
+        attempt += 1
+        rng = random.Random(f"{args.seed}/{args.seconds}/{attempt}")
+        # a third of the clips from the engine that training never hears at all
+        voice = rng.choice([v for v in pool if (v.engine == "flite") == (attempt % 3 == 0)])
+        try:
+            samples, measures = clip(voice, args.seconds, rng)
+        except Exception as error:  # a voice that cannot say its text: draw another
+            tqdm.write(f"{voice.name}: {error}")
+            continue
+        name = f"{len(rows):04d}.wav"
+        soundfile.write(args.out / name, samples, SAMPLE_RATE, subtype="PCM_16")
+        row = {"file": name, "seconds": round(len(samples) / SAMPLE_RATE, 3), "voice": voice.name}
+        row |= {"levels": measures.levels(), "measures": {k: float(v) for k, v in asdict(measures).items()}}
+        rows.append(row)
+        bar.update()
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (args.out / "labels.jsonl").write_text(lines)
+
+
+if __name__ == "__main__":
+    main()
