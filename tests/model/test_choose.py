@@ -15,7 +15,8 @@ from scipy import stats
 from streamer.core.choice import Sampling, gumbel
 from streamer.core.rules import Constraint, Rules, constrain
 from streamer.core.vocabulary import Vocabulary
-from streamer.model.choose import choose, pick, processed, signals_of
+from streamer.model.choose import choose, pick, signals_of
+from streamer.model.choose_scores import processed
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，请", "语速", "a", "\n", "Human", "微", "音色"]
 DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<eos>"]
@@ -108,7 +109,8 @@ def test_the_way_of_other_devices_equals_the_way_of_a_cpu(rules: Rules, monkeypa
         monkeypatch.undo()
         wanted = choose(logits, constraints, NEVER, sampling, rules)
         scores = processed(logits, constraints, NEVER, rules)
-        monkeypatch.setattr("streamer.model.choose._arrays", lambda tensor: (tensor, torch))
+        for room in ("choose", "choose_scores"):
+            monkeypatch.setattr(f"streamer.model.{room}.arrays", lambda tensor: (tensor, torch))
         found = choose(logits, constraints, NEVER, sampling, rules)
         assert found.ids == wanted.ids
         torch.testing.assert_close(processed(logits, constraints, NEVER, rules), scores)
@@ -337,6 +339,8 @@ def test_rules_do_not_touch_the_signals() -> None:
     answer = [8, 4, 3, 0]
     one = choose(logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules())
     assert one.signals == signals_of(logits, one.ids)
+    without = choose(logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules(), with_signals=False)
+    assert (without.ids, without.signals) == (one.ids, [])
 
 
 @settings(max_examples=20)

@@ -1,0 +1,148 @@
+"""The shipped pair on real speech: exact == cloud over many settings, cuts that change nothing, sentences that hold."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from speech import cuts, recording, speech
+from streamer.config import Config
+from streamer.core.attributes import parse
+from streamer.core.choice import Sampling
+from streamer.core.quality import measure
+from streamer.core.rules import Rules
+from streamer.core.speculate import Plan
+from streamer.model.drafters import IncrementalDrafter
+from streamer.model.thinker import check_pair, load
+from streamer.model.turn import Turn
+
+
+@pytest.fixture(scope="module")
+def pair():
+    edge, cloud = load("embedded", "edge"), load("embedded", "cloud")
+    check_pair(edge, cloud)
+    return edge, cloud
+
+
+def answer(edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None):
+    """(ids, text, reason, counts) of one turn; `before` may change each draft."""
+
+    def drafter_of(listener):
+        drafter = IncrementalDrafter(listener, plan.rules, sampling)
+        return before(drafter) if before else drafter
+
+    turn = Turn(edge, cloud, plan, sampling, drafter_of)
+    try:
+        for piece in pieces:
+            turn.push(samples[piece])
+        turn.finish()
+        deltas = list(turn.answer())
+        ids = [token for delta in deltas for token in delta.ids]
+        return ids, "".join(delta.text for delta in deltas), turn.stop_reason, turn.counts
+    finally:
+        turn.close()
+
+
+class Hostile:
+    """Drafts ids at random in place of what the edge chose, on the same KV slot."""
+
+    def __init__(self, drafter, seed):
+        self._drafter, self._chance = drafter, np.random.default_rng(seed)
+
+    def draft(self, n):
+        ids, signals = self._drafter.draft(n)
+        sequence = self._drafter.listener.sequence
+        wrong = [int(self._chance.integers(900))]
+        sequence.replace_tail(len(sequence) - len(ids), wrong)
+        return wrong, signals[:1]
+
+
+RULES = (Rules(), Rules.off(), Rules(min_new_tokens=4, ngram=2), Rules(repetition_penalty=1.5, comma_gap=6))
+CHANCE = (Sampling(), Sampling(temperature=1.0, seed=1), Sampling(temperature=0.7, top_p=0.9, seed=2))
+
+
+@pytest.mark.parametrize(("rules", "sampling"), list(itertools.product(range(len(RULES)), range(len(CHANCE)))))
+def test_exact_equals_cloud(pair, rules, sampling):
+    """Invariant 4 on the shipped models: edge or hostile drafts, k 1 to 9."""
+    edge, cloud = pair
+    rule, chance = RULES[rules], CHANCE[sampling]
+    for i in range(2):
+        samples = recording(rules + i)
+        wanted, _, why, _ = answer(None, cloud, Plan(mode="cloud", rules=rule), chance, samples)
+        for k, hostile in ((1, False), (4, False), (9, i == 0), (3, True)):
+            before = (lambda drafter, s=k: Hostile(drafter, s)) if hostile else None
+            got, _, reason, counts = answer(edge, cloud, Plan(mode="exact", k=k, rules=rule), chance, samples, before=before)
+            assert (got, reason) == (wanted, why), (k, hostile, i)
+            assert counts.n_accepted <= counts.n_uploaded == counts.n_drafted
+
+
+@pytest.mark.parametrize("mode", ["edge", "exact", "gated", "cloud"])
+def test_any_cut_gives_the_same_ids(pair, mode):
+    """Invariant 3 to the last id: whole, or in random pieces, 4 to 21 s."""
+    for seed, seconds in enumerate((4.0, 9.3, 21.0)):
+        samples, plan = speech(seconds, seed), Plan(mode=mode)
+        wanted = answer(*pair, plan, Sampling(), samples)[0]
+        assert answer(*pair, plan, Sampling(), samples, cuts(len(samples), seed))[0] == wanted
+
+
+def test_sentences_hold_at_every_length(pair):
+    """One well-formed sentence that names all attributes, at 3, 10, 30 and 60 s."""
+    for seconds in (3, 10, 30, 60):
+        ids, text, reason, counts = answer(*pair, Plan(mode="gated"), Sampling(), speech(seconds, seconds))
+        found = measure(pair[0].vocabulary, ids)
+        assert (reason, found.one_sentence, found.adjacent_repeats) == ("sentence", True, 0), text
+        assert 0.10 <= found.density <= 0.25, text
+        assert None not in parse(text, pair[0].card.attributes).values(), text
+        assert counts.n_committed == len(ids) >= 16
+
+
+def test_rules_do_not_touch_clean_sentences(pair):
+    """On clean clips the rules hardly fire: with and without them the greedy sentence is the same."""
+    for i in range(4):
+        with_rules = answer(*pair, Plan(mode="edge"), Sampling(), recording(i))[1]
+        without = answer(*pair, Plan(mode="edge", rules=Rules.off(min_new_tokens=16)), Sampling(), recording(i))[1]
+        assert with_rules == without
+
+
+def test_same_seed_same_sentence_and_another_seed_another(pair):
+    """Defect 9: sampling was unseeded."""
+    hot = [Sampling(temperature=1.5, seed=seed) for seed in (1, 1, 2, 3)]
+    first, again, *others = [answer(*pair, Plan(mode="edge"), s, recording(0))[0] for s in hot]
+    assert first == again
+    assert any(other != first for other in others)
+
+
+def test_the_pair_hears_differences(pair):
+    """Louder is louder, on the same recording: the sentence follows the sound, not the grammar's habits."""
+    levels = []
+    for gain in (0.05, 0.9):
+        samples = recording(2) / np.abs(recording(2)).max() * gain
+        text = answer(*pair, Plan(mode="exact"), Sampling(), samples.astype(np.float32))[1]
+        levels.append(parse(text, pair[0].card.attributes)["loudness"])
+    assert levels[0] < levels[1]
+
+
+def test_it_ships_as_issued(pair):
+    """fp16 under 50 MB together; phrases that parse to one level each; max_turn_s of 60 s or more."""
+    total = sum(file.stat().st_size for thinker in pair for file in thinker.directory.iterdir())
+    assert total < 50e6
+    for thinker in pair:
+        assert thinker.card.max_turn_s >= 60
+        for name, levels in thinker.card.attributes.items():
+            for i, level in enumerate(levels):
+                for phrase in level["phrases"]:
+                    assert parse(phrase, thinker.card.attributes)[name] == i, phrase
+    from safetensors import safe_open
+
+    with safe_open(pair[0].directory / "model.safetensors", framework="pt") as file:
+        assert file.get_tensor("lm_head.weight" if "lm_head.weight" in file.keys() else "model.embed_tokens.weight").dtype == torch.float16  # noqa: SIM118
+
+
+def test_presets_come_from_the_checkpoint():
+    from streamer.models import Models
+
+    models = Models(Config(preset="quality"))
+    plan = models.config.plan(models.first.card.presets["quality"])
+    assert plan.gate.entropy == models.first.card.presets["quality"].gate.entropy
+    assert dataclasses.replace(plan, mode="exact").mode == "exact"
