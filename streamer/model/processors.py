@@ -23,7 +23,8 @@ from streamer.core.choice import Sampling
 from streamer.core.rules import Rules, constrain
 from streamer.core.stop import stop
 from streamer.core.vocabulary import Vocabulary
-from streamer.model.choose import BANNED, pick, processed
+from streamer.model.choose import pick
+from streamer.model.choose_scores import BANNED, processed
 
 
 class RulesLogitsProcessor(LogitsProcessor):
