@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from pipelines.embedded.data import Composer, Corpus, Turn
 from pipelines.embedded.export import load_run
-from pipelines.embedded.greedy import describe, follow
+from pipelines.embedded.greedy import describe_batch, follow
 from pipelines.embedded.joint import Prompted
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 from pipelines.embedded.sentences import parse
@@ -38,6 +38,11 @@ def open_model(spec: str):
     from transformers import Qwen2_5OmniThinkerForConditionalGeneration
 
     return Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(spec, dtype=torch.float32).eval()
+
+
+def describe_all(model, prompted: Prompted, mels: list[torch.Tensor], size: int = 12) -> list[list[int]]:
+    parts = [describe_batch(model, prompted, mels[i : i + size]) for i in range(0, len(mels), size)]
+    return [ids for part in parts for ids in part]
 
 
 def score(text: str, turn: Turn) -> dict[str, float]:
@@ -73,9 +78,10 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
     for seconds in LENGTHS_S:
         turns, rows = held_out_turns(folder, num, seconds), defaultdict(list)
         counts, total = np.zeros(2), defaultdict(list)
-        for i, turn in enumerate(tqdm(turns, desc=f"{seconds} s")):
-            mel = torch.from_numpy(turn.mel)
-            said = {name: describe(model, prompted, mel) for name, model in (("edge", edge), ("cloud", cloud))}
+        mels = [torch.from_numpy(turn.mel) for turn in turns]
+        answers = {name: describe_all(model, prompted, mels) for name, model in (("edge", edge), ("cloud", cloud))}
+        for i, (turn, mel) in enumerate(zip(turns, tqdm(mels, desc=f"{seconds} s"), strict=True)):
+            said = {name: of[i] for name, of in answers.items()}
             for name, ids in said.items():
                 rows[name].append(score(prompted.tokenizer.decode(ids), turn))
             wrong = score(prompted.tokenizer.decode(said["cloud"]), turns[i - 1])
@@ -124,7 +130,8 @@ def plot(report: dict, path: Path) -> None:
     for name in ATTRIBUTES:
         right.plot(LENGTHS_S, [report[s]["cloud"][name] for s in LENGTHS_S], "o-", label=name)
     for axis, title in ((left, "mean over attributes"), (right, "cloud, by attribute")):
-        axis.set(xscale="log", xticks=LENGTHS_S, xticklabels=LENGTHS_S, xlabel="turn length, s", ylim=(0, 1), title=title)
+        axis.set(xscale="log", xlabel="turn length, s", ylim=(0, 1), title=title)
+        axis.set_xticks(LENGTHS_S, [str(s) for s in LENGTHS_S])
         axis.legend(fontsize=7)
     figure.savefig(path, dpi=110, bbox_inches="tight")
 

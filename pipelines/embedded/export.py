@@ -28,15 +28,15 @@ def load_run(size: str, path: Path):
     return model.eval()
 
 
-def card(size: str, gate: dict) -> dict:
+def card(name: str, gate: dict) -> dict:
     return {
-        "version": 1, "name": f"embedded-{size}", "language": "zh", "max_turn_s": 60,
+        "version": 1, "name": f"embedded-{name}", "language": "zh", "max_turn_s": 60,
         "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIX},
         "gate": gate, "attributes": attributes(), "no_speech": "".join(no_speech()),
     }  # fmt: skip
 
 
-def export(model, size: str, out: Path, gate: dict) -> None:
+def export(model, name: str, out: Path, gate: dict) -> None:
     """Write into a folder beside `out`, then rename file by file: a reader never sees half a file."""
     half = copy.deepcopy(model).half()
     config = half.config
@@ -48,7 +48,7 @@ def export(model, size: str, out: Path, gate: dict) -> None:
         half.save_pretrained(folder)
         tokenizer.save(folder)
         (folder / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR, indent=2) + "\n")
-        (folder / "streamer.json").write_text(json.dumps(card(size, gate), ensure_ascii=False, indent=1) + "\n")
+        (folder / "streamer.json").write_text(json.dumps(card(name, gate), ensure_ascii=False, indent=1) + "\n")
         for file in folder.iterdir():
             file.chmod(0o644)
             os.replace(file, out / file.name)
@@ -57,12 +57,13 @@ def export(model, size: str, out: Path, gate: dict) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), required=True)
+    parser.add_argument("--name", choices=("edge", "cloud"), help="default: the size")
     parser.add_argument("--run", type=Path, required=True, help="a last.pt")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--gate", type=Path, help="JSON with calibrated thresholds")
     args = parser.parse_args()
     gate = json.loads(args.gate.read_text()) if args.gate else GATE
-    export(load_run(args.size, args.run), args.size, args.out, gate)
+    export(load_run(args.size, args.run), args.name or args.size, args.out, gate)
 
 
 if __name__ == "__main__":

@@ -25,5 +25,7 @@ class LocalVerifier:
         logits = self._listener.feed(num_logits=k + 1)
         first = len(answer) - k
         constraints = [constrain(thinker.vocabulary, self._rules, answer[: first + i]) for i in range(k + 1)]
-        choices = choose(logits, constraints, thinker.never, self._sampling, self._rules)
+        choices = choose(
+            logits, constraints, thinker.never, self._sampling, self._rules, with_signals=False
+        )
         return self._ledger.conclude(request, choices.ids)
