@@ -25,7 +25,7 @@ class Turn:
     """One training example. `levels` is None where nobody speaks."""
 
     mel: np.ndarray  # [n_frames, 128] float32, normalised
-    f0: np.ndarray  # [n_frames] Hz, 0 where unvoiced
+    tracks: np.ndarray  # [n_frames, 2]: f0 in Hz, 0 where unvoiced; syllables per second, 0 in pauses
     words: list[str]
     levels: dict[str, int] | None
     measures: Measures | None
@@ -56,7 +56,7 @@ def split(mel: np.ndarray, rng: random.Random) -> list[int]:
 
 
 def join(phrases: list[tuple], num_frames: int, rng: random.Random) -> tuple[np.ndarray, np.ndarray, float]:
-    """Phrases in random order with drawn pauses, up to about `num_frames`; returns raw mel, f0, syllables."""
+    """Phrases in random order with drawn pauses, up to about `num_frames`; returns raw mel, tracks, syllables."""
     share = rng.choices((0.0, rng.uniform(0.04, 0.15), rng.uniform(0.17, 0.42)), (0.36, 0.36, 0.28))[0]
     longest = min(MAX_FRAMES - 400, 1.15 * num_frames) * (1 - share)
     debt, most = rng.uniform(5, 40) * (share > 0), min(90.0, max(26.0, share * num_frames))
@@ -67,14 +67,15 @@ def join(phrases: list[tuple], num_frames: int, rng: random.Random) -> tuple[np.
             break
         mel, f0, start, end, count, _ = rng.choice(fitting)
         mel, f0, at = np.asarray(mel[start:end], np.float32), f0[start:end].astype(np.float32), 0
+        track = np.stack([f0, np.full_like(f0, 100 * count / len(f0))], 1)
         for cut in split(mel, rng) if share else [len(mel)]:
             mels.append(mel[at:cut])
-            tracks.append(f0[at:cut])
+            tracks.append(track[at:cut])
             debt += share / (1 - share) * (cut - at)
             gap = int(debt) if debt > rng.uniform(19, most) else rng.randint(0, 10) if cut == len(mel) else 0
             debt = 0.0 if gap > 10 else debt
             mels.append(np.full((gap, 128), SILENCE, np.float32))
-            tracks.append(np.zeros(gap, np.float32))
+            tracks.append(np.zeros((gap, 2), np.float32))
             at = cut
         syllables += count
         spoken += len(mel)
@@ -83,12 +84,12 @@ def join(phrases: list[tuple], num_frames: int, rng: random.Random) -> tuple[np.
     return np.concatenate(mels[:-1]), np.concatenate(tracks[:-1]), syllables
 
 
-def stretch(mel: np.ndarray, f0: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
-    """Slow down by `factor`: linear in time for the mel, nearest for f0."""
+def stretch(mel: np.ndarray, tracks: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Slow down by `factor`: linear in time for the mel, nearest for the tracks."""
     at = np.arange(int(len(mel) * factor)) / factor
     low = np.minimum(at.astype(int), len(mel) - 1)
     part = (at - low)[:, None].astype(np.float32)
-    return mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part, f0[low]
+    return mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part, tracks[low] / np.float32([1, factor])
 
 
 def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
@@ -108,8 +109,9 @@ class Composer:
         """A turn of about `num_frames`. Raises ValueError when the drawn phrases hold too little speech."""
         phrases = self.corpus.sessions[rng.choice(self.corpus.names)]
         factor = 2.0 ** rng.uniform(-0.3, 0.3)
-        mel, f0, syllables = join(phrases, int(num_frames / factor), rng)
-        mel, f0 = stretch(mel, f0, factor)
+        mel, tracks, syllables = join(phrases, int(num_frames / factor), rng)
+        mel, tracks = stretch(mel, tracks, factor)
+        f0 = tracks[:, 0]
         first = measure(mel, f0, syllables)
         tilt = rng.uniform(*rng.choice(((-19, -13), (-13, -6), (-6, 1))))
         level = rng.uniform(*rng.choice(((-46, -38), (-38, -29), (-29, -20), (-20, -13))))
@@ -123,7 +125,8 @@ class Composer:
         edges = [rng.randint(0, 50) if rng.random() < 0.8 else rng.randint(50, 150) for _ in range(2)]
         mel = np.pad(mel, (edges, (0, 0)), constant_values=SILENCE)[:MAX_FRAMES]
         heard = normalise(self.record(mel, clean.loudness, rng))
-        return Turn(heard.astype(np.float32), np.pad(f0, edges)[:MAX_FRAMES], words, levels, clean, phrases[0][5])
+        tracks = np.pad(tracks, (edges, (0, 0)))[:MAX_FRAMES]
+        return Turn(heard.astype(np.float32), tracks, words, levels, clean, phrases[0][5])
 
     def record(self, mel: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
         """A room, a microphone and a noise floor: what the labels do not see."""
@@ -156,7 +159,7 @@ class Composer:
                 layer = layer * 10 ** swell[:, None].astype(np.float32)
             power += layer
         mel = normalise(np.log10(power)).astype(np.float32)
-        return Turn(mel, np.zeros(num_frames, np.float32), no_speech(), None, None, "none")
+        return Turn(mel, np.zeros((num_frames, 2), np.float32), no_speech(), None, None, "none")
 
     def batch(self, audio_s: float, rng: random.Random) -> list[Turn]:
         """Turns of like length that sum up to about `audio_s`; lengths are log-uniform over 1.5-60 s."""

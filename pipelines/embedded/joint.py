@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
@@ -26,19 +27,20 @@ class Heads(nn.Module):
         self.hidden = nn.Linear(2 * width, 2 * width)
         self.classes = nn.ModuleDict({name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()})
         self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
-        self.frames = nn.Linear(width, 2)  # voiced or not, and f0 in half octaves from 160 Hz, every 40 ms
+        self.frames = nn.Linear(width, 3)  # every 40 ms: voiced or not, f0, syllables per second
 
     def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
-        """Pitch frame by frame: the pooled targets alone teach the tower pitch variation slowly."""
+        """Pitch and tempo frame by frame: targets pooled over a whole turn teach the tower these two slowly."""
         read = self.frames(torch.cat(embeddings))
-        tracks = [np.pad(t.f0, (0, 4))[: 4 * len(e)] for t, e in zip(turns, embeddings, strict=True)]
-        f0 = np.concatenate(tracks).reshape(-1, 4)
-        num_voiced = (f0 > 0).sum(1)
-        mean = torch.from_numpy(f0.sum(1) / np.maximum(num_voiced, 1)).float()
-        voiced = torch.from_numpy(num_voiced >= 2).float()
-        height = 2 * torch.log2(mean.clamp(min=40) / 160)
-        off = F.smooth_l1_loss(read[:, 1], height, reduction="none", beta=0.2)
-        return F.binary_cross_entropy_with_logits(read[:, 0], voiced) + (off * voiced).sum() / voiced.sum().clamp(min=1)
+        tracks = [np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)] for t, e in zip(turns, embeddings, strict=True)]
+        tracks = np.concatenate(tracks).reshape(-1, 4, 2)
+        counts = (tracks > 0).sum(1)
+        there = torch.from_numpy(counts >= 2).float()
+        mean = torch.from_numpy(tracks.sum(1) / np.maximum(counts, 1)).float()
+        target = 2 * torch.log2(mean.clamp(min=1.0) / torch.tensor([160.0, 4.9]))
+        off = F.smooth_l1_loss(read[:, 1:], target, reduction="none", beta=0.2) * there
+        off = (off.sum(0) / there.sum(0).clamp(min=1)).sum()
+        return F.binary_cross_entropy_with_logits(read[:, 0], there[:, 0]) + off
 
     def forward(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> tuple[torch.Tensor, dict[str, float]]:
         pooled = torch.stack([torch.cat([e.mean(0), e.std(0)]) for e in embeddings])
@@ -128,6 +130,9 @@ def warm_start(model, heads, path: Path) -> None:
         own = module.state_dict()
         fitting = {k: v for k, v in state.get(name, {}).items() if k in own and own[k].shape == v.shape}
         module.load_state_dict(fitting, strict=False)
+        for key, weight in own.items():  # layers the other run does not have start as the identity
+            if "audio_tower.layers" in key and key not in fitting and ("out_proj" in key or "fc2" in key):
+                weight.zero_()
         print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
 
 
@@ -138,12 +143,26 @@ def save(out: Path, model, heads, steppers, step: int) -> None:
     (out / "new.pt").rename(out / "last.pt")
 
 
-def train(args) -> None:
-    torch.set_num_threads(args.threads)
+def average_gradients(model, heads, world: int) -> None:
+    """All processes step with the mean of their gradients, as one with a batch `world` times larger."""
+    grads = []
+    for weight in (*model.parameters(), *heads.parameters()):  # a silent batch gives some of them no gradient
+        weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        grads.append(weight.grad)
+    flat = torch.cat([g.flatten() for g in grads])
+    dist.all_reduce(flat)
+    for grad, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+        grad.copy_(part.view_as(grad) / world)
+
+
+def train(rank: int, args) -> None:
+    torch.set_num_threads(1)  # several processes of one thread beat one of several
+    if args.world > 1:
+        store = dist.FileStore(str(args.out / f"store-{args.store}"), args.world)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=args.world)
     model, prompted = create(SIZES[args.size], args.seed), Prompted()
     heads = Heads(SIZES[args.size].text_width)
     steppers = optimizers(model, heads, args.lr)
-    args.out.mkdir(parents=True, exist_ok=True)
     last, first_step = args.out / "last.pt", 0
     if last.exists():
         state = torch.load(last, weights_only=True)
@@ -156,10 +175,11 @@ def train(args) -> None:
         warm_start(model, heads, args.init)
     composer = Composer(Corpus(args.data), args.seed)
     log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
-    for step in (bar := tqdm(range(first_step, args.steps), initial=first_step, total=args.steps, desc=args.size)):
+    steps = range(first_step, args.steps)
+    for step in (bar := tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)):
         if step % 200 == 199:
             composer = Composer(Corpus(args.data), args.seed + step)  # synthesis may have written more
-        rng = random.Random(f"{args.seed}/{step}")
+        rng = random.Random(f"{args.seed}/{step}/{rank}")
         turns = composer.batch(args.audio_s, rng)
         scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, (args.steps - step) / (0.35 * args.steps)))
         for group in (g for s in steppers for g in s.param_groups):
@@ -169,10 +189,14 @@ def train(args) -> None:
         heard, right = heads(embeddings, turns)
         said, tokens = prompted.loss(model, embeddings, [prompted.answer(t) for t in turns], rng)
         (said + args.heads_weight * heard).backward()
+        if args.world > 1:
+            average_gradients(model, heads, args.world)
         nn.utils.clip_grad_norm_([*model.parameters(), *heads.parameters()], 1.0)
         for stepper in steppers:
             stepper.step()
             stepper.zero_grad(set_to_none=True)
+        if rank:
+            continue
         row = {"step": step, "said": said.item(), "heard": heard.item(), "tokens": tokens, "turns": len(turns),
                "seconds": sum(len(t.mel) for t in turns) / 100, **right}  # fmt: skip
         log.write(json.dumps(row) + "\n")
@@ -193,9 +217,15 @@ def main() -> None:
     parser.add_argument("--audio-s", type=float, default=120.0)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--heads-weight", type=float, default=1.0)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--world", type=int, default=1, help="processes that average their gradients")
     parser.add_argument("--seed", type=int, default=1)
-    train(parser.parse_args())
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    args.store = time.time_ns()
+    if args.world > 1:
+        torch.multiprocessing.spawn(train, (args,), nprocs=args.world)
+    else:
+        train(0, args)
 
 
 if __name__ == "__main__":
