@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from speech import cuts, recording, speech
+
 from streamer.config import Config
 from streamer.core.attributes import parse
 from streamer.core.choice import Sampling

@@ -30,7 +30,7 @@ class Recorder:
 
     def drafter(self, inner: IncrementalDrafter):
         class Recorded:
-            def draft(_, n):  # noqa: N805
+            def draft(_, n):
                 ids, signals = inner.draft(n)
                 self._entropies += [signal.entropy for signal in signals]
                 return ids, signals
@@ -39,7 +39,7 @@ class Recorder:
 
     def verifier(self, inner):
         class Recorded:
-            def verify(_, request):  # noqa: N805
+            def verify(_, request):
                 verdict = inner.verify(request)
                 assert isinstance(verdict, Verdict)
                 self.blocks.append((max(self._entropies), verdict.n_accepted < len(request.draft)))

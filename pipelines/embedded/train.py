@@ -25,7 +25,7 @@ def synthesise(shards: int, workers: int) -> None:
             for first in range(workers)]  # fmt: skip
     jobs.append([*base, "--out", CACHE / "held", "--held-out", "--num", 6, "--seed", 9])
     processes = [subprocess.Popen([str(part) for part in job]) for job in jobs]
-    if any([process.wait() for process in processes]):
+    if sum([process.wait() for process in processes]):  # a list: all of them are waited for
         raise SystemExit("synthesis failed")
 
 
