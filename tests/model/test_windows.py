@@ -16,8 +16,13 @@ STOCK = WhisperFeatureExtractor(feature_size=128, chunk_length=300)
 
 
 def stock_features(x: np.ndarray) -> torch.Tensor:
-    length = (len(x) + 800) // 160 * 160  # 50 ms of padding give the same as the stock's 300 s
-    return STOCK(x, sampling_rate=16_000, max_length=length, return_tensors="pt")["input_features"][0]
+    length = -(-(len(x) + 800) // 30_720) * 30_720  # the stock pads to 300 s; a multiple of 192 frames does, too
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # on more the stock differs from itself: see MIN_COLUMNS
+    try:
+        return STOCK(x, sampling_rate=16_000, max_length=length, return_tensors="pt")["input_features"][0]
+    finally:
+        torch.set_num_threads(before)
 
 
 class Prefill:
