@@ -3,6 +3,8 @@
 import argparse
 import json
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -218,14 +220,16 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--heads-weight", type=float, default=1.0)
     parser.add_argument("--world", type=int, default=1, help="processes that average their gradients")
+    parser.add_argument("--rank", type=int, help="set by the first process for the others")
+    parser.add_argument("--store", help="set by the first process: where the others meet")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    args.store = time.time_ns()
-    if args.world > 1:
-        torch.multiprocessing.spawn(train, (args,), nprocs=args.world)
-    else:
-        train(0, args)
+    if args.world > 1 and args.rank is None:
+        again = [sys.executable, "-m", "pipelines.embedded.joint", *sys.argv[1:], "--store", str(time.time_ns())]
+        ranks = [subprocess.Popen([*again, "--rank", str(rank)]) for rank in range(args.world)]
+        sys.exit(max([process.wait() for process in ranks]))
+    train(args.rank or 0, args)
 
 
 if __name__ == "__main__":
