@@ -120,13 +120,13 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
 
 
 def gate(accepted: np.ndarray) -> dict:
-    """Thresholds in nats: `fluent` lets 90 % of what the cloud would accept pass unverified, `quality` 70 %.
+    """Thresholds in nats: `fluent` lets 80 % of what the cloud would accept pass unverified, `quality` 50 %.
 
     A block goes up when its highest entropy is over the threshold, so single ids are cut at the k-th root.
     """
     return {
         name: {"entropy": round(float(np.quantile(accepted, share ** (1 / k))), 3), "k": k}
-        for name, share, k in (("fluent", 0.9, 4), ("quality", 0.7, 6))
+        for name, share, k in (("fluent", 0.8, 4), ("quality", 0.5, 6))
     }
 
 
