@@ -57,4 +57,4 @@ def test_one_sentence() -> None:
 
 @given(st.text("慢音，。a“", max_size=30))
 def test_density_is_a_share(text: str) -> None:
-    assert punctuation_density(text) * max(1, len(text)) == sum(text.count(c) for c in "，。")
+    assert abs(punctuation_density(text) * max(1, len(text)) - sum(text.count(c) for c in "，。")) < 1e-9
