@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +10,7 @@ from streamer.config import Config
 from streamer.core.attributes import parse
 from streamer.core.counts import Counts
 from streamer.models import Models
-from streamer.recording import hold_back_last_window
+from streamer.recording import hear
 
 
 @dataclass(frozen=True)
@@ -20,43 +19,34 @@ class Run:
 
     text: str
     ids: list[int]
+    n_first: int  # of them, up to the first text
     stop_reason: str
     counts: Counts
     levels: dict[str, int | None]
     ttft_s: float
-    prefill_s: float
     total_s: float
 
     @property
     def tokens_per_s(self) -> float | None:
-        decode = self.total_s - self.prefill_s
-        return len(self.ids) / decode if self.ids and decode > 0 else None
+        after, decode = len(self.ids) - self.n_first, self.total_s - self.ttft_s
+        return after / decode if after > 0 and decode > 0 else None
 
 
 def run(models: Models, samples: np.ndarray) -> Run:
-    """One turn: the earlier windows are prefilled before the last one arrives."""
+    """One turn: all before its last 100 ms is prefilled when they arrive."""
     turn = models.new_turn()
     try:
-        *earlier, last = pieces(samples)
-        for piece in earlier:
-            turn.push(piece)
-        arrived = turn.clock()
-        turn.push(last)
-        turn.finish()
-        text, ids, first = "", [], None
+        arrived = hear(turn, iter([samples]))
+        text, ids, first, n_first = "", [], None, 0
         for delta in turn.answer():
-            first = first or delta.at
             text, ids = text + delta.text, ids + list(delta.ids)
+            if first is None and delta.text:
+                first, n_first = delta.at, len(ids)
         done = turn.clock()
-        prefilled = turn.prefilled_at or done
-        return Run(text, ids, turn.stop_reason, turn.counts, parse(text, models.phrases),
-                   (first or done) - arrived, prefilled - arrived, done - arrived)  # fmt: skip
+        return Run(text, ids, n_first, turn.stop_reason, turn.counts, parse(text, models.phrases),
+                   (first or done) - arrived, done - arrived)  # fmt: skip
     finally:
         turn.close()
-
-
-def pieces(samples: np.ndarray) -> Iterator[np.ndarray]:
-    return hold_back_last_window(iter([samples]))
 
 
 def models_of(**options: object) -> Models:

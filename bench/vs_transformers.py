@@ -5,8 +5,7 @@
 decode. Ours hears while the audio arrives, so after its end only the last window and the suffix remain. Assisted
 generation is transformers' own: in this version its assistant never receives the audio.
 
-tokens/s: transformers, ids after the first over the time after the first; ours, as `tokens_per_s` is defined: ids over
-the time since prefill ended, which counts our last window's prefill against us.
+tokens/s: ids after the first text over the time after it, on both sides.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ here imports torch: `--help` answers at once.
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -20,6 +21,9 @@ DESCRIBE_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
     options = build_parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is spelled out, in JSON as JSON does
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         return int(options.run(options))
     except KeyboardInterrupt:

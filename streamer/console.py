@@ -25,7 +25,13 @@ DIM, RESET = "\x1b[2m", "\x1b[0m"
 
 def fail(message: str) -> None:
     """One line on stderr."""
-    print(f"streamer: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    print(f"streamer: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def one_line(text: str) -> str:
+    """Line breaks become blanks, what a terminal would act on is spelled out: a file may have any name."""
+    breaks = dict.fromkeys(map(ord, "\n\r\t"), " ")
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(breaks))
 
 
 async def describe_files(files: Sequence[str], config: Config, as_json: bool, quiet: bool) -> int:
@@ -51,9 +57,12 @@ async def describe_files(files: Sequence[str], config: Config, as_json: bool, qu
 async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bool:
     try:
         result = await describer.describe(file, screen.delta)
-    except AudioError as error:
+    except BrokenPipeError:  # the reader of stdout went away: nothing more can be shown
+        raise
+    except Exception as error:  # one file's failure never ends the run
         screen.end()
-        fail(str(error))
+        told = str(error) if isinstance(error, AudioError) or _is_model_error(error) else None
+        fail(told or f"{file}: {type(error).__name__}: {error}; this is a defect of streamer, please report it")
         return False
     screen.done(result)
     if result.warning is not None:
@@ -101,7 +110,7 @@ class _Screen:
 
 def summary(result: Description) -> str:
     """One line of numbers: TTFT, speed, accepted / uploaded, cloud calls."""
-    head = f"  {result.file}: {result.audio_s:.1f} s"
+    head = f"  {one_line(result.file)}: {result.audio_s:.1f} s"
     if result.stop_reason == "no_speech":
         return f"{head}, no speech"
     numbers = [f"first text after {result.ttft_ms:.0f} ms" if result.ttft_ms is not None else "no text"]

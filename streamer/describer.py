@@ -44,7 +44,7 @@ class Describer:
 
     async def load(self) -> None:
         """Load the models now instead of at the first use. Raises ModelError."""
-        await self._in_thread(lambda: self._models.pair)
+        await self._in_thread(self._models.load)
 
     async def describe(
         self, source: str | Path, on_delta: Callable[[TextDelta], None] | None = None
@@ -64,7 +64,14 @@ class Describer:
                 anyio.from_thread.run_sync(on_delta, delta)
 
         log("describe.start", stream, mode=self.config.mode)
-        result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
+        try:
+            result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
+        except Exception as error:
+            log("describe.failed", stream, error=type(error).__name__)
+            raise
+        except BaseException:
+            log("describe.cancelled", stream)
+            raise
         log("describe.done", stream, text=result.text, **_numbers(result))
         return result
 

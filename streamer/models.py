@@ -34,6 +34,12 @@ class Models:
             check_pair(edge, cloud)
         return edge, cloud
 
+    def load(self) -> None:
+        """Load everything the config's mode and drafter need. Raises ModelError."""
+        edge, _ = self.pair
+        if edge is not None and self.config.draft == "generate":
+            _ = self._stock_edge
+
     @property
     def first(self) -> Thinker:
         """The model whose card counts: the edge, or the cloud where there is no edge."""

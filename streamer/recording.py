@@ -1,13 +1,14 @@
 """A recording in, its descriptions out: the same way as live audio, chunk by chunk. Synchronous.
 
-The last window is pushed only after the earlier ones are prefilled, so a file's TTFT is what a live turn's is. A
-recording longer than the model's `max_turn_s` is described in parts; memory stays that of one part.
+The last 100 ms are pushed only when all before is heard, so a file's TTFT is what a live turn's is. A recording
+longer than the model's `max_turn_s` is described in parts; memory stays that of one part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,12 @@ from streamer.core.chunker import BadAudio, Chunker
 from streamer.models import Models
 from streamer.results import Description, TextDelta, describe_turn, join_parts
 
+if TYPE_CHECKING:
+    from streamer.model.turn import Turn
+
 RATE_HZ = 16_000
 WINDOW_SAMPLES = 2 * RATE_HZ
+LIVE_SAMPLES = RATE_HZ // 10
 BEHIND_SAMPLES = 40  # a window is complete so many samples behind its boundary (engine-facts)
 OnDelta = Callable[[TextDelta], None]
 Samples = NDArray[np.float32]
@@ -48,33 +53,41 @@ def _checked(chunks: Iterator[Samples], check: Callable[[], None]) -> Iterator[S
 def cut_parts(chunks: Iterator[Samples], max_turn_s: float) -> Iterator[Iterator[Samples]]:
     """A recording's chunks as parts of at most `max_turn_s`, each an iterator of chunks.
 
-    Each part must be consumed before the next one is asked for; there is at least one, maybe without samples.
+    Each part must be consumed before the next one is asked for; there is at least one, maybe without samples. A rest
+    too short to be described (10 ms of 60.01 s) gets 2 s of the part before it.
     """
-    rest: list[Samples] = []
-    limit = int(max_turn_s * RATE_HZ)
-    is_over = False
+    source, limit = _Ahead(chunks), int(max_turn_s * RATE_HZ)
+    short = min(WINDOW_SAMPLES, limit // 2)
 
     def part() -> Iterator[Samples]:
-        nonlocal is_over
-        room = limit
-        while True:
-            chunk = rest.pop() if rest else next(chunks, None)
-            if chunk is None:
-                is_over = True
-                return
-            if len(chunk) > room:
-                rest.append(chunk[room:])
-                chunk = chunk[:room]
-            room -= len(chunk)
-            yield chunk
-            if room == 0:
-                rest[:] = rest or [c for c in (next(chunks, None),) if c is not None]
-                is_over = not rest
-                return
+        yield from source.take(limit - short)
+        n = source.fill(2 * short)
+        if n <= short or n == 2 * short:
+            yield from source.take(short)
 
     yield part()
-    while not is_over:
+    while source.fill(1):
         yield part()
+
+
+class _Ahead:
+    """Chunks that can be looked at before they are taken; holds at most what `fill` was asked for and a chunk."""
+
+    def __init__(self, chunks: Iterator[Samples]) -> None:
+        self._chunks, self._held = chunks, np.zeros(0, np.float32)
+
+    def fill(self, n: int) -> int:
+        """Read until `n` samples are held or the source is over; how many of the `n` there are."""
+        while len(self._held) < n and (chunk := next(self._chunks, None)) is not None:
+            self._held = np.concatenate([self._held, chunk])
+        return min(n, len(self._held))
+
+    def take(self, n: int) -> Iterator[Samples]:
+        """Up to `n` samples, chunk by chunk as they are read."""
+        while n and self.fill(1):
+            piece, self._held = self._held[:n], self._held[n:]
+            n -= len(piece)
+            yield piece
 
 
 def chunks_of(audio: AudioFile) -> Iterator[Samples]:
@@ -94,26 +107,19 @@ def describe_part(models: Models, name: str, chunks: Iterator[Samples], on_delta
     """One turn of a recording: push, answer, count."""
     turn = models.new_turn()
     try:
-        last = None
-        for chunk in hold_back_last_window(chunks):
-            if last is not None:
-                turn.push(last)
-            last = chunk
-        arrived = turn.clock()  # the last window's samples arrive now; the earlier ones are prefilled
-        if last is not None:
-            turn.push(last)
-        turn.finish()
+        arrived = hear(turn, chunks)
         ids: list[int] = []
-        text, first = "", None
+        text, first, n_first = "", None, 0
         for delta in turn.answer():
-            first = first or delta.at
             ids.extend(delta.ids)
             text += delta.text
+            if first is None and delta.text:  # half a character is nothing to read yet
+                first, n_first = delta.at, len(ids)
             on_delta(TextDelta(delta.text, delta.ids, delta.verified, 1000 * (delta.at - arrived)))
         done = turn.clock()
         silence = None if turn.last_speech_sample is None else turn.num_samples - turn.last_speech_sample
         return describe_turn(
-            name, text, ids, turn.stop_reason, turn.plan.mode, turn.counts, turn.num_samples / RATE_HZ,
+            name, text, ids, n_first, turn.stop_reason, turn.plan.mode, turn.counts, turn.num_samples / RATE_HZ,
             None if first is None else 1000 * (first - arrived),
             None if turn.prefilled_at is None else 1000 * (turn.prefilled_at - arrived),
             1000 * (done - arrived), None if silence is None else silence / RATE_HZ,
@@ -123,8 +129,22 @@ def describe_part(models: Models, name: str, chunks: Iterator[Samples], on_delta
         turn.close()
 
 
-def hold_back_last_window(chunks: Iterator[Samples]) -> Iterator[Samples]:
-    """The same samples, cut so that the last piece is what lies behind the last complete window."""
+def hear(turn: Turn, chunks: Iterator[Samples]) -> float:
+    """Push a turn's chunks and finish it; when its last chunk arrived, in seconds of the turn's clock."""
+    arrived = turn.clock()
+    for chunk in as_live(chunks):
+        arrived = turn.clock()
+        turn.push(chunk)
+    turn.finish()
+    return arrived
+
+
+def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
+    """The same samples in the pieces that matter: whole windows, then what lies behind the last of them in 100 ms.
+
+    So the last piece is what a microphone would send last: only its own work, the last window's encoding and the
+    suffix are left when it is in. 100 ms pieces throughout would give the same (tests) and cost more.
+    """
     held = np.zeros(0, np.float32)
     done = 0  # samples given out
     for chunk in chunks:
@@ -132,5 +152,5 @@ def hold_back_last_window(chunks: Iterator[Samples]) -> Iterator[Samples]:
         while len(held) > (n := WINDOW_SAMPLES + (BEHIND_SAMPLES if done == 0 else 0)):
             yield held[:n]
             held, done = held[n:], done + n
-    if len(held):
-        yield held
+    for first in range(0, len(held), LIVE_SAMPLES):
+        yield held[first : first + LIVE_SAMPLES]

@@ -23,6 +23,8 @@ class TextDelta:
 class Description:
     """One file or turn. Times in ms since the arrival of its last sample; counts in ids.
 
+    tokens_per_s: ids after the first delta over the time after it, as a transformers streamer would measure it.
+
     attributes: attribute -> level (0 is the physically lowest), None where the sentence does not say.
     parts: the turns of a recording longer than the model's `max_turn_s`, one sentence each; else empty.
     """
@@ -46,7 +48,7 @@ class Description:
     tokens_per_s: float | None
     attributes: dict[str, int | None]
     n_ahead_wasted: int = 0
-    prefill_ms: float | None = None  # of total_ms: until the first step of the answer may run
+    prefill_ms: float | None = None  # of total_ms: until the first step is done, which gives the first id
     ttft_from_speech_ms: float | None = None  # from the last sample that holds speech
     ids: tuple[int, ...] = ()
     warning: str | None = None  # one line about a file that is cut short; what there is was described
@@ -60,18 +62,22 @@ class Description:
 
 
 def describe_turn(
-    file: str, text: str, ids: Sequence[int], stop_reason: str, mode: str, counts: Counts, audio_s: float,
+    file: str, text: str, ids: Sequence[int], n_first: int, stop_reason: str, mode: str, counts: Counts, audio_s: float,
     ttft_ms: float | None, prefill_ms: float | None, total_ms: float, silence_s: float | None,
     attributes: dict[str, int | None],
 ) -> Description:  # fmt: skip
-    """A Description from what one turn gave. silence_s: between the last speech and the last sample."""
-    decode_ms = total_ms - (prefill_ms or 0.0)
+    """A Description from what one turn gave.
+
+    n_first: ids up to the first delta that holds text. silence_s: between the last speech and the last sample.
+    """
+    decode_ms, n_after = total_ms - (ttft_ms or 0.0), len(ids) - n_first
     return Description(
         file=file, text=text, stop_reason=stop_reason, mode=mode, n_tokens=len(ids), n_drafted=counts.n_drafted,
         n_uploaded=counts.n_uploaded, n_accepted=counts.n_accepted, n_corrected=counts.n_corrected,
         n_wasted=counts.n_wasted, cloud_calls=counts.cloud_calls, blocks=counts.blocks,
         verified_share=counts.verified_share, audio_s=audio_s, ttft_ms=ttft_ms, total_ms=total_ms,
-        tokens_per_s=len(ids) / decode_ms * 1000 if ids and decode_ms > 0 else None, attributes=attributes,
+        tokens_per_s=n_after / decode_ms * 1000 if n_after > 0 and decode_ms > 0 else None,
+        attributes=attributes,
         n_ahead_wasted=counts.n_ahead_wasted, prefill_ms=prefill_ms,
         ttft_from_speech_ms=None if ttft_ms is None or silence_s is None else ttft_ms + 1000 * silence_s,
         ids=tuple(ids),
@@ -81,13 +87,13 @@ def describe_turn(
 def join_parts(file: str, parts: Sequence[Description], warning: str | None = None) -> Description:
     """One Description of a recording that was described in parts: texts joined, counts summed.
 
-    ttft_ms, total_ms and prefill_ms are those of the LAST part: only it ends where the recording ends. An
-    attribute is the level that most parts gave it, the earlier one where two are as frequent.
+    ttft_ms, total_ms, prefill_ms and tokens_per_s are those of the last part that holds speech. An attribute is the
+    level that most parts gave it, the earlier one where two are as frequent.
     """
     if len(parts) == 1:
         return replace(parts[0], warning=warning)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
-    last = parts[-1]
+    last = (spoken or parts)[-1]
     total = {
         name: sum(getattr(p, name) for p in parts)
         for name in ("n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls",
@@ -96,7 +102,7 @@ def join_parts(file: str, parts: Sequence[Description], warning: str | None = No
     verified = sum(p.verified_share * p.n_tokens for p in parts)
     return Description(
         file=file, text="".join(p.text for p in parts),
-        stop_reason=spoken[-1].stop_reason if spoken else "no_speech", mode=last.mode,
+        stop_reason=last.stop_reason, mode=last.mode,
         verified_share=verified / total["n_tokens"] if total["n_tokens"] else 0.0,
         ttft_ms=last.ttft_ms, total_ms=last.total_ms, tokens_per_s=last.tokens_per_s,
         attributes={name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes},

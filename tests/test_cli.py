@@ -142,3 +142,43 @@ def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
     text = shown.decode()
     assert text.count("\x1b[2m") >= 2
     assert re.search(r"first text after \d+ ms", text)
+
+
+def test_one_files_failure_never_ends_the_run(models, samples, monkeypatch, capsys):
+    """Whatever one file does to the program, the others are described and the line says it is a defect."""
+    import streamer.recording as recording
+    from streamer.cli import main
+
+    real = recording.describe_recording
+
+    def hostile(describing, source, *more):
+        if "bad" in str(source):
+            raise RuntimeError("the decoder\nfell over")
+        return real(describing, source, *more)
+
+    monkeypatch.setattr(recording, "describe_recording", hostile)
+    status = main(["describe", "bad.wav", str(samples[0]), "--json", *map(str, models)])
+    out, err = capsys.readouterr()
+    assert status == 1
+    assert [json.loads(line)["file"] for line in out.splitlines()] == [str(samples[0])]
+    assert err.count("\n") == 1
+    assert "bad.wav: RuntimeError: the decoder fell over; this is a defect" in err
+
+
+@pytest.mark.parametrize("name", [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav", b"not-utf8-\xff.wav"])
+def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path, name):
+    file = os.path.join(os.fsencode(tmp_path), name)
+    with open(file, "wb") as copy:
+        copy.write(samples[0].read_bytes())
+    command = [sys.executable, "-m", "streamer", "describe", file, os.fsencode(tmp_path) + b"/no-" + name, *map(str, models)]
+    done = subprocess.run([*command, "--json"], capture_output=True, env=ENVIRONMENT, timeout=120, check=False)
+    assert done.returncode == 1
+    assert os.fsencode(json.loads(done.stdout)["file"]) == file
+    err = done.stderr.decode()
+    assert err.count("\n") == 1
+    assert err[:-1].isprintable()
+    if name.isascii():
+        assert name.decode("ascii", "replace").replace("\x07\x1b", "\\x07\\x1b") in err
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=120, check=False)
+    assert done.returncode == 1
+    assert all(line.isprintable() for line in done.stderr.decode().split("\n"))

@@ -11,7 +11,7 @@ from streamer.audio import AudioError
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.model.weights import ModelError
-from streamer.recording import cut_parts, hold_back_last_window
+from streamer.recording import as_live, cut_parts
 
 FIELDS = ["file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms", "total_ms", "tokens_per_s", "attributes"]
 
@@ -93,24 +93,90 @@ async def test_a_long_recording_is_described_in_parts(options, tmp_path):
     assert result.audio_s == pytest.approx(130, abs=0.01)
 
 
-@pytest.mark.parametrize(("total", "limit"), [(0, 60.0), (100, 60.0), (960_000, 60.0), (960_001, 60.0), (50_000, 1.0)])
-def test_parts_keep_every_sample_in_order(total, limit):
+@pytest.mark.parametrize(
+    ("total", "limit", "lengths"),
+    [
+        (0, 60.0, [0]),
+        (100, 60.0, [100]),
+        (960_000, 60.0, [960_000]),
+        (960_001, 60.0, [928_000, 32_001]),  # a rest too short to be described gets 2 s of the part before it
+        (991_999, 60.0, [928_000, 63_999]),
+        (992_000, 60.0, [960_000, 32_000]),
+        (50_000, 1.0, [16_000, 16_000, 8_000, 10_000]),
+    ],
+)
+def test_parts_keep_every_sample_in_order(total, limit, lengths):
     source = np.arange(total, dtype=np.float32)
     chunks = iter([source[i : i + 7_000] for i in range(0, total, 7_000)])
     parts = [np.concatenate([np.zeros(0, np.float32), *part]) for part in cut_parts(chunks, limit)]
     np.testing.assert_array_equal(np.concatenate(parts), source)
-    assert all(len(part) == int(limit * RATE_HZ) for part in parts[:-1])
-    assert len(parts) == max(1, -(-total // int(limit * RATE_HZ)))
+    assert [len(part) for part in parts] == lengths
 
 
-@pytest.mark.parametrize("n", [1, 31_999, 32_040, 32_041, 64_040, 64_041, 100_000])
-def test_the_last_window_is_held_back(n):
-    """What is given before the last piece completes every window but the last; nothing is lost."""
+async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tmp_path):
+    """60.01 s: the last 10 ms once were a part of their own, without speech and so without TTFT."""
+    file = wav(tmp_path / "long.wav", np.pad(speech(60, 1), (0, 160)))
+    silent_end = wav(tmp_path / "end.wav", np.pad(speech(60, 1), (0, 6 * RATE_HZ)))
+    async with Describer.open(mode="edge", **options) as describer:
+        for result, seconds in ((await describer.describe(file), [58, 2]), (await describer.describe(silent_end), [60, 6])):
+            assert [round(part.audio_s) for part in result.parts] == seconds
+            assert 0 < result.ttft_ms <= result.total_ms
+        assert result.parts[1].stop_reason == "no_speech"
+        assert result.stop_reason == result.parts[0].stop_reason
+
+
+@pytest.mark.parametrize("n", [0, 1, 1_601, 31_999, 32_040, 32_041, 64_040, 64_041, 100_000])
+def test_the_last_piece_is_what_a_microphone_sends_last(n):
+    """Whole windows first, what lies behind the last of them in pieces of at most 100 ms; nothing is lost."""
     source = np.arange(n, dtype=np.float32)
-    pieces = list(hold_back_last_window(iter([source[: n // 3], source[n // 3 :]])))
-    np.testing.assert_array_equal(np.concatenate(pieces), source)
-    given = n - len(pieces[-1])
-    assert given in (0, (n - 41) // 32_000 * 32_000 + 40 if n > 32_040 else 0)
+    pieces = list(as_live(iter([source[: n // 3], source[n // 3 :]])))
+    np.testing.assert_array_equal(np.concatenate([np.zeros(0, np.float32), *pieces]), source)
+    whole = [len(piece) for piece in pieces if len(piece) > 1_600]
+    assert whole == ([32_040] + [32_000] * len(whole))[: len(whole)]
+    assert sum(whole) == ((n - 41) // 32_000 * 32_000 + 40 if n > 32_040 else 0)
+
+
+async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(options, samples):
+    async with Describer.open(mode="exact", **options) as describer:
+        deltas = []
+        result = await describer.describe(samples[0], deltas.append)
+    with_text = [delta for delta in deltas if delta.text]
+    assert result.ttft_ms == with_text[0].at_ms
+    assert 0 < result.prefill_ms < result.ttft_ms
+    n_first = next(n for n in range(1, len(deltas) + 1) if any(delta.text for delta in deltas[:n]))
+    after = sum(len(delta.ids) for delta in deltas[n_first:])
+    assert result.tokens_per_s == pytest.approx(1000 * after / (result.total_ms - result.ttft_ms))
+
+
+async def test_half_a_character_is_no_first_text(options, samples, monkeypatch):
+    """The first delta may complete no character; TTFT is what a reader sees."""
+    from streamer.core.emitter import Emitter
+
+    push, late = Emitter.push, []
+
+    def slow(self, ids):
+        late.append(push(self, ids))
+        return "".join(late) if len(late) == 3 else "" if len(late) < 3 else late[-1]
+
+    monkeypatch.setattr(Emitter, "push", slow)
+    async with Describer.open(mode="edge", **options) as describer:
+        deltas = []
+        result = await describer.describe(samples[0], deltas.append)
+    assert [bool(delta.text) for delta in deltas[:3]] == [False, False, True]
+    assert result.ttft_ms == deltas[2].at_ms
+
+
+async def test_a_failed_and_a_cancelled_describe_leave_a_log_line(options, samples, tmp_path, caplog):
+    caplog.set_level("INFO", logger="streamer")
+    async with Describer.open(mode="edge", **options) as describer:
+        with pytest.raises(AudioError):
+            await describer.describe(tmp_path / "missing.wav")
+        with anyio.CancelScope() as scope:
+            await describer.describe(samples[0], lambda delta: scope.cancel())
+    events = [(record.getMessage(), record.stream) for record in caplog.records]
+    assert [event for event, _ in events] == ["describe.start", "describe.failed", "describe.start", "describe.cancelled"]
+    assert events[0][1] == events[1][1] != events[2][1] == events[3][1]
+    assert caplog.records[1].numbers == {"error": "AudioError"}
 
 
 async def test_what_cannot_be_heard_raises_and_the_next_is_described(options, samples, tmp_path):

@@ -200,7 +200,6 @@ class Speculator:
     def _settle(self, ids: Ids[int], verified: bool) -> None:
         """Commit `ids` in place of the block, testing the stop at every id; nothing after a stop is committed."""
         start, n_committed = self.sequence.answer_start, self.sequence.n_committed
-        n_block = len(self.block)
         answer = self.sequence.answer[:n_committed]
         kept: list[int] = []
         stopped = None
@@ -212,10 +211,11 @@ class Speculator:
             if stopped is not None:
                 self.stop_reason = stopped.reason
                 break
+        block = self.block
         n_used = self._replace_block(start + n_committed, kept)
-        if stopped is not None and not stopped.keep:
-            n_used += 1  # an EOS or a loop's last id did its work without being shown
-        self.counts.n_wasted += max(0, n_block - n_used)
+        if stopped is not None and not stopped.keep and block[n_used : n_used + 1] == [token]:
+            n_used += 1  # a drafted EOS or a loop's last id did its work without being shown
+        self.counts.n_wasted += len(block) - n_used
         self.sequence.commit(len(kept))
         self.counts.n_committed += len(kept)
         self.counts.n_verified += len(kept) if verified else 0

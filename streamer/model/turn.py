@@ -51,7 +51,7 @@ class Turn:
     ) -> None:
         self.plan, self.sampling, self.clock = plan, sampling, clock
         self.counts, self.stop_reason = Counts(), ""
-        self.prefilled_at: float | None = None
+        self.prefilled_at: float | None = None  # when the first id was there, of the model that speaks first
         self._drafter_of = drafter_of
         self._ear = Ear()
         self._listeners: list[Listener] = []
@@ -84,19 +84,20 @@ class Turn:
         if not self._ear.has_speech:
             self.stop_reason = "no_speech"
             return
-        spec, emitter = self._start(), None
+        spec = self._start()
         verifier: LocalVerifier | None = None
         drafter = self._drafter_of(self._edge) if self._edge else None
         emitter = Emitter(spec.vocabulary)
-        self.prefilled_at = self.clock()
         while True:
             match spec.next(self.clock()):
                 case DraftMore(n):
                     assert drafter is not None
                     spec.drafted(*drafter.draft(n))
+                    self._first_step_done()
                 case Verify(request):
                     verifier = verifier or self._start_verifier()
                     verdict = verifier.verify(request)
+                    self._first_step_done()
                     if isinstance(verdict, Refusal):  # in process nothing is lost or late: this is a defect
                         raise RuntimeError(f"the verifier refused block {request.number}: {verdict.reason}")
                     spec.verdict(verdict)
@@ -135,6 +136,11 @@ class Turn:
         spec = Speculator(self.plan, first.thinker.vocabulary, sequence)
         self.counts = spec.counts
         return spec
+
+    def _first_step_done(self) -> None:
+        """The first step feeds what is left of the prompt and gives the first id: prefill ends with it."""
+        if self.prefilled_at is None:
+            self.prefilled_at = self.clock()
 
     def _start_verifier(self) -> LocalVerifier:
         assert self._cloud is not None

@@ -144,16 +144,55 @@ def drive(plan, blocks, verdicts=()):
 
 
 RELAXED = Rules.off(max_new_tokens=30)
+CALM = Signal(0.0, 1.0, 0.0)
 STOP, EOS = 9, VOCABULARY.num_ids - 1
 
 
 def test_nothing_after_a_stop_inside_a_block_is_kept():
     """Defects 4 and 5: ids behind the stop were kept, and only a block's last id was looked at."""
-    out, reason, machine = drive(Plan(mode="gated", k=5, gate=Gate(entropy=9.0), rules=RELAXED), [[0, 1, STOP, 3, 4]])
+    plan = Plan(mode="gated", k=5, gate=Gate(entropy=9.0), rules=RELAXED)
+    out, reason, machine = drive(plan, [[0, 1, STOP, 3, 4]])
     assert out == [((0, 1, STOP), False)]
     assert reason == "sentence"
     assert machine.sequence.answer == [0, 1, STOP]
     assert machine.counts.n_wasted == 2
+
+
+def test_ids_drafted_behind_a_stop_are_not_uploaded():
+    machine = Speculator(Plan(mode="exact", k=5, rules=RELAXED), VOCABULARY, started())
+    machine.next(0.0)
+    machine.sequence.extend([0, 1, STOP, 3, 4])
+    machine.drafted([0, 1, STOP, 3, 4], [CALM] * 5)
+    request = machine.next(0.0).request
+    assert request.draft == (0, 1, STOP)
+    machine.verdict(Verdict(request.number, 3, 7))
+    assert (machine.counts.n_drafted, machine.counts.n_uploaded, machine.counts.n_wasted) == (5, 3, 2)
+
+
+def test_the_gate_looks_at_the_blocks_before():
+    """A loop that only shows across blocks is suspected; the same ids in other blocks do not fire."""
+    gate = Gate(entropy=9.0, density=None, loop=True)
+    blocks = [[0, 1], [2, 4], [6, 0], [1, 2], [STOP]]
+    _, _, machine = drive(Plan(mode="gated", k=2, gate=gate, rules=RELAXED), blocks, [(1, 6)])
+    assert machine.counts.cloud_calls == 1
+    assert machine.counts.n_uploaded == 2
+    blocks[2] = [6, 7]
+    _, _, machine = drive(Plan(mode="gated", k=2, gate=gate, rules=RELAXED), blocks)
+    assert machine.counts.cloud_calls == 0
+
+
+def test_an_eos_that_the_target_alone_chose_saves_no_drafted_id():
+    """Dropped drafts are wasted, all of them, unless the id that ended the answer was one of them."""
+    eos_from_target = [(Plan(mode="exact", k=3, rules=RELAXED), [[0, 1, 2]], [(1, EOS)], 2)]
+    loop = Plan(mode="exact", k=2, rules=Rules.off(loop_global=True))
+    looping = [(0, 1)] * 4
+    for plan, blocks, verdicts, wasted in eos_from_target:
+        out, reason, machine = drive(plan, blocks, verdicts)
+        assert (out, reason) == ([((0,), True)], "eos")
+        assert machine.counts.n_wasted == wasted
+    _, reason, machine = drive(loop, [[5, 6]] * 8, [(0, token) for pair in looping for token in pair])
+    assert reason == "loop"
+    assert machine.counts.n_wasted == machine.counts.n_drafted == 16
 
 
 def test_an_eos_ends_the_answer_and_is_not_shown():

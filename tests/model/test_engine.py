@@ -121,3 +121,20 @@ def test_the_card_s_prompt_is_prefilled_once(thinker, tiny_pair):
     kept = thinker.engine.slots.keys[:, slot, :, : len(thinker.engine.prompt_ids)]
     assert torch.equal(kept, thinker.engine._prompt_keys)
     thinker.engine.close(slot)
+
+
+def test_a_position_alone_and_among_others_differs_by_rounding_only(tiny_pair):
+    """Exact mode compares one id at a time with k + 1 at once: their logits may differ in rounding, not more."""
+    thinker = load(str(tiny_pair[1]), "cloud")
+    engine, ids = thinker.engine, [5, 9, 11, 3, 8, 21, 4, 30, 17]
+    start, largest = len(engine.prompt_ids), 0.0
+    alone, together = engine.open(), engine.open()
+    one_by_one = torch.cat([engine.step([Row(alone, start + i, [token])])[0] for i, token in enumerate(ids)])
+    at = 0
+    for n in (1, 3, 5):
+        logits = engine.step([Row(together, start + at, ids[at : at + n], num_logits=n)])[0]
+        largest = max(largest, (logits - one_by_one[at : at + n]).abs().max().item())
+        at += n
+    assert largest <= 1e-5 * one_by_one.abs().max().item() + 1e-5
+    engine.close(alone)
+    engine.close(together)
