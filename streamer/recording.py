@@ -109,17 +109,17 @@ def describe_part(models: Models, name: str, chunks: Iterator[Samples], on_delta
     try:
         arrived = hear(turn, chunks)
         ids: list[int] = []
-        text, first, n_first = "", None, 0
+        text, first = "", None
         for delta in turn.answer():
             ids.extend(delta.ids)
             text += delta.text
             if first is None and delta.text:  # half a character is nothing to read yet
-                first, n_first = delta.at, len(ids)
+                first = delta.at
             on_delta(TextDelta(delta.text, delta.ids, delta.verified, 1000 * (delta.at - arrived)))
         done = turn.clock()
         silence = None if turn.last_speech_sample is None else turn.num_samples - turn.last_speech_sample
         return describe_turn(
-            name, text, ids, n_first, turn.stop_reason, turn.plan.mode, turn.counts, turn.num_samples / RATE_HZ,
+            name, text, ids, turn.stop_reason, turn.plan.mode, turn.counts, turn.num_samples / RATE_HZ,
             None if first is None else 1000 * (first - arrived),
             None if turn.prefilled_at is None else 1000 * (turn.prefilled_at - arrived),
             1000 * (done - arrived), None if silence is None else silence / RATE_HZ,

@@ -23,7 +23,7 @@ class TextDelta:
 class Description:
     """One file or turn. Times in ms since the arrival of its last sample; counts in ids.
 
-    tokens_per_s: ids after the first delta over the time after it, as a transformers streamer would measure it.
+    tokens_per_s: n_tokens / (total_ms - prefill_ms), None for fewer than two ids.
 
     attributes: attribute -> level (0 is the physically lowest), None where the sentence does not say.
     parts: the turns of a recording longer than the model's `max_turn_s`, one sentence each; else empty.
@@ -62,21 +62,18 @@ class Description:
 
 
 def describe_turn(
-    file: str, text: str, ids: Sequence[int], n_first: int, stop_reason: str, mode: str, counts: Counts, audio_s: float,
+    file: str, text: str, ids: Sequence[int], stop_reason: str, mode: str, counts: Counts, audio_s: float,
     ttft_ms: float | None, prefill_ms: float | None, total_ms: float, silence_s: float | None,
     attributes: dict[str, int | None],
 ) -> Description:  # fmt: skip
-    """A Description from what one turn gave.
-
-    n_first: ids up to the first delta that holds text. silence_s: between the last speech and the last sample.
-    """
-    decode_ms, n_after = total_ms - (ttft_ms or 0.0), len(ids) - n_first
+    """A Description from what one turn gave. silence_s: between the last speech and the last sample."""
+    decode_ms = total_ms - (prefill_ms or 0.0)
     return Description(
         file=file, text=text, stop_reason=stop_reason, mode=mode, n_tokens=len(ids), n_drafted=counts.n_drafted,
         n_uploaded=counts.n_uploaded, n_accepted=counts.n_accepted, n_corrected=counts.n_corrected,
         n_wasted=counts.n_wasted, cloud_calls=counts.cloud_calls, blocks=counts.blocks,
         verified_share=counts.verified_share, audio_s=audio_s, ttft_ms=ttft_ms, total_ms=total_ms,
-        tokens_per_s=n_after / decode_ms * 1000 if n_after > 0 and decode_ms > 0 else None,
+        tokens_per_s=len(ids) / decode_ms * 1000 if len(ids) > 1 and decode_ms > 0 else None,
         attributes=attributes,
         n_ahead_wasted=counts.n_ahead_wasted, prefill_ms=prefill_ms,
         ttft_from_speech_ms=None if ttft_ms is None or silence_s is None else ttft_ms + 1000 * silence_s,
