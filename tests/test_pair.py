@@ -52,7 +52,7 @@ class Hostile:
         self._drafter, self._chance = drafter, np.random.default_rng(seed)
 
     def draft(self, n):
-        ids, signals = self._drafter.draft(n)
+        ids, signals = yield from self._drafter.draft(n)
         sequence = self._drafter.listener.sequence
         wrong = [int(self._chance.integers(900))]
         sequence.replace_tail(len(sequence) - len(ids), wrong)

@@ -31,7 +31,7 @@ class Recorder:
     def drafter(self, inner: IncrementalDrafter):
         class Recorded:
             def draft(_, n):
-                ids, signals = inner.draft(n)
+                ids, signals = yield from inner.draft(n)
                 self._entropies += [signal.entropy for signal in signals]
                 return ids, signals
 
@@ -40,7 +40,7 @@ class Recorder:
     def verifier(self, inner):
         class Recorded:
             def verify(_, request):
-                verdict = inner.verify(request)
+                verdict = yield from inner.verify(request)
                 assert isinstance(verdict, Verdict)
                 self.blocks.append((max(self._entropies), verdict.n_accepted < len(request.draft)))
                 self._entropies.clear()

@@ -12,12 +12,15 @@ from streamer.core.gate import Signal
 from streamer.core.rules import Rules, constrain
 from streamer.model.choose import choose, signals_of
 from streamer.model.listener import Listener
+from streamer.model.steps import Steps
+
+Draft = tuple[list[int], list[Signal]]
 
 
 class Drafter(Protocol):
-    """`draft(n)` puts 1 to n new ids at the sequence's end and returns them with one signal each."""
+    """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one signal each."""
 
-    def draft(self, n: int) -> tuple[list[int], list[Signal]]: ...
+    def draft(self, n: int) -> Steps[Draft]: ...
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,10 @@ class IncrementalDrafter:
     rules: Rules
     sampling: Sampling
 
-    def draft(self, n: int) -> tuple[list[int], list[Signal]]:
+    def draft(self, n: int) -> Steps[Draft]:
         thinker, sequence = self.listener.thinker, self.listener.sequence
         constraint = constrain(thinker.vocabulary, self.rules, sequence.answer)
-        logits = self.listener.feed(num_logits=1)
+        logits = yield from self.listener.feed(num_logits=1)
         choices = choose(logits, [constraint], thinker.never, self.sampling, self.rules)
         sequence.extend(choices.ids)
         return choices.ids, choices.signals
@@ -47,8 +50,13 @@ class GenerateDrafter:
     def __init__(self, listener: Listener, stock: Any) -> None:
         self.listener, self._stock = listener, stock
 
+    def draft(self, n: int) -> Steps[Draft]:
+        """No step of ours: the stock model keeps its own cache, for this one block."""
+        return self._generate(n)
+        yield
+
     @torch.inference_mode()
-    def draft(self, n: int) -> tuple[list[int], list[Signal]]:
+    def _generate(self, n: int) -> Draft:
         sequence, features = self.listener.sequence, self.listener.features()
         ids = torch.tensor([sequence.ids])
         out = self._stock.generate(

@@ -1,7 +1,8 @@
 """One stream on one model. In: log-mel windows, then ids. Out: a prefilled KV slot, then logits.
 
 Owns the stream's KV slot and moves its sequence: prompt | audio as it arrives | suffix | answer. Windows are encoded
-one by one and prefilled at once, so that after the last sample only the last window and the suffix remain.
+one by one and prefilled at once, so that after the last sample only the last window and the suffix remain. What needs
+the model is written as steps (model/steps.py): whoever drives them decides what else is in the same engine step.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 
 from streamer.core.sequence import Sequence
-from streamer.model.engine import Row
+from streamer.model.engine import Engine, Row
 from streamer.model.mel import Window
+from streamer.model.steps import Steps
 from streamer.model.thinker import Thinker
 from streamer.model.windows import WindowLedger
 
@@ -34,47 +36,51 @@ class Listener:
         self._tail: Tensor | None = None  # embeddings of pending audio positions
 
     @property
+    def engine(self) -> Engine:
+        """The engine that must drive this listener's steps."""
+        return self.thinker.engine
+
+    @property
     def num_reencoded(self) -> int:
         """Windows that were encoded again because the clip's maximum rose."""
         return self._ledger.num_reencoded
 
-    def hear(self, window: Window) -> None:
+    def hear(self, window: Window) -> Steps[None]:
         """Encode a complete window and prefill it."""
         self._drop_provisional()
         self._append(window)
-        self._prefill()
+        yield from self._prefill()
 
-    def hear_provisionally(self, window: Window) -> None:
+    def hear_provisionally(self, window: Window) -> Steps[None]:
         """Prefill the last window as if the turn ended here; the next call rolls it back by length."""
         self._drop_provisional()
         self._provisional_start = len(self.sequence)
         self._hold(self._encode(window, self._ledger.clip_max(window)))
-        self._prefill()
+        yield from self._prefill()
 
-    def observe(self, maximum: float, now_samples: int) -> None:
+    def observe(self, maximum: float, now_samples: int) -> Steps[None]:
         """Tell the clip's running maximum; redo stale windows once it has been stable (never in the last push)."""
         self._ledger.observe(maximum, now_samples)
         stale = self._ledger.due(now_samples)
         if stale is not None:
-            self._redo(stale)
+            yield from self._redo(stale)
 
-    def finish(self, rest: Iterable[Window], maximum: float) -> None:
+    def finish(self, rest: Iterable[Window], maximum: float) -> Steps[None]:
         """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for the first step."""
         self._drop_provisional()
         stale = self._ledger.finish(maximum)
         if stale is not None:
-            self._redo(stale)
+            yield from self._redo(stale)
         for window in rest:
             self._append(window)
         self.sequence.extend(self.thinker.suffix_ids)
         self.sequence.start_answer()
 
-    def feed(self, num_logits: int) -> Tensor:
-        """Run the pending ids through the model; logits [num_logits, vocab] of the last of them."""
+    def feed(self, num_logits: int) -> Steps[Tensor]:
+        """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of them."""
         assert self._slot is not None, "the listener is closed"
         pending = self.sequence.pending
-        row = Row(self._slot, self.sequence.n_cached, pending, self._tail, num_logits)
-        logits = self.thinker.engine.step([row])[0]
+        logits = yield Row(self._slot, self.sequence.n_cached, pending, self._tail, num_logits)
         self.sequence.mark_fed(len(pending))
         self._tail = None
         return logits
@@ -107,11 +113,11 @@ class Listener:
         self.sequence.extend([self.thinker.shapes.audio_id] * len(embeddings))
         self._tail = embeddings if self._tail is None else torch.cat([self._tail, embeddings])
 
-    def _prefill(self) -> None:
+    def _prefill(self) -> Steps[None]:
         if self.sequence.pending:
-            self.feed(num_logits=0)
+            yield from self.feed(num_logits=0)
 
-    def _redo(self, from_index: int) -> None:
+    def _redo(self, from_index: int) -> Steps[None]:
         """Roll back to a stale window and prefill from there; only what the new maximum changed is encoded again."""
         self._drop_provisional()
         self.sequence.replace_tail(self._starts[from_index])
@@ -120,7 +126,7 @@ class Listener:
             if redo.changed:
                 self._embeddings[i] = self._encode(redo.window, self._ledger.maximum)
             self._hold(self._embeddings[i])
-        self._prefill()
+        yield from self._prefill()
 
     def _drop_provisional(self) -> None:
         if self._provisional_start is not None:

@@ -23,6 +23,7 @@ from streamer.model.drafters import Drafter
 from streamer.model.ear import Ear
 from streamer.model.listener import Listener
 from streamer.model.mel import Window
+from streamer.model.steps import drive
 from streamer.model.thinker import Thinker
 from streamer.model.verifier import LocalVerifier
 
@@ -71,9 +72,9 @@ class Turn:
         """Hear samples [n] float32, mono 16 kHz; complete windows are encoded and prefilled on every model."""
         for window in self._ear.push(samples):
             for listener in self._listeners:
-                listener.hear(window)
+                drive(listener.engine, listener.hear(window))
         for listener in self._listeners:
-            listener.observe(self._ear.maximum, self._ear.num_samples)
+            drive(listener.engine, listener.observe(self._ear.maximum, self._ear.num_samples))
 
     def finish(self) -> None:
         """The last sample is in."""
@@ -91,12 +92,14 @@ class Turn:
         while True:
             match spec.next(self.clock()):
                 case DraftMore(n):
+                    assert self._edge is not None
                     assert drafter is not None
-                    spec.drafted(*drafter.draft(n))
+                    spec.drafted(*drive(self._edge.engine, drafter.draft(n)))
                     self._first_step_done()
                 case Verify(request):
                     verifier = verifier or self._start_verifier()
-                    verdict = verifier.verify(request)
+                    assert self._cloud is not None
+                    verdict = drive(self._cloud.engine, verifier.verify(request))
                     self._first_step_done()
                     if isinstance(verdict, Refusal):  # in process nothing is lost or late: this is a defect
                         raise RuntimeError(f"the verifier refused block {request.number}: {verdict.reason}")
@@ -128,7 +131,7 @@ class Turn:
         first = self._edge or self._cloud
         assert first is not None
         if self._edge is not None:
-            first.finish(self._rest, self._ear.maximum)
+            drive(first.engine, first.finish(self._rest, self._ear.maximum))
             sequence = first.sequence
         else:  # nothing is drafted: the machine keeps the answer on a sequence without a cache
             sequence = Sequence(first.thinker.suffix_ids)
@@ -144,5 +147,5 @@ class Turn:
 
     def _start_verifier(self) -> LocalVerifier:
         assert self._cloud is not None
-        self._cloud.finish(self._rest, self._ear.maximum)
+        drive(self._cloud.engine, self._cloud.finish(self._rest, self._ear.maximum))
         return LocalVerifier(self._cloud, self.plan.rules, self.sampling)

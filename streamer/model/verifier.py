@@ -7,6 +7,7 @@ from streamer.core.rules import Rules, constrain
 from streamer.core.verify import Refusal, TargetLedger, Verdict, VerifyRequest
 from streamer.model.choose import choose
 from streamer.model.listener import Listener
+from streamer.model.steps import Steps
 
 
 class LocalVerifier:
@@ -16,13 +17,13 @@ class LocalVerifier:
         self._listener, self._rules, self._sampling = listener, rules, sampling
         self._ledger = TargetLedger(listener.sequence)
 
-    def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+    def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:
         """Feed what the target has not seen, choose k + 1 ids under the same rules, accept while equal."""
         known = self._ledger.begin(request)
         if known is not None:
             return known
         thinker, answer, k = self._listener.thinker, self._listener.sequence.answer, len(request.draft)
-        logits = self._listener.feed(num_logits=k + 1)
+        logits = yield from self._listener.feed(num_logits=k + 1)
         first = len(answer) - k
         constraints = [constrain(thinker.vocabulary, self._rules, answer[: first + i]) for i in range(k + 1)]
         choices = choose(

@@ -15,6 +15,7 @@ from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 from streamer.model.ear import Ear
 from streamer.model.listener import Listener
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
+from streamer.model.steps import drive
 from streamer.model.stock import load_stock
 from streamer.model.thinker import load
 from streamer.model.turn import Turn
@@ -49,12 +50,12 @@ def heard(thinker, samples, pieces, provisional=False):
     ear, listener = Ear(), Listener(thinker)
     for piece in pieces:
         for window in ear.push(samples[piece]):
-            listener.hear(window)
-        listener.observe(ear.maximum, ear.num_samples)
+            drive(thinker.engine, listener.hear(window))
+        drive(thinker.engine, listener.observe(ear.maximum, ear.num_samples))
         if provisional and (window := ear.provisional()) is not None:
-            listener.hear_provisionally(window)
+            drive(thinker.engine, listener.hear_provisionally(window))
     rest = ear.finish()
-    listener.finish(rest, ear.maximum)
+    drive(thinker.engine, listener.finish(rest, ear.maximum))
     return listener
 
 
@@ -66,7 +67,7 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     many = heard(cloud, samples, cuts(len(samples), seed), provisional=seed >= 2)
     assert one.sequence.ids == many.sequence.ids
     assert torch.equal(one.features(), many.features())
-    wanted, got = one.feed(1), many.feed(1)
+    wanted, got = drive(cloud.engine, one.feed(1)), drive(cloud.engine, many.feed(1))
     torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
     if seed % 2 == 0:
         assert many.num_reencoded > 0, "the crescendo must have made windows stale"
