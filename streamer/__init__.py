@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamer.config import Config
+    from streamer.core.results import Description, TextDelta
     from streamer.describer import Describer
-    from streamer.results import Description, TextDelta
 
 __version__ = "0.1.0"
 __all__ = ["Config", "Describer", "Description", "TextDelta", "__version__"]
-_HOMES = {"Config": "config", "Describer": "describer", "Description": "results", "TextDelta": "results"}
+_HOMES = {"Config": "config", "Describer": "describer", "Description": "core.results", "TextDelta": "core.results"}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.audio import AudioError
 from streamer.config import Config
+from streamer.core.results import Description, TextDelta
 from streamer.describer import Describer
-from streamer.results import Description, TextDelta
 
 if TYPE_CHECKING:
     from rich.progress import Progress

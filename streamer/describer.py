@@ -16,9 +16,9 @@ import anyio.from_thread
 import anyio.to_thread
 
 from streamer.config import Config, ConfigError
+from streamer.core.results import Description, TextDelta
 from streamer.logs import log
 from streamer.models import Models
-from streamer.results import Description, TextDelta
 
 
 class Describer:

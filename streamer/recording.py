@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from streamer.audio import AudioError, AudioFile, open_audio
 from streamer.core.attributes import parse
 from streamer.core.chunker import BadAudio, Chunker
+from streamer.core.results import Description, TextDelta, describe_turn, join_parts
 from streamer.models import Models
-from streamer.results import Description, TextDelta, describe_turn, join_parts
 
 if TYPE_CHECKING:
     from streamer.model.turn import Turn

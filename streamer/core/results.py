@@ -17,6 +17,7 @@ class TextDelta:
     ids: tuple[int, ...]
     verified: bool
     at_ms: float
+    turn: int = 0  # of a live session
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""ANYIO: one stream as stages joined by bounded queues. Models come in as Protocol objects; torch stays outside."""

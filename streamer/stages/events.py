@@ -1,0 +1,119 @@
+"""What a live session tells, and what it is asked. In: nothing. Out: frozen dataclasses and the Session protocol.
+
+Turns of a session are numbered from 0. Times `at_ms` of speech count from the session's first sample; those of text
+from the arrival of the turn's last sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from streamer.core.results import Description, TextDelta
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStarted:
+    """Voice activity began a turn; at_ms includes the padding before the first speech."""
+
+    turn: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechStopped:
+    """Voice activity ended a turn; at_ms includes the silence that ended it."""
+
+    turn: int
+    at_ms: int
+    last_speech_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCommitted:
+    """The turn's audio is closed: by voice activity, by `commit`, at the end, or because it reached max_turn_s."""
+
+    turn: int
+    audio_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveUpdate:
+    """A sentence on what was heard so far of a turn that goes on; not part of the turn's own sentence."""
+
+    turn: int
+    text: str
+    ids: tuple[int, ...]
+    heard_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailed:
+    """A turn ended without its Description; what was committed stays. `message` is one line, cause and way out."""
+
+    turn: int
+    message: str
+
+
+Event = SpeechStarted | SpeechStopped | TurnCommitted | TextDelta | LiveUpdate | TurnFailed | Description
+
+
+class NothingToCommit(ValueError):
+    """`commit` without audio since the last turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDetection:
+    """Voice activity ends turns; the defaults are those of OpenAI's server_vad."""
+
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_ms: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How one session listens. live_update_s: a LiveUpdate every so many seconds of a turn, None for none."""
+
+    sample_rate_hz: int = 16_000
+    turn_detection: TurnDetection | None = None
+    live_update_s: float | None = None
+    answers_itself: bool = True  # a committed turn is answered at once; False: only after `answer()`
+
+
+class Session(Protocol):
+    """One stream, open until `end` (or until its context manager is left). One task may feed, another iterate."""
+
+    @property
+    def num_bytes_fed(self) -> int:
+        """Bytes of PCM that were taken; they are never lost while the session lives."""
+        ...
+
+    async def feed(self, pcm: bytes) -> None:
+        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are in hand."""
+        ...
+
+    async def commit(self) -> int:
+        """End the turn here; its number. Raises NothingToCommit. Audio fed later belongs to the next turn."""
+        ...
+
+    async def answer(self) -> None:
+        """Answer the last committed turn, where the session does not do so itself. A second call does nothing."""
+        ...
+
+    async def clear(self) -> None:
+        """Forget the audio of the turn that is not committed yet."""
+        ...
+
+    async def cancel(self) -> None:
+        """Stop answering: what is committed stays, the Description says `cancelled`. Nothing to stop is no error."""
+        ...
+
+    async def end(self) -> None:
+        """No more audio: what was fed is answered, then the events end."""
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """Every event in order, until the session ends."""
+        ...
