@@ -6,14 +6,16 @@ Reads configs and file headers only; no tensor and no torch model is loaded.
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 from streamer.console import fail, table_row
 from streamer.model.card import read_card
+from streamer.model.layout import entries
 from streamer.model.thinker import resolve
-from streamer.model.weights import ModelError, header_sizes
+from streamer.model.weights import ModelError
 
 
 def print_models(as_json: bool) -> int:
@@ -40,14 +42,14 @@ def print_models(as_json: bool) -> int:
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     """One model as plain types. Raises ModelError."""
     card = read_card(directory)
-    sizes = list(header_sizes(directory))
+    tensors = list(entries(directory))
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     return {
         "spec": spec,
         "role": role,
         "name": card.name,
-        "num_params": sum(count for count, _ in sizes),
-        "megabytes": round(sum(size for _, size in sizes) / 1e6, 1),
+        "num_params": sum(math.prod(t.shape) for t in tensors),
+        "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
         "device": "cpu",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,

@@ -56,12 +56,12 @@ def _add_describe(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--edge", default="embedded", metavar="SPEC", help="embedded, a model directory, or a hub id")
     p.add_argument("--cloud", default="embedded", metavar="SPEC", help="the same, or none")
     p.add_argument("--draft", choices=("incremental", "generate"), default="incremental",
-                   help="generate: transformers' own generate() per block, a slow reference")  # fmt: skip
+                   help="generate: transformers' own, per block: greedy, none of our rules, slow")  # fmt: skip
     p.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default) is greedy")
     p.add_argument("--top-p", type=float, default=1.0, metavar="P", help="sample within this share of the mass")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same sentence")
-    p.add_argument("--min-new-tokens", type=int, default=16, metavar="N")
-    p.add_argument("--max-new-tokens", type=int, default=96, metavar="N")
+    p.add_argument("--min-new-tokens", type=int, metavar="N", help="default 16, or the maximum where that is less")
+    p.add_argument("--max-new-tokens", type=int, default=96, metavar="N", help="1 to 128, default 96")
     p.add_argument("--json", action="store_true", help="one JSON object per file on stdout, nothing else")
     p.add_argument("--quiet", action="store_true", help="the sentence only")
     p.add_argument("--log", metavar="FILE", help="append structured logs (JSON lines) to FILE")

@@ -18,6 +18,13 @@ from streamer.core.speculate import MODES, Mode, Plan
 
 PRESET_NAMES = ("fluent", "quality")
 DRAFTERS = ("incremental", "generate")
+MIN_NEW_TOKENS = 16
+TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
+    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft"), (str,)),
+    **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots"), (int,)),
+    **dict.fromkeys(("threshold", "temperature", "top_p"), (int, float)),
+    "rules": (Rules,),
+}
 
 
 class ConfigError(ValueError):
@@ -34,16 +41,17 @@ class Config:
     threshold: float | None = None  # the gate's entropy, nats
     edge: str = "embedded"  # SPEC: embedded, a local directory, a hub id
     cloud: str = "embedded"  # SPEC or "none"
-    draft: Literal["incremental", "generate"] = "incremental"
+    draft: Literal["incremental", "generate"] = "incremental"  # generate: greedy, by none of our rules
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
-    min_new_tokens: int = 16
-    max_new_tokens: int = 96
+    min_new_tokens: int | None = None  # ids of the sentence at least: 16, or max_new_tokens where that is less
+    max_new_tokens: int = 96  # 1 to 128, what the repetition penalty looks back on
     num_slots: int = 4  # KV slots per model: turns that may be in hand at once
     rules: Rules | None = None  # replaces the default rules; the two token bounds above are put into it
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.mode not in MODES:
             raise ConfigError(f"mode is {self.mode!r}; choose one of {', '.join(MODES)}")
         if self.preset not in PRESET_NAMES:
@@ -56,7 +64,7 @@ class Config:
             raise ConfigError(f"threshold is {self.threshold}; the gate's entropy is in nats, 0 or more")
         if not 1 <= self.max_new_tokens <= 128:
             raise ConfigError(f"max_new_tokens is {self.max_new_tokens}; it may be 1 to 128")
-        if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+        if self.min_new_tokens is not None and not 0 <= self.min_new_tokens <= self.max_new_tokens:
             raise ConfigError(f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}")
         if not 1 <= self.num_slots <= 256:
             raise ConfigError(f"num_slots is {self.num_slots}; it may be 1 to 256")
@@ -64,10 +72,21 @@ class Config:
             raise ConfigError(f"cloud is {self.cloud!r}; this version verifies in process only: give a model or none")
         if self.cloud == "none" and self.mode in ("exact", "cloud"):
             raise ConfigError(f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated")
+        if self.draft == "generate" and self.temperature != 0:
+            raise ConfigError("draft generate is greedy; leave temperature at 0, or take draft incremental")
         try:
             self.sampling()
         except ValueError as error:
             raise ConfigError(str(error)) from None
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value, kinds = getattr(self, field.name), TYPES[field.name]
+            if value is None and field.default is None:
+                continue
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                wanted = " or ".join(kind.__name__ for kind in kinds)
+                raise ConfigError(f"{field.name} is {value!r}, the wrong type; give a value of type {wanted}")
 
     def sampling(self) -> Sampling:
         """The chance of this run."""
@@ -76,9 +95,8 @@ class Config:
     def plan(self, preset: Preset) -> Plan:
         """How an answer is decoded, `preset` filling what was left open."""
         gate = preset.gate if self.threshold is None else replace(preset.gate, entropy=self.threshold)
-        rules = replace(
-            self.rules or Rules(), min_new_tokens=self.min_new_tokens, max_new_tokens=self.max_new_tokens
-        )
+        least = min(MIN_NEW_TOKENS, self.max_new_tokens) if self.min_new_tokens is None else self.min_new_tokens
+        rules = replace(self.rules or Rules(), min_new_tokens=least, max_new_tokens=self.max_new_tokens)
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode
         return Plan(mode=mode, k=self.k or preset.k, gate=gate, rules=rules)
 
@@ -89,10 +107,7 @@ class Config:
         for name in options:
             if name not in known:
                 raise ConfigError(f"unknown option {name!r}; known are {', '.join(sorted(known))}")
-        try:
-            return cls(**options)
-        except (TypeError, AttributeError) as error:
-            raise ConfigError(f"an option has the wrong type: {error}") from None
+        return cls(**options)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Config:
@@ -102,5 +117,5 @@ class Config:
                 return cls.from_mapping(tomllib.load(file))
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: is not TOML ({error})") from None

@@ -223,12 +223,39 @@ async def test_open_takes_keywords_a_config_or_a_file(tmp_path):
         ({"cloud": "none", "mode": "exact"}, "needs a cloud"),
         ({"cloud": "ws://host:1"}, "in process"),
         ({"speed": 3}, "unknown option 'speed'"),
-        ({"k": "four"}, "wrong type"),
+        ({"k": "four"}, "k is 'four', the wrong type"),
+        ({"k": 4.5}, "wrong type"),
+        ({"k": True}, "wrong type"),
+        ({"edge": None}, "edge is None"),
+        ({"mode": 3}, "wrong type"),
+        ({"rules": {}}, "Rules"),
+        ({"temperature": "0"}, "wrong type"),
+        ({"temperature": 1e-320}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"seed": 1.0}, "wrong type"),
+        ({"seed": -1}, "seed"),
+        ({"max_new_tokens": 129}, "1 to 128"),
+        ({"max_new_tokens": 8, "min_new_tokens": 9}, "0 to 8"),
+        ({"draft": "generate", "temperature": 0.7}, "greedy"),
     ],
 )
 def test_options_that_mean_nothing_are_told(options, reason):
     with pytest.raises(ConfigError, match=reason):
         Config.from_mapping(options)
+
+
+def test_a_short_maximum_brings_the_minimum_down():
+    from streamer.core.gate import PRESETS
+
+    for most, least in ((8, 8), (16, 16), (96, 16)):
+        assert Config(max_new_tokens=most).plan(PRESETS["fluent"]).rules.min_new_tokens == least
+    assert Config(min_new_tokens=3).plan(PRESETS["fluent"]).rules.min_new_tokens == 3
+
+
+def test_a_file_that_is_not_utf8_is_no_pipeline(tmp_path):
+    (tmp_path / "latin.toml").write_bytes('mode = "gated" # Größe'.encode("latin-1"))
+    with pytest.raises(ConfigError, match="is not TOML"):
+        Config.from_toml(tmp_path / "latin.toml")
 
 
 def test_gated_without_a_cloud_is_the_edge():

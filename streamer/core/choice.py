@@ -27,9 +27,9 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError outside temperature >= 0, 0 < top_p <= 1, 0 <= seed < 2**64."""
-        if not 0.0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be 0 or more, not {self.temperature}")
+        """Raises ValueError unless temperature is 0 or 1e-6 .. 1e6, 0 < top_p <= 1, 0 <= seed < 2**64."""
+        if self.temperature != 0.0 and not 1e-6 <= self.temperature <= 1e6:  # below, logits / T overflow
+            raise ValueError(f"temperature must be 0 (greedy) or 0.000001 to 1000000, not {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if not 0 <= self.seed <= _MASK:

@@ -106,7 +106,8 @@ def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
     if len(line) > 64:
         return none
     begun = _MARKUP.sub("", line).lower()
-    if not any(role.startswith(begun) for role in ROLES):
+    # A whole role word (another drafter's, committed unverified) is past mending: its rest "" would ban every id.
+    if not any(role.startswith(begun) for role in ROLES if role != begun):
         return none
 
     def make() -> Ids:
@@ -114,7 +115,7 @@ def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
         if not begun:
             found = [i for i, t in enumerate(texts) if t and _ROLE.match(t)]
         else:
-            rests = tuple(role[len(begun) :] for role in ROLES if role.startswith(begun))
+            rests = tuple(role[len(begun) :] for role in ROLES if role.startswith(begun) and role != begun)
             found = [i for i, t in enumerate(texts) if t and t.lower().startswith(rests)]
         return np.array(found, dtype=np.int64)
 

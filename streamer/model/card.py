@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from streamer.core.attributes import parse
 from streamer.core.gate import PRESETS, Gate, Preset
+from streamer.core.speculate import Plan
 from streamer.model.weights import ModelError
 
 FILE = "streamer.json"
+TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
 # For checkpoints without a card. The instruction stands BEFORE the audio: after the last sample only the few ids of
 # the suffix are left to prefill (engine-facts: 26 ms against 190 at 29 s).
 PREFIX = (
@@ -47,26 +50,64 @@ def read_card(directory: Path) -> ModelCard:
         raw = json.loads(file.read_text("utf-8"))
         prompt = raw.get("prompt", {})
         return ModelCard(
-            name=str(raw.get("name", directory.name)),
-            language=str(raw.get("language", "zh")),
-            max_turn_s=float(raw.get("max_turn_s", 60.0)),
-            prefix=str(prompt.get("prefix", PREFIX)),
-            suffix=str(prompt.get("suffix", SUFFIX)),
+            name=_text(raw.get("name", directory.name), "name"),
+            language=_text(raw.get("language", "zh"), "language"),
+            max_turn_s=_number(raw.get("max_turn_s", 60.0), "max_turn_s", *TURN_S),
+            prefix=_text(prompt.get("prefix", PREFIX), "prefix"),
+            suffix=_text(prompt.get("suffix", SUFFIX), "suffix"),
             presets=_presets(raw.get("gate", {})),
             calibrated=bool(raw.get("gate")),
-            attributes=raw.get("attributes", {}),
+            attributes=_attributes(raw.get("attributes", {})),
         )
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise ModelError(file, f"is not a model card ({error}); mend it or remove it to use the defaults") from None
+    except (ValueError, TypeError, AttributeError, KeyError, OSError, RecursionError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ModelError(file, f"is not a model card ({reason}); mend it or remove it to use the defaults") from None
 
 
 def _presets(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Preset]:
     """The default presets with the checkpoint's own thresholds in their place."""
-    own = {
-        name: Preset(
-            Gate(entropy=float(p["entropy"]), margin=p.get("margin"), log_prob=p.get("log_prob")),
-            k=int(p.get("k", PRESETS["fluent"].k)),
-        )
-        for name, p in raw.items()
-    }
-    return {**PRESETS, **own}
+    if not isinstance(raw, dict):
+        raise ValueError(f"gate is {raw!r}, not an object")
+    if unknown := set(raw) - set(PRESETS):
+        raise ValueError(f"the gate has no preset {sorted(unknown)[0]!r}; there are {' and '.join(PRESETS)}")
+    return {name: _preset(raw[name], preset) if name in raw else preset for name, preset in PRESETS.items()}
+
+
+def _preset(own: Mapping[str, Any], default: Preset) -> Preset:
+    """A gate has an entropy threshold; margin and log_prob only where they are given."""
+    k = own.get("k", default.k)
+    if not isinstance(k, int) or isinstance(k, bool):
+        raise ValueError(f"k is {k!r}, not a whole number")
+    margin, log_prob = own.get("margin"), own.get("log_prob")
+    gate = Gate(
+        entropy=_number(own["entropy"], "entropy", 0.0, 100.0),
+        margin=None if margin is None else _number(margin, "margin", 0.0, 1.0),
+        log_prob=None if log_prob is None else _number(log_prob, "log_prob", -1000.0, 0.0),
+    )
+    return Preset(gate, Plan(k=k, gate=gate).k)
+
+
+def _number(value: Any, name: str, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r}, not a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is {value!r}, not a text")
+    return value
+
+
+def _attributes(raw: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Every level has a name and phrases, all of them texts; the attributes are those that `parse` knows."""
+    parse("", raw)
+    for attribute, levels in raw.items():
+        for level in levels:
+            _text(level["name"], f"a level's name of {attribute}")
+            if not isinstance(level["phrases"], list) or not level["phrases"]:
+                raise ValueError(f"level {level['name']!r} of {attribute} has no list of phrases")
+            for phrase in level["phrases"]:
+                _text(phrase, f"a phrase of {attribute}")
+    known: Mapping[str, Sequence[Mapping[str, Any]]] = raw
+    return known

@@ -36,6 +36,7 @@ class AudioShape:
     width: int
     layers: int
     heads: int
+    ffn: int
     num_mels: int
     n_window: int
     output: int
@@ -58,9 +59,13 @@ def read_shapes(config: dict[str, Any]) -> Shapes:
         text, audio = thinker["text_config"], thinker["audio_config"]
         tied = bool(thinker.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
         audio_id = thinker.get("audio_token_index", thinker.get("audio_token_id", 151646))
-        return Shapes(_text(text, tied), _audio(audio), int(audio_id))
+        shapes = Shapes(_text(text, tied), _audio(audio), int(audio_id))
     except KeyError as missing:
         raise ValueError(f"config.json lacks {missing.args[0]!r}") from None
+    except ZeroDivisionError:
+        raise ValueError("num_attention_heads is 0 in config.json") from None
+    _check(shapes)
+    return shapes
 
 
 def _text(c: dict[str, Any], tied: bool) -> TextShape:
@@ -91,7 +96,28 @@ def _audio(c: dict[str, Any]) -> AudioShape:
         width=width,
         layers=int(c.get("encoder_layers") or c["num_hidden_layers"]),
         heads=int(c["encoder_attention_heads"]),
+        ffn=int(c.get("encoder_ffn_dim", 4 * width)),
         num_mels=int(c.get("num_mel_bins", 128)),
         n_window=int(c.get("n_window", 100)),
         output=int(c["output_dim"]),
     )
+
+
+def _check(shapes: Shapes) -> None:
+    """Raise ValueError for sizes that fit no model of this architecture, or not what our log-mel gives."""
+    text, audio = shapes.text, shapes.audio
+    for part in (text, audio):
+        for name in part.__dataclass_fields__:
+            if isinstance(value := getattr(part, name), int | float) and name != "tied" and not 0 < value < 1e12:
+                raise ValueError(f"{name} is {value} in config.json; it must be above 0")
+    if text.heads % text.kv_heads or text.head_dim % 2:
+        raise ValueError(f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads")
+    if audio.width % audio.heads or audio.width % 2 or audio.width < 4:
+        raise ValueError(f"an audio tower of width {audio.width} cannot have {audio.heads} heads")
+    if audio.output != text.hidden:
+        raise ValueError(f"the audio tower gives {audio.output} numbers, the language model takes {text.hidden}")
+    if (audio.num_mels, audio.n_window) != (128, 100):
+        found = f"{audio.num_mels} mels and n_window {audio.n_window}"
+        raise ValueError(f"{found}: only the published 128 mels and n_window 100 are supported")
+    if not 0 <= shapes.audio_id < text.vocab:
+        raise ValueError(f"the audio placeholder {shapes.audio_id} is none of the {text.vocab} ids")

@@ -16,6 +16,7 @@ import torch
 from streamer.core.vocabulary import Vocabulary
 from streamer.model.card import ModelCard, read_card
 from streamer.model.engine import Engine
+from streamer.model.layout import check_layout
 from streamer.model.shapes import Shapes, read_shapes
 from streamer.model.slots import KVSlots
 from streamer.model.text import TextModel
@@ -73,13 +74,10 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     directory = resolve(spec, role)
     shapes = _shapes(directory)
     card = read_card(directory)
+    check_layout(directory, shapes)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    try:
-        weights = load_weights(directory, dtype, device)
-        tower = AudioTower(weights, shapes.audio)
-        text = TextModel(weights, shapes.text)
-    except KeyError as missing:
-        raise ModelError(directory, f"the weights lack {missing.args[0]!r}; the checkpoint is incomplete") from None
+    weights = load_weights(directory, dtype, device)
+    tower, text = AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -35,12 +34,19 @@ def load_weights(directory: Path, dtype: torch.dtype, device: str) -> dict[str, 
             with safe_open(file, framework="pt", device=device) as shard:
                 for name in shard.keys():  # noqa: SIM118 - a shard is no mapping
                     if known := wanted_name(name):
-                        weights[known] = shard.get_tensor(name).to(dtype)
+                        weights[known] = _finite(file, name, shard.get_tensor(name).to(dtype))
         except (SafetensorError, OSError) as error:
             raise ModelError(file, f"the weights cannot be read ({error}); copy the file again") from None
     if not weights:
         raise ModelError(directory, "no weights of a Qwen2.5-Omni thinker in its safetensors files")
     return weights
+
+
+def _finite(file: Path, name: str, tensor: Tensor) -> Tensor:
+    """NaN would silently win every comparison; one sum shows it."""
+    if not torch.isfinite(tensor.sum(dtype=torch.float32)):
+        raise ModelError(file, f"{name!r} holds values that are not finite; copy the file again, or train again")
+    return tensor
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -69,16 +75,3 @@ def wanted_name(name: str) -> str | None:
     for pattern, new in _RENAMED:
         name = re.sub(pattern, new, name)
     return name if _WANTED.match(name) else None
-
-
-def header_sizes(directory: Path) -> Iterator[tuple[int, int]]:
-    """(parameters, bytes) of each wanted tensor, from the files' headers alone: no tensor is read."""
-    for file in weight_files(directory):
-        with file.open("rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        for name, entry in header.items():
-            if name != "__metadata__" and wanted_name(name):
-                count = 1
-                for length in entry["shape"]:
-                    count *= length
-                yield count, entry["data_offsets"][1] - entry["data_offsets"][0]

@@ -275,3 +275,11 @@ def test_a_sentence_end_may_be_spelled_by_fragments_alone() -> None:
     assert (early.only is not None, early.never.tolist()) == (True, [1])
     late = constrain(vocabulary, Rules(), [2] * 15 + [0])
     assert (late.never.tolist(), late.lowered.tolist()) == ([], [])
+
+
+def test_a_committed_role_word_does_not_ban_every_id():
+    """Another drafter may commit "user" unverified: the rest of that role word is empty, and every id begins so."""
+    from streamer.core.rules_ids import ROLES, role_ids
+
+    for role in ROLES:
+        assert len(role_ids(VOCABULARY, role)) < VOCABULARY.num_ids / 2

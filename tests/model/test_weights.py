@@ -98,6 +98,85 @@ def broken(tiny_pair, tmp_path, harm):
     return target
 
 
+def harm_card(**change):
+    return lambda d: (d / "streamer.json").write_text(json.dumps(tiny.CARD | change))
+
+
+def harm_config(part, **change):
+    def harm(directory):
+        config = json.loads((directory / "config.json").read_text())
+        config[part] |= change
+        (directory / "config.json").write_text(json.dumps(config))
+
+    return harm
+
+
+def harm_weight(name, change):
+    """Change, or with None drop, the one tensor whose 4.x name is `name`."""
+
+    def harm(directory):
+        weights = load_file(directory / "model.safetensors")
+        key = next(key for key in weights if wanted_name(key) == name)
+        old = weights.pop(key)
+        if change is not None:
+            weights[key] = change(old)
+        save_file(weights, directory / "model.safetensors")
+
+    return harm
+
+
+def gate(**fluent):
+    return {"gate": {"fluent": {"entropy": 0.5, "k": 4} | fluent}}
+
+
+def levels(*found):
+    return {"attributes": {"rate": list(found)}}
+
+
+SLOW = {"name": "slow", "phrases": ["缓慢"]}
+BAD_CARDS = [
+    *[({"max_turn_s": seconds}, "max_turn_s") for seconds in (0, -1, 1.9, 301, float("nan"), float("inf"), "60", True)],
+    *[(gate(k=k), "k is|draft length") for k in (0, 100, 2.5, "4", True)],
+    *[(gate(entropy=x), "entropy") for x in (None, -1, "0.5", float("nan"))],
+    (gate(margin=2), "margin"),
+    (gate(log_prob=1), "log_prob"),
+    ({"gate": {"best": {"entropy": 1.0}}}, "no preset 'best'"),
+    ({"gate": {"fluent": {"k": 4}}}, "lacks 'entropy'"),
+    ({"gate": []}, "not a model card"),
+    ({"prompt": "x"}, "not a model card"),
+    ({"prompt": {"prefix": ""}}, "prefix"),
+    ({"prompt": {"suffix": 3}}, "suffix"),
+    ({"attributes": {"colour": [SLOW]}}, "unknown attributes colour"),
+    ({"attributes": []}, "not a model card"),
+    (levels({"phrases": ["缓慢"]}), "lacks 'name'"),
+    (levels({"name": "slow"}), "lacks 'phrases'"),
+    (levels({"name": "slow", "phrases": []}), "no list of phrases"),
+    (levels({"name": "slow", "phrases": "缓慢"}), "no list of phrases"),
+    (levels({"name": "slow", "phrases": [3]}), "not a model card"),
+    ({"attributes": {"rate": {"slow": SLOW}}}, "not a model card"),
+]
+TEXT, AUDIO = "text_config", "audio_config"
+BAD_CONFIGS = [  # each once gave a torch traceback, or was loaded as if it fitted
+    (TEXT, {"num_key_value_heads": 3}, "cannot share 3 key heads"),
+    (TEXT, {"num_key_value_heads": 2}, "config and weights belong to different models"),
+    (TEXT, {"head_dim": 8}, "different models"),
+    (TEXT, {"head_dim": 15}, "heads of 15"),
+    (TEXT, {"vocab_size": 151_936}, "embed_tokens.weight' is"),
+    (TEXT, {"num_hidden_layers": 0}, "layers is 0"),
+    (TEXT, {"num_hidden_layers": 3}, "lack 'model.layers.2"),
+    (TEXT, {"hidden_size": 48}, "gives 32 numbers, the language model takes 48"),
+    (TEXT, {"intermediate_size": 40}, "different models"),
+    (TEXT, {"rms_norm_eps": float("nan")}, "eps is nan"),
+    (TEXT, {"num_attention_heads": 0}, "0"),
+    (AUDIO, {"d_model": 64}, "different models"),
+    (AUDIO, {"encoder_attention_heads": 3}, "cannot have 3 heads"),
+    (AUDIO, {"encoder_ffn_dim": 32}, "different models"),
+    (AUDIO, {"encoder_layers": 3}, "lack 'audio_tower.layers.2"),
+    (AUDIO, {"n_window": 50}, "only the published 128 mels and n_window 100"),
+    (AUDIO, {"num_mel_bins": 80}, "only the published"),
+]
+
+
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
@@ -108,12 +187,21 @@ def broken(tiny_pair, tmp_path, harm):
         (lambda d: (d / "model.safetensors").unlink(), r"no \*.safetensors"),
         (lambda d: (d / "model.safetensors").write_bytes(b"not tensors"), "cannot be read"),
         (lambda d: save_file({"x": torch.zeros(1)}, d / "model.safetensors"), "no weights of a Qwen2.5-Omni"),
-        (lambda d: save_file({"lm_head.weight": torch.zeros(1)}, d / "model.safetensors"), "lack"),
+        (lambda d: save_file({"lm_head.weight": torch.zeros(1)}, d / "model.safetensors"), "lack 'model.embed_tokens"),
         (lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone"}}'), "lacks gone"),
         (lambda d: (d / "model.safetensors.index.json").write_text("[]"), "not a safetensors index"),
         (lambda d: (d / "tokenizer.json").unlink(), "tokenizer"),
         (lambda d: (d / "tokenizer.json").write_text("no"), "tokenizer"),
         (lambda d: (d / "streamer.json").write_text("no"), "not a model card"),
+        (lambda d: (d / "streamer.json").write_bytes(b"\xff{}"), "not a model card"),
+        *[(harm_card(**change), reason) for change, reason in BAD_CARDS],
+        *[(harm_config(part, **change), reason) for part, change, reason in BAD_CONFIGS],
+        (harm_weight("model.norm.weight", lambda w: w * float("nan")), "'model.*norm.weight' holds values"),
+        (harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w + float("inf")), "up_proj.weight' holds values"),
+        (harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w.to(torch.int8)), "is I8; give weights in F32"),
+        (harm_weight("audio_tower.layers.1.self_attn.k_proj.weight", None), "lack 'audio_tower.layers.1.self_attn.k_proj"),
+        (lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}"), "header claims"),
+        (lambda d: (d / "model.safetensors").write_bytes(b"\x02" + b"\0" * 7 + b"[]"), "no header"),
     ],
 )
 def test_a_broken_directory_gives_one_clear_line(tiny_pair, tmp_path, harm, reason):
@@ -141,3 +229,53 @@ def test_shapes_of_the_published_sizes():
     assert (shapes.text.head_dim, shapes.text.rope_theta, shapes.audio.n_window) == (128, 1e6, 100)
     with pytest.raises(ValueError, match="sliding"):
         read_shapes({"model_type": "qwen2_5_omni_thinker", "text_config": text | {"use_sliding_window": True}, "audio_config": audio})
+
+
+def test_the_published_sizes_ask_for_the_published_tensors():
+    """3B and 7B as released: the tensors that layout.expected names, in the shapes transformers' modules have."""
+    from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
+
+    from streamer.model.layout import expected
+
+    sizes = {
+        "3B": {"hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
+               "intermediate_size": 11_008, "vocab_size": 151_936},
+        "7B": {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+               "intermediate_size": 18_944, "vocab_size": 152_064},
+    }  # fmt: skip
+    for name, text in sizes.items():
+        audio = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+                 "output_dim": text["hidden_size"], "num_mel_bins": 128, "n_window": 100}  # fmt: skip
+        config = Qwen2_5OmniThinkerConfig(text_config=text, audio_config=audio, tie_word_embeddings=name == "3B")
+        with torch.device("meta"):
+            state = Qwen2_5OmniThinkerForConditionalGeneration(config).state_dict()
+        found = {known: tuple(w.shape) for key, w in state.items() if (known := wanted_name(key))}
+        shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": config.to_dict()})
+        wanted = dict(expected(shapes))
+        assert wanted == {key: found[key] for key in wanted}
+        unused = set(found) - set(wanted) - {"lm_head.weight"}
+        assert all("audio_bos_eos" in key or "positional" in key for key in unused), unused
+
+
+def test_a_cards_margin_and_log_prob_reach_the_gate(tiny_pair, tmp_path):
+    from streamer.config import Config
+    from streamer.models import Models
+
+    target = broken(tiny_pair, tmp_path, harm_card(**gate(entropy=1.5, margin=0.25, log_prob=-2.0, k=7)))
+    models = Models(Config(edge=str(target), cloud="none"))
+    plan = models.config.plan(models.first.card.presets["fluent"])
+    assert (plan.gate.entropy, plan.gate.margin, plan.gate.log_prob, plan.k) == (1.5, 0.25, -2.0, 7)
+
+
+def test_one_broken_model_in_the_hubs_cache_does_not_hide_the_others(tiny_pair, tmp_path, monkeypatch, capsys):
+    from streamer.cli import main
+
+    snapshot = tmp_path / "hub" / "models--Qwen--Qwen2.5-Omni-3B" / "snapshots" / "abc"
+    shutil.copytree(tiny_pair[0], snapshot)
+    (snapshot / "model.safetensors").write_bytes(b"\xff" * 100)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert main(["models", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [row["role"] for row in json.loads(out)["models"]] == ["edge", "cloud"]
+    assert err.count("\n") == 1
+    assert "cannot be read" in err
