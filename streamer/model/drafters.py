@@ -10,6 +10,7 @@ import torch
 from streamer.core.choice import Sampling
 from streamer.core.gate import Signal
 from streamer.core.rules import Rules, constrain
+from streamer.core.stop import stop
 from streamer.model.choose import choose, signals_of
 from streamer.model.listener import Listener
 from streamer.model.steps import Steps
@@ -25,7 +26,7 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True)
 class IncrementalDrafter:
-    """One id per call from the KV slot: one step feeds what is pending, usually one id, two after a clean block."""
+    """One id per step from the KV slot, up to an id that ends the answer: nothing behind it would be kept."""
 
     listener: Listener
     rules: Rules
@@ -33,11 +34,19 @@ class IncrementalDrafter:
 
     def draft(self, n: int) -> Steps[Draft]:
         thinker, sequence = self.listener.thinker, self.listener.sequence
-        constraint = constrain(thinker.vocabulary, self.rules, sequence.answer)
-        logits = yield from self.listener.feed(num_logits=1)
-        choices = choose(logits, [constraint], thinker.never, self.sampling, self.rules)
-        sequence.extend(choices.ids)
-        return choices.ids, choices.signals
+        ids: list[int] = []
+        signals: list[Signal] = []
+        while len(ids) < n:
+            answer = sequence.answer
+            constraint = constrain(thinker.vocabulary, self.rules, answer)
+            logits = yield from self.listener.feed(num_logits=1)
+            choices = choose(logits, [constraint], thinker.never, self.sampling, self.rules)
+            sequence.extend(choices.ids)
+            ids += choices.ids
+            signals += choices.signals
+            if stop(thinker.vocabulary, self.rules, answer, ids[-1]) is not None:
+                break
+        return ids, signals
 
 
 class GenerateDrafter:

@@ -6,6 +6,7 @@ around `step`; nothing else writes to the KV slots.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
@@ -31,11 +32,15 @@ class Row:
 
 
 class Engine:
-    """Owns the KV slots of one model. A slot starts with the prompt's keys and values, computed once."""
+    """Owns the KV slots of one model. A slot starts with the prompt's keys and values, computed once.
+
+    Threads may share it: steps run one at a time, slots are opened and closed at any time.
+    """
 
     def __init__(self, text: TextModel, slots: KVSlots, prompt_ids: Seq[int]) -> None:
         self.text, self.slots, self.prompt_ids = text, slots, tuple(prompt_ids)
         n = len(self.prompt_ids)
+        self._one_step = threading.Lock()
         self.step([Row(0, 0, self.prompt_ids, num_logits=0)])
         self._prompt_keys = slots.keys[:, 0, :, :n].clone()
         self._prompt_values = slots.values[:, 0, :, :n].clone()
@@ -57,6 +62,10 @@ class Engine:
 
         Raises ValueError for a slot that stands in two rows, an empty row, or one beyond the slot's end.
         """
+        with self._one_step:
+            return self._step(rows)
+
+    def _step(self, rows: Seq[Row]) -> list[Tensor]:
         spans = self._spans(rows)
         hidden = self.text.forward(self._inputs(rows), spans, self.slots)
         wanted = [

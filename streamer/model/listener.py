@@ -7,6 +7,7 @@ the model is written as steps (model/steps.py): whoever drives them decides what
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 
 import torch
@@ -32,7 +33,7 @@ class Listener:
         self._windows: list[Window] = []
         self._embeddings: list[Tensor] = []  # per window [n, hidden], kept for a redo behind a stale window
         self._starts: list[int] = []  # per window, its first position
-        self._provisional_start: int | None = None
+        self._stale: int | None = None  # the first window that is due to be prefilled again
         self._tail: Tensor | None = None  # embeddings of pending audio positions
 
     @property
@@ -47,27 +48,36 @@ class Listener:
 
     def hear(self, window: Window) -> Steps[None]:
         """Encode a complete window and prefill it."""
-        self._drop_provisional()
         self._append(window)
         yield from self._prefill()
 
-    def hear_provisionally(self, window: Window) -> Steps[None]:
-        """Prefill the last window as if the turn ended here; the next call rolls it back by length."""
-        self._drop_provisional()
-        self._provisional_start = len(self.sequence)
-        self._hold(self._encode(window, self._ledger.clip_max(window)))
-        yield from self._prefill()
-
-    def observe(self, maximum: float, now_samples: int) -> Steps[None]:
-        """Tell the clip's running maximum; redo stale windows once it has been stable (never in the last push)."""
+    def observe(self, maximum: float, now_samples: int) -> bool:
+        """Tell the clip's running maximum; whether windows that it made stale are due for a `redo`."""
         self._ledger.observe(maximum, now_samples)
-        stale = self._ledger.due(now_samples)
+        self._stale = self._ledger.due(now_samples)
+        return self._stale is not None
+
+    def redo(self) -> Steps[None]:
+        """Prefill again from the first stale window on; nothing when none is due."""
+        stale, self._stale = self._stale, None
         if stale is not None:
             yield from self._redo(stale)
 
+    def so_far(self, window: Window) -> Listener:
+        """A listener whose turn ends with `window`, on the same KV slot behind what this one holds.
+
+        For a sentence on a turn that goes on: nothing of this one changes, so there is nothing to roll back. It must
+        not be used once this one feeds again, and need not be closed.
+        """
+        fork = copy.copy(self)
+        fork.sequence = Sequence(self.sequence.ids, self.sequence.n_cached)
+        fork._hold(fork._encode(window, self._ledger.clip_max(window)))
+        fork.sequence.extend(self.thinker.suffix_ids)
+        fork.sequence.start_answer()
+        return fork
+
     def finish(self, rest: Iterable[Window], maximum: float) -> Steps[None]:
         """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for the first step."""
-        self._drop_provisional()
         stale = self._ledger.finish(maximum)
         if stale is not None:
             yield from self._redo(stale)
@@ -119,7 +129,6 @@ class Listener:
 
     def _redo(self, from_index: int) -> Steps[None]:
         """Roll back to a stale window and prefill from there; only what the new maximum changed is encoded again."""
-        self._drop_provisional()
         self.sequence.replace_tail(self._starts[from_index])
         self._tail = None
         for i, redo in enumerate(self._ledger.redo(from_index), start=from_index):
@@ -127,8 +136,3 @@ class Listener:
                 self._embeddings[i] = self._encode(redo.window, self._ledger.maximum)
             self._hold(self._embeddings[i])
         yield from self._prefill()
-
-    def _drop_provisional(self) -> None:
-        if self._provisional_start is not None:
-            self.sequence.replace_tail(self._provisional_start)
-            self._provisional_start, self._tail = None, None

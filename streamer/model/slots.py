@@ -6,6 +6,8 @@ from `acquire` to `release`. Zeros from the start: NaN beyond a row's length wou
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
 from streamer.model.shapes import TextShape
@@ -25,6 +27,7 @@ class KVSlots:
         self.max_len = max_len
         self._free = list(range(num_slots - 1, -1, -1))
         self._taken: set[int] = set()
+        self._books = threading.Lock()
 
     @property
     def num_free(self) -> int:
@@ -36,14 +39,16 @@ class KVSlots:
 
     def acquire(self) -> int:
         """Take the lowest free slot. Raises SlotsFull."""
-        if not self._free:
-            raise SlotsFull(f"all {len(self._taken)} KV slots are taken; end a stream or raise the number of slots")
-        slot = self._free.pop()
-        self._taken.add(slot)
-        return slot
+        with self._books:
+            if not self._free:
+                raise SlotsFull(f"all {len(self._taken)} KV slots are taken; end a stream or raise the number of slots")
+            slot = self._free.pop()
+            self._taken.add(slot)
+            return slot
 
     def release(self, slot: int) -> None:
         """Give `slot` back. Raises KeyError when it was not taken."""
-        self._taken.remove(slot)
-        self._free.append(slot)
-        self._free.sort(reverse=True)
+        with self._books:
+            self._taken.remove(slot)
+            self._free.append(slot)
+            self._free.sort(reverse=True)

@@ -74,7 +74,8 @@ class Turn:
             for listener in self._listeners:
                 drive(listener.engine, listener.hear(window))
         for listener in self._listeners:
-            drive(listener.engine, listener.observe(self._ear.maximum, self._ear.num_samples))
+            if listener.observe(self._ear.maximum, self._ear.num_samples):
+                drive(listener.engine, listener.redo())
 
     def finish(self) -> None:
         """The last sample is in."""

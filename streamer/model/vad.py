@@ -143,6 +143,10 @@ class TurnDetector:
         self._speech_end_ms = 0
         self._turn_end_ms = 0
 
+    def restart(self, at_ms: int) -> None:
+        """The turn, if there is one, was ended at at_ms by someone else; speech that goes on begins another."""
+        self.is_speaking, self._run_ms, self._turn_end_ms = False, 0, at_ms
+
     def push(self, frame: Frame) -> SpeechStarted | SpeechStopped | None:
         """Takes the next frame; returns what it decides, if anything."""
         end_ms = frame.start_sample * 1000 // SAMPLE_RATE_HZ + FRAME_MS

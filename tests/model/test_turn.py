@@ -19,6 +19,7 @@ from streamer.model.steps import drive
 from streamer.model.stock import load_stock
 from streamer.model.thinker import load
 from streamer.model.turn import Turn
+from streamer.model.update import describe_so_far
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +52,10 @@ def heard(thinker, samples, pieces, provisional=False):
     for piece in pieces:
         for window in ear.push(samples[piece]):
             drive(thinker.engine, listener.hear(window))
-        drive(thinker.engine, listener.observe(ear.maximum, ear.num_samples))
+        if listener.observe(ear.maximum, ear.num_samples):
+            drive(thinker.engine, listener.redo())
         if provisional and (window := ear.provisional()) is not None:
-            drive(thinker.engine, listener.hear_provisionally(window))
+            drive(thinker.engine, describe_so_far(listener, window, Rules(max_new_tokens=6, min_new_tokens=0), Sampling()))
     rest = ear.finish()
     drive(thinker.engine, listener.finish(rest, ear.maximum))
     return listener
