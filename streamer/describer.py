@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,22 @@ import anyio.to_thread
 
 from streamer.config import Config, ConfigError
 from streamer.core.results import Description, TextDelta
+from streamer.live import LiveParts, open_parts
 from streamer.logs import log
 from streamer.models import Models
+from streamer.session import LiveSession
+from streamer.stages.events import SessionOptions, TurnDetection
+from streamer.stages.stream import open_stream
 
 
 class Describer:
     """Describes how people speak. Open it with `Describer.open(...)`; models load at the first use."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, stack: AsyncExitStack) -> None:
         self.config = config
+        self._stack = stack  # what the first session starts ends with the describer
+        self._parts: LiveParts | None = None
+        self._starting = anyio.Lock()
         self._models = Models(config)
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
@@ -40,7 +47,8 @@ class Describer:
             raise ConfigError("give a config or keywords, not both")
         if isinstance(config, str | Path):
             config = Config.from_toml(config)
-        yield cls(config or Config.from_mapping(options))
+        async with AsyncExitStack() as stack:
+            yield cls(config or Config.from_mapping(options), stack)
 
     async def load(self) -> None:
         """Load the models now instead of at the first use. Raises ModelError."""
@@ -74,6 +82,30 @@ class Describer:
             raise
         log("describe.done", stream, text=result.text, **_numbers(result))
         return result
+
+    @asynccontextmanager
+    async def session(
+        self,
+        sample_rate: int = 16_000,
+        *,
+        vad: bool | TurnDetection = False,
+        live_update_s: float | None = None,
+        answers_itself: bool = True,
+    ) -> AsyncIterator[LiveSession]:
+        """A live stream of PCM16 mono. `vad`: voice activity ends turns, by OpenAI's defaults or those given.
+
+        Raises ModelError, and ValueError for a rate outside 1..384 kHz. See LiveSession for feeding and iterating.
+        """
+        detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
+        options = SessionOptions(sample_rate, detection, live_update_s, answers_itself)
+        async with open_stream(await self._live_parts(), options) as stream:
+            yield LiveSession(stream, options)
+
+    async def _live_parts(self) -> LiveParts:
+        async with self._starting:
+            if self._parts is None:
+                self._parts = await self._stack.enter_async_context(open_parts(self._models))
+        return self._parts
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time)

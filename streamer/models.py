@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streamer.config import Config
 
 if TYPE_CHECKING:
+    from streamer.core.speculate import Plan
     from streamer.model.drafters import Drafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
@@ -48,6 +49,11 @@ class Models:
         return first
 
     @property
+    def plan(self) -> Plan:
+        """How every answer is decoded."""
+        return self.config.plan(self.first.card.presets[self.config.preset])
+
+    @property
     def max_turn_s(self) -> float:
         return min(thinker.card.max_turn_s for thinker in self.pair if thinker is not None)
 
@@ -64,16 +70,14 @@ class Models:
         from streamer.model.turn import Turn
 
         edge, cloud = self.pair
-        plan = self.config.plan(self.first.card.presets[self.config.preset])
-        return Turn(edge, cloud, plan, self.config.sampling(), self._drafter)
+        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter)
 
-    def _drafter(self, listener: Listener) -> Drafter:
+    def drafter(self, listener: Listener) -> Drafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":
             return GenerateDrafter(listener, self._stock_edge)
-        rules = self.config.plan(self.first.card.presets[self.config.preset]).rules
-        return IncrementalDrafter(listener, rules, self.config.sampling())
+        return IncrementalDrafter(listener, self.plan.rules, self.config.sampling())
 
     @functools.cached_property
     def _stock_edge(self) -> Any:

@@ -95,6 +95,7 @@ class Turn:
                 case DraftMore(n):
                     assert self._edge is not None
                     assert drafter is not None
+                    n = n if self.prefilled_at else 1  # the first step ends the prefill, and when it does is told
                     spec.drafted(*drive(self._edge.engine, drafter.draft(n)))
                     self._first_step_done()
                 case Verify(request):
@@ -129,15 +130,9 @@ class Turn:
 
     def _start(self) -> Speculator:
         """Finish the turn on the model that speaks first; the other follows when it is asked."""
-        first = self._edge or self._cloud
-        assert first is not None
         if self._edge is not None:
-            drive(first.engine, first.finish(self._rest, self._ear.maximum))
-            sequence = first.sequence
-        else:  # nothing is drafted: the machine keeps the answer on a sequence without a cache
-            sequence = Sequence(first.thinker.suffix_ids)
-            sequence.start_answer()
-        spec = Speculator(self.plan, first.thinker.vocabulary, sequence)
+            drive(self._edge.engine, self._edge.finish(self._rest, self._ear.maximum))
+        spec = start_answer(self.plan, self._edge, self._cloud)
         self.counts = spec.counts
         return spec
 
@@ -150,3 +145,14 @@ class Turn:
         assert self._cloud is not None
         drive(self._cloud.engine, self._cloud.finish(self._rest, self._ear.maximum))
         return LocalVerifier(self._cloud, self.plan.rules, self.sampling)
+
+
+def start_answer(plan: Plan, edge: Listener | None, cloud: Listener | None) -> Speculator:
+    """The state machine on the finished edge's sequence, or, where nothing is drafted, on one without a cache."""
+    first = edge or cloud
+    assert first is not None
+    sequence = first.sequence
+    if edge is None:
+        sequence = Sequence(first.thinker.suffix_ids)
+        sequence.start_answer()
+    return Speculator(plan, first.thinker.vocabulary, sequence)

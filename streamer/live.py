@@ -1,0 +1,100 @@
+"""The models as the live stages need them. In: Models. Out: Parts, shared by all streams of a describer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter, Semaphore
+
+from streamer.core.attributes import parse
+from streamer.core.emitter import Emitter
+from streamer.core.results import Description, describe_turn
+from streamer.models import Models
+from streamer.stages.batcher import Batcher
+from streamer.stages.events import SessionOptions
+from streamer.stages.parts import Side, Written
+
+if TYPE_CHECKING:
+    from streamer.core.speculate import Speculator
+    from streamer.model.hearing import Hearing
+    from streamer.model.thinker import Thinker
+
+RATE_HZ = 16_000
+HEARING_THREADS = 2
+
+
+@asynccontextmanager
+async def open_parts(models: Models) -> AsyncIterator[LiveParts]:
+    """Load the models and start a thread for each. Raises ModelError."""
+    await anyio.to_thread.run_sync(models.load)
+    edge, cloud = models.pair
+    async with AsyncExitStack() as stack:
+        sides = [await _side(stack, thinker, name) for thinker, name in ((edge, "edge"), (cloud, "cloud"))]
+        yield LiveParts(models, *sides)
+
+
+async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Side | None:
+    if thinker is None:
+        return None
+    from streamer.model.listener import Listener
+    from streamer.model.steps import Rounds
+
+    batcher = await stack.enter_async_context(Batcher(Rounds(thinker.engine), f"streamer-{name}"))
+    return Side(batcher, lambda: Listener(thinker))
+
+
+class LiveParts:
+    """See stages/parts.py's Parts."""
+
+    def __init__(self, models: Models, edge: Side | None, cloud: Side | None) -> None:
+        self._models, self.edge, self.cloud = models, edge, cloud
+        self.mode = models.plan.mode
+        self.threads = CapacityLimiter(HEARING_THREADS)
+        # One slot is left to `describe`, which may run beside.
+        self.slots = Semaphore(max(1, models.config.num_slots - 1))
+
+    def hearing(self, options: SessionOptions) -> Hearing:
+        from streamer.model.hearing import Hearing
+        from streamer.model.vad import TurnRule
+
+        detection = options.turn_detection
+        rule = None
+        if detection is not None:
+            rule = TurnRule(detection.threshold, detection.prefix_padding_ms, detection.silence_ms)
+        return Hearing(options.sample_rate_hz, self._models.max_turn_s, rule, options.live_update_s)
+
+    def drafter(self, edge: Any) -> Any:
+        return self._models.drafter(edge)
+
+    def target(self, cloud: Any) -> Any:
+        from streamer.model.verifier import LocalVerifier
+
+        return LocalVerifier(cloud, self._models.plan.rules, self._models.config.sampling())
+
+    def speculator(self, edge: Any, cloud: Any) -> Speculator:
+        from streamer.model.turn import start_answer
+
+        return start_answer(self._models.plan, edge, cloud)
+
+    def update(self, edge: Any, window: Any) -> Any:
+        from streamer.model.update import describe_so_far
+
+        return describe_so_far(edge, window, self._models.plan.rules, self._models.config.sampling())
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        return self._models.first.vocabulary.text_of(list(ids))
+
+    def emitter(self) -> Emitter:
+        return Emitter(self._models.first.vocabulary)
+
+    def describe(self, written: Written) -> Description:
+        closed, last = written.closed, written.closed.last_speech_sample
+        return describe_turn(
+            f"turn {closed.turn}", written.text, written.ids, written.stop_reason, written.mode, written.counts,
+            closed.num_samples / RATE_HZ, written.ttft_ms, written.prefill_ms, written.total_ms,
+            None if last is None else (closed.num_samples - last) / RATE_HZ, parse(written.text, self._models.phrases),
+        )  # fmt: skip

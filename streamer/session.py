@@ -1,0 +1,62 @@
+"""A live session in Python. In: PCM16 bytes. Out: typed events, iterated while audio is fed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from streamer.core.results import Description
+from streamer.stages.events import Event, SessionOptions, TurnFailed
+from streamer.stages.stream import Stream
+
+
+class LiveSession:
+    """`feed`, `commit`, iterate. One task may feed while another iterates.
+
+    Without turn detection an iteration ends with its turn's Description: commit, iterate; feed, commit, iterate. With
+    turn detection it goes on until `end`. Left unread for 10 s, more than 256 events end the session (SlowReader).
+    """
+
+    def __init__(self, stream: Stream, options: SessionOptions) -> None:
+        self._stream, self._options = stream, options
+        self._is_ended = False
+
+    @property
+    def num_bytes_fed(self) -> int:
+        """Bytes of PCM that were taken."""
+        return self._stream.num_bytes_fed
+
+    async def feed(self, pcm: bytes) -> None:
+        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are in hand."""
+        await self._stream.feed(pcm)
+
+    async def commit(self) -> int:
+        """End the turn here; its number. Raises NothingToCommit where nothing was fed since the last one."""
+        return await self._stream.commit()
+
+    async def answer(self) -> None:
+        """Answer the last committed turn, in a session that was told not to do so itself."""
+        await self._stream.answer()
+
+    async def clear(self) -> None:
+        """Forget the audio that is not committed yet."""
+        await self._stream.clear()
+
+    async def cancel(self) -> None:
+        """Stop answering: what is committed stays, the Description says `cancelled`."""
+        await self._stream.cancel()
+
+    async def end(self) -> None:
+        """No more audio: what was fed is answered, then the events end."""
+        self._is_ended = True
+        await self._stream.end()
+
+    def events(self) -> AsyncIterator[Event]:
+        """Every event until the session ends."""
+        return self._stream.events()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        async for event in self._stream.events():
+            yield event
+            is_over = isinstance(event, Description | TurnFailed)
+            if is_over and self._options.turn_detection is None and not self._is_ended:
+                return

@@ -1,0 +1,62 @@
+"""First stage: pieces of PCM and commands in, turns and their windows out. Hearing runs on a worker thread."""
+
+from __future__ import annotations
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from streamer.core.hearing import Closed, Item, Opened
+from streamer.stages.events import SpeechStarted, SpeechStopped, TurnCommitted
+from streamer.stages.messages import Answer, Clear, Command, Commit, Piece
+from streamer.stages.outlet import Outlet
+from streamer.stages.parts import Hearing
+
+RATE_HZ = 16_000
+Items = MemoryObjectSendStream[tuple[Item | Answer, float]]
+
+
+async def chunk(
+    commands: MemoryObjectReceiveStream[Command],
+    items: Items,
+    outlet: Outlet,
+    hearing: Hearing,
+    threads: CapacityLimiter,
+) -> None:
+    """Every item goes on with the time at which the last piece before it was fed. Ends when `commands` does."""
+    fed_at, last_committed = 0.0, -1
+
+    async def hand_on(found: list[Item]) -> None:
+        for item in found:
+            await _tell(item, outlet)
+            await items.send((item, fed_at))
+
+    async with commands, items, outlet:
+        async for command in commands:
+            match command:
+                case Piece(pcm, at):
+                    fed_at = at
+                    await hand_on(await anyio.to_thread.run_sync(hearing.push, pcm, limiter=threads))
+                case Commit():
+                    found = await anyio.to_thread.run_sync(hearing.commit, limiter=threads)
+                    await hand_on(found)
+                    # A turn that voice activity has just ended is what the client means; twice is once.
+                    if any(isinstance(item, Closed) for item in found) or hearing.num_turns - 1 > last_committed:
+                        command.turn = last_committed = hearing.num_turns - 1
+                    command.is_done.set()
+                case Clear():
+                    await hand_on(await anyio.to_thread.run_sync(hearing.clear, limiter=threads))
+                    last_committed = hearing.num_turns - 1
+                case Answer():
+                    await items.send((command, fed_at))
+        await hand_on(await anyio.to_thread.run_sync(hearing.commit, limiter=threads))
+
+
+async def _tell(item: Item, outlet: Outlet) -> None:
+    match item:
+        case Opened(turn, at_ms) if at_ms is not None:
+            await outlet.send(SpeechStarted(turn, at_ms))
+        case Closed():
+            if item.stopped_ms is not None and item.last_speech_ms is not None:
+                await outlet.send(SpeechStopped(item.turn, item.stopped_ms, item.last_speech_ms))
+            await outlet.send(TurnCommitted(item.turn, item.num_samples / RATE_HZ))

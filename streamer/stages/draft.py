@@ -1,0 +1,149 @@
+"""Third stage: a prefilled turn in, committed ids out. Drives the state machine; asks `verify` where it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from streamer.core.counts import Counts
+from streamer.core.speculate import Done, DraftMore, Emit, Speculator, Verify, Wait
+from streamer.core.verify import Refusal
+from streamer.stages.books import Books
+from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle
+from streamer.stages.parts import Drafter, Parts, Target
+
+CREDITS = 4  # requests that may be on their way; as many verdicts fit into the queue back
+
+
+class Draft:
+    """`run` is the stage; `cancel` ends the answer in hand, whatever it waits for."""
+
+    def __init__(
+        self,
+        ready: MemoryObjectReceiveStream[Ready | Answer | Failed],
+        requests: MemoryObjectSendStream[Prepare | Ask | Settle],
+        replies: MemoryObjectReceiveStream[Reply],
+        said: MemoryObjectSendStream[Said | Over | Failed],
+        parts: Parts,
+        books: Books,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ready, self._requests, self._replies, self._said = ready, requests, replies, said
+        self._parts, self._books, self._clock = parts, books, clock
+        self._waiting: anyio.CancelScope | None = None
+        self._is_answering = self._is_cancelled = False
+        self._num_asked = self._num_replied = 0  # of the turn in hand
+        self._is_prepared = False
+
+    async def run(self, answers_itself: bool) -> None:
+        """Answer turn after turn, at once or when an Answer comes. Ends when `ready` does."""
+        held: Ready | None = None
+        async with self._ready, self._requests, self._replies, self._said:
+            async for item in self._ready:
+                if isinstance(item, Failed):
+                    await self._said.send(item)
+                elif isinstance(item, Answer):
+                    if held is not None:
+                        await self._answer(held)
+                    held = None
+                elif answers_itself:
+                    await self._answer(item)
+                else:
+                    if held is not None:  # committed after it, and never asked for
+                        self._books.close(held.turn)
+                    held = item
+
+    def cancel(self) -> None:
+        """The answer in hand ends with what is committed."""
+        self._is_cancelled = self._is_answering
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def _answer(self, ready: Ready) -> None:
+        self._is_answering, self._is_cancelled, self._is_prepared = True, False, False
+        self._num_asked = self._num_replied = 0
+        over: Over | Failed
+        try:
+            over = await self._drive(ready) if ready.closed.has_speech else self._no_speech(ready)
+        except Exception as error:  # this turn's alone
+            over = Failed(ready.turn.number, f"{type(error).__name__}: {error}")
+        self._is_answering = False
+        await self._settle(ready.turn.number)
+        self._books.close(ready.turn)
+        await self._said.send(over)
+
+    async def _settle(self, turn: int) -> None:
+        """Wait until the target has let go of the turn: it has, where all was replied to."""
+        if self._num_asked == self._num_replied and (self._num_replied or not self._is_prepared):
+            return
+        await self._requests.send(Settle(turn))
+        async for reply in self._replies:
+            if reply == Reply(turn):
+                return
+
+    def _no_speech(self, ready: Ready) -> Over:
+        return Over(ready, "no_speech", self._parts.mode, Counts(), None, self._clock())
+
+    async def _drive(self, ready: Ready) -> Over:
+        turn, parts = ready.turn, self._parts
+        await self._finish(ready)
+        spec = parts.speculator(turn.edge, turn.cloud)
+        drafter = None if turn.edge is None else parts.drafter(turn.edge)
+        target: Target | None = None
+        prefilled_at: float | None = None
+        while True:
+            if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
+                spec.cancel()
+            match spec.next(self._clock()):
+                case DraftMore(n):
+                    # The first id alone: its step ends the prefill, and when it does is told.
+                    await self._draft(spec, drafter, n if prefilled_at else 1)
+                    prefilled_at = prefilled_at or self._clock()
+                case Verify(request):
+                    target = target or await self._target(ready)
+                    self._num_asked += 1
+                    await self._requests.send(Ask(turn.number, target, request))
+                case Wait(until):
+                    await self._reply(spec, turn.number, until)
+                    prefilled_at = prefilled_at or self._clock()
+                case Emit(ids, verified):
+                    await self._said.send(Said(ready, ids, verified))
+                case Done(reason):
+                    return Over(ready, reason, parts.mode, spec.counts, prefilled_at, self._clock())
+
+    async def _finish(self, ready: Ready) -> None:
+        """The edge hears the end; the cloud, where it is sure to be asked, at the same time."""
+        turn, closed = ready.turn, ready.closed
+        if self._parts.mode in ("exact", "cloud"):
+            self._is_prepared = True
+            await self._requests.send(Prepare(ready))
+        if turn.edge is not None:
+            assert self._parts.edge is not None
+            await self._parts.edge.batcher.submit(turn.edge.finish(closed.rest, closed.maximum))
+
+    async def _draft(self, spec: Speculator, drafter: Drafter | None, n: int) -> None:
+        assert drafter is not None
+        assert self._parts.edge is not None
+        spec.drafted(*await self._parts.edge.batcher.submit(drafter.draft(n)))
+
+    async def _target(self, ready: Ready) -> Target:
+        if self._parts.mode == "gated":
+            self._is_prepared = True
+            await self._requests.send(Prepare(ready))
+        assert ready.turn.cloud is not None
+        return self._parts.target(ready.turn.cloud)
+
+    async def _reply(self, spec: Speculator, turn: int, until: float) -> None:
+        """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it is cancelled."""
+        with anyio.move_on_after(max(0.0, until - self._clock())) as self._waiting:
+            reply = await self._replies.receive()
+            assert reply.turn == turn, "an earlier turn was not settled"
+            self._num_replied += 1
+            if reply.error is not None:
+                raise reply.error
+            if isinstance(reply.verdict, Refusal):
+                raise RuntimeError(f"the verifier refused a block: {reply.verdict.reason}")
+            if reply.verdict is not None:
+                spec.verdict(reply.verdict)

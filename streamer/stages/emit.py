@@ -1,0 +1,60 @@
+"""Last stage: committed ids in, text and Descriptions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from streamer.core.results import TextDelta
+from streamer.stages.events import TurnFailed
+from streamer.stages.messages import Failed, Over, Ready, Said
+from streamer.stages.outlet import Outlet
+from streamer.stages.parts import Parts, Written
+
+
+async def emit(
+    said: MemoryObjectReceiveStream[Said | Over | Failed], outlet: Outlet, parts: Parts, clock: Callable[[], float]
+) -> None:
+    """A TextDelta for every commit, a Description at each turn's end. Ends when `said` does."""
+    writing: _Writing | None = None
+    async with said, outlet:
+        async for item in said:
+            match item:
+                case Said(ready, ids, verified):
+                    writing = writing or _Writing(parts, ready)
+                    await outlet.send(writing.push(ids, verified, clock()))
+                case Over(ready):
+                    writing = writing or _Writing(parts, ready)
+                    await outlet.send(parts.describe(writing.finish(item)))
+                    writing = None
+                case Failed(turn, message):
+                    writing = None
+                    await outlet.send(TurnFailed(turn, message))
+
+
+class _Writing:
+    """The text of one answer as it grows."""
+
+    def __init__(self, parts: Parts, ready: Ready) -> None:
+        self._emitter, self._ready = parts.emitter(), ready
+        self._text, self._ids = "", list[int]()
+        self._ttft_ms: float | None = None
+
+    def push(self, ids: tuple[int, ...], verified: bool, now: float) -> TextDelta:
+        text = self._emitter.push(ids)
+        at_ms = self._ms(now)
+        if self._ttft_ms is None and text:
+            self._ttft_ms = at_ms
+        self._text += text
+        self._ids += ids
+        return TextDelta(text, ids, verified, at_ms, self._ready.turn.number)
+
+    def finish(self, over: Over) -> Written:
+        prefill_ms = None if over.prefilled_at is None else self._ms(over.prefilled_at)
+        return Written(self._ready.closed, self._text, tuple(self._ids), over.stop_reason, over.mode, over.counts,
+                       self._ttft_ms, prefill_ms, self._ms(over.done_at))  # fmt: skip
+
+    def _ms(self, at: float) -> float:
+        """Milliseconds since the turn's last sample was fed."""
+        return 1000 * (at - self._ready.fed_at)

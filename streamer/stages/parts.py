@@ -1,0 +1,108 @@
+"""What the stages need of the models, as Protocols: the describer assembles them, no stage imports torch.
+
+Steps are opaque here: a hearer, drafter or target makes them, its side's batcher runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from anyio import CapacityLimiter, Semaphore
+
+from streamer.core.counts import Counts
+from streamer.core.emitter import Emitter
+from streamer.core.hearing import Closed, Item
+from streamer.core.results import Description
+from streamer.core.speculate import Speculator
+from streamer.core.verify import VerifyRequest
+from streamer.stages.batcher import Batcher
+from streamer.stages.events import SessionOptions
+
+Steps = Any
+
+
+class Hearing(Protocol):
+    """model/hearing.py: bytes to items. Blocking: it is called on a worker thread, one call at a time."""
+
+    @property
+    def can_commit(self) -> bool: ...
+    @property
+    def num_turns(self) -> int: ...
+    def push(self, pcm: bytes) -> list[Item]: ...
+    def commit(self) -> list[Item]: ...
+    def clear(self) -> list[Item]: ...
+
+
+class Hearer(Protocol):
+    """One turn on one model (model/listener.py). Holds a KV slot until it is closed."""
+
+    def hear(self, window: Any) -> Steps: ...
+    def observe(self, maximum: float, now_samples: int) -> bool: ...
+    def redo(self) -> Steps: ...
+    def finish(self, rest: Sequence[Any], maximum: float) -> Steps: ...
+    def close(self) -> None: ...
+
+
+class Drafter(Protocol):
+    def draft(self, n: int) -> Steps: ...
+
+
+class Target(Protocol):
+    def verify(self, request: VerifyRequest) -> Steps: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One model: its thread, and how a turn begins on it."""
+
+    batcher: Batcher
+    listen: Callable[[], Hearer]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One turn's answer with what the stages measured; times in ms since its last sample was fed."""
+
+    closed: Closed
+    text: str
+    ids: tuple[int, ...]
+    stop_reason: str
+    mode: str
+    counts: Counts
+    ttft_ms: float | None
+    prefill_ms: float | None
+    total_ms: float
+
+
+class Parts(Protocol):
+    """Everything of the models that one stream needs. `edge` is absent in mode cloud, `cloud` where none is used."""
+
+    @property
+    def edge(self) -> Side | None: ...
+    @property
+    def cloud(self) -> Side | None: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def threads(self) -> CapacityLimiter:
+        """How many worker threads may hear at once, of all streams together."""
+        ...
+
+    @property
+    def slots(self) -> Semaphore:
+        """An anyio.Semaphore: a turn holds one from its first sample to its Description."""
+        ...
+
+    def hearing(self, options: SessionOptions) -> Hearing: ...
+    def drafter(self, edge: Hearer) -> Drafter: ...
+    def target(self, cloud: Hearer) -> Target: ...
+    def speculator(self, edge: Hearer | None, cloud: Hearer | None) -> Speculator: ...
+    def update(self, edge: Hearer, window: Any) -> Steps:
+        """Steps that return the ids of a sentence on what was heard so far."""
+        ...
+
+    def text_of(self, ids: Sequence[int]) -> str: ...
+    def emitter(self) -> Emitter: ...
+    def describe(self, written: Written) -> Description: ...

@@ -1,0 +1,118 @@
+"""Second stage: windows of a turn in, a turn that is prefilled but for its last window out. Live updates start here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from streamer.core.hearing import Closed, Dropped, Heard, Item, Opened
+from streamer.stages.books import Books
+from streamer.stages.chunk import RATE_HZ
+from streamer.stages.events import LiveUpdate
+from streamer.stages.messages import Answer, Failed, Ready, Turn
+from streamer.stages.outlet import Outlet
+from streamer.stages.parts import Hearer, Parts, Side, Steps
+
+Readies = MemoryObjectSendStream[Ready | Answer | Failed]
+
+
+async def prefill(
+    items: MemoryObjectReceiveStream[tuple[Item | Answer, float]],
+    ready: Readies,
+    outlet: Outlet,
+    parts: Parts,
+    books: Books,
+) -> None:
+    """Turns go on in the order in which they were spoken. Ends when `items` does."""
+    async with items, ready, outlet, anyio.create_task_group() as group:
+        stage = _Prefill(parts, books, outlet, group)
+        async for item, fed_at in items:
+            match item:
+                case Opened(number):
+                    stage.turn = await books.open(number)
+                case Heard():
+                    await stage.hear(item)
+                case Closed():
+                    turn = await stage.leave()
+                    await ready.send(Failed(turn.number, turn.failed) if turn.failed else Ready(turn, item, fed_at))
+                case Dropped():
+                    books.close(await stage.leave())
+                case Answer():
+                    await ready.send(item)
+
+
+class _Prefill:
+    """The turn in hand, and its live update, if one is being written."""
+
+    def __init__(self, parts: Parts, books: Books, outlet: Outlet, group: TaskGroup) -> None:
+        self._parts, self._books, self._outlet, self._group = parts, books, outlet, group
+        self.turn: Turn | None = None
+        self._update: anyio.CancelScope | None = None
+        self._update_over: anyio.Event | None = None
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill complete windows on every model; begin a live update where one is due."""
+        turn = self.turn
+        assert turn is not None
+        if turn.failed is not None:
+            return
+        try:
+            if heard.windows:
+                await self._stop_update()
+                await self._on_all(lambda hearer: [hearer.hear(window) for window in heard.windows])
+            due = [hearer.observe(heard.maximum, heard.num_samples) for hearer in (turn.edge, turn.cloud) if hearer]
+            if any(due):
+                await self._stop_update()
+                await self._on_all(lambda hearer: [hearer.redo()])
+        except Exception as error:  # this turn's alone
+            turn.failed = f"{type(error).__name__}: {error}"
+            self._books.close(turn)
+            return
+        if heard.provisional is not None and turn.edge is not None and self._update is None:
+            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard)
+
+    async def leave(self) -> Turn:
+        """The turn goes on to the next stage, or away; nothing of ours touches it any more."""
+        await self._stop_update()
+        turn, self.turn = self.turn, None
+        assert turn is not None
+        return turn
+
+    async def _on_all(self, steps_of: Any) -> None:
+        """The same on edge and cloud, side by side."""
+        turn = self.turn
+        assert turn is not None
+        pairs = [(side, hearer) for side, hearer in ((self._parts.edge, turn.edge), (self._parts.cloud, turn.cloud))
+                 if side is not None and hearer is not None]  # fmt: skip
+        async with anyio.create_task_group() as group:
+            for side, hearer in pairs:
+                group.start_soon(_run, side, hearer, steps_of)
+
+    async def _describe_so_far(self, turn: Turn, edge: Hearer, heard: Heard) -> None:
+        """A live update; cancelled as soon as the turn itself needs the model."""
+        assert self._parts.edge is not None
+        self._update_over = anyio.Event()
+        try:
+            with anyio.CancelScope() as self._update:
+                steps = self._parts.update(edge, heard.provisional)
+                ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
+                text = self._parts.text_of(ids)
+                await self._outlet.send(LiveUpdate(turn.number, text, tuple(ids), heard.num_samples / RATE_HZ))
+        finally:
+            self._update = None
+            self._update_over.set()
+
+    async def _stop_update(self) -> None:
+        if self._update is not None and self._update_over is not None:
+            self._update.cancel()
+            await self._update_over.wait()
+
+
+async def _run(side: Side, hearer: Hearer, steps_of: Any) -> None:
+    all_steps: list[Steps] = steps_of(hearer)
+    for steps in all_steps:
+        await side.batcher.submit(steps)
