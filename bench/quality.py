@@ -46,7 +46,7 @@ RULES_OFF: dict[str, dict[str, Any]] = {
 }
 COLUMNS = ("accuracy", "density_in_range", "density_over_40", "repeated_2", "repeated_3", "adjacent", "one_sentence",
            "call_rate", "accepted_per_uploaded", "wasted_per_drafted", "verified_share")  # fmt: skip
-BLUR = 0.5  # noise on the stressed edge's language model, in standard deviations of each matrix
+BLUR = 0.8  # noise on the stressed edge's language model, in standard deviations of each matrix
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ class Models:
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), each None where the mode does without. Raises ModelError."""
         from streamer.model.thinker import check_pair, load
+        from streamer.model.warm import warm_up
 
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
@@ -33,6 +34,9 @@ class Models:
         cloud = None if mode == "edge" else load(c.cloud, "cloud", c.num_slots)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
+        for thinker in (edge, cloud):
+            if thinker is not None:
+                warm_up(thinker)
         return edge, cloud
 
     def load(self) -> None:

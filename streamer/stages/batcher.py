@@ -6,7 +6,6 @@ most one submission in hand per task, and a slot per turn.
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 
@@ -142,11 +142,10 @@ class Batcher:
 
 
 def post_to_this_loop() -> Callable[[Callable[[], object]], object]:
-    """How another thread hands a call to the present event loop, asyncio's or trio's, without waiting for it."""
-    try:
-        return asyncio.get_running_loop().call_soon_threadsafe
-    except RuntimeError:
-        import trio  # type: ignore[import-not-found, unused-ignore]  # a loop is running and it is not asyncio's
+    """How another thread hands a call to the present event loop, asyncio's or trio's, without waiting for it.
 
-        post: Callable[[Callable[[], object]], object] = trio.lowlevel.current_trio_token().run_sync_soon
-        return post
+    anyio's own from_thread waits for each call's result, a round trip that the engine's thread need not make.
+    """
+    loop: Any = anyio.lowlevel.current_token().native_token
+    post: Callable[[Callable[[], object]], object] = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+    return post

@@ -1,0 +1,34 @@
+"""A first turn costs ten times a second one: libraries choose and compile kernels per shape. In: a thinker. Out: warm.
+
+Measured 2026-11 on the embedded pair: 0.78 s for the first turn, 0.09 s for the second.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamer.core.choice import Sampling
+from streamer.core.rules import Rules
+from streamer.model.drafters import IncrementalDrafter
+from streamer.model.ear import Ear
+from streamer.model.listener import Listener
+from streamer.model.steps import drive
+from streamer.model.thinker import Thinker
+
+SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one
+
+
+def warm_up(thinker: Thinker) -> None:
+    """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
+    ear, listener = Ear(), Listener(thinker)
+    try:
+        noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
+        for window in ear.push(noise):
+            drive(listener.engine, listener.hear(window))
+        drive(listener.engine, listener.finish(ear.finish(), ear.maximum))
+        drive(listener.engine, IncrementalDrafter(listener, Rules(), Sampling()).draft(4))
+        for k in (4, 6):  # a verification feeds k + 1 ids
+            listener.sequence.extend(range(k + 1))
+            drive(listener.engine, listener.feed(num_logits=k + 1))
+    finally:
+        listener.close()
