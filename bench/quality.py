@@ -52,9 +52,7 @@ BLUR = 0.8  # noise on the stressed edge's language model, in standard deviation
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=66, help="clips, shared among 3, 10, 30 and 60 s")
-    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     clips = [clip for seconds in (3, 10, 30, 60) for clip in held_out(-(-options.num // 4), seconds)]
     runs = {name: run_all(models_of(**arm), clips, name) for name, arm in ARMS.items()}
     rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]

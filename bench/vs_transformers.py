@@ -11,6 +11,7 @@ tokens/s: ids after the first text over the time after it, on both sides.
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -57,11 +58,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=8, help="clips of each length")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each clip, after one that is dropped")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of transformers' arms; ours takes its own choice")
     parser.add_argument("--lengths", type=int, nargs="+", default=[*LENGTHS, 20])
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    arms = make_arms()
+    arms = make_arms(options.threads)
     rows = []
     for seconds in sorted(options.lengths):
         clips = held_out(options.num, seconds)
@@ -75,19 +75,30 @@ def main() -> None:
     print("\nwritten:", write("vs_transformers", rows), plot(rows))
 
 
-def make_arms() -> dict[str, Callable[[np.ndarray], Timing]]:
-    """Every arm as a function of samples, all on the same weights."""
+def make_arms(threads: int) -> dict[str, Callable[[np.ndarray], Timing]]:
+    """Every arm as a function of samples, all on the same weights; transformers' with `threads`, ours with its own."""
     ours = {name: models_of(mode=mode) for name, mode in OURS.items()}
     edge, cloud = ours["ours, exact"].pair
     assert edge is not None
     assert cloud is not None
+    own = torch.get_num_threads()  # as loading the models has set it
     stock_edge, stock_cloud = load_stock(edge.directory), load_stock(cloud.directory)
     return {
-        "generate(), edge": lambda s: one_shot(edge, stock_edge, s),
-        "generate(), cloud": lambda s: one_shot(cloud, stock_cloud, s),
-        "assisted generation": lambda s: one_shot(cloud, stock_cloud, s, assistant_model=stock_edge),
-        **{name: (lambda s, m=models: timed(m, s)) for name, models in ours.items()},
+        "generate(), edge": with_threads(threads, lambda s: one_shot(edge, stock_edge, s)),
+        "generate(), cloud": with_threads(threads, lambda s: one_shot(cloud, stock_cloud, s)),
+        "assisted generation": with_threads(
+            threads, lambda s: one_shot(cloud, stock_cloud, s, assistant_model=stock_edge)
+        ),
+        **{name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()},
     }
+
+
+def with_threads(num: int, arm: Callable[[np.ndarray], Timing]) -> Callable[[np.ndarray], Timing]:
+    def run_it(samples: np.ndarray) -> Timing:
+        torch.set_num_threads(num)
+        return arm(samples)
+
+    return run_it
 
 
 def compare(

@@ -26,6 +26,7 @@ class Models:
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), each None where the mode does without. Raises ModelError."""
         from streamer.model.thinker import check_pair, load
+        from streamer.model.threads import set_threads
         from streamer.model.warm import warm_up
 
         c = self.config
@@ -34,9 +35,10 @@ class Models:
         cloud = None if mode == "edge" else load(c.cloud, "cloud", c.num_slots)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
-        for thinker in (edge, cloud):
-            if thinker is not None:
-                warm_up(thinker)
+        loaded = [thinker for thinker in (edge, cloud) if thinker is not None]
+        set_threads(max(thinker.num_params for thinker in loaded))
+        for thinker in loaded:
+            warm_up(thinker)
         return edge, cloud
 
     def load(self) -> None:

@@ -76,13 +76,18 @@ class Listener:
         fork.sequence.start_answer()
         return fork
 
-    def finish(self, rest: Iterable[Window], maximum: float) -> Steps[None]:
-        """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for the first step."""
+    def finish(self, rest: Iterable[Window], maximum: float, prefills: bool = False) -> Steps[None]:
+        """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for the first step.
+
+        prefills: only the suffix stays pending. For a model that speaks second: it has the time, its first step not.
+        """
         stale = self._ledger.finish(maximum)
         if stale is not None:
             yield from self._redo(stale)
         for window in rest:
             self._append(window)
+        if prefills:
+            yield from self._prefill()
         self.sequence.extend(self.thinker.suffix_ids)
         self.sequence.start_answer()
 

@@ -42,6 +42,7 @@ class Thinker:
     suffix_ids: tuple[int, ...]
     tower: AudioTower
     engine: Engine
+    num_params: int
 
 
 def resolve(spec: str, role: Role) -> Path:
@@ -77,6 +78,7 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     check_layout(directory, shapes)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     weights = load_weights(directory, dtype, device)
+    num_params = sum(weight.numel() for weight in weights.values())
     tower, text = AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
@@ -89,7 +91,8 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
         raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
     slots = KVSlots(shapes.text, num_slots, length, dtype, device)
     never = torch.from_numpy(vocabulary.never).to(device)
-    return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, Engine(text, slots, prompt))
+    engine = Engine(text, slots, prompt)
+    return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, engine, num_params)
 
 
 def _shapes(directory: Path) -> Shapes:

@@ -6,6 +6,7 @@ until Done. Synchronous: whoever calls it decides on which thread.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class Turn:
         self._edge = self._listen(edge)
         self._cloud = self._listen(cloud)
         self._rest: list[Window] = []
+        self._preparing: threading.Thread | None = None
+        self._unprepared: Exception | None = None
 
     @property
     def num_samples(self) -> int:
@@ -114,6 +117,7 @@ class Turn:
 
     def close(self) -> None:
         """Give all KV slots back."""
+        self._prepared()
         for listener in self._listeners:
             listener.close()
 
@@ -131,19 +135,37 @@ class Turn:
     def _start(self) -> Speculator:
         """Finish the turn on the model that speaks first; the other follows when it is asked."""
         if self._edge is not None:
+            if self._cloud is not None:  # it hears the end while the edge drafts the first block
+                self._preparing = threading.Thread(target=self._prepare, args=(self._cloud,))
+                self._preparing.start()
             drive(self._edge.engine, self._edge.finish(self._rest, self._ear.maximum))
         spec = start_answer(self.plan, self._edge, self._cloud)
         self.counts = spec.counts
         return spec
+
+    def _prepared(self) -> None:
+        """Wait until the cloud's thread is through: at most one window and one step."""
+        if self._preparing is not None:
+            self._preparing.join()
 
     def _first_step_done(self) -> None:
         """The first step feeds what is left of the prompt and gives the first id: prefill ends with it."""
         if self.prefilled_at is None:
             self.prefilled_at = self.clock()
 
+    def _prepare(self, cloud: Listener) -> None:
+        try:
+            drive(cloud.engine, cloud.finish(self._rest, self._ear.maximum, prefills=self._edge is not None))
+        except Exception as error:  # told where the verdict is asked for
+            self._unprepared = error
+
     def _start_verifier(self) -> LocalVerifier:
         assert self._cloud is not None
-        drive(self._cloud.engine, self._cloud.finish(self._rest, self._ear.maximum))
+        if self._preparing is None:
+            self._prepare(self._cloud)
+        self._prepared()
+        if self._unprepared is not None:
+            raise self._unprepared
         return LocalVerifier(self._cloud, self.plan.rules, self.sampling)
 
 
