@@ -54,9 +54,28 @@ class LiveSession:
         """Every event until the session ends."""
         return self._stream.events()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        async for event in self._stream.events():
-            yield event
-            is_over = isinstance(event, Description | TurnFailed)
-            if is_over and self._options.turn_detection is None and not self._is_ended:
-                return
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return _Iteration(self)
+
+    def ends_with(self, event: Event) -> bool:
+        """Whether an iteration ends with `event`."""
+        is_over = isinstance(event, Description | TurnFailed)
+        return is_over and self._options.turn_detection is None and not self._is_ended
+
+
+class _Iteration:
+    """One `async for`; may be left at any time, and another one started."""
+
+    def __init__(self, session: LiveSession) -> None:
+        self._session, self._events = session, session.events()
+        self._is_over = False
+
+    def __aiter__(self) -> _Iteration:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._is_over:
+            raise StopAsyncIteration
+        event = await anext(self._events)
+        self._is_over = self._session.ends_with(event)
+        return event

@@ -59,7 +59,7 @@ async def open_stream(
             yield stream
             group.cancel_scope.cancel()
     finally:
-        stream.books.close_all()
+        stream.close()
 
 
 class Stream:
@@ -91,6 +91,12 @@ class Stream:
         group.start_soon(verify, requests, replies, cloud, name="verify")
         group.start_soon(emit, said, outlet.clone(), parts, self._clock, name="emit")
 
+    def close(self) -> None:
+        """Give everything back; the stages have ended."""
+        self.books.close_all()
+        for end in (self._commands, self._taken, self._events):
+            end.close()
+
     async def feed(self, pcm: bytes) -> None:
         for start in range(0, len(pcm), self._piece_bytes):
             piece = bytes(pcm[start : start + self._piece_bytes])
@@ -117,9 +123,8 @@ class Stream:
     async def end(self) -> None:
         self._commands.close()
 
-    async def events(self) -> AsyncIterator[Event]:
-        async for event in self._events:
-            yield event
+    def events(self) -> AsyncIterator[Event]:
+        return self._events  # no generator: one that is left early must be closed by whoever left it
 
     @property
     def backlog(self) -> dict[str, int]:

@@ -1,0 +1,279 @@
+"""Live sessions on real models: streamed == described, turns, updates, cancellation, bounds; nobody mixes or leaks."""
+
+import random
+
+import anyio
+import numpy as np
+import pytest
+import soundfile
+from speech import RATE_HZ, recording, speech
+
+from streamer import Describer, Description, TextDelta
+from streamer.stages.events import LiveUpdate, NothingToCommit, SpeechStarted, SpeechStopped, TurnCommitted, TurnFailed
+
+MODES = ("edge", "gated", "exact", "cloud")
+SILENCE = np.zeros(RATE_HZ, np.float32)
+
+
+@pytest.fixture
+def options(tiny_pair):
+    return {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1]), "threshold": 2.0}
+
+
+def pcm(*parts):
+    return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
+
+
+async def feed_in_pieces(session, data, seed):
+    """Bytes cut at random, odd ones too."""
+    chance, at = random.Random(seed), 0
+    while at < len(data):
+        n = chance.choice([1, 2, 641, 3_200, 20_001, 200_000])
+        await session.feed(data[at : at + n])
+        at += n
+
+
+async def one_turn(session):
+    return [event async for event in session]
+
+
+def slots_free(describer):
+    return [t.engine.slots.num_free for t in describer._models.pair if t is not None]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_streamed_equals_described(options, tmp_path, mode):
+    """Id for id, for any cut of the audio, at 8, 16, 24 and 48 kHz; turn after turn in one session."""
+    async with Describer.open(mode=mode, **options) as describer:
+        for rate in (8_000, 16_000, 24_000, 48_000):
+            file = tmp_path / f"{rate}.wav"
+            soundfile.write(file, recording(rate // 8_000), rate, subtype="PCM_16")
+            data = soundfile.read(file, dtype="int16")[0].astype("<i2").tobytes()
+            wanted = await describer.describe(file)
+            async with describer.session(sample_rate=rate) as session:
+                for seed in range(2):
+                    await feed_in_pieces(session, data, seed)
+                    assert await session.commit() == seed
+                    events = await one_turn(session)
+                    got = events[-1]
+                    assert isinstance(got, Description)
+                    assert (got.ids, got.text, got.stop_reason) == (wanted.ids, wanted.text, wanted.stop_reason)
+                    deltas = [event for event in events if isinstance(event, TextDelta)]
+                    assert "".join(delta.text for delta in deltas) == got.text
+                    assert {delta.turn for delta in deltas} <= {seed}
+                    assert (got.n_accepted, got.cloud_calls) == (wanted.n_accepted, wanted.cloud_calls)
+                assert session.num_bytes_fed == 2 * len(data)
+        assert set(slots_free(describer)) == {4}
+
+
+async def test_voice_activity_makes_turns(options):
+    data = pcm(SILENCE, speech(4, 1), SILENCE, speech(4, 2), SILENCE)
+    async with Describer.open(mode="edge", **options) as describer, describer.session(vad=True) as session:
+        await feed_in_pieces(session, data, 1)
+        await session.end()
+        events = [event async for event in session]
+    kinds = [type(event).__name__ for event in events if not isinstance(event, TextDelta)]
+    assert kinds.count("SpeechStarted") == kinds.count("SpeechStopped") == kinds.count("Description") >= 2
+    for turn in range(kinds.count("Description")):
+        mine = [event for event in events if getattr(event, "turn", None) == turn]
+        order = [kind for kind in (SpeechStarted, SpeechStopped, TurnCommitted, TextDelta) if any(isinstance(e, kind) for e in mine)]
+        assert order == [SpeechStarted, SpeechStopped, TurnCommitted, TextDelta]
+    stopped = next(event for event in events if isinstance(event, SpeechStopped))
+    description = next(event for event in events if isinstance(event, Description))
+    assert description.ttft_from_speech_ms > 500 - 32
+    assert stopped.at_ms - stopped.last_speech_ms == 500
+
+
+@pytest.mark.parametrize("mode", ["edge", "exact"])
+async def test_live_updates_do_not_change_the_sentence(options, mode):
+    """Many updates, some of them cut off by the next window: the same ids as without; each is a text of its own."""
+    data = pcm(speech(9, 3, crescendo=True))
+    async with Describer.open(mode=mode, **options) as describer:
+        found = {}
+        for every in (None, 0.5):
+            async with describer.session(live_update_s=every) as session:
+                for at in range(0, len(data), 6_400):
+                    await session.feed(data[at : at + 6_400])
+                    if every:
+                        await anyio.wait_all_tasks_blocked()  # as slow as speech: every stage is idle again
+                await session.commit()
+                found[every] = await one_turn(session)
+        assert set(slots_free(describer)) == {4}
+    assert found[None][-1].ids == found[0.5][-1].ids
+    updates = [event for event in found[0.5] if isinstance(event, LiveUpdate)]
+    assert len(updates) >= 3
+    assert all(update.text and update.ids for update in updates)
+    assert [update.heard_s for update in updates] == sorted(update.heard_s for update in updates)
+    assert not any(isinstance(event, LiveUpdate) for event in found[None])
+
+
+async def test_streams_do_not_mix(options):
+    """Many sessions on one model: each gets what it gets alone, though there are fewer slots than streams."""
+    async with Describer.open(mode="gated", **options) as describer:
+        alone, together = {}, {}
+
+        async def describe(seed, into):
+            async with describer.session() as session:
+                await feed_in_pieces(session, pcm(speech(2 + seed % 3, seed)), seed)
+                await session.commit()
+                into[seed] = (await one_turn(session))[-1].ids
+
+        for seed in range(8):
+            await describe(seed, alone)
+        async with anyio.create_task_group() as group:
+            for seed in range(8):
+                group.start_soon(describe, seed, together)
+        assert together == alone
+        assert len(set(alone.values())) >= 6, "they must differ for this to mean anything"
+        statistics = describer._parts.edge.batcher.statistics
+        assert statistics.num_rows > statistics.num_rounds, "rows of several streams in one step"
+        assert set(slots_free(describer)) == {4}
+
+
+async def test_a_long_turn_goes_on_in_parts(options):
+    async with Describer.open(mode="edge", **options) as describer, describer.session() as session:
+        for _ in range(8):
+            await session.feed(pcm(speech(10, 1)))
+        await session.end()
+        events = [event async for event in session]
+    seconds = [event.audio_s for event in events if isinstance(event, TurnCommitted)]
+    assert [round(s) for s in seconds] == [60, 20]
+    assert sum(isinstance(event, Description) for event in events) == 2
+
+
+async def test_cancel_keeps_what_is_committed(options):
+    async with Describer.open(mode="exact", **options) as describer:
+        async with describer.session() as session:
+            data = pcm(speech(3, 5))
+            await session.feed(data)
+            await session.commit()
+            events = []
+            async for event in session:
+                events.append(event)
+                if isinstance(event, TextDelta):
+                    await session.cancel()
+            last = events[-1]
+            assert last.stop_reason in ("cancelled", "sentence", "eos")
+            assert last.text == "".join(event.text for event in events if isinstance(event, TextDelta))
+            await session.cancel()  # nothing to stop
+            await session.feed(data)
+            await session.commit()
+            assert (await one_turn(session))[-1].stop_reason != "cancelled"
+        assert set(slots_free(describer)) == {4}
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_leaving_at_any_moment_leaks_no_slot(options, seed):
+    """The session is dropped while it hears, prefills, drafts, verifies: the next one finds every slot."""
+    chance = random.Random(seed)
+    async with Describer.open(mode=chance.choice(MODES), **options) as describer:
+        async with describer.session(live_update_s=0.3, vad=chance.random() < 0.5) as session:
+            with anyio.move_on_after(chance.uniform(0.0, 0.4)):
+                await feed_in_pieces(session, pcm(SILENCE[:4000], speech(4, seed), SILENCE), seed)
+                await session.end()
+                async for _ in session:
+                    pass
+        assert set(slots_free(describer)) == {4}
+        assert describer._parts.slots.value == 3
+        async with describer.session() as session:
+            await session.feed(pcm(speech(2, seed)))
+            await session.commit()
+            assert isinstance((await one_turn(session))[-1], Description)
+
+
+async def test_a_turn_is_answered_when_it_is_asked_for(options):
+    async with Describer.open(mode="edge", **options) as describer:
+        async with describer.session(answers_itself=False) as session:
+            await session.feed(pcm(speech(2, 1)))
+            await session.commit()
+            await session.feed(pcm(speech(2, 2)))
+            await session.commit()  # the first is never asked for
+            await session.answer()
+            await session.answer()
+            await session.end()
+            events = [event async for event in session.events()]
+        assert [event.turn for event in events if isinstance(event, TurnCommitted)] == [0, 1]
+        assert {event.turn for event in events if isinstance(event, TextDelta)} == {1}
+        assert sum(isinstance(event, Description) for event in events) == 1
+        assert set(slots_free(describer)) == {4}
+
+
+async def test_nothing_to_commit_and_clear(options):
+    async with Describer.open(mode="edge", **options) as describer:
+        async with describer.session() as session:
+            with pytest.raises(NothingToCommit, match="feed some"):
+                await session.commit()
+            await session.feed(pcm(speech(2, 1)))
+            await session.clear()
+            with pytest.raises(NothingToCommit):
+                await session.commit()
+            await session.feed(b"")
+            await session.feed(pcm(np.zeros(8_000, np.float32)))
+            await session.commit()
+            assert (await one_turn(session))[-1].stop_reason == "no_speech"
+            await session.end()
+            assert [event async for event in session] == []
+        async with describer.session(vad=True) as session:
+            await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
+            first = await session.commit()  # voice activity was first: both at once are one turn
+            with pytest.raises(NothingToCommit):
+                await session.commit()
+            await session.end()
+            events = [event async for event in session]
+        assert sum(isinstance(event, Description) for event in events) == first + 1
+
+
+async def test_one_turns_failure_is_its_own(options, monkeypatch):
+    """A model that fails for one turn: TurnFailed for it, the next turn and the other stream go on."""
+    from streamer.model.drafters import IncrementalDrafter
+
+    draft, fails = IncrementalDrafter.draft, [True]
+
+    def hostile(self, n):
+        if fails and fails.pop():
+            raise RuntimeError("the drafter fell over")
+        return (yield from draft(self, n))
+
+    async with Describer.open(mode="edge", **options) as describer:
+        await describer.load()
+        monkeypatch.setattr(IncrementalDrafter, "draft", hostile)
+        async with describer.session() as session:
+            kinds = []
+            for _ in range(2):
+                await session.feed(pcm(speech(2, 1)))
+                await session.commit()
+                kinds.append((await one_turn(session))[-1])
+        fails.clear()
+        assert isinstance(kinds[0], TurnFailed)
+        assert kinds[0].message == "RuntimeError: the drafter fell over"
+        assert isinstance(kinds[1], Description)
+        assert set(slots_free(describer)) == {4}
+
+
+async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatch):
+    from streamer.stages import outlet, stream
+    from streamer.stages.outlet import SlowReader
+
+    monkeypatch.setattr(outlet, "MAX_WAIT_S", 0.2)
+    monkeypatch.setattr(stream, "MAX_EVENTS", 4)
+    async with Describer.open(mode="edge", **options) as describer:
+        async def feed_and_never_read():
+            async with describer.session() as session:
+                await session.feed(pcm(speech(3, 1)))
+                await session.commit()
+                await anyio.sleep_forever()
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await feed_and_never_read()
+        assert caught.group_contains(SlowReader)
+        assert set(slots_free(describer)) == {4}
+
+
+def test_under_trio(options):
+    async def main():
+        async with Describer.open(mode="exact", **options) as describer, describer.session() as session:
+            await session.feed(pcm(speech(2, 1)))
+            await session.commit()
+            return (await one_turn(session))[-1].text
+
+    assert anyio.run(main, backend="trio") == anyio.run(main) != ""
