@@ -19,7 +19,13 @@ SHARPEN = 0.3  # makes the cloud's usual synonym certain, and leaves true doubt 
 
 
 def distil(args) -> None:
-    """Sequence-level distillation: the cloud's greedy sentence is the target, its softmax along it too."""
+    """Sequence-level distillation: the cloud's greedy sentence is the target, its softmax along it too.
+
+    Short, so an interrupted one starts again; a finished one is left as it is.
+    """
+    last = args.out / "last.pt"
+    if last.exists() and torch.load(last, weights_only=True)["step"] >= args.steps:
+        return
     torch.set_num_threads(1)
     edge, cloud, prompted = load_run(args.edge_size, args.edge), load_run(args.cloud_size, args.cloud), Prompted()
     edge.train()

@@ -105,7 +105,6 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
         print("   edge ", {k: round(v, 3) for k, v in mean["edge"].items()})
         print("   cloud", {k: round(v, 3) for k, v in mean["cloud"].items()}, flush=True)
     accepted, rejected = (np.array(entropies[x]) for x in (True, False))
-    report["gate"] = gate(accepted)
     report["auc"] = auc(accepted, rejected)
     report["entropy_quantiles"] = {
         "accepted": np.quantile(accepted, [0.5, 0.8, 0.9, 0.95]).tolist(),
@@ -117,17 +116,6 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
     print("auc", report["auc"], "entropies", report["entropy_quantiles"])
     print(f"cloud minus edge, {num * len(LENGTHS_S)} clips: {report['gap']:+.4f} (se {report['gap_se']:.4f})")
     return report
-
-
-def gate(accepted: np.ndarray) -> dict:
-    """Thresholds in nats: `fluent` lets 80 % of what the cloud would accept pass unverified, `quality` 50 %.
-
-    A block goes up when its highest entropy is over the threshold, so single ids are cut at the k-th root.
-    """
-    return {
-        name: {"entropy": round(float(np.quantile(accepted, share ** (1 / k))), 3), "k": k}
-        for name, share, k in (("fluent", 0.8, 4), ("quality", 0.5, 6))
-    }
 
 
 def plot(report: dict, path: Path) -> None:
@@ -160,7 +148,6 @@ def main() -> None:
     report = evaluate(open_model(args.edge), open_model(args.cloud), args.data, args.num)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n")
-    (args.out / "gate.json").write_text(json.dumps(report["gate"]) + "\n")
     plot(report, args.out / "accuracy_against_length.png")
 
 

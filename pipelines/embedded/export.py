@@ -18,7 +18,6 @@ EXTRACTOR = {
     "sampling_rate": 16000, "chunk_length": 300, "n_samples": 4800000, "nb_max_frames": 30000, "padding_value": 0.0,
     "padding_side": "right", "return_attention_mask": True, "dither": 0.0,
 }  # fmt: skip
-GATE = {"fluent": {"entropy": 0.9, "k": 4}, "quality": {"entropy": 0.5, "k": 6}}
 
 
 def load_run(size: str, path: Path):
@@ -28,15 +27,16 @@ def load_run(size: str, path: Path):
     return model.eval()
 
 
-def card(name: str, gate: dict) -> dict:
+def card(name: str) -> dict:
+    """streamer.json; thresholds.py puts the gate's thresholds in."""
     return {
         "version": 1, "name": f"embedded-{name}", "language": "zh", "max_turn_s": 60,
         "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIX},
-        "gate": gate, "attributes": attributes(), "no_speech": "".join(no_speech()),
+        "gate": {}, "attributes": attributes(), "no_speech": "".join(no_speech()),
     }  # fmt: skip
 
 
-def export(model, name: str, out: Path, gate: dict) -> None:
+def export(model, name: str, out: Path) -> None:
     """Write into a folder beside `out`, then rename file by file: a reader never sees half a file."""
     half = copy.deepcopy(model).half()
     config = half.config
@@ -48,7 +48,7 @@ def export(model, name: str, out: Path, gate: dict) -> None:
         half.save_pretrained(folder)
         tokenizer.save(folder)
         (folder / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR, indent=2) + "\n")
-        (folder / "streamer.json").write_text(json.dumps(card(name, gate), ensure_ascii=False, indent=1) + "\n")
+        (folder / "streamer.json").write_text(json.dumps(card(name), ensure_ascii=False, indent=1) + "\n")
         for file in folder.iterdir():
             file.chmod(0o644)
             os.replace(file, out / file.name)
@@ -60,10 +60,8 @@ def main() -> None:
     parser.add_argument("--name", choices=("edge", "cloud"), help="default: the size")
     parser.add_argument("--run", type=Path, required=True, help="a last.pt")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--gate", type=Path, help="JSON with calibrated thresholds")
     args = parser.parse_args()
-    gate = json.loads(args.gate.read_text()) if args.gate else GATE
-    export(load_run(args.size, args.run), args.name or args.size, args.out, gate)
+    export(load_run(args.size, args.run), args.name or args.size, args.out)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, str
     The contour is the voice's own plus slow random waves: synthetic voices vary by under a semitone on their own,
     and scaling that alone would only ever give one melody.
     """
+    # Overlap-add places the pulses of voiceless sounds by Praat's own chance, which else no seed reaches.
+    parselmouth.praat.run(f"random_initializeWithSeedUnsafelyButPredictably: {rng.randrange(2**31)}")
     sound = parselmouth.Sound(samples, SAMPLE_RATE)
     manipulation = call(sound, "To Manipulation", 0.01, 60, 500)
     own = sound.to_pitch(0.02, 60, 500)

@@ -81,11 +81,13 @@ def threshold(blocks: list[tuple[float, bool]], risk: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edge", default="embedded")
+    parser.add_argument("--cloud", default="embedded")
     parser.add_argument("clips", nargs="+", type=Path, help="held-out recordings at 16 kHz")
     args = parser.parse_args()
     gate = {}
     for preset, (k, risk) in RISKS.items():
-        models = Models(Config(mode="exact", k=k))
+        models = Models(Config(mode="exact", k=k, edge=args.edge, cloud=args.cloud))
         blocks = []
         for clip in tqdm(args.clips, desc=preset):
             blocks += blocks_of(models, soundfile.read(clip, dtype="float32")[0])

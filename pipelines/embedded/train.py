@@ -1,4 +1,4 @@
-"""In: nothing but a seed. Out: both embedded models, from synthesis to evaluation, in one resumable command.
+"""In: nothing but a seed. Out: both embedded models, from synthesis to calibrated thresholds, in one resumable command.
 
 Each stage is a module of its own and skips or resumes what is already there: run it again after an interruption.
 """
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CACHE = Path(".cache/embedded")
+LENGTHS_S = (3, 10, 30, 60)
 
 
 def run(module: str, *arguments: object) -> None:
@@ -17,41 +17,62 @@ def run(module: str, *arguments: object) -> None:
     subprocess.run(command, check=True)
 
 
-def synthesise(shards: int, workers: int) -> None:
-    """Training shards in `workers` processes, and six shards of held-out voices."""
+def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None:
+    """Training shards in `workers` processes, and shards of held-out voices beside them."""
     base = [sys.executable, "-m", "pipelines.embedded.synthesis"]
     per_worker = -(-shards // workers)
-    jobs = [[*base, "--out", CACHE / "train", "--first", first, "--step", workers, "--num", per_worker]
+    jobs = [[*base, "--out", cache / "train", "--first", first, "--step", workers, "--num", per_worker]
             for first in range(workers)]  # fmt: skip
-    jobs.append([*base, "--out", CACHE / "held", "--held-out", "--num", 6, "--seed", 9])
+    jobs.append([*base, "--out", cache / "held", "--held-out", "--num", held_shards, "--seed", 9])
     processes = [subprocess.Popen([str(part) for part in job]) for job in jobs]
     if sum([process.wait() for process in processes]):  # a list: all of them are waited for
-        raise SystemExit("synthesis failed")
+        raise SystemExit("synthesis failed; run it again, whole shards are kept")
+
+
+def learn(args: argparse.Namespace) -> tuple[Path, Path]:
+    """The edge, the cloud that starts from its tower, the edge distilled on the cloud; the runs of both."""
+    runs, data = args.cache / "runs", args.cache / "train"
+    edge, cloud, distilled = (runs / name for name in ("edge", "cloud", "distilled"))
+    common = ("--data", data, "--world", args.workers, "--audio-s", 60)
+    run("joint", "--size", "edge", "--out", edge, "--steps", args.edge_steps, *common)
+    run("joint", "--size", "cloud", "--init", edge / "last.pt", "--out", cloud, "--steps", args.cloud_steps,
+        "--lr", 1.5e-3, *common)  # fmt: skip
+    run("distil", "--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", data, "--out", distilled,
+        "--steps", args.distil_steps)  # fmt: skip
+    run("plots", edge, cloud, distilled, "--out", args.cache / "report")
+    return distilled, cloud
+
+
+def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
+    """Export both, calibrate their gate on held-out recordings, evaluate what was exported."""
+    for size, folder in (("edge", edge), ("cloud", cloud)):
+        run("export", "--size", size, "--run", folder / "last.pt", "--out", args.out / size)
+    clips = []
+    for seconds in LENGTHS_S:
+        folder = args.cache / "clips" / str(seconds)
+        if not (folder / "labels.jsonl").exists():
+            run("heldout", "--out", folder, "--num", args.clips, "--seconds", seconds)
+        clips += sorted(folder.glob("*.wav"))[: args.clips]
+    pair = ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
+    run("thresholds", *pair, *clips)
+    run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", args.cache / "report")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shards", type=int, default=240, help="of 40 sessions, about 10 minutes of speech each")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report")
+    parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go")
+    parser.add_argument("--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each")
+    parser.add_argument("--held-shards", type=int, default=8, help="of voices that training never hears")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--edge-steps", type=int, default=2500)
-    parser.add_argument("--cloud-steps", type=int, default=5000)
-    parser.add_argument("--distil-steps", type=int, default=400)
+    parser.add_argument("--cloud-steps", type=int, default=3500)
+    parser.add_argument("--distil-steps", type=int, default=200)
+    parser.add_argument("--clips", type=int, default=24, help="held-out recordings of each length for the thresholds")
+    parser.add_argument("--evaluate", type=int, default=165, help="held-out turns of each length")
     args = parser.parse_args()
-    runs, data = CACHE / "runs", CACHE / "train"
-    edge, cloud, distilled = (runs / name for name in ("edge", "cloud", "distilled"))
-    synthesise(args.shards, args.workers)
-    run("joint", "--size", "edge", "--data", data, "--out", edge, "--steps", args.edge_steps,
-        "--world", args.workers, "--audio-s", 60)  # fmt: skip
-    run("joint", "--size", "cloud", "--init", edge / "last.pt", "--data", data, "--out", cloud,
-        "--steps", args.cloud_steps, "--world", args.workers, "--audio-s", 60)  # fmt: skip
-    run("distil", "--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", data, "--out", distilled,
-        "--steps", args.distil_steps)  # fmt: skip
-    run("evaluate", "--edge", f"edge={distilled}/last.pt", "--cloud", f"cloud={cloud}/last.pt",
-        "--data", CACHE / "held", "--out", CACHE / "report")  # fmt: skip
-    run("plots", edge, cloud, distilled, "--out", CACHE / "report")
-    for size, folder in (("edge", distilled), ("cloud", cloud)):
-        run("export", "--size", size, "--run", folder / "last.pt", "--out", f"streamer/model/embedded/{size}",
-            "--gate", CACHE / "report" / "gate.json")  # fmt: skip
+    synthesise(args.cache, args.shards, args.held_shards, args.workers)
+    ship(args, *learn(args))
 
 
 if __name__ == "__main__":

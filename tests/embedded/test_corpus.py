@@ -1,0 +1,132 @@
+"""What the models learn from: voices apart, synthesis that repeats, labels that known signals must have."""
+
+import random
+
+import librosa
+import numpy as np
+import pytest
+
+from pipelines.embedded.contrast import CHANGES, utterance, variant
+from pipelines.embedded.data import Composer, Corpus
+from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, measure
+from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.speak import SAMPLE_RATE, speak
+from pipelines.embedded.synthesis import f0_track, session, write_shard
+from pipelines.embedded.voices import Voice, voices
+
+VOICE = Voice("espeak", "cmn", "m3")
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """One shard of a few sessions, by the pipeline itself."""
+    import pipelines.embedded.synthesis as synthesis
+
+    folder = tmp_path_factory.mktemp("shards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(synthesis, "SESSIONS_PER_SHARD", 4)
+        write_shard(folder, 0, [VOICE, Voice("espeak", "es", "f2")], seed=5)
+    return folder
+
+
+def measured(samples, syllables=10):
+    mel = raw_log_mel(samples)
+    return measure(mel, f0_track(samples, len(mel)), syllables)
+
+
+def tone(f0, seconds=2.0, gain=0.1, pauses=()):
+    """A voiced sound of harmonics; `pauses` in seconds (from, to) are silent."""
+    t = np.arange(int(seconds * SAMPLE_RATE)) / SAMPLE_RATE
+    sound = sum(np.sin(2 * np.pi * f0 * k * t) / k for k in range(1, 20)) * gain
+    for start, end in pauses:
+        sound[int(start * SAMPLE_RATE) : int(end * SAMPLE_RATE)] = 0
+    return sound.astype(np.float32)
+
+
+def test_training_never_hears_a_held_out_voice():
+    train, held = ({(v.engine, v.variant) for v in voices(side)} for side in (False, True))
+    assert train.isdisjoint(held)
+    assert {engine for engine, _ in held} == {"espeak", "flite"}
+
+
+def test_synthesis_repeats_for_a_seed(tmp_path):
+    first, again = (session(VOICE, random.Random(3), num_phrases=2) for _ in range(2))
+    np.testing.assert_array_equal(first[0], again[0])
+    assert first[1] == again[1]
+    assert not np.array_equal(first[0], session(VOICE, random.Random(4), num_phrases=2)[0])
+
+
+@pytest.mark.parametrize("f0", [90, 140, 220, 300])
+def test_pitch_is_what_librosa_hears(f0):
+    sound = tone(f0)
+    heard = measured(sound).pitch
+    assert heard == pytest.approx(f0, rel=0.02)
+    track = librosa.yin(sound, fmin=60, fmax=500, sr=SAMPLE_RATE)
+    assert heard == pytest.approx(float(np.median(track)), rel=0.03)
+
+
+def test_loudness_pauses_and_rate_are_what_was_made():
+    quiet, loud = measured(tone(150, gain=0.02)), measured(tone(150, gain=0.2))
+    assert loud.loudness - quiet.loudness == pytest.approx(20.0, abs=0.1)
+    rms_db = 10 * np.log10(np.mean(tone(150, gain=0.2) ** 2))
+    assert loud.loudness == pytest.approx(rms_db, abs=0.5)
+    paused = measured(tone(150, 4.0, pauses=((1.0, 1.5), (2.0, 2.5))), syllables=15)
+    assert paused.pauses == pytest.approx(0.25, abs=0.03)
+    assert paused.rate == pytest.approx(5.0, rel=0.05), "syllables over speech, pauses left out"
+    assert measured(tone(150, 4.0, pauses=((1.0, 1.1),))).pauses == 0.0, "100 ms is a stop consonant"
+
+
+def test_silence_has_no_labels():
+    with pytest.raises(ValueError, match="no voiced speech"):
+        measured(np.random.default_rng(0).normal(0, 0.01, 32_000).astype(np.float32))
+
+
+def test_levels_are_three_to_five_of_seven_attributes():
+    assert len(ATTRIBUTES) == 7
+    assert all(3 <= n <= 5 for n in NUM_LEVELS.values())
+
+
+SEEDS = {1.5: 4, 10: 7, 60: 7}  # a drawn session may hold no phrase that is short enough
+
+
+def test_turns_repeat_and_reach_from_short_to_a_minute(shards):
+    composer = Composer(Corpus(shards), seed=1)
+    lengths = []
+    for seconds in (1.5, 10, 60):
+        turns = [composer.speech(int(100 * seconds), random.Random(SEEDS[seconds])) for _ in range(2)]
+        np.testing.assert_array_equal(turns[0].mel, turns[1].mel)
+        assert turns[0].words == turns[1].words
+        assert set(turns[0].levels) == set(ATTRIBUTES)
+        lengths.append(len(turns[0].mel) / 100)
+    assert lengths[0] < 5 < lengths[1] < 16
+    assert 40 < lengths[2] <= 60
+
+
+def test_every_level_is_drawn(shards):
+    """Also the middle ones: a level that training starves of is called as its neighbour."""
+    composer = Composer(Corpus(shards), seed=1)
+    found = {name: [0] * NUM_LEVELS[name] for name in ("pauses", "loudness", "timbre")}
+    for i in range(150):
+        turn = composer.speech(600, random.Random(i))
+        for name, counts in found.items():
+            counts[turn.levels[name]] += 1
+    for name, counts in found.items():
+        assert min(counts) >= 0.12 * sum(counts), (name, counts)
+
+
+@pytest.mark.parametrize("attribute", list(CHANGES))
+def test_a_contrast_pair_differs_as_it_says(attribute):
+    """Measured, not assumed: the changed attribute moves up."""
+    phrases = utterance(VOICE, random.Random(1))
+    syllables = 20
+    values = []
+    for value in CHANGES[attribute][1]:
+        values.append(getattr(measured(variant(phrases, attribute, value, True, 1), syllables), attribute))
+    assert values[0] < values[1]
+
+
+def test_speech_that_cannot_be_spoken_raises():
+    import subprocess
+
+    with pytest.raises(subprocess.CalledProcessError):
+        speak(Voice("espeak", "nosuch", "m1"), "hello")

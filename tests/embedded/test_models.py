@@ -1,0 +1,98 @@
+"""The models themselves: trained forward == stock forward, exported files load everywhere, no speech is no speech."""
+
+import json
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.embedded.export import export
+from pipelines.embedded.joint import Prompted
+from pipelines.embedded.model import SIZES, create, tower
+from streamer.model.stock import load_stock
+from streamer.model.thinker import load, resolve
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_sizes_are_as_issued(size):
+    """An edge of 1-3 M parameters; the cloud larger, at most 20 M."""
+    model = create(SIZES[size], seed=1)
+    count = sum(w.numel() for n, w in model.named_parameters() if "visual" not in n)
+    assert count < (3e6 if size in ("edge", "small") else 20e6)
+    assert count > 1e6
+
+
+def test_the_training_tower_is_the_stock_tower():
+    model = create(SIZES["edge"], seed=1).eval()
+    chance = np.random.default_rng(1)
+    mels = [torch.from_numpy(chance.normal(0, 1, (n, 128)).astype(np.float32)) for n in (90, 200, 431)]
+    with torch.inference_mode():
+        flat, counts = tower(model.model.audio_tower, mels)
+        for mel, own in zip(mels, flat.split(counts), strict=True):
+            lengths = torch.tensor([len(mel)])
+            after = model.model.audio_tower._get_feat_extract_output_lengths(lengths)
+            stock = model.model.audio_tower(mel.T, feature_lens=lengths, aftercnn_lens=after[0]).last_hidden_state
+            torch.testing.assert_close(own, stock, atol=1e-5, rtol=1e-5)
+
+
+def test_an_export_loads_in_transformers_and_here(tmp_path):
+    model = create(SIZES["edge"], seed=2).eval()
+    export(model, "edge", tmp_path / "edge")
+    stock, ours = load_stock(tmp_path / "edge"), load(str(tmp_path / "edge"), "edge")
+    half = {name: weight.half().float() for name, weight in model.state_dict().items()}
+    assert all(torch.equal(weight, half[name]) for name, weight in stock.state_dict().items())
+    assert ours.card.max_turn_s >= 60
+    assert ours.num_params == sum(w.numel() for n, w in stock.named_parameters()
+                                  if n.startswith(("model.language_model", "model.audio_tower", "lm_head")))  # fmt: skip
+
+
+def silences():
+    """Noise, hum, tones, music-like chords, breathing, nothing: as (name, log-mel)."""
+    from pipelines.embedded.data import Composer
+
+    class NoVoices:
+        sessions, names = {}, []
+
+    composer = Composer(NoVoices(), seed=99)
+    return [composer.silence(n, random.Random(f"{n}/{i}")).mel for n in (200, 600, 2000) for i in range(6)]
+
+
+@pytest.mark.parametrize("role", ["edge", "cloud"])
+def test_the_shipped_models_know_when_nobody_speaks(role):
+    """The second line behind voice activity."""
+    from pipelines.embedded.evaluate import describe_all
+
+    prompted, card = Prompted(), json.loads((resolve("embedded", role) / "streamer.json").read_text("utf-8"))
+    mels = [torch.from_numpy(mel) for mel in silences()]
+    said = [prompted.tokenizer.decode(ids) for ids in describe_all(load_stock(resolve("embedded", role)), prompted, mels)]
+    right = sum(text == card["no_speech"] or text.startswith("没有检测到说话声") for text in said)
+    assert right >= 0.94 * len(said), said
+
+
+@pytest.mark.long
+def test_make_train_in_miniature(tmp_path):
+    """The whole command, interrupted after synthesis and run again: both models, thresholds, report, plots."""
+    command = [sys.executable, "-m", "pipelines.embedded.train", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
+               "--shards", 2, "--held-shards", 1, "--workers", 2, "--edge-steps", 3, "--cloud-steps", 3,
+               "--distil-steps", 2, "--clips", 1, "--evaluate", 2]  # fmt: skip
+    command = [str(part) for part in command]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    for line in first.stdout:  # its first line after synthesis names the first training
+        if "joint" in line:
+            break
+    first.kill()
+    first.wait()
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").rglob("*.json")}
+    assert len(before) == 3, "three shards"
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    assert all(file.stat().st_mtime_ns == at for file, at in before.items()), "whole shards are kept"
+    for role in ("edge", "cloud"):
+        gate = json.loads((tmp_path / "out" / role / "streamer.json").read_text("utf-8"))["gate"]
+        assert set(gate) == {"fluent", "quality"}
+        assert load(str(tmp_path / "out" / role), role).card.calibrated
+    report = json.loads((tmp_path / "cache" / "report" / "evaluation.json").read_text())
+    assert {"3", "10", "30", "60", "gap", "auc"} <= set(report)
+    assert len(list((tmp_path / "cache" / "report").glob("*.png"))) == 4
