@@ -107,7 +107,7 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
     accepted, rejected = (np.array(entropies[x]) for x in (True, False))
     report["auc"] = auc(accepted, rejected)
     report["entropy_quantiles"] = {
-        "accepted": np.quantile(accepted, [0.5, 0.8, 0.9, 0.95]).tolist(),
+        "accepted": np.quantile(accepted, [0.5, 0.8, 0.9, 0.95]).tolist() if len(accepted) else [],
         "rejected": np.quantile(rejected, [0.05, 0.1, 0.25, 0.5, 0.9]).tolist() if len(rejected) else [],
     }
     gaps = np.array([report[s]["gap"] for s in LENGTHS_S])

@@ -79,12 +79,11 @@ def test_make_train_in_miniature(tmp_path):
                "--shards", 2, "--held-shards", 1, "--workers", 2, "--edge-steps", 3, "--cloud-steps", 3,
                "--distil-steps", 2, "--clips", 1, "--evaluate", 2]  # fmt: skip
     command = [str(part) for part in command]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    for line in first.stdout:  # its first line after synthesis names the first training
-        if "joint" in line:
-            break
-    first.kill()
-    first.wait()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as first:
+        for line in first.stdout:  # its first line after synthesis names the first training
+            if "joint" in line:
+                break
+        first.kill()
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").rglob("*.json")}
     assert len(before) == 3, "three shards"
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

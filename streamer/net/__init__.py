@@ -1,0 +1,1 @@
+"""WEBSOCKETS: the realtime server; admission, health and metrics. Sessions come in through one factory."""

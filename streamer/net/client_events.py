@@ -1,0 +1,117 @@
+"""What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent with one clear line.
+
+Strict where a value matters, deaf to fields that mean nothing here (voices, tools, instructions). msgspec refuses bad
+base64, NaN and absurd nesting by itself; lone surrogates cannot be UTF-8.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+
+class BadEvent(ValueError):
+    """A message that is no event of the protocol; the session goes on."""
+
+
+class Format(Struct):
+    """audio/pcm: 16 bit little-endian mono. The rate is OpenAI's 24000 unless the client says another."""
+
+    type: Literal["audio/pcm"] = "audio/pcm"
+    rate: int = 24_000
+
+
+class Vad(Struct):
+    """Turn detection; semantic_vad is taken as server_vad, since voice activity is what there is."""
+
+    type: Literal["server_vad", "semantic_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class AudioInput(Struct):
+    format: Format | UnsetType = UNSET
+    turn_detection: Vad | None | UnsetType = UNSET
+
+
+class Audio(Struct):
+    input: AudioInput | UnsetType = UNSET
+
+
+class Extensions(Struct):
+    """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; a live update every so many seconds."""
+
+    events: bool = False
+    binary: bool = False
+    live_update_s: float | None = None
+
+
+class SessionConfig(Struct):
+    type: Literal["realtime", "transcription"] | UnsetType = UNSET
+    audio: Audio | UnsetType = UNSET
+    streamer: Extensions | UnsetType = UNSET
+
+
+class _Event(Struct):
+    event_id: str | None = None
+
+
+class SessionUpdate(_Event, tag="session.update"):
+    session: SessionConfig = msgspec.field(default_factory=SessionConfig)
+
+
+class Append(_Event, tag="input_audio_buffer.append"):
+    audio: bytes = b""
+
+
+class Commit(_Event, tag="input_audio_buffer.commit"):
+    pass
+
+
+class Clear(_Event, tag="input_audio_buffer.clear"):
+    pass
+
+
+class ResponseCreate(_Event, tag="response.create"):
+    pass
+
+
+class ResponseCancel(_Event, tag="response.cancel"):
+    response_id: str | None = None
+
+
+class ItemCreate(_Event, tag="conversation.item.create"):
+    pass
+
+
+class ItemDelete(_Event, tag="conversation.item.delete"):
+    item_id: str = ""
+
+
+class ItemRetrieve(_Event, tag="conversation.item.retrieve"):
+    item_id: str = ""
+
+
+class ItemTruncate(_Event, tag="conversation.item.truncate"):
+    item_id: str = ""
+
+
+ClientEvent = (
+    SessionUpdate | Append | Commit | Clear | ResponseCreate | ResponseCancel | ItemCreate | ItemDelete | ItemRetrieve
+    | ItemTruncate
+)  # fmt: skip
+_decoder = msgspec.json.Decoder(ClientEvent)
+
+
+def decode(message: str | bytes) -> ClientEvent:
+    """Raises BadEvent."""
+    try:
+        event: ClientEvent = _decoder.decode(message)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise BadEvent(f"no event of the protocol: {error or type(error).__name__}") from None
+    return event
