@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -93,8 +94,9 @@ class LiveParts:
 
     def describe(self, written: Written) -> Description:
         closed, last = written.closed, written.closed.last_speech_sample
-        return describe_turn(
+        found = describe_turn(
             f"turn {closed.turn}", written.text, written.ids, written.stop_reason, written.mode, written.counts,
             closed.num_samples / RATE_HZ, written.ttft_ms, written.prefill_ms, written.total_ms,
             None if last is None else (closed.num_samples - last) / RATE_HZ, parse(written.text, self._models.phrases),
         )  # fmt: skip
+        return replace(found, turn=closed.turn)

@@ -54,6 +54,7 @@ class Description:
     ids: tuple[int, ...] = ()
     warning: str | None = None  # one line about a file that is cut short; what there is was described
     parts: tuple[Description, ...] = field(default=())
+    turn: int = 0  # of a live session
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""

@@ -36,7 +36,7 @@ class Vad(Struct):
 
 class AudioInput(Struct):
     format: Format | UnsetType = UNSET
-    turn_detection: Vad | None | UnsetType = UNSET
+    turn_detection: Vad | UnsetType | None = UNSET
 
 
 class Audio(Struct):
