@@ -10,11 +10,11 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from streamer import __version__
 
-DESCRIBE_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "temperature", "top_p", "seed",
+MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "temperature", "top_p", "seed",
                     "min_new_tokens", "max_new_tokens")  # fmt: skip
 
 
@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"streamer {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_describe(commands)
+    _add_serve(commands)
     models = commands.add_parser("models", help="list what can be loaded here", description="List loadable models.")
     models.add_argument("--json", action="store_true", help="one JSON object on stdout, with every level's name")
     models.set_defaults(run=_models)
@@ -46,27 +47,34 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_describe(commands: argparse._SubParsersAction[_Parser]) -> None:
-    p = commands.add_parser("describe", help="describe recordings", description="Describe recordings.")
+    p = commands.add_parser("describe", help="describe recordings", description="Describe recordings.",
+                            parents=[_model_parser()])  # fmt: skip
     p.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads; - for a WAV on stdin")
-    p.add_argument("--mode", choices=("gated", "exact", "edge", "cloud"), default="gated",
-                   help="gated (default): the cloud verifies when the edge is unsure; exact: always")  # fmt: skip
-    p.add_argument("--preset", choices=("fluent", "quality"), default="fluent", help="gate and draft length")
-    p.add_argument("--k", type=int, metavar="N", help="draft length, instead of the preset's")
-    p.add_argument("--threshold", type=float, metavar="X", help="the gate's entropy in nats, instead of the preset's")
-    p.add_argument("--edge", default="embedded", metavar="SPEC", help="embedded, a model directory, or a hub id")
-    p.add_argument("--cloud", default="embedded", metavar="SPEC", help="the same, or none")
-    p.add_argument("--draft", choices=("incremental", "generate"), default="incremental",
-                   help="generate: transformers' own, per block: greedy, none of our rules, slow")  # fmt: skip
-    p.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 (default) is greedy")
-    p.add_argument("--top-p", type=float, default=1.0, metavar="P", help="sample within this share of the mass")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same sentence")
-    p.add_argument("--min-new-tokens", type=int, metavar="N", help="default 16, or the maximum where that is less")
-    p.add_argument("--max-new-tokens", type=int, default=96, metavar="N", help="1 to 128, default 96")
     p.add_argument("--json", action="store_true", help="one JSON object per file on stdout, nothing else")
     p.add_argument("--quiet", action="store_true", help="the sentence only")
     p.add_argument("--log", metavar="FILE", help="append structured logs (JSON lines) to FILE")
     p.add_argument("--log-text", action="store_true", help="let the log hold what was described")
     p.set_defaults(run=_describe)
+
+
+def _model_parser() -> _Parser:
+    """What `describe` and `serve` share; an option that is not given leaves the default, or the pipeline's value."""
+    p = _Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    p.add_argument("--mode", choices=("gated", "exact", "edge", "cloud"),
+                   help="gated (default): the cloud verifies when the edge is unsure; exact: always")  # fmt: skip
+    p.add_argument("--preset", choices=("fluent", "quality"), help="gate and draft length; default fluent")
+    p.add_argument("--k", type=int, metavar="N", help="draft length, instead of the preset's")
+    p.add_argument("--threshold", type=float, metavar="X", help="the gate's entropy in nats, instead of the preset's")
+    p.add_argument("--edge", metavar="SPEC", help="embedded (default), a model directory, or a hub id")
+    p.add_argument("--cloud", metavar="SPEC", help="the same, or none")
+    p.add_argument("--draft", choices=("incremental", "generate"),
+                   help="generate: transformers' own, per block: greedy, none of our rules, slow")  # fmt: skip
+    p.add_argument("--temperature", type=float, metavar="T", help="0 (default) is greedy")
+    p.add_argument("--top-p", type=float, metavar="P", help="sample within this share of the mass")
+    p.add_argument("--seed", type=int, metavar="N", help="same seed, same sentence")
+    p.add_argument("--min-new-tokens", type=int, metavar="N", help="default 16, or the maximum where that is less")
+    p.add_argument("--max-new-tokens", type=int, metavar="N", help="1 to 128, default 96")
+    return p
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -76,7 +84,7 @@ def _describe(options: argparse.Namespace) -> int:
     from streamer.console import describe_files, fail
 
     try:
-        config = Config.from_mapping({name: getattr(options, name) for name in DESCRIBE_OPTIONS})
+        config = Config.from_mapping(_model_options(options))
     except ConfigError as error:
         fail(str(error))
         return 2
@@ -91,6 +99,31 @@ def _describe(options: argparse.Namespace) -> int:
     except OSError as error:
         fail(f"--log {options.log}: cannot be written ({error.strerror})")
         return 2
+
+
+def _model_options(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in MODEL_OPTIONS if hasattr(options, name)}
+
+
+def _add_serve(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = commands.add_parser("serve", help="describe live audio over a websocket",
+                            description="Serve OpenAI Realtime at /v1/realtime: audio in, text out.",
+                            parents=[_model_parser()])  # fmt: skip
+    p.add_argument("--host", default="127.0.0.1", metavar="H", help="default 127.0.0.1; a public one needs a key")
+    p.add_argument("--port", type=int, default=8765, metavar="P", help="default 8765; 0 takes a free one")
+    p.add_argument("--pipeline", metavar="FILE", help="a TOML file of model options; those given here win")
+    p.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
+    p.add_argument("--max-sessions", type=int, default=16, metavar="N", help="default 16; then 503")
+    p.add_argument("--allow-origin", action="append", metavar="O", help="a page's Origin that may connect")
+    p.add_argument("--cert", metavar="FILE", help="TLS certificate chain, PEM")
+    p.add_argument("--key", metavar="FILE", help="its private key, PEM")
+    p.set_defaults(run=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from streamer.serve import run
+
+    return run(options, _model_options(options))
 
 
 def _models(options: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from streamer.logs import log
 from streamer.models import Models
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
-from streamer.stages.stream import open_stream
+from streamer.stages.stream import Stream, open_stream
 
 
 class Describer:
@@ -98,8 +98,14 @@ class Describer:
         """
         detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
         options = SessionOptions(sample_rate, detection, live_update_s, answers_itself)
-        async with open_stream(await self._live_parts(), options) as stream:
+        async with self.stream(options) as stream:
             yield LiveSession(stream, options)
+
+    @asynccontextmanager
+    async def stream(self, options: SessionOptions) -> AsyncIterator[Stream]:
+        """The bare stream behind a session: every event of every turn, for servers."""
+        async with open_stream(await self._live_parts(), options) as stream:
+            yield stream
 
     async def _live_parts(self) -> LiveParts:
         async with self._starting:

@@ -14,7 +14,7 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
     "core": ({"core"}, {"numpy", "soxr", "msgspec"}),
     "model": ({"core", "model"}, {"numpy", "torch", "transformers", "tokenizers", "safetensors", "onnxruntime", "huggingface_hub"}),
     "stages": ({"core", "stages"}, {"anyio", "numpy"}),
-    "net": ({"core", "stages", "net"}, {"anyio", "websockets", "msgspec", "numpy"}),
+    "net": ({"core", "stages", "net"}, {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"}),
 }
 FORBIDDEN_IN_CORE = {"asyncio", "socket", "threading", "time", "random", "selectors", "ssl", "http", "urllib"}
 

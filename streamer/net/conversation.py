@@ -56,7 +56,8 @@ class Conversation:
         self.extensions = c.Extensions()
         self._id, self._model = session_id, model
         self._kind = "transcription" if is_transcription else "realtime"
-        self._num_sessions = self._num_waiting = 0  # turns committed and not yet asked for
+        self._num_sessions = 0  # that came before the present one
+        self._num_waiting = 0  # turns committed and not yet asked for
         self._last_item: str | None = None
         self._answering: str | None = None  # the response in hand
         self._text = ""
@@ -93,6 +94,16 @@ class Conversation:
             return [s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)], []
         return [], [Feed(pcm)]
 
+    def done(self, name: str) -> None:
+        """The session did what a `Do` asked for."""
+        if name == "commit" and not self.options.answers_itself:
+            self._num_waiting += 1
+
+    def reopened(self) -> None:
+        """Another session goes on under this one's name; its turns are numbered from 0 again."""
+        self._num_sessions += 1
+        self._num_waiting = 0
+
     def nothing_to_commit(self, cause: str | None) -> list[Out]:
         text = "the input audio buffer is empty; append audio first"
         return [s.error(text, "input_audio_buffer_commit_empty", cause)]
@@ -104,10 +115,10 @@ class Conversation:
             case SpeechStarted():
                 return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": event.at_ms, "item_id": item}]
             case SpeechStopped():
+                self._num_waiting += not self.options.answers_itself
                 return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": event.at_ms, "item_id": item}]
             case TurnCommitted():
                 previous, self._last_item = self._last_item, item
-                self._num_waiting += not self.options.answers_itself
                 return s.committed(item, previous)
             case LiveUpdate():
                 return [s.live_update(item, event)] if self.extensions.events else []
@@ -136,13 +147,16 @@ class Conversation:
         if wrong is not None:
             return [s.error(wrong, "invalid_value", cause)], []
         actions: list[Action] = [] if options == self.options else [Reopen(options)]
-        self._num_sessions += len(actions)
         self.options, self.extensions = options, extensions
         return [{"type": "session.updated", "session": self._session()}], actions
 
     def _respond(self, cause: str | None) -> Result:
         if self._kind == "transcription":
             return [s.error("a transcription session answers by itself", "unsupported", cause)], []
+        if self._num_waiting == 0:
+            text = "there is no turn to answer; append audio and commit first"
+            return [s.error(text, "response_create_nothing_to_answer", cause)], []
+        self._num_waiting = 0
         return [], [Do("answer", cause)]
 
     def _delta(self, event: TextDelta, item: str) -> list[Out]:
@@ -184,7 +198,6 @@ class Conversation:
         if self._answering is not None or self._kind == "transcription":
             return []
         self._answering, self._text = self._place(turn)[0], ""
-        self._num_waiting = 0
         return s.response_begins(*self._place(turn))
 
     def _session(self) -> Out:

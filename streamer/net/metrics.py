@@ -1,0 +1,59 @@
+"""What a running service tells Prometheus. In: events of its sessions. Out: the text of /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from streamer.core.results import Description, TextDelta
+from streamer.stages.events import Event, TurnFailed
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+MS = tuple(1000 * s for s in SECONDS)
+
+
+class Metrics:
+    """One service's numbers. `watch` a gauge by a function; the rest is counted as it happens."""
+
+    def __init__(self) -> None:
+        self._registry = r = CollectorRegistry()
+        self.ttft = Histogram("streamer_ttft_ms", "First text after a turn's last sample", buckets=MS, registry=r)
+        self.itl = Histogram("streamer_itl_ms", "Between two deltas of one answer", buckets=MS, registry=r)
+        self.loop_lag = Histogram("streamer_loop_lag_seconds", "Event loop's delay", buckets=SECONDS, registry=r)
+        self.turns = Counter("streamer_turns", "Turns by how they ended", ["stop_reason"], registry=r)
+        self.uploaded = Counter("streamer_uploaded_ids", "Draft ids given to the cloud", registry=r)
+        self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
+        self.cloud_calls = Counter("streamer_cloud_calls", "Requests to the cloud", registry=r)
+        self.failures = Counter("streamer_turns_failed", "Turns that ended without a description", registry=r)
+        self.refusals = Counter("streamer_refusals", "Connections refused", ["status"], registry=r)
+        self.slow_readers = Counter("streamer_slow_readers", "Connections cut off: nothing was read", registry=r)
+        self._last_ms: dict[int, float] = {}  # per session, of its latest delta
+
+    def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
+        """A gauge whose value is `read()` when it is asked for."""
+        Gauge(name, what, registry=self._registry).set_function(read)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def heard(self, session: int, event: Event) -> None:
+        """Count one event of `session`."""
+        match event:
+            case TextDelta():
+                last = self._last_ms.get(session)
+                (self.ttft if last is None else self.itl).observe(event.at_ms - (last or 0.0))
+                self._last_ms[session] = event.at_ms
+            case Description():
+                self._last_ms.pop(session, None)
+                self.turns.labels(event.stop_reason).inc()
+                self.uploaded.inc(event.n_uploaded)
+                self.accepted.inc(event.n_accepted)
+                self.cloud_calls.inc(event.cloud_calls)
+            case TurnFailed():
+                self._last_ms.pop(session, None)
+                self.failures.inc()
+
+    def forget(self, session: int) -> None:
+        """The session has ended."""
+        self._last_ms.pop(session, None)
