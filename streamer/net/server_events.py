@@ -21,8 +21,10 @@ def session(kind: str, session_id: str, model: str, options: SessionOptions, ext
         "type": "server_vad", "threshold": found.threshold, "prefix_padding_ms": found.prefix_padding_ms,
         "silence_duration_ms": found.silence_ms, "create_response": options.answers_itself, "interrupt_response": False,
     }  # fmt: skip
-    heard = {"format": {"type": "audio/pcm", "rate": options.sample_rate_hz}, "turn_detection": detection}
-    common = {"id": session_id, "type": kind, "audio": {"input": heard}, "streamer": extensions}
+    # The client's strict types know 24000 alone: any other rate is told where they do not look.
+    rate = options.sample_rate_hz
+    heard = {"format": {"type": "audio/pcm"} | ({"rate": rate} if rate == 24_000 else {}), "turn_detection": detection}
+    common = {"id": session_id, "type": kind, "audio": {"input": heard}, "streamer": extensions | {"rate": rate}}
     if kind == "transcription":
         return {**common, "object": "realtime.transcription_session"}
     return {**common, "object": "realtime.session", "model": model, "output_modalities": ["text"]}
