@@ -5,8 +5,10 @@ higher one. Reversed must never happen.
 """
 
 import argparse
+import json
 import random
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import parselmouth
@@ -104,9 +106,10 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[f"streamer/model/embedded/{m}" for m in ("edge", "cloud")])
     parser.add_argument("--num", type=int, default=12, help="utterances; each gives 12 pairs")
     parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path(".cache/embedded/report"), help="where contrast.json goes")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    made, prompted = pairs(args.num, args.seed), Prompted()
+    made, prompted, report = pairs(args.num, args.seed), Prompted(), {}
     for spec in args.models:
         results = compare(open_model(spec), prompted, made)
         every = [value for values in results.values() for value in values]
@@ -115,6 +118,14 @@ def main() -> None:
         for (attribute, large), values in sorted(results.items()):
             strict = np.mean([v > 0 for v in values])
             print(f"   {attribute:10s} {'large' if large else 'moderate':9s} {strict:.2f}  reversed {values.count(-1)}")
+        report[Path(spec).name] = {
+            "num": len(every), "strict": float(np.mean([v > 0 for v in every])), "reversed": sum(v < 0 for v in every),
+            "attributes": {
+                name: float(np.mean([v > 0 for size in (False, True) for v in results[name, size]])) for name in CHANGES
+            },
+        }  # fmt: skip
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "contrast.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -75,9 +75,10 @@ def auc(accepted: np.ndarray, rejected: np.ndarray) -> float:
 def evaluate(edge, cloud, folder: Path, num: int) -> dict:
     prompted, report = Prompted(), {}
     entropies: dict[bool, list[float]] = defaultdict(list)
+    wrongly: dict[bool, list[float]] = defaultdict(list)  # the same, with the wrong clip's audio
     for seconds in LENGTHS_S:
         turns, rows = held_out_turns(folder, num, seconds), defaultdict(list)
-        counts, total = np.zeros(2), defaultdict(list)
+        counts, counts_wrong, total = np.zeros(2), np.zeros(2), defaultdict(list)
         mels = [torch.from_numpy(turn.mel) for turn in turns]
         answers = {name: describe_all(model, prompted, mels) for name, model in (("edge", edge), ("cloud", cloud))}
         for i, (turn, mel) in enumerate(zip(turns, tqdm(mels, desc=f"{seconds} s"), strict=True)):
@@ -89,8 +90,12 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
             choice, entropy = follow(edge, prompted, mel, said["cloud"])
             same = [a == b for a, b in zip(choice.tolist(), said["cloud"], strict=True)]
             counts += blocks(same)
-            for s, e in zip(same, entropy.tolist(), strict=True):
-                entropies[s].append(e)
+            control, unsure = follow(edge, prompted, mels[i - 1], said["cloud"])  # drafts with the wrong audio
+            of_other = [a == b for a, b in zip(control.tolist(), said["cloud"], strict=True)]
+            counts_wrong += blocks(of_other)
+            for found, same_ids, at in ((entropies, same, entropy), (wrongly, of_other, unsure)):
+                for s, e in zip(same_ids, at.tolist(), strict=True):
+                    found[s].append(e)
         mean = {name: {key: float(np.mean([r[key] for r in of])) for key in of[0]} for name, of in rows.items()}
         each = {name: np.array([[r[n] for n in ATTRIBUTES] for r in of]).mean(1) for name, of in rows.items()}
         gap = each["cloud"] - each["edge"]
@@ -100,12 +105,14 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
             "cloud_mean": float(each["cloud"].mean()), "gap": float(gap.mean()), "gap_se": float(gap.std() / num**0.5),
             "majority": float(np.mean(majority)), "majorities": dict(zip(ATTRIBUTES, majority, strict=True)),
             "wrong_clip": float(np.mean(total["wrong"])), "acceptance": float(counts[0] / counts[1]),
+            "acceptance_wrong": float(counts_wrong[0] / counts_wrong[1]),
         }  # fmt: skip
         print(json.dumps({seconds: {k: v for k, v in report[seconds].items() if not isinstance(v, dict)}}))
         print("   edge ", {k: round(v, 3) for k, v in mean["edge"].items()})
         print("   cloud", {k: round(v, 3) for k, v in mean["cloud"].items()}, flush=True)
     accepted, rejected = (np.array(entropies[x]) for x in (True, False))
-    report["auc"] = auc(accepted, rejected)
+    report["num"], report["auc"] = num, auc(accepted, rejected)
+    report["auc_wrong"] = auc(*(np.array(wrongly[x]) for x in (True, False)))
     report["entropy_quantiles"] = {
         "accepted": np.quantile(accepted, [0.5, 0.8, 0.9, 0.95]).tolist() if len(accepted) else [],
         "rejected": np.quantile(rejected, [0.05, 0.1, 0.25, 0.5, 0.9]).tolist() if len(rejected) else [],
@@ -126,12 +133,15 @@ def plot(report: dict, path: Path) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
     for name in ("edge_mean", "cloud_mean", "majority", "wrong_clip", "acceptance"):
-        left.plot(LENGTHS_S, [report[s][name] for s in LENGTHS_S], "o-", label=name)
+        label = name.removesuffix("_mean").replace("_", " ")
+        left.plot(LENGTHS_S, [report[s][name] for s in LENGTHS_S], "o-", label=label)
     for name in ATTRIBUTES:
         right.plot(LENGTHS_S, [report[s]["cloud"][name] for s in LENGTHS_S], "o-", label=name)
     for axis, title in ((left, "mean over attributes"), (right, "cloud, by attribute")):
         axis.set(xscale="log", xlabel="turn length, s", ylim=(0, 1), title=title)
+        axis.minorticks_off()
         axis.set_xticks(LENGTHS_S, [str(s) for s in LENGTHS_S])
+        axis.grid(alpha=0.3)
         axis.legend(fontsize=7)
     figure.savefig(path, dpi=110, bbox_inches="tight")
 

@@ -18,13 +18,13 @@ PANELS = {
 }
 
 
-def smooth(values: list[float], width: int = 25) -> np.ndarray:
+def smooth(values: list[float], width: int = 101) -> np.ndarray:
     width = max(1, min(width, len(values)))
     return np.convolve(values, np.ones(width) / width, "valid")
 
 
 def plot_run(run: Path, out: Path) -> None:
-    """Write `out` from run/log.jsonl: moving means over 25 steps."""
+    """Write `out` from run/log.jsonl: moving means over 101 steps."""
     rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     figure, axes = plt.subplots(1, len(PANELS), figsize=(18, 4))
     for axis, (title, keys) in zip(axes, PANELS.items(), strict=True):
@@ -33,6 +33,7 @@ def plot_run(run: Path, out: Path) -> None:
                 axis.plot(smooth(values), label=key)
                 axis.legend(fontsize=7)
         axis.set(title=title, xlabel="step")
+        axis.grid(alpha=0.3)
     figure.suptitle(run.name)
     figure.savefig(out, dpi=100, bbox_inches="tight")
     plt.close(figure)

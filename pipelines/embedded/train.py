@@ -55,7 +55,10 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
         clips += sorted(folder.glob("*.wav"))[: args.clips]
     pair = ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
     run("thresholds", *pair, *clips)
-    run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", args.cache / "report")
+    report = args.cache / "report"
+    run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
+    run("contrast", "--models", args.out / "edge", args.out / "cloud", "--num", args.contrast, "--out", report)
+    run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
 
 
 def main() -> None:
@@ -69,6 +72,7 @@ def main() -> None:
     parser.add_argument("--cloud-steps", type=int, default=3500)
     parser.add_argument("--distil-steps", type=int, default=200)
     parser.add_argument("--clips", type=int, default=24, help="held-out recordings of each length for the thresholds")
+    parser.add_argument("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
     parser.add_argument("--evaluate", type=int, default=165, help="held-out turns of each length")
     args = parser.parse_args()
     synthesise(args.cache, args.shards, args.held_shards, args.workers)
