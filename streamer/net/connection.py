@@ -47,7 +47,7 @@ class Connection:
         """Serve until the socket is closed. Errors of the session end this connection alone."""
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._send)
+                group.start_soon(self._send, group.cancel_scope)
                 async with self._stack:
                     await self._listen(group)
                     await self._say(self._conversation.opened())
@@ -127,8 +127,8 @@ class Connection:
         for event in out:
             await self._out.send({"event_id": "event_" + secrets.token_hex(8), **event})
 
-    async def _send(self) -> None:
-        """Send what waits; a socket that takes nothing for 10 s is cut off."""
+    async def _send(self, connection: anyio.CancelScope) -> None:
+        """Send what waits; a socket that takes nothing for 10 s is cut off, and with it all that waits to be said."""
         async for event in self._to_send:
             try:
                 with anyio.fail_after(MAX_SEND_S):
@@ -136,6 +136,7 @@ class Connection:
             except TimeoutError:
                 self._metrics.slow_readers.inc()
                 self._socket.transport.abort()
-                return
+                break
             except ConnectionClosed:
-                return
+                break
+        connection.cancel()
