@@ -13,7 +13,7 @@ from typing import Any
 
 from streamer.console import fail, table_row
 from streamer.model.card import read_card
-from streamer.model.layout import entries
+from streamer.model.headers import entries
 from streamer.model.thinker import resolve
 from streamer.model.weights import ModelError
 
