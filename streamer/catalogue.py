@@ -13,8 +13,8 @@ from typing import Any
 
 from streamer.console import fail, table_row
 from streamer.model.card import read_card
-from streamer.model.layout import entries
-from streamer.model.thinker import resolve
+from streamer.model.layout import check_layout
+from streamer.model.thinker import resolve, shapes_of
 from streamer.model.weights import ModelError
 
 
@@ -40,9 +40,9 @@ def print_models(as_json: bool) -> int:
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
-    """One model as plain types. Raises ModelError."""
+    """One model as plain types. Raises ModelError for one that `load` would refuse by its headers."""
     card = read_card(directory)
-    tensors = list(entries(directory))
+    tensors = check_layout(directory, shapes_of(directory))
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     return {
         "spec": spec,
@@ -69,4 +69,3 @@ def _candidates() -> list[tuple[str, str, Path]]:
             owner_and_name = folder.name.removeprefix("models--").replace("--", "/")
             found.append((owner_and_name, "either", snapshots[-1].parent))
     return found
-

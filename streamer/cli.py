@@ -68,7 +68,8 @@ def _model_parser() -> _Parser:
     p.add_argument("--edge", metavar="SPEC", help="embedded (default), a model directory, or a hub id")
     p.add_argument("--cloud", metavar="SPEC", help="the same, or none")
     p.add_argument("--draft", choices=("incremental", "generate"),
-                   help="generate: transformers' own, per block: greedy, none of our rules, slow")  # fmt: skip
+                   help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "
+                        "rules: none at all in mode edge; verified ids still follow them")  # fmt: skip
     p.add_argument("--temperature", type=float, metavar="T", help="0 (default) is greedy")
     p.add_argument("--top-p", type=float, metavar="P", help="sample within this share of the mass")
     p.add_argument("--seed", type=int, metavar="N", help="same seed, same sentence")

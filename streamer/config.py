@@ -33,7 +33,11 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Config:
-    """What `streamer describe` and `Describer.open` take. None: the preset's, or the model's own, value."""
+    """What `streamer describe` and `Describer.open` take. None: the preset's, or the model's own, value.
+
+    draft "generate" is transformers' own: greedy, so temperature stays 0, and by none of our rules. In mode edge the
+    sentence then follows none; verified ids still follow them.
+    """
 
     mode: Mode = "gated"
     preset: str = "fluent"
@@ -41,7 +45,7 @@ class Config:
     threshold: float | None = None  # the gate's entropy, nats
     edge: str = "embedded"  # SPEC: embedded, a local directory, a hub id
     cloud: str = "embedded"  # SPEC or "none"
-    draft: Literal["incremental", "generate"] = "incremental"  # generate: greedy, by none of our rules
+    draft: Literal["incremental", "generate"] = "incremental"
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
@@ -52,12 +56,29 @@ class Config:
 
     def __post_init__(self) -> None:
         self._check_types()
-        if self.mode not in MODES:
-            raise ConfigError(f"mode is {self.mode!r}; choose one of {', '.join(MODES)}")
-        if self.preset not in PRESET_NAMES:
-            raise ConfigError(f"preset is {self.preset!r}; choose one of {', '.join(PRESET_NAMES)}")
-        if self.draft not in DRAFTERS:
-            raise ConfigError(f"draft is {self.draft!r}; choose one of {', '.join(DRAFTERS)}")
+        self._check_names()
+        self._check_numbers()
+        if self.cloud == "none" and self.mode in ("exact", "cloud"):
+            raise ConfigError(f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated")
+        if self.draft == "generate" and self.temperature != 0:
+            ways = "leave it at 0, or take draft incremental"
+            raise ConfigError(f"temperature is {self.temperature}, but draft generate is greedy; {ways}")
+        try:
+            self.sampling()
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    def _check_names(self) -> None:
+        for name, known in (("mode", MODES), ("preset", PRESET_NAMES), ("draft", DRAFTERS)):
+            if (value := getattr(self, name)) not in known:
+                raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(known)}")
+        for name in ("edge", "cloud"):
+            if not (spec := getattr(self, name)).strip():  # as a path it would be the current directory
+                raise ConfigError(f"{name} is {spec!r}; give embedded, a model directory or a hub id")
+        if self.cloud.startswith(("ws://", "wss://")):
+            raise ConfigError(f"cloud is {self.cloud!r}; this version verifies in process only: give a model or none")
+
+    def _check_numbers(self) -> None:
         if self.k is not None and not 1 <= self.k <= 64:
             raise ConfigError(f"k is {self.k}; the draft length is 1 to 64 ids")
         if self.threshold is not None and not self.threshold >= 0:
@@ -68,16 +89,6 @@ class Config:
             raise ConfigError(f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}")
         if not 1 <= self.num_slots <= 256:
             raise ConfigError(f"num_slots is {self.num_slots}; it may be 1 to 256")
-        if self.cloud.startswith(("ws://", "wss://")):
-            raise ConfigError(f"cloud is {self.cloud!r}; this version verifies in process only: give a model or none")
-        if self.cloud == "none" and self.mode in ("exact", "cloud"):
-            raise ConfigError(f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated")
-        if self.draft == "generate" and self.temperature != 0:
-            raise ConfigError("draft generate is greedy; leave temperature at 0, or take draft incremental")
-        try:
-            self.sampling()
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
 
     def _check_types(self) -> None:
         for field in fields(self):
@@ -114,8 +125,12 @@ class Config:
         """From a pipeline file. Raises ConfigError."""
         try:
             with open(path, "rb") as file:
-                return cls.from_mapping(tomllib.load(file))
+                options = tomllib.load(file)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # TOML's own errors, UTF-8's, Python's limits
             raise ConfigError(f"{path}: is not TOML ({error})") from None
+        try:
+            return cls.from_mapping(options)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None

@@ -14,10 +14,12 @@ from typing import Any
 from streamer.core.attributes import parse
 from streamer.core.gate import PRESETS, Gate, Preset
 from streamer.core.speculate import Plan
+from streamer.model.fields import an_object, line, number, shown, text, whole
 from streamer.model.weights import ModelError
 
 FILE = "streamer.json"
 TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
+THRESHOLDS = ("entropy", "k", "margin", "log_prob")  # what a preset of the gate may say
 # For checkpoints without a card. The instruction stands BEFORE the audio: after the last sample only the few ids of
 # the suffix are left to prefill (engine-facts: 26 ms against 190 at 29 s).
 PREFIX = (
@@ -44,70 +46,65 @@ class ModelCard:
 def read_card(directory: Path) -> ModelCard:
     """The card of a model directory, defaults where it has none. Raises ModelError for one that cannot be used."""
     file = directory / FILE
-    if not file.is_file():
+    if not file.exists() and not file.is_symlink():  # a link to nowhere is a card lost, not a model without one
         return ModelCard(name=directory.name)
     try:
-        raw = json.loads(file.read_text("utf-8"))
-        prompt = raw.get("prompt", {})
-        return ModelCard(
-            name=_text(raw.get("name", directory.name), "name"),
-            language=_text(raw.get("language", "zh"), "language"),
-            max_turn_s=_number(raw.get("max_turn_s", 60.0), "max_turn_s", *TURN_S),
-            prefix=_text(prompt.get("prefix", PREFIX), "prefix"),
-            suffix=_text(prompt.get("suffix", SUFFIX), "suffix"),
-            presets=_presets(raw.get("gate", {})),
-            calibrated=bool(raw.get("gate")),
-            attributes=_attributes(raw.get("attributes", {})),
-        )
-    except (ValueError, TypeError, AttributeError, KeyError, OSError, RecursionError) as error:
-        reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        return _card(an_object(json.loads(file.read_text("utf-8")), "the card"), directory.name)
+    except (ValueError, KeyError, OSError, RecursionError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or str(error)
         raise ModelError(file, f"is not a model card ({reason}); mend it or remove it to use the defaults") from None
 
 
-def _presets(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Preset]:
+def _card(raw: Mapping[str, Any], name: str) -> ModelCard:
+    prompt = an_object(raw.get("prompt", {}), "prompt")
+    return ModelCard(
+        name=line(raw.get("name", name), "name"),
+        language=line(raw.get("language", "zh"), "language"),
+        max_turn_s=number(raw.get("max_turn_s", 60.0), "max_turn_s", *TURN_S),
+        prefix=text(prompt.get("prefix", PREFIX), "prefix"),
+        suffix=text(prompt.get("suffix", SUFFIX), "suffix"),
+        presets=_presets(an_object(raw.get("gate", {}), "gate")),
+        calibrated=bool(raw.get("gate")),
+        attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
+    )
+
+
+def _presets(raw: Mapping[str, Any]) -> dict[str, Preset]:
     """The default presets with the checkpoint's own thresholds in their place."""
-    if not isinstance(raw, dict):
-        raise ValueError(f"gate is {raw!r}, not an object")
     if unknown := set(raw) - set(PRESETS):
         raise ValueError(f"the gate has no preset {sorted(unknown)[0]!r}; there are {' and '.join(PRESETS)}")
-    return {name: _preset(raw[name], preset) if name in raw else preset for name, preset in PRESETS.items()}
+    return {name: _preset(raw[name], f"gate {name}", preset) if name in raw else preset
+            for name, preset in PRESETS.items()}  # fmt: skip
 
 
-def _preset(own: Mapping[str, Any], default: Preset) -> Preset:
-    """A gate has an entropy threshold; margin and log_prob only where they are given."""
-    k = own.get("k", default.k)
-    if not isinstance(k, int) or isinstance(k, bool):
-        raise ValueError(f"k is {k!r}, not a whole number")
+def _preset(raw: Any, name: str, default: Preset) -> Preset:
+    """A gate has an entropy threshold; margin and log_prob only where they are given. A misspelt one is not off."""
+    own = an_object(raw, name)
+    if unknown := set(own) - set(THRESHOLDS):
+        raise ValueError(f"{name} has no {sorted(unknown)[0]!r}; it takes {', '.join(THRESHOLDS)}")
     margin, log_prob = own.get("margin"), own.get("log_prob")
     gate = Gate(
-        entropy=_number(own["entropy"], "entropy", 0.0, 100.0),
-        margin=None if margin is None else _number(margin, "margin", 0.0, 1.0),
-        log_prob=None if log_prob is None else _number(log_prob, "log_prob", -1000.0, 0.0),
+        entropy=number(own["entropy"], "entropy", 0.0, 100.0),
+        margin=None if margin is None else number(margin, "margin", 0.0, 1.0),
+        log_prob=None if log_prob is None else number(log_prob, "log_prob", -1000.0, 0.0),
     )
-    return Preset(gate, Plan(k=k, gate=gate).k)
+    return Preset(gate, Plan(k=whole(own.get("k", default.k), "k", 1, 64), gate=gate).k)
 
 
-def _number(value: Any, name: str, least: float, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValueError(f"{name} is {value!r}, not a number from {least:g} to {most:g}")
-    return float(value)
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {value!r}, not a text")
-    return value
-
-
-def _attributes(raw: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Every level has a name and phrases, all of them texts; the attributes are those that `parse` knows."""
-    parse("", raw)
+def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Every attribute has levels, every level a name and phrases; the attributes are those that `parse` knows."""
     for attribute, levels in raw.items():
+        if not isinstance(levels, list) or not levels:
+            raise ValueError(f"{attribute} is {shown(levels)}, not a list of levels")
         for level in levels:
-            _text(level["name"], f"a level's name of {attribute}")
-            if not isinstance(level["phrases"], list) or not level["phrases"]:
-                raise ValueError(f"level {level['name']!r} of {attribute} has no list of phrases")
-            for phrase in level["phrases"]:
-                _text(phrase, f"a phrase of {attribute}")
-    known: Mapping[str, Sequence[Mapping[str, Any]]] = raw
-    return known
+            _check_level(an_object(level, f"a level of {attribute}"), attribute)
+    parse("", raw)
+    return raw
+
+
+def _check_level(level: Mapping[str, Any], attribute: str) -> None:
+    name, phrases = line(level["name"], f"a level's name of {attribute}"), level["phrases"]
+    if not isinstance(phrases, list) or not phrases:
+        raise ValueError(f"level {name!r} of {attribute} has no list of phrases")
+    for phrase in phrases:
+        text(phrase, f"a phrase of {attribute}")

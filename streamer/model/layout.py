@@ -1,75 +1,54 @@
-"""What tensors a checkpoint must hold. In: Shapes, a directory. Out: nothing, or a ModelError before anything is read.
+"""What tensors a checkpoint must hold. In: Shapes, a directory. Out: its tensors, or a ModelError before any is read.
 
 Only headers are read. A config that does not fit its weights would fail somewhere inside a product, or, worse, run.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from streamer.model.headers import Entry, entries
 from streamer.model.shapes import AudioShape, Shapes, TextShape
-from streamer.model.weights import ModelError, wanted_name, weight_files
+from streamer.model.weights import ModelError
 
-MAX_HEADER_BYTES = 100_000_000  # safetensors' own limit
 FLOATS = ("F32", "F16", "BF16")
+_LAYER = re.compile(r"^(model|audio_tower)\.layers\.(\d{1,9})\.")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One wanted tensor as its file's header describes it."""
-
-    name: str  # in transformers 4.x form
-    shape: tuple[int, ...]
-    dtype: str
-    num_bytes: int
-
-
-def entries(directory: Path) -> Iterator[Entry]:
-    """Every wanted tensor of a model directory. Raises ModelError."""
-    for file in weight_files(directory):
-        for name, entry in _header(file).items():
-            known = None if name == "__metadata__" else wanted_name(name)
-            if known is None:
-                continue
-            try:
-                first, last = entry["data_offsets"]
-                yield Entry(known, tuple(int(n) for n in entry["shape"]), str(entry["dtype"]), last - first)
-            except (KeyError, TypeError, ValueError):
-                raise ModelError(file, f"describes {name!r} in no known way; copy the file again") from None
-
-
-def _header(file: Path) -> dict[str, dict[str, list[int]]]:
-    """A safetensors file's JSON header; its length comes first, 8 bytes little-endian."""
-    try:
-        with file.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if length > min(MAX_HEADER_BYTES, file.stat().st_size):
-                raise ValueError(f"its header claims {length} bytes")
-            header = json.loads(stream.read(length))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(file, f"the weights cannot be read ({error}); copy the file again") from None
-    if not isinstance(header, dict):
-        raise ModelError(file, "the weights cannot be read (no header); copy the file again")
-    return header
-
-
-def check_layout(directory: Path, shapes: Shapes) -> None:
-    """Raise ModelError unless every tensor is there in the shape that config.json says."""
-    found = {entry.name: entry for entry in entries(directory)}
-    if not found:
+def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
+    """The wanted tensors; raises ModelError unless every one is there, once, in the shape that config.json says."""
+    listed = list(entries(directory))
+    if not listed:
         raise ModelError(directory, "no weights of a Qwen2.5-Omni thinker in its safetensors files")
+    found: dict[str, Entry] = {}
+    for entry in listed:
+        if found.setdefault(entry.name, entry) is not entry:
+            raise ModelError(directory, f"{entry.name!r} is there twice; keep the files of one save only")
     for name, shape in expected(shapes):
-        entry = found.get(name)
-        if entry is None:
-            raise ModelError(directory, f"the weights lack {name!r}; the checkpoint is incomplete")
-        if entry.shape != shape:
-            is_not = f"is {list(entry.shape)} where config.json makes it {list(shape)}"
-            raise ModelError(directory, f"{name!r} {is_not}; config and weights belong to different models")
-        if entry.dtype not in FLOATS:
-            raise ModelError(directory, f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}")
+        _check_entry(directory, name, shape, found.get(name))
+    _check_depth(directory, shapes, found)
+    return listed
+
+
+def _check_entry(directory: Path, name: str, shape: tuple[int, ...], entry: Entry | None) -> None:
+    if entry is None:
+        raise ModelError(directory, f"the weights lack {name!r}; the checkpoint is incomplete")
+    if entry.shape != shape:
+        is_not = f"is {list(entry.shape)} where config.json makes it {list(shape)}"
+        raise ModelError(directory, f"{name!r} {is_not}; config and weights belong to different models")
+    if entry.dtype not in FLOATS:
+        raise ModelError(directory, f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}")
+
+
+def _check_depth(directory: Path, shapes: Shapes, names: Iterable[str]) -> None:
+    """A model cut off after some of its layers fits tensor by tensor, and talks nonsense."""
+    depths = {"model": shapes.text.layers, "audio_tower": shapes.audio.layers}
+    for name in names:
+        if (layer := _LAYER.match(name)) and int(layer[2]) >= depths[layer[1]]:
+            beyond = f"{name!r} is beyond the {depths[layer[1]]} layers of config.json"
+            raise ModelError(directory, f"{beyond}; config and weights belong to different models")
 
 
 def expected(shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from streamer.model.fields import an_object, number, shown, whole
+
 KNOWN_TYPES = ("qwen2_5_omni", "qwen2_5_omni_thinker")
+MAX_SIZE = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,67 +52,84 @@ class Shapes:
     audio_id: int  # the placeholder id that stands at audio positions
 
 
-def read_shapes(config: dict[str, Any]) -> Shapes:
+def read_shapes(config: Any) -> Shapes:
     """Raise ValueError with one clear line when this is not a Qwen2.5-Omni thinker."""
-    kind = config.get("model_type")
+    kind = an_object(config, "config").get("model_type")
     if kind not in KNOWN_TYPES:
-        raise ValueError(f"model_type is {kind!r}, not a Qwen2.5-Omni thinker ({' or '.join(KNOWN_TYPES)})")
-    thinker = config.get("thinker_config", config)
+        raise ValueError(f"model_type is {shown(kind)}, not a Qwen2.5-Omni thinker ({' or '.join(KNOWN_TYPES)})")
+    thinker = an_object(config.get("thinker_config", config), "thinker_config")
     try:
-        text, audio = thinker["text_config"], thinker["audio_config"]
-        tied = bool(thinker.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
+        text, audio = (an_object(thinker[name], name) for name in ("text_config", "audio_config"))
         audio_id = thinker.get("audio_token_index", thinker.get("audio_token_id", 151646))
-        shapes = Shapes(_text(text, tied), _audio(audio), int(audio_id))
+        audio_id = whole(audio_id, "audio_token_index", 0, MAX_SIZE)
+        shapes = Shapes(_text(text, _tied(thinker, text)), _audio(audio), audio_id)
     except KeyError as missing:
-        raise ValueError(f"config.json lacks {missing.args[0]!r}") from None
-    except ZeroDivisionError:
-        raise ValueError("num_attention_heads is 0 in config.json") from None
+        raise ValueError(f"lacks {missing.args[0]!r}; take the whole config.json of the release") from None
     _check(shapes)
     return shapes
+
+
+def _size(c: dict[str, Any], name: str, default: int | None = None) -> int:
+    """A count of something: 0 is no count, and never stands for the default. null is: published files hold it."""
+    return whole(default if default is not None and c.get(name) is None else c[name], name, 1, MAX_SIZE)
+
+
+def _tied(thinker: dict[str, Any], text: dict[str, Any]) -> bool:
+    tied = thinker.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+    if not isinstance(tied, bool):
+        raise ValueError(f"tie_word_embeddings is {shown(tied)}, not true or false")
+    return tied
 
 
 def _text(c: dict[str, Any], tied: bool) -> TextShape:
     if c.get("use_sliding_window"):
         raise ValueError("sliding-window attention is not supported (use_sliding_window is true)")
-    rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
-    heads = int(c["num_attention_heads"])
+    if c.get("hidden_act", "silu") != "silu":
+        raise ValueError(f"activation {shown(c['hidden_act'])} is not supported, only silu")
+    hidden, heads = _size(c, "hidden_size"), _size(c, "num_attention_heads")
     return TextShape(
-        hidden=int(c["hidden_size"]),
-        layers=int(c["num_hidden_layers"]),
+        hidden=hidden,
+        layers=_size(c, "num_hidden_layers"),
         heads=heads,
-        kv_heads=int(c.get("num_key_value_heads") or heads),
-        head_dim=int(c.get("head_dim") or c["hidden_size"] // heads),
-        ffn=int(c["intermediate_size"]),
-        vocab=int(c["vocab_size"]),
-        rope_theta=float(rope.get("rope_theta") or c.get("rope_theta") or 1_000_000.0),
-        eps=float(c.get("rms_norm_eps", 1e-6)),
-        max_positions=int(c.get("max_position_embeddings", 32_768)),
+        kv_heads=_size(c, "num_key_value_heads", heads),
+        head_dim=_size(c, "head_dim", hidden // heads),
+        ffn=_size(c, "intermediate_size"),
+        vocab=_size(c, "vocab_size"),
+        rope_theta=_rope_theta(c),
+        eps=number(c.get("rms_norm_eps", 1e-6), "rms_norm_eps", 1e-30, 1.0),
+        max_positions=_size(c, "max_position_embeddings", 32_768),
         tied=tied,
     )
 
 
+def _rope_theta(c: dict[str, Any]) -> float:
+    """Beside the sizes in 4.x, within `rope_parameters` in 5.x. Other kinds of rope turn otherwise: refused."""
+    name = "rope_parameters" if c.get("rope_parameters") is not None else "rope_scaling"
+    rope = {} if c.get(name) is None else an_object(c[name], name)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind not in ("default", "mrope"):
+        raise ValueError(f"rope type {shown(kind)} is not supported, only default and mrope")
+    return number(rope.get("rope_theta", c.get("rope_theta", 1_000_000.0)), "rope_theta", 1.0, 1e12)
+
+
 def _audio(c: dict[str, Any]) -> AudioShape:
-    width = int(c["d_model"])
+    width = _size(c, "d_model")
     if c.get("activation_function", "gelu") != "gelu":
-        raise ValueError(f"audio activation {c['activation_function']!r} is not supported, only gelu")
+        raise ValueError(f"audio activation {shown(c['activation_function'])} is not supported, only gelu")
     return AudioShape(
         width=width,
-        layers=int(c.get("encoder_layers") or c["num_hidden_layers"]),
-        heads=int(c["encoder_attention_heads"]),
-        ffn=int(c.get("encoder_ffn_dim", 4 * width)),
-        num_mels=int(c.get("num_mel_bins", 128)),
-        n_window=int(c.get("n_window", 100)),
-        output=int(c["output_dim"]),
+        layers=_size(c, "encoder_layers" if c.get("encoder_layers") is not None else "num_hidden_layers"),
+        heads=_size(c, "encoder_attention_heads"),
+        ffn=_size(c, "encoder_ffn_dim", 4 * width),
+        num_mels=_size(c, "num_mel_bins", 128),
+        n_window=_size(c, "n_window", 100),
+        output=_size(c, "output_dim"),
     )
 
 
 def _check(shapes: Shapes) -> None:
     """Raise ValueError for sizes that fit no model of this architecture, or not what our log-mel gives."""
     text, audio = shapes.text, shapes.audio
-    for part in (text, audio):
-        for name in part.__dataclass_fields__:
-            if isinstance(value := getattr(part, name), int | float) and name != "tied" and not 0 < value < 1e12:
-                raise ValueError(f"{name} is {value} in config.json; it must be above 0")
     if text.heads % text.kv_heads or text.head_dim % 2:
         raise ValueError(f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads")
     if audio.width % audio.heads or audio.width % 2 or audio.width < 4:

@@ -73,7 +73,7 @@ def _download(hub_id: str) -> Path:
 def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thinker:
     """Load a model, fp32 on a CPU, bf16 elsewhere. Raises ModelError with one clear line."""
     directory = resolve(spec, role)
-    shapes = _shapes(directory)
+    shapes = shapes_of(directory)
     card = read_card(directory)
     check_layout(directory, shapes)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
@@ -95,14 +95,15 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, engine, num_params)
 
 
-def _shapes(directory: Path) -> Shapes:
+def shapes_of(directory: Path) -> Shapes:
+    """What the config.json of a model directory says. Raises ModelError."""
     file = directory / "config.json"
     if not file.is_file():
         raise ModelError(directory, "has no config.json; give a directory in the published Qwen2.5-Omni layout")
     try:
         return read_shapes(json.loads(file.read_text("utf-8")))
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ModelError(file, str(error)) from None
+    except (ValueError, RecursionError, OSError) as error:
+        raise ModelError(file, getattr(error, "strerror", None) or str(error)) from None
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:

@@ -14,6 +14,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from streamer.model.fields import an_object, line
+
 _RENAMED = ((r"^thinker\.", ""), (r"^model\.audio_tower\.", "audio_tower."), (r"^model\.language_model\.", "model."))
 _WANTED = re.compile(r"^(audio_tower\.|model\.(embed_tokens|layers|norm)\.|lm_head\.)")
 
@@ -54,8 +56,9 @@ def weight_files(directory: Path) -> list[Path]:
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         try:
-            names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError):
+            shards = an_object(json.loads(index.read_text("utf-8")), "index")["weight_map"]
+            names = sorted({line(name, "shard") for name in an_object(shards, "weight_map").values()})
+        except (ValueError, KeyError, OSError, RecursionError):
             raise ModelError(index, "is not a safetensors index; copy the file again") from None
         files = [directory / name for name in names]
     else:

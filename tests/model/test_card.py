@@ -1,0 +1,64 @@
+"""A card is refused with the entry that is wrong, not with what Python thought of it; none at all gives the defaults."""
+
+import json
+
+import pytest
+
+from streamer.model.card import FILE, ModelCard, read_card
+from streamer.model.weights import ModelError
+
+SLOW = {"name": "slow", "phrases": ["缓慢"]}
+LONE = "\ud800"  # JSON can spell half a surrogate pair; no tokenizer and no terminal takes it
+
+
+def write(directory, text):
+    (directory / FILE).write_text(text if isinstance(text, str) else json.dumps(text), "utf-8")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("card", "reason"),
+    [
+        ([], r"the card is \[\], not an object"),
+        (None, "the card is None, not an object"),
+        ({"prompt": None}, "prompt is None, not an object"),
+        ({"prompt": "x"}, "prompt is 'x', not an object"),
+        ({"prompt": {"prefix": LONE}}, "prefix is '.ud800', not a text"),
+        ({"name": LONE}, "name is '.ud800', not a text"),
+        ({"name": "two\nlines"}, "name is .*, not one printable line"),
+        ({"gate": {"fluent": []}}, r"gate fluent is \[\], not an object"),
+        ({"gate": {"fluent": {"entropy": 1, "margins": 0.1}}}, "gate fluent has no 'margins'; it takes entropy, k,"),
+        ({"attributes": None}, "attributes is None, not an object"),
+        ({"attributes": {"rate": ""}}, "rate is '', not a list of levels"),
+        ({"attributes": {"rate": {}}}, "rate is {}, not a list of levels"),
+        ({"attributes": {"rate": []}}, r"rate is \[\], not a list of levels"),
+        ({"attributes": {"rate": ["slow"]}}, "a level of rate is 'slow', not an object"),
+        ({"attributes": {"rate": [None]}}, "a level of rate is None, not an object"),
+        ({"attributes": {"rate": [SLOW | {"phrases": 3}]}}, "level 'slow' of rate has no list of phrases"),
+        ({"attributes": {"rate": [SLOW | {"phrases": ["a", 3]}]}}, "a phrase of rate is 3, not a text"),
+        ({"attributes": {"rate": [SLOW | {"phrases": [LONE]}]}}, "a phrase of rate is '.ud800', not a text"),
+        ({"attributes": {"rate": [SLOW | {"name": "a\x1b[31m"}]}}, "not one printable line"),
+    ],
+)
+def test_the_wrong_entry_is_named(tmp_path, card, reason):
+    with pytest.raises(ModelError, match=reason) as error:
+        read_card(write(tmp_path, card))
+    assert str(error.value).startswith(f"{tmp_path / FILE}: is not a model card (")
+    assert str(error.value).isprintable()
+
+
+def test_a_card_that_is_there_but_cannot_be_read_gives_no_defaults(tmp_path):
+    """A hub's cache is links: one whose file is gone is a card lost, not a model without one."""
+    (tmp_path / FILE).symlink_to("gone")
+    with pytest.raises(ModelError, match="No such file") as error:
+        read_card(tmp_path)
+    assert str(error.value).count(str(tmp_path)) == 1
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(ModelError, match="Is a directory"):
+        read_card(tmp_path)
+
+
+def test_no_card_and_an_empty_one_give_the_defaults(tmp_path):
+    assert read_card(tmp_path) == ModelCard(name=tmp_path.name)
+    assert read_card(write(tmp_path, {})) == ModelCard(name=tmp_path.name)
