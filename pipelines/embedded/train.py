@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each")
     parser.add_argument("--held-shards", type=int, default=8, help="of voices that training never hears")
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--edge-steps", type=int, default=2500)
+    parser.add_argument("--edge-steps", type=int, default=3500)
     parser.add_argument("--cloud-steps", type=int, default=3500)
     parser.add_argument("--distil-steps", type=int, default=200)
     parser.add_argument("--clips", type=int, default=24, help="held-out recordings of each length for the thresholds")

@@ -65,6 +65,15 @@ def session_update(rate=16_000, vad=None, **extensions):
     return json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio, "streamer": extensions}})
 
 
+async def until_left(url):
+    """The server has noticed that everyone is gone."""
+    for _ in range(100):
+        if "\nstreamer_sessions 0.0" in http(url, "/metrics")[1]:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("sessions stay")
+
+
 async def until(ws, kind):
     """Events up to the first of `kind`."""
     events = []
@@ -286,12 +295,7 @@ async def test_clients_that_vanish_leave_nothing_behind(server, times):
         await ws.send(pcm(speech(chance.uniform(0.5, 6), 1)))
         await asyncio.sleep(chance.uniform(0, 0.3))
         ws.transport.abort()
-    for _ in range(100):
-        if "\nstreamer_sessions 0.0" in http(server, "/metrics")[1]:
-            break
-        await asyncio.sleep(0.1)
-    else:
-        pytest.fail("sessions stay")
+    await until_left(server)
     await test_streamed_after(server)
 
 
@@ -335,6 +339,7 @@ def test_http_and_admission():
                 status, text, headers = http(url, "/v1/realtime", good)
                 assert (status, headers["Retry-After"]) == (503, "5")
                 assert "taken" in text
+            await until_left(url)
             async with connect(url, additional_headers=good) as ws:
                 assert ws.subprotocol is None
 
