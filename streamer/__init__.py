@@ -2,7 +2,8 @@
 
 The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter) -> `model` (torch:
 log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages` (anyio: one live stream, many on one model) ->
-`net` (the realtime server) -> `audio`, `config`, `describer` (the public API) -> `cli`. Importing this package is instant: torch is loaded when a model is.
+`net` (the realtime server) -> `audio`, `config`, `describer` (the public API) -> `cli`. Importing this package is
+instant: torch is loaded when a model is.
 """
 
 from __future__ import annotations
