@@ -42,7 +42,7 @@ class Timing:
     model_total: float
 
 
-async def play(url: str, clip: Clip, delay_s: float) -> Timing:
+async def play(url: str, clip: Clip, delay_s: float) -> Timing | None:
     """One turn as a microphone would send it, timed at the client."""
     await asyncio.sleep(delay_s)
     pcm = (clip.samples * 32767).astype("<i2").tobytes()
@@ -65,6 +65,8 @@ async def play(url: str, clip: Clip, delay_s: float) -> Timing:
                 at.append(1000 * (time.perf_counter() - ended))
             if event["type"] == "streamer.description":
                 model = event["description"]["total_ms"]
+                if not at:  # a turn that was taken for no speech has no time of its first text
+                    return None
                 return Timing(at[0], at[-1], median(np.diff(at).tolist()), 1000 * late, model)
     raise RuntimeError("the server closed the connection")
 
@@ -74,7 +76,8 @@ async def measure(url: str, clips: Sequence[Clip], num_clients: int) -> list[Tim
     found: list[Timing] = []
     for first in range(0, len(clips), num_clients):
         some = clips[first : first + num_clients]
-        found += await asyncio.gather(*(play(url, clip, 2.0 * i / num_clients) for i, clip in enumerate(some)))
+        played = await asyncio.gather(*(play(url, clip, 2.0 * i / num_clients) for i, clip in enumerate(some)))
+        found += [timing for timing in played if timing is not None]
     return found
 
 
