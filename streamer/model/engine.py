@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from streamer.model.slots import KVSlots
-from streamer.model.text import Span, TextModel
+from streamer.model.text import Span, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,18 @@ class Engine:
     Threads may share it: steps run one at a time, slots are opened and closed at any time.
     """
 
-    def __init__(self, text: TextModel, slots: KVSlots, prompt_ids: Seq[int]) -> None:
+    def __init__(self, text: Text, slots: KVSlots, prompt_ids: Seq[int]) -> None:
         self.text, self.slots, self.prompt_ids = text, slots, tuple(prompt_ids)
         n = len(self.prompt_ids)
         self._one_step = threading.Lock()
         self.step([Row(0, 0, self.prompt_ids, num_logits=0)])
-        self._prompt_keys = slots.keys[:, 0, :, :n].clone()
-        self._prompt_values = slots.values[:, 0, :, :n].clone()
+        self._prompt = tuple(part.clone() for part in slots.beginning(0, n))
 
     def open(self) -> int:
         """A slot that holds the prompt already. Raises SlotsFull. The caller must `close` it."""
-        slot, n = self.slots.acquire(), len(self.prompt_ids)
-        self.slots.keys[:, slot, :, :n] = self._prompt_keys
-        self.slots.values[:, slot, :, :n] = self._prompt_values
+        slot = self.slots.acquire()
+        for part, kept in zip(self.slots.beginning(slot, len(self.prompt_ids)), self._prompt, strict=True):
+            part.copy_(kept)
         return slot
 
     def close(self, slot: int) -> None:

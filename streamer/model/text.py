@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +27,18 @@ class Span:
     start: int
     first: int
     n: int
+
+
+class Text(Protocol):
+    """What an engine runs: `TextModel` here, or the compiled one (model/fast.py)."""
+
+    shape: TextShape
+    embedding: Tensor  # [vocab, hidden]
+
+    def slots(self, num_slots: int, max_len: int) -> KVSlots: ...
+    def embed(self, ids: Seq[int]) -> Tensor: ...
+    def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor: ...
+    def logits(self, hidden: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,10 @@ class TextModel:
         self.layers = [_fuse(weights, f"model.layers.{i}.") for i in range(shape.layers)]
         self._group = shape.heads // shape.kv_heads
         self._cos, self._sin = self._rotary(0)
+
+    def slots(self, num_slots: int, max_len: int) -> KVSlots:
+        """KV memory in the layout that `forward` reads."""
+        return KVSlots(self.shape, num_slots, max_len, self.embedding.dtype, str(self.embedding.device))
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""

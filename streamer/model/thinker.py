@@ -18,8 +18,8 @@ from streamer.model.card import ModelCard, read_card
 from streamer.model.engine import Engine
 from streamer.model.layout import check_layout
 from streamer.model.shapes import Shapes, read_shapes
-from streamer.model.slots import KVSlots
-from streamer.model.text import TextModel
+from streamer.model.text import Text, TextModel
+from streamer.model.threads import SMALL
 from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.tower import AudioTower
 from streamer.model.weights import ModelError, load_weights
@@ -79,7 +79,7 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     weights = load_weights(directory, dtype, device)
     num_params = sum(weight.numel() for weight in weights.values())
-    tower, text = AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
+    tower, text = AudioTower(weights, shapes.audio), _text(weights, shapes, num_params, device)
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)
@@ -89,10 +89,18 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     length = len(prompt) + math.ceil(card.max_turn_s * EMBEDDINGS_PER_S) + len(suffix) + SPARE_IDS
     if length > shapes.text.max_positions:
         raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
-    slots = KVSlots(shapes.text, num_slots, length, dtype, device)
     never = torch.from_numpy(vocabulary.never).to(device)
-    engine = Engine(text, slots, prompt)
+    engine = Engine(text, text.slots(num_slots, length), prompt)
     return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, engine, num_params)
+
+
+def _text(weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str) -> Text:
+    """Compiled kernels for a small model on a CPU; torch's products, on several threads, for all others."""
+    if device != "cpu" or num_params > SMALL:
+        return TextModel(weights, shapes.text)
+    from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
+
+    return FastText(weights, shapes.text)
 
 
 def shapes_of(directory: Path) -> Shapes:

@@ -1,0 +1,281 @@
+"""The text model's arithmetic, compiled by numba for this processor. In: flat float32 arrays. Out: written into them.
+
+One thread, no allocation, no GIL. Every row goes through the same operations in the same order whatever rows stand
+beside it and however many ids it is fed: its logits are the same bits. Padding up to PANEL holds zeros throughout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from streamer.model.simd import MAX_ROWS, PANEL, fma, keep_apart, make_tile, two_to
+
+f4 = np.float32
+QUERIES = 32  # positions of one row whose scores are held at a time
+_T11, _T12, _T2, _T3, _T4, _T5, _T6 = (make_tile(*s) for s in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)))
+_LEAST, _MOST, _LOG2_E, _SHIFT = f4(-87.0), f4(87.0), f4(1.44269504), f4(12582912.0)
+_LN2_HIGH, _LN2_LOW = f4(0.693359375), f4(-2.12194440e-4)
+# e^r for |r| <= ln 2 / 2, relative error 2e-8: the coefficients of Cephes' expf.
+_E0, _E1, _E2 = f4(1.9875691500e-4), f4(1.3981999507e-3), f4(8.3334519073e-3)
+_E3, _E4, _E5 = f4(4.1665795894e-2), f4(1.6666665459e-1), f4(5.0000001201e-1)
+_ONE, _ZERO = f4(1.0), f4(0.0)
+
+
+def compiled(function: Any) -> Any:
+    """njit, kept on disk where a place for it can be written to: compiling takes seconds, once per machine."""
+    try:
+        return njit(nogil=True, error_model="numpy", cache=True)(function)
+    except RuntimeError:  # neither this folder nor the user's cache can be written to
+        return njit(nogil=True, error_model="numpy")(function)
+
+
+@compiled
+def exp(x):  # type: ignore[no-untyped-def]
+    """e^x within 1e-7, for x from -87 to 87 and clamped to that; without a branch, so that loops of it vectorise."""
+    x = x if x > _LEAST else _LEAST
+    x = x if x < _MOST else _MOST
+    shifted = fma(x, _LOG2_E, _SHIFT)
+    n = shifted - _SHIFT
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
+    p = fma(fma(fma(fma(fma(_E0, r, _E1), r, _E2), r, _E3), r, _E4), r, _E5)
+    return fma(p, r * r, r + _ONE) * two_to(shifted)
+
+
+@compiled
+def padded_to_panels(width):  # type: ignore[no-untyped-def]
+    return (width + PANEL - 1) // PANEL * PANEL
+
+
+@compiled
+def fill(x, count, value):  # type: ignore[no-untyped-def]
+    """x[:count] = value."""
+    keep_apart()
+    for i in range(count):
+        x[i] = value
+
+
+@compiled
+def multiply(x, x_at, x_step, w, w_at, w_step, w_next, y, y_at, y_step, rows, depth, panels):  # type: ignore[no-untyped-def]
+    """y[rows, panels * PANEL] += x[rows, depth] @ w, panel by panel, each used for all rows while it is near."""
+    keep_apart()
+    p = 0
+    if rows == 1:  # two panels at once: eight sums hide the latency of one
+        while p + 2 <= panels:
+            _T12(x, x_at, x_step, w, w_at + p * w_next, w_step, w_next, y, y_at + p * PANEL, y_step, depth)
+            p += 2
+    while p < panels:
+        w_p, m = w_at + p * w_next, 0
+        while rows - m >= MAX_ROWS:
+            _T6(x, x_at + m * x_step, x_step, w, w_p, w_step, 0, y, y_at + m * y_step + p * PANEL, y_step, depth)
+            m += MAX_ROWS
+        x_m, y_m, rest = x_at + m * x_step, y_at + m * y_step + p * PANEL, rows - m
+        if rest == 1:
+            _T11(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
+        elif rest == 2:
+            _T2(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
+        elif rest == 3:
+            _T3(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
+        elif rest == 4:
+            _T4(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
+        elif rest == 5:
+            _T5(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
+        p += 1
+
+
+@compiled
+def normalise(x, weight, out, rows, width, padded, eps):  # type: ignore[no-untyped-def]
+    """out = weight * x / rms(x), rows of `padded` numbers of which `width` count."""
+    keep_apart()
+    lanes = np.empty(PANEL, dtype=np.float32)
+    for m in range(rows):
+        row, to = x[m * padded : (m + 1) * padded], out[m * padded : (m + 1) * padded]
+        fill(lanes, PANEL, _ZERO)
+        for i in range(0, padded, PANEL):
+            part = row[i : i + PANEL]
+            for j in range(PANEL):
+                lanes[j] = fma(part[j], part[j], lanes[j])
+        total = _ZERO
+        for j in range(PANEL):
+            total += lanes[j]
+        scale = _ONE / np.sqrt(total / f4(width) + eps)
+        for i in range(padded):
+            to[i] = weight[i] * (row[i] * scale)
+
+
+@compiled
+def spread(vector, out, rows, width):  # type: ignore[no-untyped-def]
+    """Every row of out [rows, width] becomes `vector`."""
+    keep_apart()
+    for m in range(rows):
+        to = out[m * width : (m + 1) * width]
+        for i in range(width):
+            to[i] = vector[i]
+
+
+@compiled
+def gated(mixed, step, out, rows, ffn):  # type: ignore[no-untyped-def]
+    """out [rows, ffn] = silu(gate) * up of rows [gate | up]."""
+    keep_apart()
+    for m in range(rows):
+        gate, up = mixed[m * step : m * step + ffn], mixed[m * step + ffn : m * step + 2 * ffn]
+        to = out[m * ffn : (m + 1) * ffn]
+        for i in range(ffn):
+            to[i] = gate[i] / (_ONE + exp(-gate[i])) * up[i]
+
+
+@compiled
+def rotate(qkv, step, first, n, start, heads, dim, cos, sin):  # type: ignore[no-untyped-def]
+    """Rotary embedding of the first `heads` heads of one row's `n` positions, in place."""
+    keep_apart()
+    half = dim // 2
+    for i in range(n):
+        row, c, s = qkv[(first + i) * step : (first + i + 1) * step], cos[start + i], sin[start + i]
+        for h in range(heads):
+            low, high = row[h * dim : h * dim + half], row[h * dim + half : (h + 1) * dim]
+            for j in range(half):
+                a, b = low[j], high[j]
+                low[j] = a * c[j] - b * s[j]
+                high[j] = b * c[j] + a * s[j]
+
+
+@compiled
+def store(qkv, step, first, n, start, heads, kv_heads, dim, keys, values):  # type: ignore[no-untyped-def]
+    """Keys and values of one row's `n` positions go into its slot.
+
+    keys [kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads weights. values [kv_heads,
+    length, padded dim].
+    """
+    keep_apart()
+    for i in range(n):
+        row, at = qkv[(first + i) * step : (first + i + 1) * step], start + i
+        for h in range(kv_heads):
+            k, v = (heads + h) * dim, (heads + kv_heads + h) * dim
+            for j in range(dim):
+                keys[h, at // PANEL, j, at % PANEL] = row[k + j]
+                values[h, at, j] = row[v + j]
+
+
+@compiled
+def soften(scores, limit, length):  # type: ignore[no-untyped-def]
+    """scores[:limit] -> exp(scores - max), zeros up to `length` (a multiple of PANEL); returns their sum.
+
+    The sum runs in PANEL lanes by position, so that zeros behind `limit` change nothing.
+    """
+    keep_apart()
+    lanes = np.empty(PANEL, dtype=np.float32)
+    fill(lanes, PANEL, -f4(np.inf))
+    fill(scores[limit:], length - limit, -f4(np.inf))
+    for i in range(0, length, PANEL):
+        part = scores[i : i + PANEL]
+        for j in range(PANEL):
+            lanes[j] = part[j] if part[j] > lanes[j] else lanes[j]
+    best = lanes[0]
+    for j in range(PANEL):
+        best = max(best, lanes[j])
+    for i in range(length):
+        scores[i] = exp(scores[i] - best)
+    fill(scores[limit:], length - limit, _ZERO)
+    fill(lanes, PANEL, _ZERO)
+    for i in range(0, length, PANEL):
+        part = scores[i : i + PANEL]
+        for j in range(PANEL):
+            lanes[j] += part[j]
+    total = _ZERO
+    for j in range(PANEL):
+        total += lanes[j]
+    return total
+
+
+@compiled
+def fold(qkv, step, first, count, head, group, dim, out):  # type: ignore[no-untyped-def]
+    """The queries of one head group as rows [group * count, dim], scaled."""
+    keep_apart()
+    scale = _ONE / np.sqrt(f4(dim))
+    for g in range(group):
+        for i in range(count):
+            at = (first + i) * step + (head + g) * dim
+            q, to = qkv[at : at + dim], out[(g * count + i) * dim : (g * count + i + 1) * dim]
+            for j in range(dim):
+                to[j] = q[j] * scale
+
+
+@compiled
+def unfold(sums, wide, totals, first, count, head, group, dim, out, step):  # type: ignore[no-untyped-def]
+    """`fold` the other way: weighted sums [group * count, wide] over their totals."""
+    keep_apart()
+    for g in range(group):
+        for i in range(count):
+            m, at = g * count + i, (first + i) * step + (head + g) * dim
+            to, total = out[at : at + dim], totals[m]
+            for j in range(dim):
+                to[j] = sums[m * wide + j] / total
+
+
+@compiled
+def attend(qkv, step, first, n, start, heads, kv_heads, dim, keys, values, out, out_step, scores, folded, sums, totals):  # type: ignore[no-untyped-def]
+    """One row's attention over its slot, into out[first : first + n]. The head group is folded into the query rows."""
+    keep_apart()
+    group, length, wide = heads // kv_heads, values.shape[1], values.shape[2]
+    flat_keys, flat_values = keys.reshape(-1), values.reshape(-1)
+    for h in range(kv_heads):
+        for begin in range(0, n, QUERIES):
+            count = min(QUERIES, n - begin)
+            rows, end = group * count, start + begin + count
+            padded = padded_to_panels(end)
+            fold(qkv, step, first + begin, count, h * group, group, dim, folded)
+            fill(scores, rows * padded, _ZERO)
+            multiply(folded, 0, dim, flat_keys, h * dim * length, PANEL, dim * PANEL, scores, 0, padded, rows, dim,
+                     padded // PANEL)  # fmt: skip
+            for m in range(rows):
+                totals[m] = soften(scores[m * padded : (m + 1) * padded], start + begin + m % count + 1, padded)
+            fill(sums, rows * wide, _ZERO)
+            multiply(scores, 0, padded, flat_values, h * length * wide, wide, PANEL, sums, 0, wide, rows, end,
+                     wide // PANEL)  # fmt: skip
+            unfold(sums, wide, totals, first + begin, count, h * group, group, dim, out, out_step)
+
+
+@compiled
+def forward(x, rows, spans, sizes, eps, weights, vectors, cos, sin, keys, values, a, b, scores, folded, sums, totals):  # type: ignore[no-untyped-def]
+    """All layers over `rows` packed rows of x [rows, padded hidden], in place.
+
+    spans [R, 4] int64: slot, start, first, n. sizes: layers, heads, kv_heads, dim, hidden, ffn. weights: per layer the
+    panels of qkv, out, gate_up, down. vectors: per layer norm_in, qkv_bias, norm_mlp. a, b: room for one layer.
+    """
+    layers, heads, kv_heads, dim, hidden, ffn = sizes
+    wide = padded_to_panels(hidden)
+    inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    w_at, v_at = 0, 0
+    for layer in range(layers):
+        normalise(x, vectors[v_at:], a, rows, hidden, wide, eps)
+        spread(vectors[v_at + wide :], b, rows, both)
+        multiply(a, 0, wide, weights, w_at, PANEL, hidden * PANEL, b, 0, both, rows, hidden, both // PANEL)
+        w_at += both * hidden
+        for r in range(spans.shape[0]):
+            slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
+            k, v = keys[layer, slot], values[layer, slot]
+            rotate(b, both, first, n, start, heads + kv_heads, dim, cos, sin)
+            store(b, both, first, n, start, heads, kv_heads, dim, k, v)
+            attend(b, both, first, n, start, heads, kv_heads, dim, k, v, a, inner, scores, folded, sums, totals)
+        multiply(a, 0, inner, weights, w_at, PANEL, inner * PANEL, x, 0, wide, rows, inner, wide // PANEL)
+        w_at += wide * inner
+        normalise(x, vectors[v_at + wide + both :], a, rows, hidden, wide, eps)
+        fill(b, rows * mixed, _ZERO)
+        multiply(a, 0, wide, weights, w_at, PANEL, hidden * PANEL, b, 0, mixed, rows, hidden, mixed // PANEL)
+        w_at += mixed * hidden
+        gated(b, mixed, a, rows, ffn)
+        multiply(a, 0, ffn, weights, w_at, PANEL, ffn * PANEL, x, 0, wide, rows, ffn, wide // PANEL)
+        w_at += wide * ffn
+        v_at += 2 * wide + both
+
+
+@compiled
+def project(x, rows, hidden, eps, norm, head, a, logits):  # type: ignore[no-untyped-def]
+    """logits [rows, padded vocab] = norm(x) @ head."""
+    wide, columns = padded_to_panels(hidden), logits.shape[1]
+    flat = logits.reshape(-1)
+    normalise(x, norm, a, rows, hidden, wide, eps)
+    fill(flat, rows * columns, _ZERO)
+    multiply(a, 0, wide, head, 0, PANEL, hidden * PANEL, flat, 0, columns, rows, hidden, columns // PANEL)
