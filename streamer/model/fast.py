@@ -19,13 +19,13 @@ from streamer.model import kernels
 from streamer.model.shapes import TextShape
 from streamer.model.simd import PANEL
 from streamer.model.slots import KVSlots
-from streamer.model.text import Span
+from streamer.model.text import Audio, Span
 
 Floats = NDArray[np.float32]
 
 
 class FastText:
-    """Weights packed in panels; `forward` feeds any number of rows at once. Not thread-safe: its work memory is one."""
+    """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work memory is one."""
 
     def __init__(self, weights: dict[str, Tensor], shape: TextShape) -> None:
         self.shape = shape
@@ -36,12 +36,12 @@ class FastText:
             of_layer, small = _take_layer(weights, f"model.layers.{i}.")
             packed += [_panels(matrix) for matrix in of_layer]
             vectors += [_padded(vector) for vector in small]
-        self._vectors = np.concatenate(vectors)
-        self._norm = _padded(weights["model.norm.weight"])
+        self._vectors = np.concatenate([*vectors, _padded(weights["model.norm.weight"])])
         self._weights, self._head = _halved([np.concatenate(packed), _panels(head)])
+        self._table = self.embedding.numpy()
+        self._eps = np.float32(shape.eps)
         self._wide, self._columns = _up(shape.hidden), _up(shape.vocab)
         self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
-        self._cos, self._sin = self._rotary(0)
         self._rows = self._length = 0
         self._reserve(1, PANEL)
 
@@ -51,45 +51,32 @@ class FastText:
         return bool(self._weights.dtype == np.uint16)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
-        """KV memory in the layout that `forward` reads."""
+        """KV memory in the layout that `step` reads."""
         return KVSlots(self.shape, num_slots, max_len, torch.float32, "cpu", panel=PANEL)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""
         return F.embedding(torch.tensor(ids), self.embedding)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[n, vocab] float32 of hidden states [n, hidden] that `forward` returned."""
-        rows = len(hidden)
-        self._reserve(rows, PANEL)
-        out = np.empty((rows, self._columns), np.float32)
-        x = self._x[: rows * self._wide].reshape(rows, -1)
-        x[:, : self.shape.hidden] = hidden.numpy()
-        kernels.project(self._x, rows, self.shape.hidden, self._eps, self._norm, self._head, self._a, out)
-        return torch.from_numpy(out)[:, : self.shape.vocab]
-
-    def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N, hidden].
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for.
 
         A row's result is the same to the last bit whatever rows stand beside it, and however its ids are cut.
         """
-        rows, end = len(x), max(span.start + span.n for span in spans)
-        self._reserve(rows, _up(end))
-        if end > len(self._cos):
-            self._cos, self._sin = self._rotary(max(end, 2 * len(self._cos), 1024))
-        work = self._x[: rows * self._wide].reshape(rows, -1)
-        work[:, : self.shape.hidden] = x.numpy()
-        where = np.array([(s.slot, s.start, s.first, s.n) for s in spans], dtype=np.int64)
-        kernels.forward(
-            self._x, rows, where, self._sizes, self._eps, self._weights, self._vectors, self._cos, self._sin,
-            slots.keys.numpy(), slots.values.numpy(), self._a, self._b, self._scores, self._folded, self._sums,
-            self._totals,
+        rows, end = len(ids), max(span.start + span.n for span in spans)
+        self._reserve(rows, end)
+        x = self._x[: rows * self._wide].reshape(rows, -1)[:, : self.shape.hidden]
+        x[:] = self._table[ids]
+        for first, embeds in audio:
+            x[first : first + len(embeds)] = embeds.numpy()
+        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], dtype=np.int64)
+        logits = np.empty((sum(span.num_logits for span in spans), self._columns), np.float32)
+        keys, values = slots.arrays
+        kernels.step(
+            self._x, rows, where, self._sizes, self._eps, self._weights, self._head, self._vectors, self._angles,
+            keys, values, (*self._wide_room, *self._long_room), logits,
         )  # fmt: skip
-        return torch.from_numpy(work[:, : self.shape.hidden].copy())
-
-    @property
-    def _eps(self) -> np.float32:
-        return np.float32(self.shape.eps)
+        return torch.from_numpy(logits[:, : self.shape.vocab])
 
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling, never shrinks."""
@@ -98,15 +85,13 @@ class FastText:
             self._rows = rows = max(rows, 2 * self._rows)
             qkv = _up((s.heads + 2 * s.kv_heads) * s.head_dim)
             self._x = np.zeros(rows * self._wide, np.float32)
-            self._a = np.zeros(rows * max(self._wide, s.heads * s.head_dim, s.ffn), np.float32)
-            self._b = np.zeros(rows * max(qkv, _up(2 * s.ffn)), np.float32)
+            inner = max(self._wide, s.heads * s.head_dim, s.ffn)
+            self._wide_room = _room(rows * inner, rows * max(qkv, _up(2 * s.ffn)))
         if length > self._length:
-            self._length = length = _up(max(length, 2 * self._length))
+            self._length = length = _up(max(length, 2 * self._length, 1024))
+            self._angles = self._rotary(length)
             queries = kernels.QUERIES * group
-            self._scores = np.zeros(queries * length, np.float32)
-            self._folded = np.zeros(queries * s.head_dim, np.float32)
-            self._sums = np.zeros(queries * _up(s.head_dim), np.float32)
-            self._totals = np.zeros(queries, np.float32)
+            self._long_room = _room(queries * length, queries * s.head_dim, queries * _up(s.head_dim), queries)
 
     def _rotary(self, length: int) -> tuple[Floats, Floats]:
         """cos and sin [length, head_dim / 2] of every position."""
@@ -116,12 +101,16 @@ class FastText:
         return angle.cos().numpy(), angle.sin().numpy()
 
 
+def _room(*sizes: int) -> tuple[Floats, ...]:
+    return tuple(np.zeros(size, np.float32) for size in sizes)
+
+
 def _up(width: int) -> int:
     return -(-width // PANEL) * PANEL
 
 
 def _take_layer(weights: dict[str, Tensor], p: str) -> tuple[list[Tensor], list[Tensor]]:
-    """One layer's matrices and vectors, in the order in which `kernels.forward` reads them."""
+    """One layer's matrices and vectors, in the order in which `kernels.step` reads them."""
 
     def take(*names: str) -> Tensor:
         return torch.cat([weights.pop(p + name) for name in names])

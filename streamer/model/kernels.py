@@ -58,20 +58,20 @@ def fill(x, count, value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def multiply(x, x_at, x_step, w, w_at, w_step, w_next, y, y_at, y_step, rows, depth, panels):  # type: ignore[no-untyped-def]
+def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels):  # type: ignore[no-untyped-def]
     """y[rows, panels * PANEL] += x[rows, depth] @ w, panel by panel, each used for all rows while it is near."""
     keep_apart()
     p = 0
     if rows == 1:  # two panels at once: eight sums hide the latency of one
         while p + 2 <= panels:
-            _T12(x, x_at, x_step, w, w_at + p * w_next, w_step, w_next, y, y_at + p * PANEL, y_step, depth)
+            _T12(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
             p += 2
     while p < panels:
         w_p, m = w_at + p * w_next, 0
         while rows - m >= MAX_ROWS:
-            _T6(x, x_at + m * x_step, x_step, w, w_p, w_step, 0, y, y_at + m * y_step + p * PANEL, y_step, depth)
+            _T6(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
             m += MAX_ROWS
-        x_m, y_m, rest = x_at + m * x_step, y_at + m * y_step + p * PANEL, rows - m
+        x_m, y_m, rest = m * x_step, m * y_step + p * PANEL, rows - m
         if rest == 1:
             _T11(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
         elif rest == 2:
@@ -218,7 +218,7 @@ def unfold(sums, wide, totals, first, count, head, group, dim, out, step):  # ty
 def attend(qkv, step, first, n, start, heads, kv_heads, dim, keys, values, out, out_step, scores, folded, sums, totals):  # type: ignore[no-untyped-def]
     """One row's attention over its slot, into out[first : first + n]. The head group is folded into the query rows."""
     keep_apart()
-    group, length, wide = heads // kv_heads, values.shape[1], values.shape[2]
+    group, panel, length, wide = heads // kv_heads, np.int64(PANEL), values.shape[1], values.shape[2]
     flat_keys, flat_values = keys.reshape(-1), values.reshape(-1)
     for h in range(kv_heads):
         for begin in range(0, n, QUERIES):
@@ -227,55 +227,78 @@ def attend(qkv, step, first, n, start, heads, kv_heads, dim, keys, values, out, 
             padded = padded_to_panels(end)
             fold(qkv, step, first + begin, count, h * group, group, dim, folded)
             fill(scores, rows * padded, _ZERO)
-            multiply(folded, 0, dim, flat_keys, h * dim * length, PANEL, dim * PANEL, scores, 0, padded, rows, dim,
+            multiply(folded, dim, flat_keys, h * dim * length, panel, dim * PANEL, scores, padded, rows, dim,
                      padded // PANEL)  # fmt: skip
             for m in range(rows):
                 totals[m] = soften(scores[m * padded : (m + 1) * padded], start + begin + m % count + 1, padded)
             fill(sums, rows * wide, _ZERO)
-            multiply(scores, 0, padded, flat_values, h * length * wide, wide, PANEL, sums, 0, wide, rows, end,
+            multiply(scores, padded, flat_values, h * length * wide, wide, panel, sums, wide, rows, end,
                      wide // PANEL)  # fmt: skip
             unfold(sums, wide, totals, first + begin, count, h * group, group, dim, out, out_step)
 
 
 @compiled
-def forward(x, rows, spans, sizes, eps, weights, vectors, cos, sin, keys, values, a, b, scores, folded, sums, totals):  # type: ignore[no-untyped-def]
-    """All layers over `rows` packed rows of x [rows, padded hidden], in place.
-
-    spans [R, 4] int64: slot, start, first, n. sizes: layers, heads, kv_heads, dim, hidden, ffn. weights: per layer the
-    panels of qkv, out, gate_up, down. vectors: per layer norm_in, qkv_bias, norm_mlp. a, b: room for one layer.
-    """
-    layers, heads, kv_heads, dim, hidden, ffn = sizes
+def layer(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, room):  # type: ignore[no-untyped-def]
+    """One layer over `rows` packed rows of x [rows, padded hidden], in place; where the next layer's weights begin."""
+    keep_apart()
+    _, heads, kv_heads, dim, hidden, ffn = sizes
+    a, b, scores, folded, sums, totals = room
+    panel = np.int64(PANEL)  # a variable: a constant would be another type, and all of `multiply` compiled for it
     wide = padded_to_panels(hidden)
     inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
-    w_at, v_at = 0, 0
-    for layer in range(layers):
-        normalise(x, vectors[v_at:], a, rows, hidden, wide, eps)
-        spread(vectors[v_at + wide :], b, rows, both)
-        multiply(a, 0, wide, weights, w_at, PANEL, hidden * PANEL, b, 0, both, rows, hidden, both // PANEL)
-        w_at += both * hidden
-        for r in range(spans.shape[0]):
-            slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
-            k, v = keys[layer, slot], values[layer, slot]
-            rotate(b, both, first, n, start, heads + kv_heads, dim, cos, sin)
-            store(b, both, first, n, start, heads, kv_heads, dim, k, v)
-            attend(b, both, first, n, start, heads, kv_heads, dim, k, v, a, inner, scores, folded, sums, totals)
-        multiply(a, 0, inner, weights, w_at, PANEL, inner * PANEL, x, 0, wide, rows, inner, wide // PANEL)
-        w_at += wide * inner
-        normalise(x, vectors[v_at + wide + both :], a, rows, hidden, wide, eps)
-        fill(b, rows * mixed, _ZERO)
-        multiply(a, 0, wide, weights, w_at, PANEL, hidden * PANEL, b, 0, mixed, rows, hidden, mixed // PANEL)
-        w_at += mixed * hidden
-        gated(b, mixed, a, rows, ffn)
-        multiply(a, 0, ffn, weights, w_at, PANEL, ffn * PANEL, x, 0, wide, rows, ffn, wide // PANEL)
-        w_at += wide * ffn
-        v_at += 2 * wide + both
+    normalise(x, vectors, a, rows, hidden, wide, eps)
+    spread(vectors[wide:], b, rows, both)
+    multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, both, rows, hidden, both // PANEL)
+    w_at += both * hidden
+    for r in range(spans.shape[0]):
+        slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
+        k, v = keys[slot], values[slot]
+        rotate(b, both, first, n, start, heads + kv_heads, dim, angles[0], angles[1])
+        store(b, both, first, n, start, heads, kv_heads, dim, k, v)
+        attend(b, both, first, n, start, heads, kv_heads, dim, k, v, a, inner, scores, folded, sums, totals)
+    multiply(a, inner, weights, w_at, panel, inner * PANEL, x, wide, rows, inner, wide // PANEL)
+    w_at += wide * inner
+    normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
+    fill(b, rows * mixed, _ZERO)
+    multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, mixed, rows, hidden, mixed // PANEL)
+    w_at += mixed * hidden
+    gated(b, mixed, a, rows, ffn)
+    multiply(a, ffn, weights, w_at, panel, ffn * PANEL, x, wide, rows, ffn, wide // PANEL)
+    return w_at + wide * ffn
 
 
 @compiled
-def project(x, rows, hidden, eps, norm, head, a, logits):  # type: ignore[no-untyped-def]
-    """logits [rows, padded vocab] = norm(x) @ head."""
-    wide, columns = padded_to_panels(hidden), logits.shape[1]
-    flat = logits.reshape(-1)
-    normalise(x, norm, a, rows, hidden, wide, eps)
-    fill(flat, rows * columns, _ZERO)
-    multiply(a, 0, wide, head, 0, PANEL, hidden * PANEL, flat, 0, columns, rows, hidden, columns // PANEL)
+def gather(x, wide, spans):  # type: ignore[no-untyped-def]
+    """Move the rows whose logits are wanted to the front of x; how many they are."""
+    keep_apart()
+    to = 0
+    for r in range(spans.shape[0]):
+        end = spans[r, 2] + spans[r, 3]
+        for m in range(end - spans[r, 4], end):
+            for i in range(wide):
+                x[to * wide + i] = x[m * wide + i]
+            to += 1
+    return to
+
+
+@compiled
+def step(x, rows, spans, sizes, eps, weights, head, vectors, angles, keys, values, room, logits):  # type: ignore[no-untyped-def]
+    """Feed `rows` packed rows of x [rows, padded hidden]; logits [wanted, padded vocab].
+
+    spans [R, 5] int64: slot, start, first, n, num_logits. sizes: layers, heads, kv_heads, dim, hidden, ffn. weights:
+    per layer the panels of qkv, out, gate_up, down. vectors: per layer norm_in, qkv_bias, norm_mlp; at the end the last
+    norm. angles: cos, sin [length, dim / 2]. room: work memory of one layer (model/fast.py).
+    """
+    layers, heads, kv_heads, dim, hidden, _ = sizes
+    wide, of_layer = padded_to_panels(hidden), 2 * padded_to_panels(hidden)
+    of_layer += padded_to_panels((heads + 2 * kv_heads) * dim)
+    w_at, panel = 0, np.int64(PANEL)
+    for i in range(layers):
+        small, k, v = vectors[i * of_layer :], keys[i], values[i]
+        w_at = layer(x, rows, spans, sizes, eps, weights, w_at, small, angles, k, v, room)
+    wanted, columns = gather(x, wide, spans), logits.shape[1]
+    if wanted > 0:
+        flat, a = logits.reshape(-1), room[0]
+        normalise(x, vectors[layers * of_layer :], a, wanted, hidden, wide, eps)
+        fill(flat, wanted * columns, _ZERO)
+        multiply(a, wide, head, w_at - w_at, panel, hidden * PANEL, flat, columns, wanted, hidden, columns // PANEL)

@@ -36,6 +36,7 @@ class KVSlots:
         self.keys = torch.zeros((*outer, *inner), dtype=dtype, device=device)
         self.values = torch.zeros((*outer, length, dim), dtype=dtype, device=device)
         self.max_len = max_len
+        self.arrays = tuple(part.numpy() for part in (self.keys, self.values) if panel)  # for the kernels
         self._free = list(range(num_slots - 1, -1, -1))
         self._taken: set[int] = set()
         self._books = threading.Lock()
