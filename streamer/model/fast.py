@@ -34,13 +34,13 @@ class FastText:
         packed, vectors = [], []
         for i in range(shape.layers):
             of_layer, small = _take_layer(weights, f"model.layers.{i}.")
-            packed += [_panels(matrix) for matrix in of_layer]
-            vectors += [_padded(vector) for vector in small]
-        self._vectors = np.concatenate([*vectors, _padded(weights["model.norm.weight"])])
-        self._weights, self._head = _halved([np.concatenate(packed), _panels(head)])
+            packed += [panels(matrix) for matrix in of_layer]
+            vectors += [padded(vector) for vector in small]
+        self._vectors = np.concatenate([*vectors, padded(weights["model.norm.weight"])])
+        self._weights, self._head = halved([np.concatenate(packed), panels(head)])
         self._table = self.embedding.numpy()
         self._eps = np.float32(shape.eps)
-        self._wide, self._columns = _up(shape.hidden), _up(shape.vocab)
+        self._wide, self._columns = up(shape.hidden), up(shape.vocab)
         self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
         self._rows = self._length = 0
         self._reserve(1, PANEL)
@@ -74,7 +74,7 @@ class FastText:
         keys, values = slots.arrays
         kernels.step(
             self._x, rows, where, self._sizes, self._eps, self._weights, self._head, self._vectors, self._angles,
-            keys, values, (*self._wide_room, *self._long_room), logits,
+            keys, values, self._halves, self._room, logits,
         )  # fmt: skip
         return torch.from_numpy(logits[:, : self.shape.vocab])
 
@@ -83,15 +83,16 @@ class FastText:
         s, group = self.shape, self.shape.heads // self.shape.kv_heads
         if rows > self._rows:
             self._rows = rows = max(rows, 2 * self._rows)
-            qkv = _up((s.heads + 2 * s.kv_heads) * s.head_dim)
+            qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
             self._x = np.zeros(rows * self._wide, np.float32)
             inner = max(self._wide, s.heads * s.head_dim, s.ffn)
-            self._wide_room = _room(rows * inner, rows * max(qkv, _up(2 * s.ffn)))
+            self._halves = _room(rows * inner, rows * max(qkv, up(2 * s.ffn)))
         if length > self._length:
-            self._length = length = _up(max(length, 2 * self._length, 1024))
+            self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = self._rotary(length)
             queries = kernels.QUERIES * group
-            self._long_room = _room(queries * length, queries * s.head_dim, queries * _up(s.head_dim), queries)
+            sizes = (length, s.head_dim, up(s.head_dim), 1)  # scores, folded queries, weighted sums, totals
+            self._room = _room(*(queries * size for size in sizes))
 
     def _rotary(self, length: int) -> tuple[Floats, Floats]:
         """cos and sin [length, head_dim / 2] of every position."""
@@ -105,7 +106,7 @@ def _room(*sizes: int) -> tuple[Floats, ...]:
     return tuple(np.zeros(size, np.float32) for size in sizes)
 
 
-def _up(width: int) -> int:
+def up(width: int) -> int:
     return -(-width // PANEL) * PANEL
 
 
@@ -125,21 +126,21 @@ def _take_layer(weights: dict[str, Tensor], p: str) -> tuple[list[Tensor], list[
     return matrices, [take("input_layernorm.weight"), bias, take("post_attention_layernorm.weight")]
 
 
-def _panels(matrix: Tensor) -> Floats:
+def panels(matrix: Tensor) -> Floats:
     """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends."""
     out, depth = matrix.shape
-    padded = np.zeros((_up(out), depth), np.float32)
+    padded = np.zeros((up(out), depth), np.float32)
     padded[:out] = matrix.numpy()
     return np.ascontiguousarray(padded.reshape(-1, PANEL, depth).transpose(0, 2, 1)).reshape(-1)
 
 
-def _padded(vector: Tensor) -> Floats:
-    padded = np.zeros(_up(len(vector)), np.float32)
+def padded(vector: Tensor) -> Floats:
+    padded = np.zeros(up(len(vector)), np.float32)
     padded[: len(vector)] = vector.numpy()
     return padded
 
 
-def _halved(matrices: list[Floats]) -> list[Any]:
+def halved(matrices: list[Floats]) -> list[Any]:
     """As float16 bits where that loses nothing in any of them, else as they are."""
     with np.errstate(over="ignore"):
         halves = [m.astype(np.float16) for m in matrices]

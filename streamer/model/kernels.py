@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamer.model.simd import MAX_ROWS, PANEL, fma, keep_apart, make_tile, two_to
+from streamer.model.simd import MAX_ROWS, PANEL, fma, keep_apart, make_fold, make_tile, two_to
 
 f4 = np.float32
 QUERIES = 32  # positions of one row whose scores are held at a time
-_T11, _T12, _T2, _T3, _T4, _T5, _T6 = (make_tile(*s) for s in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 1), (5, 1), (6, 1)))
+_T11, _T12, _T2, _T3, _T4, _T5, _TN = (
+    make_tile(*size) for size in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 1), (5, 1), (MAX_ROWS, 1))
+)
+_sum, _squares, _max = (make_fold(kind) for kind in ("sum", "squares", "max"))
 _LEAST, _MOST, _LOG2_E, _SHIFT = f4(-87.0), f4(87.0), f4(1.44269504), f4(12582912.0)
 _LN2_HIGH, _LN2_LOW = f4(0.693359375), f4(-2.12194440e-4)
 # e^r for |r| <= ln 2 / 2, relative error 2e-8: the coefficients of Cephes' expf.
@@ -69,19 +72,18 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
     while p < panels:
         w_p, m = w_at + p * w_next, 0
         while rows - m >= MAX_ROWS:
-            _T6(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+            _TN(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
             m += MAX_ROWS
-        x_m, y_m, rest = m * x_step, m * y_step + p * PANEL, rows - m
-        if rest == 1:
-            _T11(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
-        elif rest == 2:
-            _T2(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
-        elif rest == 3:
-            _T3(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
-        elif rest == 4:
-            _T4(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
-        elif rest == 5:
-            _T5(x, x_m, x_step, w, w_p, w_step, 0, y, y_m, y_step, depth)
+        if rows - m == 5:
+            _T5(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 4:
+            _T4(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 3:
+            _T3(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 2:
+            _T2(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 1:
+            _T11(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
         p += 1
 
 
@@ -89,18 +91,9 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
 def normalise(x, weight, out, rows, width, padded, eps):  # type: ignore[no-untyped-def]
     """out = weight * x / rms(x), rows of `padded` numbers of which `width` count."""
     keep_apart()
-    lanes = np.empty(PANEL, dtype=np.float32)
     for m in range(rows):
         row, to = x[m * padded : (m + 1) * padded], out[m * padded : (m + 1) * padded]
-        fill(lanes, PANEL, _ZERO)
-        for i in range(0, padded, PANEL):
-            part = row[i : i + PANEL]
-            for j in range(PANEL):
-                lanes[j] = fma(part[j], part[j], lanes[j])
-        total = _ZERO
-        for j in range(PANEL):
-            total += lanes[j]
-        scale = _ONE / np.sqrt(total / f4(width) + eps)
+        scale = _ONE / np.sqrt(_squares(row, 0, padded) / f4(width) + eps)
         for i in range(padded):
             to[i] = weight[i] * (row[i] * scale)
 
@@ -127,66 +120,60 @@ def gated(mixed, step, out, rows, ffn):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def rotate(qkv, step, first, n, start, heads, dim, cos, sin):  # type: ignore[no-untyped-def]
-    """Rotary embedding of the first `heads` heads of one row's `n` positions, in place."""
+def rotate(qkv, step, spans, heads, dim, cos, sin):  # type: ignore[no-untyped-def]
+    """Rotary embedding of the first `heads` heads of every packed position, in place."""
     keep_apart()
     half = dim // 2
-    for i in range(n):
-        row, c, s = qkv[(first + i) * step : (first + i + 1) * step], cos[start + i], sin[start + i]
-        for h in range(heads):
-            low, high = row[h * dim : h * dim + half], row[h * dim + half : (h + 1) * dim]
-            for j in range(half):
-                a, b = low[j], high[j]
-                low[j] = a * c[j] - b * s[j]
-                high[j] = b * c[j] + a * s[j]
+    for r in range(spans.shape[0]):
+        for i in range(spans[r, 3]):
+            at = (spans[r, 2] + i) * step
+            row, c, s = qkv[at : at + heads * dim], cos[spans[r, 1] + i], sin[spans[r, 1] + i]
+            for h in range(0, heads * dim, dim):
+                low, high = row[h : h + half], row[h + half : h + dim]
+                for j in range(half):
+                    a, b = low[j], high[j]
+                    low[j] = a * c[j] - b * s[j]
+                    high[j] = b * c[j] + a * s[j]
 
 
 @compiled
-def store(qkv, step, first, n, start, heads, kv_heads, dim, keys, values):  # type: ignore[no-untyped-def]
-    """Keys and values of one row's `n` positions go into its slot.
+def store(qkv, step, spans, heads, kv_heads, dim, keys, values):  # type: ignore[no-untyped-def]
+    """Keys and values of every packed position go into its row's slot.
 
-    keys [kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads weights. values [kv_heads,
-    length, padded dim].
+    keys [slots, kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads weights. values
+    [slots, kv_heads, length, padded dim].
     """
     keep_apart()
-    for i in range(n):
-        row, at = qkv[(first + i) * step : (first + i + 1) * step], start + i
-        for h in range(kv_heads):
-            k, v = (heads + h) * dim, (heads + kv_heads + h) * dim
-            for j in range(dim):
-                keys[h, at // PANEL, j, at % PANEL] = row[k + j]
-                values[h, at, j] = row[v + j]
+    for r in range(spans.shape[0]):
+        slot = spans[r, 0]
+        for i in range(spans[r, 3]):
+            row, at = qkv[(spans[r, 2] + i) * step : (spans[r, 2] + i + 1) * step], spans[r, 1] + i
+            for h in range(kv_heads):
+                k, v = (heads + h) * dim, (heads + kv_heads + h) * dim
+                for j in range(dim):
+                    keys[slot, h, at // PANEL, j, at % PANEL] = row[k + j]
+                    values[slot, h, at, j] = row[v + j]
 
 
 @compiled
-def soften(scores, limit, length):  # type: ignore[no-untyped-def]
-    """scores[:limit] -> exp(scores - max), zeros up to `length` (a multiple of PANEL); returns their sum.
+def soften(scores, step, rows, count, first, seen, totals):  # type: ignore[no-untyped-def]
+    """Every row of scores [rows, step]: exp(scores - max) of what it may see, zeros behind; totals: their sums.
 
-    The sum runs in PANEL lanes by position, so that zeros behind `limit` change nothing.
+    Row m sees first + m % count + 1 positions, or `seen` where that is not 0. The sum is one of lanes by position, so
+    that zeros behind the limit change nothing. step: a multiple of PANEL.
     """
     keep_apart()
-    lanes = np.empty(PANEL, dtype=np.float32)
-    fill(lanes, PANEL, -f4(np.inf))
-    fill(scores[limit:], length - limit, -f4(np.inf))
-    for i in range(0, length, PANEL):
-        part = scores[i : i + PANEL]
-        for j in range(PANEL):
-            lanes[j] = part[j] if part[j] > lanes[j] else lanes[j]
-    best = lanes[0]
-    for j in range(PANEL):
-        best = max(best, lanes[j])
-    for i in range(length):
-        scores[i] = exp(scores[i] - best)
-    fill(scores[limit:], length - limit, _ZERO)
-    fill(lanes, PANEL, _ZERO)
-    for i in range(0, length, PANEL):
-        part = scores[i : i + PANEL]
-        for j in range(PANEL):
-            lanes[j] += part[j]
-    total = _ZERO
-    for j in range(PANEL):
-        total += lanes[j]
-    return total
+    for m in range(rows):
+        limit = seen if seen else first + m % count + 1
+        row = scores[m * step : (m + 1) * step]
+        for i in range(limit, step):
+            row[i] = -np.inf
+        best = _max(row, 0, step)
+        for i in range(step):
+            row[i] = exp(row[i] - best)
+        for i in range(limit, step):
+            row[i] = _ZERO
+        totals[m] = _sum(row, 0, step)
 
 
 @compiled
@@ -209,40 +196,46 @@ def unfold(sums, wide, totals, first, count, head, group, dim, out, step):  # ty
     for g in range(group):
         for i in range(count):
             m, at = g * count + i, (first + i) * step + (head + g) * dim
-            to, total = out[at : at + dim], totals[m]
+            to, part, scale = out[at : at + dim], sums[m * wide : m * wide + dim], _ONE / totals[m]
             for j in range(dim):
-                to[j] = sums[m * wide + j] / total
+                to[j] = part[j] * scale
 
 
 @compiled
-def attend(qkv, step, first, n, start, heads, kv_heads, dim, keys, values, out, out_step, scores, folded, sums, totals):  # type: ignore[no-untyped-def]
-    """One row's attention over its slot, into out[first : first + n]. The head group is folded into the query rows."""
+def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):  # type: ignore[no-untyped-def]
+    """Attention of every row over its own slot, into `out`. The head group is folded into the query rows: no copies.
+
+    seen: 0 where a position sees itself and what lies before it, else how many positions all see.
+    """
     keep_apart()
-    group, panel, length, wide = heads // kv_heads, np.int64(PANEL), values.shape[1], values.shape[2]
+    scores, folded, sums, totals = room
+    group, panel, length, wide = heads // kv_heads, np.int64(PANEL), values.shape[2], values.shape[3]
     flat_keys, flat_values = keys.reshape(-1), values.reshape(-1)
-    for h in range(kv_heads):
-        for begin in range(0, n, QUERIES):
-            count = min(QUERIES, n - begin)
-            rows, end = group * count, start + begin + count
-            padded = padded_to_panels(end)
-            fold(qkv, step, first + begin, count, h * group, group, dim, folded)
-            fill(scores, rows * padded, _ZERO)
-            multiply(folded, dim, flat_keys, h * dim * length, panel, dim * PANEL, scores, padded, rows, dim,
-                     padded // PANEL)  # fmt: skip
-            for m in range(rows):
-                totals[m] = soften(scores[m * padded : (m + 1) * padded], start + begin + m % count + 1, padded)
-            fill(sums, rows * wide, _ZERO)
-            multiply(scores, padded, flat_values, h * length * wide, wide, panel, sums, wide, rows, end,
-                     wide // PANEL)  # fmt: skip
-            unfold(sums, wide, totals, first + begin, count, h * group, group, dim, out, out_step)
+    for r in range(spans.shape[0]):
+        slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
+        for at in range(slot * kv_heads, (slot + 1) * kv_heads):
+            head = (at - slot * kv_heads) * group
+            for begin in range(0, n, QUERIES):
+                count = min(QUERIES, n - begin)
+                rows, end = group * count, seen if seen else start + begin + count
+                padded = padded_to_panels(end)
+                fold(qkv, step, first + begin, count, head, group, dim, folded)
+                fill(scores, rows * padded, _ZERO)
+                multiply(folded, dim, flat_keys, at * dim * length, panel, dim * PANEL, scores, padded, rows, dim,
+                         padded // PANEL)  # fmt: skip
+                soften(scores, padded, rows, count, start + begin, seen, totals)
+                fill(sums, rows * wide, _ZERO)
+                multiply(scores, padded, flat_values, at * length * wide, wide, panel, sums, wide, rows, end,
+                         wide // PANEL)  # fmt: skip
+                unfold(sums, wide, totals, first + begin, count, head, group, dim, out, out_step)
 
 
 @compiled
-def layer(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, room):  # type: ignore[no-untyped-def]
+def layer(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves, room):  # type: ignore[no-untyped-def]
     """One layer over `rows` packed rows of x [rows, padded hidden], in place; where the next layer's weights begin."""
     keep_apart()
     _, heads, kv_heads, dim, hidden, ffn = sizes
-    a, b, scores, folded, sums, totals = room
+    a, b = halves
     panel = np.int64(PANEL)  # a variable: a constant would be another type, and all of `multiply` compiled for it
     wide = padded_to_panels(hidden)
     inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
@@ -250,12 +243,9 @@ def layer(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, valu
     spread(vectors[wide:], b, rows, both)
     multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, both, rows, hidden, both // PANEL)
     w_at += both * hidden
-    for r in range(spans.shape[0]):
-        slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
-        k, v = keys[slot], values[slot]
-        rotate(b, both, first, n, start, heads + kv_heads, dim, angles[0], angles[1])
-        store(b, both, first, n, start, heads, kv_heads, dim, k, v)
-        attend(b, both, first, n, start, heads, kv_heads, dim, k, v, a, inner, scores, folded, sums, totals)
+    rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
+    store(b, both, spans, heads, kv_heads, dim, keys, values)
+    attend(b, both, spans, 0, heads, kv_heads, dim, keys, values, a, inner, room)
     multiply(a, inner, weights, w_at, panel, inner * PANEL, x, wide, rows, inner, wide // PANEL)
     w_at += wide * inner
     normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
@@ -282,12 +272,12 @@ def gather(x, wide, spans):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def step(x, rows, spans, sizes, eps, weights, head, vectors, angles, keys, values, room, logits):  # type: ignore[no-untyped-def]
+def step(x, rows, spans, sizes, eps, weights, head, vectors, angles, keys, values, halves, room, logits):  # type: ignore[no-untyped-def]
     """Feed `rows` packed rows of x [rows, padded hidden]; logits [wanted, padded vocab].
 
     spans [R, 5] int64: slot, start, first, n, num_logits. sizes: layers, heads, kv_heads, dim, hidden, ffn. weights:
     per layer the panels of qkv, out, gate_up, down. vectors: per layer norm_in, qkv_bias, norm_mlp; at the end the last
-    norm. angles: cos, sin [length, dim / 2]. room: work memory of one layer (model/fast.py).
+    norm. angles: cos, sin [length, dim / 2]. halves, room: work memory (model/fast.py).
     """
     layers, heads, kv_heads, dim, hidden, _ = sizes
     wide, of_layer = padded_to_panels(hidden), 2 * padded_to_panels(hidden)
@@ -295,10 +285,10 @@ def step(x, rows, spans, sizes, eps, weights, head, vectors, angles, keys, value
     w_at, panel = 0, np.int64(PANEL)
     for i in range(layers):
         small, k, v = vectors[i * of_layer :], keys[i], values[i]
-        w_at = layer(x, rows, spans, sizes, eps, weights, w_at, small, angles, k, v, room)
+        w_at = layer(x, rows, spans, sizes, eps, weights, w_at, small, angles, k, v, halves, room)
     wanted, columns = gather(x, wide, spans), logits.shape[1]
     if wanted > 0:
-        flat, a = logits.reshape(-1), room[0]
+        flat, a = logits.reshape(-1), halves[0]
         normalise(x, vectors[layers * of_layer :], a, wanted, hidden, wide, eps)
         fill(flat, wanted * columns, _ZERO)
         multiply(a, wide, head, w_at - w_at, panel, hidden * PANEL, flat, columns, wanted, hidden, columns // PANEL)

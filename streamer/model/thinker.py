@@ -21,7 +21,7 @@ from streamer.model.shapes import Shapes, read_shapes
 from streamer.model.text import Text, TextModel
 from streamer.model.threads import SMALL
 from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
-from streamer.model.tower import AudioTower
+from streamer.model.tower import AudioTower, Tower
 from streamer.model.weights import ModelError, load_weights
 
 Role = Literal["edge", "cloud"]
@@ -40,7 +40,7 @@ class Thinker:
     vocabulary: Vocabulary
     never: torch.Tensor  # [vocab] bool, `vocabulary.never` on the model's device
     suffix_ids: tuple[int, ...]
-    tower: AudioTower
+    tower: Tower
     engine: Engine
     num_params: int
 
@@ -79,7 +79,7 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     weights = load_weights(directory, dtype, device)
     num_params = sum(weight.numel() for weight in weights.values())
-    tower, text = AudioTower(weights, shapes.audio), _text(weights, shapes, num_params, device)
+    tower, text = _functions(weights, shapes, num_params, device)
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)
@@ -94,13 +94,16 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, engine, num_params)
 
 
-def _text(weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str) -> Text:
+def _functions(
+    weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str
+) -> tuple[Tower, Text]:
     """Compiled kernels for a small model on a CPU; torch's products, on several threads, for all others."""
     if device != "cpu" or num_params > SMALL:
-        return TextModel(weights, shapes.text)
+        return AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
     from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
+    from streamer.model.fast_tower import FastTower
 
-    return FastText(weights, shapes.text)
+    return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
 
 
 def shapes_of(directory: Path) -> Shapes:

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from streamer.model import kernels
 from streamer.model.engine import Engine, Row
 from streamer.model.fast import FastText
-from streamer.model.layout import _text_layer
-from streamer.model.shapes import TextShape
+from streamer.model.fast_tower import FastTower
+from streamer.model.layout import _audio_ends, _audio_layer, _text_layer
+from streamer.model.shapes import AudioShape, TextShape
 from streamer.model.text import TextModel
 from streamer.model.thinker import load, resolve, shapes_of
+from streamer.model.tower import AudioTower
 from streamer.model.weights import load_weights
 
 PROMPT = [3, 1, 4]
@@ -156,3 +158,31 @@ def test_exp_is_exact_enough():
     ours = np.array([kernels.exp(v) for v in x[::10]])
     np.testing.assert_allclose(ours, np.exp(x[::10].astype(np.float64)), rtol=2e-7)
     assert kernels.exp(np.float32(-1e9)) < 1e-37
+
+
+def audio_of(width, layers, heads, ffn, output):
+    """(compiled, torch) towers of the same random weights."""
+    shape = AudioShape(width, layers, heads, ffn, 128, 100, output)
+    generator = torch.Generator().manual_seed(7)
+    names = dict(_audio_ends(shape))
+    for i in range(layers):
+        names |= dict(_audio_layer(f"audio_tower.layers.{i}.", shape))
+    weights = {n: torch.randn(s, generator=generator) / np.prod(s[1:] or (4,)) ** 0.5 for n, s in names.items()}
+    return FastTower(dict(weights), shape), AudioTower(dict(weights), shape)
+
+
+@pytest.mark.parametrize("sizes", [(32, 2, 2, 64, 32), (36, 1, 3, 50, 40), (64, 3, 2, 96, 33)])
+@pytest.mark.parametrize("frames", [200, 199, 58, 5, 4, 3])
+def test_a_tower_of_any_size_equals_torch(sizes, frames):
+    fast, torch_ = audio_of(*sizes)
+    features = torch.randn(2, 128, frames, generator=torch.Generator().manual_seed(frames))
+    ours, theirs = fast.encode(features), torch_.encode(features)
+    assert ours.shape == theirs.shape == (2, AudioTower.num_embeddings(frames), sizes[-1])
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_a_window_is_the_same_bits_in_any_batch():
+    tower = load("embedded", "edge").tower
+    features = torch.randn(5, 128, 200, generator=torch.Generator().manual_seed(1))
+    alone = torch.cat([tower.encode(features[i : i + 1]) for i in range(5)])
+    assert torch.equal(tower.encode(features), alone)
