@@ -11,7 +11,7 @@ import numpy as np
 from streamer.model.kernels import compiled, exp, f4, fill
 from streamer.model.simd import PANEL
 
-_BANNED, _LEAST, _ALMOST = f4(-np.inf), f4(-1e4), f4(-80.0)  # 0 * -inf is not a number; e^-80 is nothing
+_BANNED, _LEAST = f4(-np.inf), f4(-1e4)  # 0 * -inf is not a number
 
 
 @compiled
@@ -65,7 +65,7 @@ def sums(raw, best):  # type: ignore[no-untyped-def]
         part = raw[at : at + PANEL]
         for j in range(PANEL):
             x = max(part[j] - best, _LEAST)
-            w = exp(x) if x > _ALMOST else f4(0.0)
+            w = exp(x)
             lanes[0, j] += w
             lanes[1, j] += w * x
     total, weighted = 0.0, 0.0
@@ -74,7 +74,7 @@ def sums(raw, best):  # type: ignore[no-untyped-def]
         weighted += lanes[1, j]
     for i in range(count - count % PANEL, count):
         x = max(raw[i] - best, _LEAST)
-        w = exp(x) if x > _ALMOST else f4(0.0)
+        w = exp(x)
         total += w
         weighted += w * x
     return total, weighted

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from streamer.model.slots import KVSlots
 from streamer.model.text import Span, Text
+from streamer.model.tower import Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Engine:
     Threads may share it: steps run one at a time, slots are opened and closed at any time.
     """
 
-    def __init__(self, text: Text, slots: KVSlots, prompt_ids: Seq[int]) -> None:
-        self.text, self.slots, self.prompt_ids = text, slots, tuple(prompt_ids)
+    def __init__(self, text: Text, slots: KVSlots, prompt_ids: Seq[int], tower: Tower | None = None) -> None:
+        self.text, self.slots, self.prompt_ids, self.tower = text, slots, tuple(prompt_ids), tower
         n = len(self.prompt_ids)
         self._one_step = threading.Lock()
         self.step([Row(0, 0, self.prompt_ids, num_logits=0)])
@@ -53,6 +54,17 @@ class Engine:
     def close(self, slot: int) -> None:
         """Give the slot back."""
         self.slots.release(slot)
+
+    @property
+    def windows_at_once(self) -> int:
+        """How many windows are worth encoding together."""
+        return 1 if self.tower is None else self.tower.windows_at_once
+
+    def encode(self, features: Tensor) -> Tensor:
+        """Embeddings [B, n, hidden] of windows [B, mels, T]. Raises RuntimeError for an engine without a tower."""
+        if self.tower is None:
+            raise RuntimeError("this engine has no audio tower; give one to hear with")
+        return self.tower.encode(features)
 
     def step(self, rows: Seq[Row]) -> list[Tensor]:
         """Per row logits [num_logits, vocab] float32.

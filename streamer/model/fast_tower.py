@@ -24,6 +24,8 @@ Floats = NDArray[np.float32]
 class FastTower:
     """`encode` turns windows into embeddings, 25 per second of audio. Threads may share it: nothing is kept."""
 
+    windows_at_once = 1  # each is a product large enough: together they take as long as one after the other
+
     def __init__(self, weights: dict[str, Tensor], shape: AudioShape) -> None:
         self.shape, self.window_frames = shape, 2 * shape.n_window
         w = {k.removeprefix("audio_tower."): v for k, v in weights.items() if k.startswith("audio_tower.")}
@@ -42,8 +44,10 @@ class FastTower:
         self._sizes = (shape.layers, shape.heads, shape.width, shape.ffn, shape.num_mels, shape.output)
 
     def encode(self, features: Tensor) -> Tensor:
-        """[B, mels, T] float32, T <= window_frames -> [B, n, output], n = `num_embeddings(T)`."""
+        """[B, mels, T] float32 -> [B, n, output], n = `num_embeddings(T)`. Raises ValueError for T > window_frames."""
         batch, _, frames = features.shape
+        if frames > self.window_frames:
+            raise ValueError(f"a window has at most {self.window_frames} frames, not {frames}")
         n = self.num_embeddings(frames)
         room = self._room(frames)
         out = np.empty((batch, n, up(self.shape.output)), np.float32)

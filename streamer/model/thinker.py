@@ -90,7 +90,7 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     if length > shapes.text.max_positions:
         raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
     never = torch.from_numpy(vocabulary.never).to(device)
-    engine = Engine(text, text.slots(num_slots, length), prompt)
+    engine = Engine(text, text.slots(num_slots, length), prompt, tower)
     return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, engine, num_params)
 
 
