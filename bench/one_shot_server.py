@@ -64,6 +64,11 @@ class OneShotSession:
         self._pcm += pcm
         self.num_bytes_fed += len(pcm)
 
+    def feed_nowait(self, pcm: bytes) -> bool:
+        self._pcm += pcm
+        self.num_bytes_fed += len(pcm)
+        return True
+
     async def commit(self) -> int:
         if not self._pcm:
             raise NothingToCommit("nothing to commit; append audio first")
