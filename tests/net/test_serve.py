@@ -152,10 +152,11 @@ async def test_random_events_never_end_anything(server, wanted, n):
     async with connect(server) as fuzzed, connect(server) as healthy:
         await healthy.send(session_update(binary=True))
 
-        async def drain():
+        async def drain():  # judged afterwards: who reads slowly is cut off, and thousands of strict checks are slow
             async for message in fuzzed:
-                validate(json.loads(message))
+                said.append(message)
 
+        said = []
         draining = asyncio.create_task(drain())
         for i in range(n):
             await fuzzed.send(random_event(chance))
@@ -165,6 +166,9 @@ async def test_random_events_never_end_anything(server, wanted, n):
         await (await fuzzed.ping())
         assert fuzzed.state is websockets.State.OPEN
         draining.cancel()
+    assert len(said) > n / 4
+    for message in said:
+        validate(json.loads(message))
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(50, marks=pytest.mark.long)])
