@@ -14,7 +14,7 @@ from typing import Any
 from streamer.console import fail, table_row
 from streamer.model.card import read_card
 from streamer.model.layout import check_layout
-from streamer.model.thinker import resolve, shapes_of
+from streamer.model.thinker import resolve, runs_compiled, shapes_of
 from streamer.model.weights import ModelError
 
 
@@ -30,12 +30,13 @@ def print_models(as_json: bool) -> int:
     if as_json:
         print(json.dumps({"models": rows}, ensure_ascii=False, indent=2))
         return status
-    widths = (28, 6, 10, 9, 7, 26)
-    print(table_row(("spec", "role", "params", "MB", "device", "entropy threshold (nats), k"), widths))
+    widths = (28, 6, 10, 9, 7, 17, 26)
+    print(table_row(("spec", "role", "params", "MB", "device", "engine", "entropy threshold (nats), k"), widths))
     for row in rows:
         gate = ", ".join(f"{name} {p['entropy']:g}, {p['k']}" for name, p in row["presets"].items())
         millions = f"{row['num_params'] / 1e6:.2f} M"
-        print(table_row((row["spec"], row["role"], millions, row["megabytes"], row["device"], gate), widths))
+        cells = (row["spec"], row["role"], millions, row["megabytes"], row["device"], row["engine"], gate)
+        print(table_row(cells, widths))
     return status
 
 
@@ -44,13 +45,15 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     card = read_card(directory)
     tensors = check_layout(directory, shapes_of(directory))
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
+    num_params = sum(math.prod(t.shape) for t in tensors)
     return {
         "spec": spec,
         "role": role,
         "name": card.name,
-        "num_params": sum(math.prod(t.shape) for t in tensors),
+        "num_params": num_params,
         "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
         "device": "cpu",
+        "engine": "compiled kernels" if runs_compiled(num_params, "cpu") else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
         "presets": {name: {"entropy": p.gate.entropy, "k": p.k} for name, p in card.presets.items()},

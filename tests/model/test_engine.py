@@ -121,3 +121,23 @@ def test_the_card_s_prompt_is_prefilled_once(thinker, tiny_pair):
     kept = thinker.engine.slots.beginning(slot, len(thinker.engine.prompt_ids))
     assert all(torch.equal(a, b) for a, b in zip(kept, thinker.engine._prompt, strict=True))
     thinker.engine.close(slot)
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_the_stock_engine_hears_and_says_the_same(tiny_pair, role):
+    """`--engine stock`: ragged rows, a rollback, audio; logits to 1e-5 and the same greedy ids."""
+    fast, stock = (load(str(tiny_pair[role]), "edge", num_slots=3, engine=kind) for kind in ("fast", "stock"))
+    ids, found = ids_of(60, 9), []
+    features = torch.randn(2, 128, 200, generator=torch.Generator().manual_seed(9))
+    for thinker in (fast, stock):
+        engine, out = thinker.engine, []
+        a, b, n = engine.open(), engine.open(), len(thinker.engine.prompt_ids)
+        embeds = engine.encode(features)
+        out += engine.step([Row(a, n, [0] * 50 + ids[:2], embeds[0], num_logits=2), Row(b, n, ids[:7])])
+        out += engine.step([Row(b, n + 7, [0] * 50, embeds[1], num_logits=0), Row(a, n + 52, ids[2:9], num_logits=7)])
+        out += engine.step([Row(a, n + 54, ids[20:25], num_logits=5), Row(b, n + 57, ids[7:8])])
+        found.append(torch.cat([logits for logits in out if len(logits)]))
+        engine.close(a)
+        engine.close(b)
+    torch.testing.assert_close(found[0], found[1], atol=2e-4, rtol=1e-5)
+    assert torch.equal(found[0].argmax(-1), found[1].argmax(-1))
