@@ -3,9 +3,11 @@
 `python -m bench.vs_transformers [--num 8]`. transformers gets the cheapest equal extractor (the clip's own length, not
 300 s of padding) and the same prompt; what it does after the end of the audio is timed: extract, encode, prefill,
 decode. Ours hears while the audio arrives, so after its end only the last window and the suffix remain. Assisted
-generation is transformers' own: in this version its assistant never receives the audio.
+generation is transformers' own, as it is (its assistant never receives the audio) and mended (bench/assisted.py).
+"ours, stock" is exact mode on transformers' modules (`--engine stock`).
 
-tokens/s: ids after the first text over the time after it, on both sides.
+tokens/s: ids after the first text over the time after it, on both sides. Assisted generation tells no id before all are
+there: its ids over its time less what both models' generate() take to their first id in the same round.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import argparse
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from bench.arms import models_of, run
+from bench.assisted import hearing
 from bench.clips import Clip, held_out
 from bench.common import RESULTS, median, progress, table, write
 from streamer.model.mel import StreamingLogMel
@@ -29,6 +32,7 @@ from streamer.model.thinker import Thinker
 
 LENGTHS = (3, 10, 30, 60)
 OURS = {"ours, edge": "edge", "ours, cloud": "cloud", "ours, exact": "exact", "ours, gated": "gated"}
+ASSISTED = ("assisted generation", "assisted, hearing")
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,15 @@ def make_arms(threads: int) -> dict[str, Callable[[np.ndarray], Timing]]:
     assert cloud is not None
     own = torch.get_num_threads()  # as loading the models has set it
     stock_edge, stock_cloud = load_stock(edge.directory), load_stock(cloud.directory)
+    assistants = (stock_edge, hearing(load_stock(edge.directory)))
+    slow = models_of(mode="exact", engine="stock")
     return {
         "generate(), edge": with_threads(threads, lambda s: one_shot(edge, stock_edge, s)),
         "generate(), cloud": with_threads(threads, lambda s: one_shot(cloud, stock_cloud, s)),
-        "assisted generation": with_threads(
-            threads, lambda s: one_shot(cloud, stock_cloud, s, assistant_model=stock_edge)
-        ),
+        **{name: with_threads(threads, functools.partial(one_shot, cloud, stock_cloud, assistant_model=assistant))
+           for name, assistant in zip(ASSISTED, assistants, strict=True)},
         **{name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()},
+        "ours, stock": with_threads(own, functools.partial(timed, slow)),
     }
 
 
@@ -115,6 +121,11 @@ def compare(
                 timing = arm(clip.samples)
                 if i > 0:
                     found[name].append(timing)
+    before = [e.first_s + c.first_s for e, c in zip(found["generate(), edge"], found["generate(), cloud"], strict=True)]
+    for name in ASSISTED:
+        timings = [replace(t, tokens_per_s=(t.num_ids - 1) / max(1e-3, t.total_s - prefilled))
+                   for t, prefilled in zip(found[name], before, strict=True)]  # fmt: skip
+        found[name] = timings
     rows = []
     for name, timings in found.items():
         base = found["generate(), edge" if name.endswith("edge") else "generate(), cloud"]
@@ -178,7 +189,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
         mine = [row for row in rows if row["arm"] == name]
         style: dict[str, Any] = {"linestyle": "-" if name.startswith("ours") else "--", "color": f"C{i}"}
         x = [row["seconds"] for row in mine]
-        if name != "assisted generation":  # it gives all its ids at the end
+        if name not in ASSISTED:  # they give all ids at the end
             left.plot(x, [row["first_ratio"] for row in mine], marker="o", **style)
         right.plot(x, [row["speed_ratio"] for row in mine], marker="o", label=name, **style)
     left.set(title="First text after the end of the audio", yscale="log")
