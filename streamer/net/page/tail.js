@@ -1,0 +1,68 @@
+// What was sent and is not acknowledged. In: messages in order. Out: those to send again after a broken link.
+//
+// Messages are numbered as the server counts them, from 0. Bounded: beyond MAX_BYTES the oldest audio goes first.
+
+const MAX_BYTES = 4 << 20; // 43 s at 48 kHz
+
+export class Tail {
+  #messages = []; // text or ArrayBuffer
+  #first = 0; // number of the oldest that is kept
+  #firstByte = 0; // of audio: where the oldest that is kept begins
+  numBytes = 0; // of audio that is kept
+
+  get firstByte() {
+    return this.#firstByte;
+  }
+
+  get messages() {
+    return this.#messages;
+  }
+
+  // False when audio had to go to make room for it.
+  push(message) {
+    this.#messages.push(message);
+    this.numBytes += sizeOf(message);
+    let kept = true;
+    while (this.numBytes > MAX_BYTES) {
+      this.#drop();
+      kept = false;
+    }
+    return kept;
+  }
+
+  // The server has taken `num` messages.
+  acknowledge(num) {
+    while (this.#first < num && this.#messages.length) this.#drop();
+  }
+
+  // The link is back. What had to go is lost to the server too: from here on both count alike again.
+  resume(numMessages, numBytes) {
+    this.acknowledge(numMessages);
+    this.#first = numMessages;
+    this.#firstByte = numBytes;
+  }
+
+  // Another session begins with `hello`: what the last one did not take goes to the new one, if that makes sense.
+  restart(hello, keepsRest) {
+    const rest = keepsRest ? this.#messages.filter((message) => message !== hello) : [];
+    this.#messages = [hello, ...rest];
+    this.#first = this.#firstByte = 0;
+    this.numBytes = rest.reduce((sum, message) => sum + sizeOf(message), 0);
+  }
+
+  clear() {
+    this.#messages = [];
+    this.numBytes = 0;
+  }
+
+  #drop() {
+    const size = sizeOf(this.#messages.shift());
+    this.numBytes -= size;
+    this.#firstByte += size;
+    this.#first += 1;
+  }
+}
+
+function sizeOf(message) {
+  return typeof message === "string" ? 0 : message.byteLength;
+}
