@@ -66,7 +66,7 @@ export class Turns {
   }
 
   #failed() {
-    this.view.end(this.#text, `${this.origin} · failed`);
+    this.view.end(this.#text, [`${this.origin}: failed`]);
     this.#close();
   }
 
@@ -88,8 +88,9 @@ export class Turns {
 }
 
 function factsOf(found, origin) {
-  const first = found.ttft_ms === null ? "" : `TTFT ${found.ttft_ms.toFixed(0)} ms · `;
+  const first = found.ttft_ms === null ? [] : [`TTFT ${found.ttft_ms.toFixed(0)} ms`];
+  const whole = `whole after ${found.total_ms.toFixed(0)} ms`;
   const verified = `${Math.round(100 * found.verified_share)} % verified`;
   const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  return `${first}whole after ${found.total_ms.toFixed(0)} ms · ${verified} · ${found.audio_s.toFixed(1)} s, ${origin}, ${time}`;
+  return [...first, whole, verified, `${found.audio_s.toFixed(1)} s of ${origin}`, time];
 }

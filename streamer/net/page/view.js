@@ -57,7 +57,7 @@ export class View {
     at("so-far").hidden = true;
     at("sentence").setAttribute("aria-busy", "true");
     at("sentence").replaceChildren();
-    at("facts").textContent = "";
+    at("facts").replaceChildren();
   }
 
   append(text, isVerified) {
@@ -66,13 +66,17 @@ export class View {
 
   end(text, facts) {
     at("sentence").setAttribute("aria-busy", "false");
-    at("facts").textContent = facts;
+    at("facts").replaceChildren(...spans(facts));
     this.#finished = [text, facts];
   }
 
   #remember(text, facts) {
     const sentence = element("p", { lang: "zh-Hans" }, [text]);
-    at("history").prepend(element("li", {}, [sentence, element("small", {}, [facts])]));
+    at("history").prepend(element("li", {}, [sentence, element("p", { className: "facts" }, spans(facts))]));
     while (at("history").children.length > MAX_HISTORY) at("history").lastChild.remove();
   }
+}
+
+function spans(texts) {
+  return texts.map((text) => element("span", {}, [text]));
 }
