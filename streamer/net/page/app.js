@@ -20,6 +20,7 @@ let describing = null; // the promise of those that are being described
 
 function server() {
   const url = new URL("v1/realtime", location.href);
+  url.searchParams.set("intent", "transcription");
   url.protocol = url.protocol.replace("http", "ws");
   return { url: url.href, key: at("key").value.trim(), wantsLive: at("live").checked };
 }

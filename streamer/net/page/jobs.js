@@ -13,15 +13,14 @@ const COMMIT = { type: "input_audio_buffer.commit" };
 
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
-  // screen: {view, chart, attributes}. server: {url, key, wantsLive}. sound: {origin, idle, rateHz, detection}.
+  // screen: {view, chart, attributes}. server: {url, key, wantsLive}. sound: {origin, idle, rateHz, detection, seconds}.
   constructor(screen, server, sound) {
     this.done = new Promise((resolve) => (this.resolve = resolve));
     this.isRecording = sound.detection === null;
     this.wasReplaced = false; // by a new session: a recording is sent again from its beginning
-    const turns = new Turns(screen, sound.origin, sound.idle, {
-      committed: () => this.isRecording && this.link.send({ type: "response.create" }),
+    const turns = new Turns(screen, sound, {
       settled: () => this.link.close(),
-      failed: (message) => screen.view.problem(message),
+      failed: (message) => this.link.close(new Problem(message)),
     });
     this.turns = turns;
     this.link = new Link(server.url, server.key, sessionOf(sound, server.wantsLive), {
@@ -43,7 +42,8 @@ class Job {
   }
 
   #replaced(view) {
-    view.problem(this.isRecording ? "" : "The server started anew: a sentence may miss its beginning.");
+    this.turns.anew();
+    if (!this.isRecording) view.problem("The server started anew: a sentence may miss its beginning.");
     this.wasReplaced = true;
     return !this.isRecording;
   }
@@ -58,7 +58,8 @@ export async function listen(screen, server, onLost) {
   };
   const microphone = await Microphone.open(hear, onLost);
   const detection = { type: "server_vad" };
-  const sound = { origin: "microphone", idle: "Listening. Speak, then pause.", rateHz: microphone.rateHz, detection };
+  const { rateHz } = microphone;
+  const sound = { origin: "microphone", idle: "Listening. Speak, then pause.", rateHz, detection, seconds: null };
   job = new Job(screen, server, sound);
   job.done.then(() => microphone.close());
   return { done: job.done, finish: () => microphone.close().then(() => job.finish()) };
@@ -67,7 +68,8 @@ export async function listen(screen, server, onLost) {
 // A recording as fast as the server takes it; resolves like a job's `done`, rejects with a Problem about the file.
 export async function describe(screen, server, file) {
   const { rateHz, pcm } = await readRecording(file);
-  const job = new Job(screen, server, { origin: file.name, idle: "Done.", rateHz, detection: null });
+  const seconds = pcm.length / rateHz;
+  const job = new Job(screen, server, { origin: file.name, idle: "Done.", rateHz, detection: null, seconds });
   let isDone = false;
   job.done.then(() => (isDone = true));
   while (!isDone) {
@@ -89,8 +91,9 @@ async function send(job, pcm, numSamples, tell) {
   if (!job.wasReplaced) job.finish();
 }
 
+// A transcription session answers every turn by itself, the parts of a long recording too.
 function sessionOf({ rateHz, detection }, wantsLive) {
   const input = { format: { type: "audio/pcm", rate: rateHz }, turn_detection: detection };
   const streamer = { events: true, binary: true, acks: true, live_update_s: wantsLive ? LIVE_UPDATE_S : null };
-  return { type: "realtime", audio: { input }, streamer };
+  return { type: "transcription", audio: { input }, streamer };
 }

@@ -3,16 +3,22 @@
 
 import { parse } from "./attributes.js";
 
+const TOLERANCE_S = 0.002; // audio_s is rounded to milliseconds
+
 export class Turns {
   #item = null; // whose sentence is being written
   #text = "";
   #numOpen = 0; // turns committed and not yet described
+  #numDescribed = 0;
+  #describedS = 0;
+  #stopped = null; // the turn that voice activity ended last
   #isEnding = false;
-  #endsAnswered = false;
+  #isLastKnown = false; // the turn that the client ended has been committed, or was empty
 
-  // origin: "microphone" or a file's name. idle: the status between turns. on: {committed(), settled(), failed(message)}.
-  constructor({ view, chart, attributes }, origin, idle, on) {
-    Object.assign(this, { view, chart, attributes, origin, idle, on });
+  // sound: origin, "microphone" or a file's name; idle, the status between turns; seconds of a recording, else null.
+  // on: {settled(), failed(message)}.
+  constructor({ view, chart, attributes }, sound, on) {
+    Object.assign(this, { view, chart, attributes, sound, on });
   }
 
   // The client has committed for the last time.
@@ -20,12 +26,21 @@ export class Turns {
     this.#isEnding = true;
   }
 
+  // Another session, which knows nothing of the last one's turns.
+  anew() {
+    this.#numOpen = this.#describedS = 0;
+    this.#isEnding &&= this.sound.seconds === null;
+  }
+
   hear(event) {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         return this.view.status("Hearing you …");
+      case "input_audio_buffer.speech_stopped":
+        this.#stopped = event.item_id;
+        return this.view.status("Describing …");
       case "input_audio_buffer.committed":
-        return this.#committed();
+        return this.#committed(event.item_id);
       case "streamer.live_update":
         this.view.soFar(event.text, event.heard_s);
         return this.chart.show(parse(event.text, this.attributes));
@@ -33,23 +48,22 @@ export class Turns {
         return this.#delta(event);
       case "streamer.description":
         return this.#described(event.description);
-      case "response.done":
-        return event.response.status === "failed" ? this.#failed() : undefined;
       case "error":
         return this.#error(event.error);
     }
   }
 
-  #committed() {
+  #committed(item) {
     this.#numOpen += 1;
-    this.#endsAnswered = this.#isEnding;
+    this.#isLastKnown ||= this.#isEnding && item !== this.#stopped;
     this.view.status("Describing …");
-    this.on.committed();
   }
 
   #delta(event) {
-    if (this.#item !== event.item_id) this.view.begin();
-    if (this.#item !== event.item_id) this.#text = "";
+    if (this.#item !== event.item_id) {
+      this.view.begin();
+      this.#text = "";
+    }
     this.#item = event.item_id;
     this.#text += event.text;
     this.view.append(event.text, event.verified);
@@ -59,21 +73,25 @@ export class Turns {
   #described(found) {
     if (found.text) {
       this.chart.show(found.attributes);
-      this.view.end(found.text, factsOf(found, this.origin));
+      this.view.end(found.text, factsOf(found, this.sound.origin));
     }
-    this.view.status(found.text ? this.idle : `No speech in ${found.audio_s.toFixed(1)} s of sound.`);
-    this.#close();
-  }
-
-  #failed() {
-    this.view.end(this.#text, [`${this.origin}: failed`]);
+    this.view.status(found.text ? this.sound.idle : `No speech in ${found.audio_s.toFixed(1)} s of sound.`);
+    this.#numDescribed += 1;
+    this.#describedS += found.audio_s;
     this.#close();
   }
 
   #error({ code, message }) {
-    if (code !== "input_audio_buffer_commit_empty") return this.on.failed(message);
-    this.#endsAnswered = true; // the last turn ended by itself, just before
-    this.#settle();
+    if (code === "turn_failed") {
+      this.view.end(this.#text, [`${this.sound.origin}: failed`]);
+      this.view.problem(message);
+      this.#close();
+    } else if (code === "input_audio_buffer_commit_empty") {
+      this.#isLastKnown = true; // the last turn ended by itself, just before
+      this.#settle();
+    } else {
+      this.on.failed(message);
+    }
   }
 
   #close() {
@@ -82,8 +100,11 @@ export class Turns {
     this.#settle();
   }
 
+  // Long recordings are described in parts, so a recording ends where its last part does.
   #settle() {
-    if (this.#isEnding && this.#endsAnswered && this.#numOpen <= 0) this.on.settled();
+    const { seconds } = this.sound;
+    const isHeard = seconds === null || this.#describedS >= seconds - TOLERANCE_S * (1 + this.#numDescribed);
+    if (this.#isEnding && this.#isLastKnown && this.#numOpen <= 0 && isHeard) this.on.settled();
   }
 }
 
