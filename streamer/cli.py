@@ -116,6 +116,9 @@ def _add_serve(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     p.add_argument("--max-sessions", type=int, default=16, metavar="N", help="default 16; then 503")
     p.add_argument("--allow-origin", action="append", metavar="O", help="a page's Origin that may connect")
+    p.add_argument("--live-updates", type=float, metavar="S",
+                   help="a sentence every S seconds of a turn, for clients that ask for events")  # fmt: skip
+    p.add_argument("--resume-s", type=float, default=30.0, metavar="S", help="a lost client may come back; default 30")
     p.add_argument("--cert", metavar="FILE", help="TLS certificate chain, PEM")
     p.add_argument("--key", metavar="FILE", help="its private key, PEM")
     p.set_defaults(run=_serve)

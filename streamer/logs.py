@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from typing import Any, TextIO
 
 _logger = logging.getLogger("streamer")
@@ -34,9 +35,19 @@ class JsonLines(logging.Formatter):
             "stream": getattr(record, "stream", None),
             **getattr(record, "numbers", {}),
         }
+        if record.exc_info and record.exc_info[1] is not None:
+            row["error"] = "".join(traceback.format_exception(record.exc_info[1]))
         if self._text and getattr(record, "described", None) is not None:
             row["text"] = record.described  # type: ignore[attr-defined]
         return json.dumps(row, ensure_ascii=False)
+
+
+def log_errors_to(stream: TextIO) -> None:
+    """Write errors of our own, with their traceback, to `stream`: one line of JSON each."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    handler.setLevel(logging.ERROR)
+    _logger.addHandler(handler)
 
 
 def log_to(stream: TextIO, *, text: bool = False) -> None:

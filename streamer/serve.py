@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import ssl
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 from streamer.config import Config, ConfigError
 from streamer.console import fail
+from streamer.logs import log_errors_to
 
 SWITCH_INTERVAL_S = 0.001  # the engine's thread and the event loop take turns: at 5 ms the loop lags
 
@@ -24,12 +24,13 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
     try:
         config = _config(options, model_options)
         tls = _tls(options.cert, options.key)
-        key = options.api_key or os.environ.get("STREAMER_API_KEY")
+        key = _key(options.api_key)
         _check_public(options.host, key)
     except ConfigError as error:
         fail(str(error))
         return 2
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    log_errors_to(sys.stderr)
     return anyio.run(_serve, options, config, tls, key)
 
 
@@ -37,19 +38,20 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
     from streamer.describer import Describer
     from streamer.model.weights import ModelError
     from streamer.net.admission import Admission
-    from streamer.net.server import PATH, Address, RealtimeServer
+    from streamer.net.server import PATH, RealtimeServer, Terms
+    from streamer.net.service import Address
 
-    scheme, shown = ("wss" if tls else "ws"), f"[{options.host}]" if ":" in options.host else options.host
+    s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host
 
     def ready(port: int) -> None:
-        print(f"listening on {scheme}://{shown}:{port}{PATH}", flush=True)
+        print(f"listening on ws{s}://{shown}:{port}{PATH} (page: http{s}://{shown}:{port}/)", flush=True)
 
     try:
         async with Describer.open(config) as describer:
             await describer.load()
             origins = tuple(options.allow_origin or ())
             admission = Admission((PATH,), options.max_sessions, key, origins)
-            server = RealtimeServer(describer.stream, admission, "streamer")
+            server = RealtimeServer(describer.stream, admission, Terms(options.resume_s, options.live_updates))
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))
@@ -66,7 +68,21 @@ def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Confi
     config = replace(config, **model_options)
     if not 1 <= options.max_sessions <= 100:
         raise ConfigError(f"max-sessions is {options.max_sessions}; it may be 1 to 100")
+    if not 0 <= options.resume_s <= 300:
+        raise ConfigError(f"resume-s is {options.resume_s:g}; it may be 0 to 300")
+    if options.live_updates is not None and not 0.5 <= options.live_updates <= 3_600:
+        raise ConfigError(f"live-updates is {options.live_updates:g}; it may be 0.5 to 3600")
     return replace(config, num_slots=2 * options.max_sessions + 1)
+
+
+def _key(given: str | None) -> str | None:
+    """The key that clients must show. An empty one would let everybody in."""
+    from streamer.net.admission import KEY_CHARACTERS
+
+    key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
+    if key is not None and not KEY_CHARACTERS.fullmatch(key):
+        raise ConfigError("the API key must be one or more letters, digits or any of !#$%&'*+-.^_`|~, as browsers send")
+    return key
 
 
 def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
@@ -76,17 +92,16 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(Path(cert), Path(key) if key else None)
-    except OSError as error:
-        raise ConfigError(f"--cert {cert}, --key {key}: cannot be used ({error.strerror or error})") from None
+        context.load_cert_chain(Path(cert), Path(key) if key else None, password=lambda: b"")  # never ask a terminal
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--cert {cert}, --key {key}: cannot be used ({why}); give PEM without a password") from None
     return context
 
 
 def _check_public(host: str, key: str | None) -> None:
     """Anyone could use a public address without a key."""
-    try:
-        is_local = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_local = host == "localhost"
-    if not is_local and not key:
+    from streamer.net.admission import is_loopback
+
+    if not is_loopback(host) and not key:
         raise ConfigError(f"{host} is reachable by others; set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1")

@@ -1,15 +1,19 @@
 """Who may connect, decided before the upgrade. In: an HTTP request's path and headers. Out: None, or a refusal.
 
-Shared by every service of ours: key, Origin, capacity, drain. Keys are compared in constant time.
+Shared by every service of ours: key, Origin, capacity, drain. Keys are compared in constant time. A browser cannot send
+headers with a websocket: its key comes as a subprotocol, which, unlike a URL, no server logs.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KEY_PROTOCOL = "openai-insecure-api-key."
+KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token: what a subprotocol may hold
 RETRY_AFTER_S = 5
 
 
@@ -24,7 +28,7 @@ class Refusal:
 
 @dataclass
 class Admission:
-    """The rules of one service, and how many sessions are open. `is_draining`: nobody new."""
+    """The rules of one service, and how many sessions have a client now. `is_draining`: nobody new."""
 
     paths: tuple[str, ...]
     max_sessions: int
@@ -32,49 +36,54 @@ class Admission:
     allowed_origins: tuple[str, ...] = ()
     is_draining: bool = False
     num_sessions: int = 0
-    num_refused: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.num_sessions >= self.max_sessions
 
     def check(self, path: str, headers: Mapping[str, str]) -> Refusal | None:
-        """Why this request is refused, or None. Does not count it: `enter` does, once it is upgraded."""
-        refusal = self._check(path, headers)
-        self.num_refused += refusal is not None
-        return refusal
-
-    def enter(self) -> bool:
-        """Take a place; False when the last one was taken between `check` and the upgrade."""
-        if self.is_draining or self.num_sessions >= self.max_sessions:
-            return False
-        self.num_sessions += 1
-        return True
-
-    def leave(self) -> None:
-        """Give the place back."""
-        self.num_sessions -= 1
-
-    def _check(self, path: str, headers: Mapping[str, str]) -> Refusal | None:
+        """Why nobody like this may connect, or None. Names of headers are in lower case."""
         if path not in self.paths:
             return Refusal(404, f"no such path; connect to {' or '.join(self.paths)}")
         if self.api_key is not None and not key_matches(self.api_key, headers):
             return Refusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
-        origin = headers.get("Origin")
-        if origin is not None and not self._origin_allowed(origin, headers.get("Host", "")):
+        origin = headers.get("origin")
+        if origin is not None and not self._origin_allowed(origin, headers.get("host", "")):
             return Refusal(403, "this Origin is not allowed; start the server with --allow-origin")
-        retry = {"Retry-After": str(RETRY_AFTER_S)}
         if self.is_draining:
-            return Refusal(503, "the server is going down; try again in a moment", retry)
-        if self.num_sessions >= self.max_sessions:
-            return Refusal(503, f"all {self.max_sessions} sessions are taken; try again later", retry)
+            return _busy("the server is going down; try again in a moment")
         return None
 
+    def check_room(self) -> Refusal | None:
+        """Why there is no place for a new session, or None."""
+        return _busy(f"all {self.max_sessions} sessions are taken; try again later") if self.is_full else None
+
     def _origin_allowed(self, origin: str, host: str) -> bool:
-        own = origin.partition("://")[2] == host
-        return own or origin in self.allowed_origins
+        """Our own page, or one that was named. A name that is not ours may point here (DNS rebinding): where there
+        is no key to stop it, our own page is one at a loopback address."""
+        if origin in self.allowed_origins:
+            return True
+        is_own = origin.partition("://")[2] == host
+        return is_own and (self.api_key is not None or is_loopback(host.rpartition(":")[0] or host))
+
+
+def _busy(message: str) -> Refusal:
+    return Refusal(503, message, {"Retry-After": str(RETRY_AFTER_S)})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine and nobody else can reach it."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def key_matches(key: str, headers: Mapping[str, str]) -> bool:
     """Whether the request carries `key`, as a bearer token or, from a browser, as a subprotocol."""
-    offered = [headers.get("Authorization", "").removeprefix("Bearer ")]
-    protocols = headers.get("Sec-WebSocket-Protocol", "")
-    offered += [p.strip().removeprefix(KEY_PROTOCOL) for p in protocols.split(",") if KEY_PROTOCOL in p]
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    offered = [token.strip()] if scheme.lower() == "bearer" else []
+    protocols = [protocol.strip() for protocol in headers.get("sec-websocket-protocol", "").split(",")]
+    offered += [p.removeprefix(KEY_PROTOCOL) for p in protocols if p.startswith(KEY_PROTOCOL)]
     wanted = key.encode()
     return any(hmac.compare_digest(wanted, found.encode("utf-8", "surrogateescape")) for found in offered)

@@ -1,15 +1,19 @@
 """What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent with one clear line.
 
 Strict where a value matters, deaf to fields that mean nothing here (voices, tools, instructions). msgspec refuses bad
-base64, NaN and absurd nesting by itself; lone surrogates cannot be UTF-8.
+base64, NaN, numbers out of range and absurd nesting by itself; lone surrogates cannot be UTF-8. What is given back to
+the client (ids, error texts) is bounded.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+
+MAX_TOLD = 200  # characters of an error, which quotes the client
+Id = Annotated[str, msgspec.Meta(max_length=512)]
 
 
 class BadEvent(ValueError):
@@ -44,11 +48,13 @@ class Audio(Struct):
 
 
 class Extensions(Struct):
-    """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; a live update every so many seconds."""
+    """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a second where it is
+    news; a live update every so many seconds, null for none, the server's default where it is left out."""
 
     events: bool = False
     binary: bool = False
-    live_update_s: float | None = None
+    acks: bool = False
+    live_update_s: float | UnsetType | None = UNSET
 
 
 class SessionConfig(Struct):
@@ -58,7 +64,7 @@ class SessionConfig(Struct):
 
 
 class _Event(Struct):
-    event_id: str | None = None
+    event_id: Id | None = None
 
 
 class SessionUpdate(_Event, tag="session.update"):
@@ -82,7 +88,7 @@ class ResponseCreate(_Event, tag="response.create"):
 
 
 class ResponseCancel(_Event, tag="response.cancel"):
-    response_id: str | None = None
+    response_id: Id | None = None
 
 
 class ItemCreate(_Event, tag="conversation.item.create"):
@@ -90,15 +96,15 @@ class ItemCreate(_Event, tag="conversation.item.create"):
 
 
 class ItemDelete(_Event, tag="conversation.item.delete"):
-    item_id: str = ""
+    item_id: Id = ""
 
 
 class ItemRetrieve(_Event, tag="conversation.item.retrieve"):
-    item_id: str = ""
+    item_id: Id = ""
 
 
 class ItemTruncate(_Event, tag="conversation.item.truncate"):
-    item_id: str = ""
+    item_id: Id = ""
 
 
 ClientEvent = (
@@ -113,5 +119,7 @@ def decode(message: str | bytes) -> ClientEvent:
     try:
         event: ClientEvent = _decoder.decode(message)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise BadEvent(f"no event of the protocol: {error or type(error).__name__}") from None
+        why = str(error)
+        why = why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}..."
+        raise BadEvent(f"no event of the protocol: {why}") from None
     return event

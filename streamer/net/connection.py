@@ -1,142 +1,106 @@
-"""One websocket of the realtime server. In: its messages. Out: its events, until either side ends it.
+"""One socket of a session. In: its messages. Out: the session's events from a given number on, until either side ends.
 
-Three tasks: read messages, pump the session's events, send. What waits to be sent is bounded, and so is how long the
-socket may take for it; audio is pushed back by not reading on.
+Four tasks: read, write, watch whether the client still reads, acknowledge. Audio is pushed back by not reading on;
+what waits to be sent is bounded by the Journal, and how long it may wait by the Pulse.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Sequence
 
 import anyio
-import msgspec
-from anyio import create_memory_object_stream as queue
-from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from streamer.net.client_events import BadEvent, decode
-from streamer.net.conversation import Action, Conversation, Do, Feed, Reopen
+from streamer.net.journal import Journal
 from streamer.net.metrics import Metrics
-from streamer.net.server_events import Event as Out
-from streamer.net.server_events import error
-from streamer.stages.events import NothingToCommit, Session, SessionOptions
+from streamer.net.pulse import Pulse
+from streamer.net.talk import Talk
 
-MAX_OUT = 512  # events that wait for the socket
-MAX_SEND_S = 10.0  # how long one of them may take
-OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
-_encode = msgspec.json.Encoder().encode
+ACK_EVERY_S = 0.5
+GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
 
 
 class Connection:
-    """`run` it to its end; `drain` lets turns in flight finish and closes."""
+    """`run` it to its end; `hand_over` ends it because the client came back by another socket."""
 
-    def __init__(
-        self, socket: ServerConnection, open_session: OpenSession, metrics: Metrics, model: str, is_transcription: bool
-    ) -> None:
-        self._socket, self._open, self._metrics = socket, open_session, metrics
-        self._conversation = Conversation("sess_" + secrets.token_hex(8), model, is_transcription)
-        self._out, self._to_send = queue[Out](MAX_OUT)
-        self._stack = AsyncExitStack()
-        self._session: Session
-        self._pumped: anyio.Event
+    def __init__(self, socket: ServerConnection, talk: Talk, metrics: Metrics) -> None:
+        self._socket, self._talk, self._metrics = socket, talk, metrics
+        self._journal: Journal = talk.journal
+        self._pulse = Pulse(socket, talk.journal)
+        self._reading = anyio.CancelScope()
+        self.ended = anyio.Event()
+        self.is_handed_over = False
 
-    async def run(self) -> None:
-        """Serve until the socket is closed. Errors of the session end this connection alone."""
+    async def run(self, first: int, greeting: Sequence[str] = ()) -> bool:
+        """Serve until the socket is closed: event `first` and all after it. Whether the client said goodbye."""
+        self._pulse.num_sent = first
+        self._journal.read_by(True)
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._send, group.cancel_scope)
-                async with self._stack:
-                    await self._listen(group)
-                    await self._say(self._conversation.opened())
-                    await self._read(group)
+                group.start_soon(self._write, first, greeting)
+                group.start_soon(self._watch)
+                group.start_soon(self._acknowledge)
+                group.start_soon(self._until_over)
+                is_goodbye = await self._read()
                 group.cancel_scope.cancel()
         finally:
-            self._metrics.forget(id(self))
-            self._out.close()
-            self._to_send.close()
+            self._journal.read_by(False)
+            self.ended.set()
+        return is_goodbye
 
-    async def drain(self, within_s: float) -> None:
-        """No more audio; what was said is answered; then close 1012, so that the client comes again."""
-        with anyio.move_on_after(within_s):
-            await self._session.end()
-            await self._pumped.wait()
-            while self._to_send.statistics().current_buffer_used:
-                await anyio.sleep(0.01)
-        await self._socket.close(1012, "the server is going down")
+    async def hand_over(self) -> None:
+        """Take no further message; returns when the one in hand is taken whole."""
+        self.is_handed_over = True
+        self._reading.cancel()
+        await self.ended.wait()
 
-    async def _read(self, group: TaskGroup) -> None:
+    async def _read(self) -> bool:
+        with self._reading:
+            while True:
+                self._pulse.is_waiting = True
+                try:
+                    message = await self._socket.recv()
+                    await self._journal.room()
+                except ConnectionClosed as closed:
+                    return _is_goodbye(closed)
+                self._pulse.is_waiting = False
+                with anyio.CancelScope(shield=True):
+                    await self._talk.take(message)
+        return False
+
+    async def _write(self, number: int, greeting: Sequence[str]) -> None:
         try:
-            async for message in self._socket:
-                if isinstance(message, bytes):
-                    out, actions = self._conversation.binary(message)
-                else:
-                    try:
-                        out, actions = self._conversation.client(decode(message))
-                    except BadEvent as bad:
-                        out, actions = [error(str(bad), "invalid_event", None)], []
-                for action in actions:
-                    out = [*out, *await self._perform(action, group)]
-                await self._say(out)
+            for text in greeting:
+                await self._socket.send(text)
+            while True:
+                await self._journal.more(number)
+                await self._socket.send(self._journal[number])
+                number += 1
+                self._pulse.num_sent = number
+                self._journal.sent(number)
         except ConnectionClosed:
-            return
+            return  # the reader notices it too
 
-    async def _perform(self, action: Action, group: TaskGroup) -> list[Out]:
-        match action:
-            case Feed(pcm):
-                try:
-                    await self._session.feed(pcm)
-                except anyio.ClosedResourceError:  # draining: the turn in flight is the last
-                    return []
-            case Reopen():
-                await self._session.clear()
-                await self._session.end()
-                await self._pumped.wait()
-                await self._stack.aclose()
-                await self._listen(group)
-                self._conversation.reopened()
-            case Do(name, cause):
-                try:
-                    await getattr(self._session, name)()
-                    self._conversation.done(name)
-                except NothingToCommit:
-                    return self._conversation.nothing_to_commit(cause)
-                except anyio.ClosedResourceError:
-                    return [error("the server is going down", "draining", cause, "server_error")]
-        return []
+    async def _watch(self) -> None:
+        if await self._pulse.watch():
+            self._metrics.slow_readers.inc()
+            self._socket.transport.abort()
+        self._journal.read_by(False)  # so that whoever waits for room goes on, and notices
 
-    async def _listen(self, group: TaskGroup) -> None:
-        """A session by the options in force, and a task that tells what it hears."""
-        self._session = await self._stack.enter_async_context(self._open(self._conversation.options))
-        self._pumped = anyio.Event()
-        group.start_soon(self._pump, self._session, self._pumped)
+    async def _acknowledge(self) -> None:
+        while True:
+            await anyio.sleep(ACK_EVERY_S)
+            self._talk.acknowledge()
 
-    async def _pump(self, session: Session, pumped: anyio.Event) -> None:
-        try:
-            async for event in session.events():
-                self._metrics.heard(id(self), event)
-                await self._say(self._conversation.heard(event))
-        except anyio.ClosedResourceError:
-            return
-        finally:
-            pumped.set()
+    async def _until_over(self) -> None:
+        """A session that has ended ends its socket."""
+        await self._talk.over.wait()
+        await self._socket.close(*self._talk.goodbye)
 
-    async def _say(self, out: list[Out]) -> None:
-        for event in out:
-            await self._out.send({"event_id": "event_" + secrets.token_hex(8), **event})
 
-    async def _send(self, connection: anyio.CancelScope) -> None:
-        """Send what waits; a socket that takes nothing for 10 s is cut off, and with it all that waits to be said."""
-        async for event in self._to_send:
-            try:
-                with anyio.fail_after(MAX_SEND_S):
-                    await self._socket.send(_encode(event).decode())
-            except TimeoutError:
-                self._metrics.slow_readers.inc()
-                self._socket.transport.abort()
-                break
-            except ConnectionClosed:
-                break
-        connection.cancel()
+def _is_goodbye(closed: ConnectionClosed) -> bool:
+    """Whether the client ended, or broke the protocol; a link that was cut is neither."""
+    if closed.rcvd is not None:
+        return closed.rcvd.code in GOODBYES
+    return closed.sent is not None

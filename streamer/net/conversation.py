@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from streamer.core.chunker import MAX_RATE_HZ, MIN_RATE_HZ
 from streamer.core.results import Description, TextDelta
 from streamer.net import client_events as c
@@ -51,16 +53,25 @@ Result = tuple[list[Out], list[Action]]
 class Conversation:
     """`opened`, then `client` and `heard` in the order in which things happen."""
 
-    def __init__(self, session_id: str, model: str, is_transcription: bool) -> None:
-        self.options = SessionOptions(24_000, TurnDetection() if is_transcription else None, None, is_transcription)
-        self.extensions = c.Extensions()
-        self._id, self._model = session_id, model
+    def __init__(
+        self, session_id: str, model: str, is_transcription: bool, live_update_s: float | None = None
+    ) -> None:
+        self.id = session_id  # a secret: who knows it may resume
+        self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
+        self.extensions = c.Extensions(live_update_s=None)
+        self._model = model
+        self._default_update_s = live_update_s  # where a client asks for events and does not say how often
         self._kind = "transcription" if is_transcription else "realtime"
         self._num_sessions = 0  # that came before the present one
         self._num_waiting = 0  # turns committed and not yet asked for
         self._last_item: str | None = None
         self._answering: str | None = None  # the response in hand
         self._text = ""
+
+    @property
+    def name(self) -> str:
+        """Of the ids of items and events; not enough of `id` to resume."""
+        return self.id[5:13]
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]
@@ -96,7 +107,7 @@ class Conversation:
 
     def done(self, name: str) -> None:
         """The session did what a `Do` asked for."""
-        if name == "commit" and not self.options.answers_itself:
+        if name == "commit":
             self._num_waiting += 1
 
     def reopened(self) -> None:
@@ -121,7 +132,7 @@ class Conversation:
                 previous, self._last_item = self._last_item, item
                 return s.committed(item, previous)
             case LiveUpdate():
-                return [s.live_update(item, event)] if self.extensions.events else []
+                return [s.live_update(item, event)]
             case TextDelta():
                 return self._delta(event, item)
             case TurnFailed():
@@ -132,7 +143,11 @@ class Conversation:
         options, extensions = self.options, self.extensions
         if config.streamer is not c.UNSET:
             extensions = config.streamer
-            options = replace(options, live_update_s=extensions.live_update_s)
+            seconds = extensions.live_update_s
+            if seconds is c.UNSET:
+                seconds = self._default_update_s if extensions.events else None
+            extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
+            options = replace(options, live_update_s=seconds)
         heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
         if heard is not c.UNSET and heard.format is not c.UNSET:
             options = replace(options, sample_rate_hz=heard.format.rate)
@@ -157,7 +172,7 @@ class Conversation:
             text = "there is no turn to answer; append audio and commit first"
             return [s.error(text, "response_create_nothing_to_answer", cause)], []
         self._num_waiting = 0
-        return [], [Do("answer", cause)]
+        return [], [] if self.options.answers_itself else [Do("answer", cause)]
 
     def _delta(self, event: TextDelta, item: str) -> list[Out]:
         out = self._begin(event.turn)
@@ -186,10 +201,11 @@ class Conversation:
     def _failed(self, event: TurnFailed, item: str) -> list[Out]:
         out = [s.error(event.message, "turn_failed", None, "server_error")]
         if self._kind == "transcription":
-            return [*out, s.transcription_done(item, self._text, 0.0)]
-        out = [*self._begin(event.turn), *out]
-        details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
-        out += s.response_ends(*self._place(event.turn), self._text, "failed", details, 0)
+            out.append(s.transcription_done(item, self._text, 0.0))
+        else:
+            out = [*self._begin(event.turn), *out]
+            details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
+            out += s.response_ends(*self._place(event.turn), self._text, "failed", details, 0)
         self._answering, self._text = None, ""
         return out
 
@@ -201,12 +217,11 @@ class Conversation:
         return s.response_begins(*self._place(turn))
 
     def _session(self) -> Out:
-        extensions = {"events": self.extensions.events, "binary": self.extensions.binary,
-                      "live_update_s": self.extensions.live_update_s}  # fmt: skip
-        return s.session(self._kind, self._id, self._model, self.options, extensions)
+        extensions = msgspec.to_builtins(self.extensions)
+        return s.session(self._kind, self.id, self._model, self.options, extensions)
 
     def _item(self, turn: int) -> str:
-        return f"item_{self._id[5:]}_{self._num_sessions}_{turn}"
+        return f"item_{self.name}_{self._num_sessions}_{turn}"
 
     def _place(self, turn: int) -> tuple[str, str]:
         """(response id, id of its item)."""

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from streamer.core.results import Description, TextDelta
 from streamer.stages.events import Event, TurnFailed
 
+PIECE_S = 0.1  # of audio, in the first queue of a session (stages/stream.py)
+QUEUES = ("pieces", "turns", "events", "unread")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 MS = tuple(1000 * s for s in SECONDS)
+
+
+class Watched(Protocol):
+    """A session, as far as it is measured."""
+
+    @property
+    def backlog(self) -> Mapping[str, int]: ...
+
+
+class Sessions(Protocol):
+    """All sessions of a server."""
+
+    @property
+    def talks(self) -> Sequence[Watched]: ...
+
+    @property
+    def num_held(self) -> int: ...
 
 
 class Metrics:
@@ -28,11 +48,30 @@ class Metrics:
         self.failures = Counter("streamer_turns_failed", "Turns that ended without a description", registry=r)
         self.refusals = Counter("streamer_refusals", "Connections refused", ["status"], registry=r)
         self.slow_readers = Counter("streamer_slow_readers", "Connections cut off: nothing was read", registry=r)
+        self.drops = Counter("streamer_drops", "Connections that ended without a goodbye", registry=r)
+        self.resumed = Counter("streamer_resumed", "Sessions that their client came back to", registry=r)
+        self.failed = Counter("streamer_sessions_failed", "Sessions that an internal error ended", registry=r)
         self._last_ms: dict[int, float] = {}  # per session, of its latest delta
 
     def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
         """A gauge whose value is `read()` when it is asked for."""
         Gauge(name, what, registry=self._registry).set_function(read)
+
+    def watch_sessions(self, sessions: Sessions) -> None:
+        """Gauges of what is open and of what waits in it."""
+
+        def depth(queue: str) -> Callable[[], float]:
+            return lambda: sum(talk.backlog.get(queue, 0) for talk in sessions.talks)
+
+        def lag_s() -> float:
+            return PIECE_S * max((talk.backlog.get("pieces", 0) for talk in sessions.talks), default=0)
+
+        self.watch("streamer_sessions", "Sessions with a client", lambda: len(sessions.talks) - sessions.num_held)
+        self.watch("streamer_sessions_held", "Sessions that wait for their client", lambda: sessions.num_held)
+        self.watch("streamer_audio_lag_seconds", "Audio taken and not yet heard, of the slowest session", lag_s)
+        depths = Gauge("streamer_queue_depth", "What waits, over all sessions", ["queue"], registry=self._registry)
+        for queue in QUEUES:
+            depths.labels(queue).set_function(depth(queue))
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -119,3 +119,14 @@ def description(item_id: str, found: Description) -> Event:
     """Everything that is known of a turn: attributes, counts, times."""
     row = {name: value for name, value in found.as_json().items() if name not in ("file", "ids", "parts", "warning")}
     return {"type": "streamer.description", "item_id": item_id, "description": row}
+
+
+def ack(num_bytes: int, num_messages: int) -> Event:
+    """What was taken of the session's audio (bytes of PCM) and of its client's messages of any kind."""
+    return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}
+
+
+def resumed(num_bytes: int, num_messages: int, event: int, lost_events: int, lost_bytes: int | None) -> Event:
+    """Where a resumed session goes on. `event`: the number of the next one. lost_bytes None: the client did not say."""
+    return {"type": "streamer.resumed", "bytes": num_bytes, "messages": num_messages, "event": event,
+            "lost_events": lost_events, "lost_bytes": lost_bytes}  # fmt: skip

@@ -6,7 +6,7 @@ from the arrival of the turn's last sample.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -88,6 +88,11 @@ class Session(Protocol):
     @property
     def num_bytes_fed(self) -> int:
         """Bytes of PCM that were taken; they are never lost while the session lives."""
+        ...
+
+    @property
+    def backlog(self) -> Mapping[str, int]:
+        """What waits: `pieces` of 0.1 s not yet heard, `turns` in hand, `events` not yet iterated."""
         ...
 
     async def feed(self, pcm: bytes) -> None:

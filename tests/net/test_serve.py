@@ -1,109 +1,23 @@
-"""A real `streamer serve` process, the unmodified official client, hostile ones, and what stands between them."""
+"""A real `streamer serve` process: what is said over the socket is what `describe` says of the file."""
 
 import asyncio
 import base64
 import contextlib
 import json
-import os
 import random
 import signal
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 
 import numpy as np
 import openai
 import pytest
 import soundfile
 import websockets
-from openai.types import realtime as types
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
-
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-
-
-@contextlib.contextmanager
-def serving(*options, **environment):
-    """A server process on a free port: (its websocket address, the process)."""
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", *map(str, options)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | environment)
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("listening on "), process.stderr.read()
-        yield line.split()[2], process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@pytest.fixture(scope="module")
-def server():
-    with serving("--mode", "exact") as (url, _):
-        yield url
-
-
-def http(url, path, headers=None):
-    """(status, body, headers) of a GET."""
-    request = urllib.request.Request(url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read().decode(), dict(answer.headers)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode(), dict(error.headers)
-
-
-def pcm(samples):
-    return (samples * 32767).astype("<i2").tobytes()
-
-
-def session_update(rate=16_000, vad=None, **extensions):
-    audio = {"input": {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": vad}}
-    return json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio, "streamer": extensions}})
-
-
-async def until_left(url):
-    """The server has noticed that everyone is gone."""
-    for _ in range(100):
-        if "\nstreamer_sessions 0.0" in http(url, "/metrics")[1]:
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail("sessions stay")
-
-
-async def until(ws, kind):
-    """Events up to the first of `kind`."""
-    events = []
-    while not events or events[-1]["type"] != kind:
-        events.append(json.loads(await asyncio.wait_for(ws.recv(), 30)))
-    return events
-
-
-async def describe(ws, data, seed=0):
-    """Feed raw PCM16 in random pieces, commit, ask: all events to response.done."""
-    chance, at = random.Random(seed), 0
-    while at < len(data):
-        n = chance.choice([1, 333, 3_200, 16_000])
-        await ws.send(data[at : at + n])
-        at += n
-    await ws.send('{"type": "input_audio_buffer.commit"}')
-    await ws.send('{"type": "response.create"}')
-    return await until(ws, "response.done")
-
-
-def text_of(events):
-    return "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
-
-
-@pytest.fixture(scope="module")
-def wanted():
-    """What `streamer describe` says about the bundled recordings, in exact mode."""
-    command = [sys.executable, "-m", "streamer", "describe", *map(str, SAMPLES), "--json", "--mode", "exact"]
-    rows = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT).stdout.decode().splitlines()
-    return {os.path.basename(json.loads(row)["file"]): json.loads(row) for row in rows}
+from wire import ENVIRONMENT, describe, http, pcm, serving, session_update, text_of, until, until_left, validate
 
 
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # the client's own, with websockets 17
@@ -148,31 +62,6 @@ async def test_the_official_async_client_with_voice_activity_and_strict_types(se
              "response.content_part.done", "response.output_item.done", "response.done"]  # fmt: skip
     places = [kinds.index(kind) for kind in order]
     assert places == sorted(places)
-
-
-STRICT = {
-    "session.created": types.SessionCreatedEvent, "session.updated": types.SessionUpdatedEvent,
-    "error": types.RealtimeErrorEvent, "input_audio_buffer.committed": types.InputAudioBufferCommittedEvent,
-    "input_audio_buffer.cleared": types.InputAudioBufferClearedEvent,
-    "input_audio_buffer.speech_started": types.InputAudioBufferSpeechStartedEvent,
-    "input_audio_buffer.speech_stopped": types.InputAudioBufferSpeechStoppedEvent,
-    "conversation.item.added": types.ConversationItemAdded, "conversation.item.done": types.ConversationItemDone,
-    "response.created": types.ResponseCreatedEvent, "response.done": types.ResponseDoneEvent,
-    "response.output_item.added": types.ResponseOutputItemAddedEvent,
-    "response.output_item.done": types.ResponseOutputItemDoneEvent,
-    "response.content_part.added": types.ResponseContentPartAddedEvent,
-    "response.content_part.done": types.ResponseContentPartDoneEvent,
-    "response.output_text.delta": types.ResponseTextDeltaEvent, "response.output_text.done": types.ResponseTextDoneEvent,
-    "conversation.item.input_audio_transcription.delta": types.ConversationItemInputAudioTranscriptionDeltaEvent,
-    "conversation.item.input_audio_transcription.completed": types.ConversationItemInputAudioTranscriptionCompletedEvent,
-}  # fmt: skip
-
-
-def validate(raw):
-    """Strictly, by pydantic; pipecat's parser wants status_details and output in every response besides."""
-    STRICT[raw["type"]].model_validate(raw, strict=True)
-    if raw["type"] in ("response.created", "response.done"):
-        assert {"id", "object", "status", "status_details", "output"} <= set(raw["response"])
 
 
 async def test_a_transcription_session(server, wanted):

@@ -1,0 +1,65 @@
+"""Whether the other side of a socket still reads. In: how far a Journal was sent. Out: how far it was read, or the end.
+
+A socket takes megabytes before a send waits, so pings go out between the events as marks: a pong says that what was
+sent before it was read. Patience runs only while it is the client's turn: as long as audio is pushed back we do not
+read, so a pong may be late through no fault of the client's.
+"""
+
+from __future__ import annotations
+
+import anyio
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+
+from streamer.net.journal import Journal
+
+EVERY_S = 0.5
+PROBE_S = 8.0  # between pings where nothing is unread
+PATIENCE_S = 8.0  # for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
+
+
+class Pulse:
+    """Of one socket: its reader says `is_waiting`, its writer `num_sent`; `watch` returns when patience is over."""
+
+    def __init__(self, socket: ServerConnection, journal: Journal) -> None:
+        self.is_waiting = False  # for a message of the client
+        self.num_sent = 0  # events below this number
+        self._socket, self._journal = socket, journal
+        self._answered = anyio.Event()
+        self._is_closed = False
+
+    async def watch(self) -> bool:
+        """Returns True when the client has not read for PATIENCE_S, False when the socket is closed."""
+        while True:
+            await self._until_due()
+            num_sent, self._answered = self.num_sent, anyio.Event()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._ask)
+                is_answered = await self._wait()
+                group.cancel_scope.cancel()
+            if self._is_closed or not is_answered:
+                return not self._is_closed
+            self._journal.confirm(num_sent)
+
+    async def _until_due(self) -> None:
+        since = anyio.current_time()
+        await anyio.sleep(EVERY_S)
+        while self.num_sent <= self._journal.num_read and anyio.current_time() - since < PROBE_S:
+            await anyio.sleep(EVERY_S)
+
+    async def _ask(self) -> None:
+        try:
+            await (await self._socket.ping())
+        except ConnectionClosed:
+            self._is_closed = True
+        self._answered.set()
+
+    async def _wait(self) -> bool:
+        patience_s = PATIENCE_S
+        while patience_s > 0:
+            with anyio.move_on_after(EVERY_S):
+                await self._answered.wait()
+                return True
+            if self.is_waiting or self._journal.is_full:
+                patience_s -= EVERY_S
+        return False

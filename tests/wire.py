@@ -1,0 +1,139 @@
+"""Real servers and what speaks to them, for tests of the wire: processes, HTTP, raw and strict clients."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+
+import anyio
+import pipecat_types
+import pytest
+from openai.types import realtime as types
+
+from streamer.net.admission import Admission
+from streamer.net.server import PATH, RealtimeServer, Terms
+from streamer.net.service import Address
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+COMMIT = '{"type": "input_audio_buffer.commit"}'
+ANSWER = '{"type": "response.create"}'
+
+
+@contextlib.contextmanager
+def serving(*options, **environment):
+    """A server process on a free port: (its websocket address, the process). It must have nothing to complain of."""
+    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", *map(str, options)]
+    with tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True, env=ENVIRONMENT | environment)
+        try:
+            line = process.stdout.readline()
+            if line:
+                yield line.split()[2], process
+        finally:
+            process.kill()
+            process.communicate()
+            complaints.seek(0)
+            told = complaints.read()
+        assert line.startswith("listening on "), told
+        assert told == ""
+
+
+def http(url, path, headers=None):
+    """(status, body, headers) of a GET."""
+    request = urllib.request.Request(url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode(), dict(answer.headers)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), dict(error.headers)
+
+
+def pcm(samples):
+    return (samples * 32767).astype("<i2").tobytes()
+
+
+def session_update(rate=16_000, vad=None, **extensions):
+    audio = {"input": {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": vad}}
+    return json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio, "streamer": extensions}})
+
+
+@contextlib.asynccontextmanager
+async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None):
+    """A server in this process: (its websocket address, the server)."""
+    server, port = RealtimeServer(open_session, Admission((PATH,), max_sessions, api_key), Terms(hold_s)), []
+    is_ready = anyio.Event()
+
+    def ready(found):
+        port.append(found)
+        is_ready.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.run, Address(port=0), ready)
+        await is_ready.wait()
+        yield f"ws://127.0.0.1:{port[0]}{PATH}", server
+        server.stop()
+
+
+async def until_left(url):
+    """The server has noticed that everyone is gone."""
+    for _ in range(100):
+        if "\nstreamer_sessions 0.0" in http(url, "/metrics")[1]:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("sessions stay")
+
+
+async def until(ws, kind):
+    """Events up to the first of `kind`."""
+    events = []
+    while not events or events[-1]["type"] != kind:
+        events.append(json.loads(await asyncio.wait_for(ws.recv(), 30)))
+    return events
+
+
+async def describe(ws, data, seed=0):
+    """Feed raw PCM16 in random pieces, commit, ask: all events to response.done."""
+    chance, at = random.Random(seed), 0
+    while at < len(data):
+        n = chance.choice([1, 333, 3_200, 16_000])
+        await ws.send(data[at : at + n])
+        at += n
+    await ws.send(COMMIT)
+    await ws.send(ANSWER)
+    return await until(ws, "response.done")
+
+
+def text_of(events):
+    return "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+
+
+STRICT = {
+    "session.created": types.SessionCreatedEvent, "session.updated": types.SessionUpdatedEvent,
+    "error": types.RealtimeErrorEvent, "input_audio_buffer.committed": types.InputAudioBufferCommittedEvent,
+    "input_audio_buffer.cleared": types.InputAudioBufferClearedEvent,
+    "input_audio_buffer.speech_started": types.InputAudioBufferSpeechStartedEvent,
+    "input_audio_buffer.speech_stopped": types.InputAudioBufferSpeechStoppedEvent,
+    "conversation.item.added": types.ConversationItemAdded, "conversation.item.done": types.ConversationItemDone,
+    "response.created": types.ResponseCreatedEvent, "response.done": types.ResponseDoneEvent,
+    "response.output_item.added": types.ResponseOutputItemAddedEvent,
+    "response.output_item.done": types.ResponseOutputItemDoneEvent,
+    "response.content_part.added": types.ResponseContentPartAddedEvent,
+    "response.content_part.done": types.ResponseContentPartDoneEvent,
+    "response.output_text.delta": types.ResponseTextDeltaEvent, "response.output_text.done": types.ResponseTextDoneEvent,
+    "conversation.item.input_audio_transcription.delta": types.ConversationItemInputAudioTranscriptionDeltaEvent,
+    "conversation.item.input_audio_transcription.completed": types.ConversationItemInputAudioTranscriptionCompletedEvent,
+}  # fmt: skip
+
+
+def validate(raw):
+    """Strictly, by the official client's types and by pipecat's; ours only where they were asked for."""
+    STRICT[raw["type"]].model_validate(raw, strict=True)
+    if raw.get("session", {}).get("type") != "transcription":
+        pipecat_types.TYPES[raw["type"]].model_validate(raw)
