@@ -231,8 +231,8 @@ class Screen:
             return
         joined = {"text": "".join(p["text"] for p in self.parts), "ids": [i for p in self.parts for i in p["ids"]],
                   "audio_s": round(sum(p["audio_s"] for p in self.parts), 3)}  # fmt: skip
-        row = {"file": file, **last, "parts": []} if len(self.parts) < 2 else {"file": file, **joined, "parts": self.parts}
-        print(json.dumps(row, ensure_ascii=False), flush=True)
+        row = last | ({"parts": []} if len(self.parts) < 2 else joined | {"parts": self.parts})
+        print(json.dumps({"file": file, **row}, ensure_ascii=False), flush=True)
 
 
 async def play(link, recording, screen, speed):

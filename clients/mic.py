@@ -171,7 +171,7 @@ class Microphone:
         try:
             own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
         except (sounddevice.PortAudioError, ValueError) as error:
-            raise Failed(f"there is no microphone ({_first_line(error)}); plug one in, or choose another --device") from None
+            raise Failed(f"there is no microphone ({_first_line(error)}); plug one in, or name a --device") from None
         reason = ""
         for rate in dict.fromkeys([own, *RATES_HZ] if 8_000 <= own <= 48_000 else RATES_HZ):
             try:
@@ -281,7 +281,8 @@ async def play(link, microphone, screen):
         screen.meter(piece)
         await link.send(piece)
         if microphone.num_lost > num_lost and not link.num_tail_bytes > MAX_TAIL_BYTES:
-            screen.tell(f"mic.py: {(microphone.num_lost - num_lost) * PIECE_S:.1f} s were lost: nobody took them in time")
+            lost_s = (microphone.num_lost - num_lost) * PIECE_S
+            screen.tell(f"mic.py: {lost_s:.1f} s were lost: nobody took them in time")
             num_lost = microphone.num_lost
     screen.is_ending = True
     await link.send({"type": "input_audio_buffer.commit"})
