@@ -4,6 +4,7 @@ The page must have nothing to complain of: no error on the console, no breach of
 to anybody but its server.
 """
 
+import base64
 import contextlib
 import json
 import shutil
@@ -60,6 +61,27 @@ class Guest:
         """Wait for a whole sentence; returns it."""
         await self.page.wait_for_selector("#facts span")
         return await self.text("#sentence")
+
+    async def levels(self):
+        """attribute -> level, as the chart shows them."""
+        rows = await self.page.locator("#attributes tr").evaluate_all(
+            "rows => rows.map(row => [row.id.replace('attribute-', ''), row.querySelectorAll('i.on').length])")  # fmt: skip
+        return {attribute: num - 1 if num else None for attribute, num in rows}
+
+    async def tab(self):
+        """Press Tab; returns the id of what has the focus then."""
+        await self.page.keyboard.press("Tab")
+        return await self.page.evaluate("document.activeElement.id")
+
+    async def drop(self, path):
+        """A file dropped on the page."""
+        fill = """([name, text]) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
+            return transfer;
+        }"""
+        transfer = await self.page.evaluate_handle(fill, [path.name, base64.b64encode(path.read_bytes()).decode()])
+        await self.page.dispatch_event("main", "drop", {"dataTransfer": transfer})
 
     async def fits(self):
         """Whether nothing is wider than the window."""

@@ -27,6 +27,7 @@ class Job {
       event: (event) => turns.hear(event),
       open: () => screen.view.status(sound.idle),
       broken: () => screen.view.status("The connection broke; trying again …"),
+      lost: () => screen.view.problem("The connection was broken for too long: some of what you said is lost."),
       anew: () => this.#replaced(screen.view),
       over: this.resolve,
     });

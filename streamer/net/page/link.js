@@ -21,8 +21,8 @@ export class Link {
   #brokenAt = null;
   #heardAt = 0;
 
-  // session: of session.update. on: {event(object), open(), broken(), over(Problem or null), anew()}; anew tells whether
-  // the new session gets what the last one had not taken.
+  // session: of session.update. on: {event(object), open(), broken(), lost(), over(Problem or null), anew()}; lost: audio
+  // went because the link was broken for too long; anew tells whether a new session gets what the last one had not taken.
   constructor(url, key, session, on) {
     this.#tail.push(JSON.stringify({ type: "session.update", session }));
     Object.assign(this, { url, key, on, hello: this.#tail.messages[0] });
@@ -32,7 +32,7 @@ export class Link {
 
   send(message) {
     const data = message instanceof ArrayBuffer ? message : JSON.stringify(message);
-    this.#tail.push(data);
+    if (!this.#tail.push(data)) this.on.lost();
     if (this.#isOpen) this.#socket.send(data);
   }
 
