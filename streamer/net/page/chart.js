@@ -9,11 +9,12 @@ export class Chart {
   constructor(body, attributes) {
     this.#attributes = attributes;
     for (const [attribute, { chinese, english, levels }] of Object.entries(attributes)) {
-      const bars = element("td", { className: "bars", ariaHidden: "true" });
+      const bars = element("div", { className: "bars" });
       bars.append(...levels.map(() => element("i")));
       const name = element("td", { className: "level" });
       const title = element("th", { scope: "row" }, [element("span", { lang: "zh-Hans" }, [chinese]), ` ${english}`]);
-      body.append(element("tr", { id: `attribute-${attribute}` }, [title, bars, name]));
+      const middle = element("td", { ariaHidden: "true" }, [bars]);
+      body.append(element("tr", { id: `attribute-${attribute}` }, [title, middle, name]));
       this.#rows[attribute] = { bars, name };
     }
   }
