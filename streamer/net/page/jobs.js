@@ -4,12 +4,11 @@ import { Microphone, levelOf } from "./audio.js";
 import { Link } from "./link.js";
 import { Problem } from "./problems.js";
 import { readRecording } from "./recording.js";
-import { Turns } from "./turns.js";
+import { ENDING, Turns } from "./turns.js";
 
 const LIVE_UPDATE_S = 3;
 const FRAME_S = 0.04; // of a recording
 const ANSWER_S = 30; // for the last sentence
-const COMMIT = { type: "input_audio_buffer.commit" };
 
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
@@ -35,8 +34,7 @@ class Job {
 
   // No more sound; the job is done when what was said is answered.
   finish() {
-    this.turns.ending();
-    this.link.send(COMMIT);
+    ENDING.forEach((message) => this.link.send(message));
     const late = new Problem(`No answer within ${ANSWER_S} s; the server may be overloaded.`);
     const timer = setTimeout(() => this.link.close(late), 1_000 * ANSWER_S);
     this.done.then(() => clearTimeout(timer));

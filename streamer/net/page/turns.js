@@ -3,6 +3,12 @@
 
 import { parse } from "./attributes.js";
 
+// The client's last commit is the second of two: there is nothing left for it, and the answer says that all is committed.
+// The first may be silent, where voice activity has just ended the turn that it means.
+const LAST = "last";
+export const ENDING = [{ type: "input_audio_buffer.commit" }, { type: "input_audio_buffer.commit", event_id: LAST }];
+
+const HEARING = "Hearing you …";
 const TOLERANCE_S = 0.002; // audio_s is rounded to milliseconds
 
 export class Turns {
@@ -11,9 +17,8 @@ export class Turns {
   #numOpen = 0; // turns committed and not yet described
   #numDescribed = 0;
   #describedS = 0;
-  #stopped = null; // the turn that voice activity ended last
-  #isEnding = false;
-  #isLastKnown = false; // the turn that the client ended has been committed, or was empty
+  #isHearing = false; // another turn has begun
+  #isLastKnown = false; // every turn has been committed
 
   // sound: origin, "microphone" or a file's name; idle, the status between turns; seconds of a recording, else null.
   // on: {settled(), failed(message)}.
@@ -21,26 +26,24 @@ export class Turns {
     Object.assign(this, { view, chart, attributes, sound, on });
   }
 
-  // The client has committed for the last time.
-  ending() {
-    this.#isEnding = true;
-  }
-
   // Another session, which knows nothing of the last one's turns.
   anew() {
     this.#numOpen = this.#describedS = 0;
-    this.#isEnding &&= this.sound.seconds === null;
+    this.#isLastKnown &&= this.sound.seconds === null;
   }
 
   hear(event) {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
-        return this.view.status("Hearing you …");
+        this.#isHearing = true;
+        return this.view.status(HEARING);
       case "input_audio_buffer.speech_stopped":
-        this.#stopped = event.item_id;
+        this.#isHearing = false;
         return this.view.status("Describing …");
       case "input_audio_buffer.committed":
-        return this.#committed(event.item_id);
+        this.#numOpen += 1;
+        this.#isHearing = false;
+        return this.view.status("Describing …");
       case "streamer.live_update":
         this.view.soFar(event.text, event.heard_s);
         return this.chart.show(parse(event.text, this.attributes));
@@ -51,12 +54,6 @@ export class Turns {
       case "error":
         return this.#error(event.error);
     }
-  }
-
-  #committed(item) {
-    this.#numOpen += 1;
-    this.#isLastKnown ||= this.#isEnding && item !== this.#stopped;
-    this.view.status("Describing …");
   }
 
   #delta(event) {
@@ -75,22 +72,23 @@ export class Turns {
       this.chart.show(found.attributes);
       this.view.end(found.text, factsOf(found, this.sound.origin));
     }
-    this.view.status(found.text ? this.sound.idle : `No speech in ${found.audio_s.toFixed(1)} s of sound.`);
+    const idle = this.#isHearing ? HEARING : this.sound.idle;
+    this.view.status(found.text ? idle : `No speech in ${found.audio_s.toFixed(1)} s of sound.`);
     this.#numDescribed += 1;
     this.#describedS += found.audio_s;
     this.#close();
   }
 
-  #error({ code, message }) {
+  #error({ code, message, event_id: cause }) {
     if (code === "turn_failed") {
       this.view.end(this.#text, [`${this.sound.origin}: failed`]);
       this.view.problem(message);
       this.#close();
-    } else if (code === "input_audio_buffer_commit_empty") {
-      this.#isLastKnown = true; // the last turn ended by itself, just before
-      this.#settle();
-    } else {
+    } else if (code !== "input_audio_buffer_commit_empty") {
       this.on.failed(message);
+    } else if (cause === LAST) {
+      this.#isLastKnown = true;
+      this.#settle();
     }
   }
 
@@ -104,7 +102,7 @@ export class Turns {
   #settle() {
     const { seconds } = this.sound;
     const isHeard = seconds === null || this.#describedS >= seconds - TOLERANCE_S * (1 + this.#numDescribed);
-    if (this.#isEnding && this.#isLastKnown && this.#numOpen <= 0 && isHeard) this.on.settled();
+    if (this.#isLastKnown && this.#numOpen <= 0 && isHeard) this.on.settled();
   }
 }
 
