@@ -43,7 +43,8 @@ class RawInputStream:
 def environment(folder, recording, **more):
     """Of a process that imports it, written to `folder`."""
     (folder / "sounddevice.py").write_text(SOURCE)
-    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(folder), "RECORDING": str(recording)} | more
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "RECORDING": str(recording)} | more
 
 
 async def line(stream, part=""):
