@@ -111,9 +111,9 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=()):
 
 
 def save_speech(path, samples, rate_hz, source_hz=16_000, after_s=1.5):
-    """A WAV of a second of silence, speech, and silence again; returns the speech at `rate_hz`."""
+    """A WAV of half a second of silence, speech, and silence again; returns the speech at `rate_hz`."""
     speech = soxr.resample(samples, source_hz, rate_hz)
-    quiet = np.zeros(rate_hz, np.float32)
+    quiet = np.zeros(rate_hz // 2, np.float32)
     soundfile.write(path, np.concatenate([quiet, speech, np.zeros(int(after_s * rate_hz), np.float32)]), rate_hz, subtype="PCM_16")
     return speech
 

@@ -21,8 +21,9 @@ export class Link {
   #brokenAt = null;
   #heardAt = 0;
 
-  // session: of session.update. on: {event(object), open(), broken(), lost(), over(Problem or null), anew()}; lost: audio
-  // went because the link was broken for too long; anew tells whether a new session gets what the last one had not taken.
+  // session: of session.update. on: {event(object), open(), broken(), lost(), over(Problem or null), anew()}.
+  // lost: there was no room for audio, the link being broken for too long. anew tells whether a new session gets what
+  // the last one had not taken.
   constructor(url, key, session, on) {
     this.#tail.push(JSON.stringify({ type: "session.update", session }));
     Object.assign(this, { url, key, on, hello: this.#tail.messages[0] });
@@ -33,7 +34,7 @@ export class Link {
   send(message) {
     const data = message instanceof ArrayBuffer ? message : JSON.stringify(message);
     if (!this.#tail.push(data)) this.on.lost();
-    if (this.#isOpen) this.#socket.send(data);
+    else if (this.#isOpen) this.#socket.send(data);
   }
 
   // Until more audio may be sent; false when there is no use in sending any.
@@ -70,7 +71,7 @@ export class Link {
     this.#heardAt = performance.now();
     if (event.type === "streamer.resumed") {
       this.#numEvents = event.event;
-      this.#tail.resume(event.messages, event.bytes);
+      this.#tail.acknowledge(event.messages);
       this.#opened();
       return;
     }

@@ -1,6 +1,6 @@
 // What was sent and is not acknowledged. In: messages in order. Out: those to send again after a broken link.
 //
-// Messages are numbered as the server counts them, from 0. Bounded: beyond MAX_BYTES the oldest audio goes first.
+// Messages are numbered as the server counts them, from 0. Bounded: beyond MAX_BYTES no more audio is taken.
 
 const MAX_BYTES = 4 << 20; // 43 s at 48 kHz
 
@@ -18,28 +18,17 @@ export class Tail {
     return this.#messages;
   }
 
-  // False when audio had to go to make room for it.
+  // False where there is no room for it.
   push(message) {
+    if (sizeOf(message) && this.numBytes >= MAX_BYTES) return false;
     this.#messages.push(message);
     this.numBytes += sizeOf(message);
-    let kept = true;
-    while (this.numBytes > MAX_BYTES) {
-      this.#drop();
-      kept = false;
-    }
-    return kept;
+    return true;
   }
 
   // The server has taken `num` messages.
   acknowledge(num) {
     while (this.#first < num && this.#messages.length) this.#drop();
-  }
-
-  // The link is back. What had to go is lost to the server too: from here on both count alike again.
-  resume(numMessages, numBytes) {
-    this.acknowledge(numMessages);
-    this.#first = numMessages;
-    this.#firstByte = numBytes;
   }
 
   // Another session begins with `hello`: what the last one did not take goes to the new one, if that makes sense.
