@@ -173,7 +173,7 @@ def open_microphone(device, heard):
     try:
         own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
     except (sounddevice.PortAudioError, ValueError) as error:
-        raise Failed(f"there is no microphone ({error}); plug one in, or name a --device") from None
+        raise Failed(f"there is no microphone ({_first_line(error)}); plug one in, or name a --device") from None
 
     def hear(data, *_):
         heard(bytes(data))
@@ -186,7 +186,11 @@ def open_microphone(device, heard):
             return rate, stream
         except (sounddevice.PortAudioError, ValueError) as error:
             reason = reason or error
-    raise Failed(f"the microphone cannot be opened ({reason}); is another program using it?")
+    raise Failed(f"the microphone cannot be opened ({_first_line(reason)}); is another program using it?")
+
+
+def _first_line(error):
+    return str(error).partition("\n")[0]
 
 
 class Screen:

@@ -25,9 +25,9 @@ async def listening(tmp_path):
     """start(url, ...): mic.py listens to a recording; its process. Ends with the test."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(url, *arguments, recording=SAMPLES[1]):
+        async def start(url, *arguments, recording=SAMPLES[1], stderr=subprocess.PIPE):
             mic = await asyncio.create_subprocess_exec(
-                sys.executable, MIC, "--url", url, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                sys.executable, MIC, "--url", url, *arguments, stdout=subprocess.PIPE, stderr=stderr,
                 env=environment(tmp_path, recording))  # fmt: skip
             stack.push_async_callback(stop, mic)
             return mic

@@ -1,6 +1,7 @@
 """clients/mic.py as a real process against a real server; the hardware, and only it, is played by a recording."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -32,6 +33,17 @@ async def test_it_says_how_someone_speaks_and_ends_with_ctrl_c(server, listening
     status, _, err = await end(mic)
     assert (status, "mic.py" in err) == (0, False)
     assert time.monotonic() - started < 8, "a turn that is over is not waited for"
+
+
+async def test_a_terminal_shows_the_level(server, listening):
+    """Bars while someone speaks, none in silence; never within a sentence."""
+    master, slave = os.openpty()
+    await listening(server, "--live-updates", "0", stderr=slave)
+    os.close(slave)
+    seen = b""
+    while "▮".encode() * 10 not in seen or not seen.endswith(b"\x1b[2m\x1b[0m"):
+        seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), 20)
+    os.close(master)
 
 
 async def test_ctrl_c_while_someone_speaks_still_brings_the_sentence(server, listening):
