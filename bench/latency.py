@@ -62,7 +62,8 @@ class Watch:
     def read(self, num_clients: int) -> dict[str, Any]:
         after = self._lag()
         num, slow, total = (after[i] - self._before[i] for i in range(3))
-        told: dict[str, Any] = {"audio_lag_max_s": self.audio_lag_s, "loop_lag_ms": 1000 * total / max(1, num), "loop_over_20ms": slow / max(1, num)}
+        told: dict[str, Any] = {"audio_lag_max_s": self.audio_lag_s}
+        told |= {"loop_lag_ms": 1000 * total / max(1, num), "loop_over_20ms": slow / max(1, num)}
         if self._pid is not None:
             told |= {"rss_mb": self.peak_mb, "rss_mb_per_session": (self.peak_mb - self._rss_mb) / num_clients}
         return told
@@ -125,11 +126,15 @@ def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: st
         if num == 1:
             row["overhead"] = overhead(models, some, ours)
         rows += [row, theirs]
-        print(f"\r{seconds} s, {num} clients: TTFT p50 {row['ttft']['p50']:.0f} p95 {row['ttft']['p95']:.0f} ms, "
-              f"{row['ttft_ratio']:.2f} of generate() ({row['total_ratio']:.2f}); {row['behind_max']:.0f} ms + {row['audio_lag_max_s']:.1f} s behind, "
-              f"loop over 20 ms: {row['loop_over_20ms']:.3f}; overhead {row.get('overhead', float('nan')):.2f}",
-              flush=True)  # fmt: skip
+        print("\r" + told(row), flush=True)
     return rows
+
+
+def told(row: dict[str, Any]) -> str:
+    ttft, behind_s = row["ttft"], row["behind_max"] / 1000 + row["audio_lag_max_s"]
+    return (f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 {ttft['p95']:.0f} ms, "
+            f"{row['ttft_ratio']:.2f} of generate() (whole: {row['total_ratio']:.2f}); at most {behind_s:.1f} s behind; "
+            f"loop over 20 ms: {row['loop_over_20ms']:.3f}; overhead {row.get('overhead', float('nan')):.2f}")  # fmt: skip
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
