@@ -7,7 +7,7 @@ generation is transformers' own, as it is (its assistant never receives the audi
 "ours, stock" is exact mode on transformers' modules (`--engine stock`).
 
 tokens/s: ids after the first text over the time after it, on both sides. Assisted generation tells no id before all are
-there: its ids over its time less what both models' generate() take to their first id in the same round.
+there: its ids over its time less the log-mel and the first forward of both models.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import argparse
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from bench.arms import models_of, run
-from bench.assisted import hearing
+from bench.assisted import FirstForward, hearing
 from bench.clips import Clip, held_out
 from bench.common import RESULTS, median, progress, table, write
 from streamer.model.mel import StreamingLogMel
@@ -121,11 +121,6 @@ def compare(
                 timing = arm(clip.samples)
                 if i > 0:
                     found[name].append(timing)
-    before = [e.first_s + c.first_s for e, c in zip(found["generate(), edge"], found["generate(), cloud"], strict=True)]
-    for name in ASSISTED:
-        timings = [replace(t, tokens_per_s=(t.num_ids - 1) / max(1e-3, t.total_s - prefilled))
-                   for t, prefilled in zip(found[name], before, strict=True)]  # fmt: skip
-        found[name] = timings
     rows = []
     for name, timings in found.items():
         base = found["generate(), edge" if name.endswith("edge") else "generate(), cloud"]
@@ -155,19 +150,21 @@ def one_shot(
     prompt = [*thinker.engine.prompt_ids, *[thinker.shapes.audio_id] * num_audio, *thinker.suffix_ids]
     ids = torch.tensor([prompt])
     streaming = {} if more else {"streamer": clock}  # assisted generation refuses a streamer
-    out = stock.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        input_features=features[None],
-        feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
-        max_new_tokens=96,
-        do_sample=False,
-        **streaming,
-        **more,
-    )
+    heard = time.perf_counter()
+    with FirstForward(*([stock, *more.values()] if more else [])) as prefill:
+        out = stock.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            input_features=features[None],
+            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
+            max_new_tokens=96,
+            do_sample=False,
+            **streaming,
+            **more,
+        )
     done, num_ids = time.perf_counter(), out.shape[1] - len(prompt)
     first = clock.at[1] if len(clock.at) > 1 else done
-    rest = done - first if len(clock.at) > 1 else done - started
+    rest = done - first if len(clock.at) > 1 else done - heard - prefill.seconds
     return Timing(first - started, done - started, max(1, num_ids - 1) / rest, num_ids)
 
 
