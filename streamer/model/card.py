@@ -6,6 +6,8 @@ Prompt, turn length, calibrated gate thresholds per preset, and the attribute ph
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +21,8 @@ from streamer.model.weights import ModelError
 
 FILE = "streamer.json"
 TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
-THRESHOLDS = ("entropy", "k", "margin", "log_prob")  # what a preset of the gate may say
+RANGES = {"entropy": (0.0, 100.0), "margin": (0.0, 1.0), "log_prob": (-1000.0, 0.0), "surprise": (0.0, 1e5)}
+THRESHOLDS = (*RANGES, "k", "promise")  # what a preset of the gate may say
 # For checkpoints without a card. The instruction stands BEFORE the audio: after the last sample only the few ids of
 # the suffix are left to prefill (engine-facts: 26 ms against 190 at 29 s).
 PREFIX = (
@@ -27,6 +30,21 @@ PREFIX = (
     "请听录音，用一句完整的中文描述说话人说话的方式：语速、音调、起伏、音量、停顿、音色和情绪，不要复述内容。<|audio_bos|>"
 )
 SUFFIX = "<|audio_eos|><|im_end|>\n<|im_start|>assistant\n"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a preset's threshold was certified for (core/calibration.py): expected loss of a clip <= risk.
+
+    confidence: 0, or that with which the mean loss is <= risk. cloud: the name of the model that judged.
+    """
+
+    risk: float
+    confidence: float
+    signal: str
+    num_clips: int
+    date: str
+    cloud: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,7 @@ class ModelCard:
     prefix: str = PREFIX
     suffix: str = SUFFIX
     presets: Mapping[str, Preset] = field(default_factory=lambda: dict(PRESETS))
+    promises: Mapping[str, Promise] = field(default_factory=dict)  # of the presets that have one
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -55,16 +74,48 @@ def read_card(directory: Path) -> ModelCard:
         raise ModelError(file, f"is not a model card ({reason}); mend it or remove it to use the defaults") from None
 
 
+def write_gate(directory: Path, out: Path, gate: Mapping[str, Any]) -> None:
+    """Write the directory's card to the file `out` with `gate` (preset -> thresholds) for its own; the rest stays.
+
+    A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate that `read_card`
+    would refuse.
+    """
+    file = directory / FILE
+    try:
+        raw = an_object(json.loads(file.read_text("utf-8")), "the card") if file.exists() else {}
+        whole_card = {**raw, "gate": {**an_object(raw.get("gate", {}), "gate"), **gate}}
+        _card(whole_card, directory.name)
+        replace_text(out, json.dumps(whole_card, ensure_ascii=False, indent=1) + "\n")
+    except (ValueError, KeyError) as error:
+        raise ModelError(file, f"is not a model card ({error}); mend it first") from None
+    except OSError as error:
+        raise ModelError(out, f"cannot be written ({error.strerror}); choose another place with --out") from None
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Atomically, with the mode that an ordinary new file has. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    try:
+        with open(handle, "w", encoding="utf-8") as half:
+            half.write(text)
+        Path(name).chmod(0o644)
+        os.replace(name, file)
+    except BaseException:
+        Path(name).unlink()
+        raise
+
+
 def _card(raw: Mapping[str, Any], name: str) -> ModelCard:
-    prompt = an_object(raw.get("prompt", {}), "prompt")
+    prompt, gate = an_object(raw.get("prompt", {}), "prompt"), an_object(raw.get("gate", {}), "gate")
     return ModelCard(
         name=line(raw.get("name", name), "name"),
         language=line(raw.get("language", "zh"), "language"),
         max_turn_s=number(raw.get("max_turn_s", 60.0), "max_turn_s", *TURN_S),
         prefix=text(prompt.get("prefix", PREFIX), "prefix"),
         suffix=text(prompt.get("suffix", SUFFIX), "suffix"),
-        presets=_presets(an_object(raw.get("gate", {}), "gate")),
-        calibrated=bool(raw.get("gate")),
+        presets=_presets(gate),
+        promises={name: _promise(own["promise"], f"gate {name}") for name, own in gate.items() if "promise" in own},
+        calibrated=bool(gate),
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
     )
 
@@ -78,17 +129,28 @@ def _presets(raw: Mapping[str, Any]) -> dict[str, Preset]:
 
 
 def _preset(raw: Any, name: str, default: Preset) -> Preset:
-    """A gate has an entropy threshold; margin and log_prob only where they are given. A misspelt one is not off."""
+    """A gate has at least one threshold, and those alone that are given. A misspelt one is not off."""
     own = an_object(raw, name)
     if unknown := set(own) - set(THRESHOLDS):
         raise ValueError(f"{name} has no {sorted(unknown)[0]!r}; it takes {', '.join(THRESHOLDS)}")
-    margin, log_prob = own.get("margin"), own.get("log_prob")
-    gate = Gate(
-        entropy=number(own["entropy"], "entropy", 0.0, 100.0),
-        margin=None if margin is None else number(margin, "margin", 0.0, 1.0),
-        log_prob=None if log_prob is None else number(log_prob, "log_prob", -1000.0, 0.0),
-    )
+    if not set(own) & set(RANGES):
+        raise ValueError(f"{name} has no threshold; give one of {', '.join(RANGES)}")
+    given = [key for key in RANGES if own.get(key) is not None]
+    limits: dict[str, Any] = dict.fromkeys(RANGES) | {key: number(own[key], key, *RANGES[key]) for key in given}
+    gate = Gate(**limits)
     return Preset(gate, Plan(k=whole(own.get("k", default.k), "k", 1, 64), gate=gate).k)
+
+
+def _promise(raw: Any, name: str) -> Promise:
+    own = an_object(raw, f"the promise of {name}")
+    return Promise(
+        risk=number(own["risk"], "risk", 0.0, 1.0),
+        confidence=number(own["confidence"], "confidence", 0.0, 1.0),
+        signal=line(own["signal"], "signal"),
+        num_clips=whole(own["num_clips"], "num_clips", 1, 10**9),
+        date=line(own["date"], "date"),
+        cloud=line(own["cloud"], "cloud"),
+    )
 
 
 def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
