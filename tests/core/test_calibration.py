@@ -92,7 +92,7 @@ def test_no_threshold_is_better_than_a_broken_promise() -> None:
 
 @pytest.mark.parametrize("losses", [[[0.1, 0.0]], [[-0.1, 0.0]], [[0.0, 1.1]]])
 def test_losses_that_the_theorem_does_not_cover_are_refused(losses: list[list[float]]) -> None:
-    with pytest.raises(ValueError, match="within 0..1 and must not fall"):
+    with pytest.raises(ValueError, match=r"within 0\.\.1 and must not fall"):
         safe_index(np.array(losses), 0.5)
 
 
