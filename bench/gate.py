@@ -83,9 +83,8 @@ def main() -> None:
 def calibrate(num: int) -> None:
     """The shipped thresholds: these clips, this command."""
     files = [str(file) for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)]
-    command = [sys.executable, "-m", "streamer", "calibrate", *files, "--risk", "0.04", "--confidence", "0.9",
-               "--plot", str(RESULTS / "gate_calibration.png")]  # fmt: skip
-    subprocess.run(command, check=True)
+    plotted = ("--plot", str(RESULTS / "gate_calibration.png"))
+    subprocess.run([sys.executable, "-m", "pipelines.embedded.thresholds", *plotted, *files], check=True)
 
 
 def recordings(name: str, seconds: int, num: int, seed: int) -> list[Path]:
