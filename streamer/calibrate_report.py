@@ -63,7 +63,7 @@ def _plot(found: Calibration, file: Path) -> bool:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2))
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
     for result, colour in zip(found.results, ("tab:blue", "tab:orange"), strict=True):
         clips: list[Turns] = [clip.paths[result.preset][result.signal] for clip in found.certifying]
         name = f"{result.preset}: {result.signal}, k {result.k}"
@@ -71,14 +71,15 @@ def _plot(found: Calibration, file: Path) -> bool:
         _losses(axes[1], clips, result, name, colour)
         _uploads(axes[2], clips, result, name, colour)
     labels = (("doubt of a block", "share that the cloud changes", "reliability"),
-              ("threshold (of doubt)", "mean loss", "loss: mean, its bound (dashed), risk (dotted)"),
-              ("risk", "blocks uploaded", "uploads against risk"))  # fmt: skip
+              ("threshold of doubt (chosen: upright line)", "mean loss of a clip",
+               "loss, its bound (dashed), risk (dotted)"),
+              ("risk", "share of blocks uploaded", "uploads against risk in expectation; certified: dots"))  # fmt: skip
     for axis, (x, y, title) in zip(axes, labels, strict=True):
         axis.set(xlabel=x, ylabel=y, title=title)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
     try:
-        figure.savefig(file, dpi=100, bbox_inches="tight")
+        figure.savefig(file, dpi=100)
     except OSError as error:
         fail(f"{file}: the plot cannot be written ({error.strerror}); choose another place with --plot")
         return False
