@@ -21,7 +21,7 @@ import soundfile
 
 from bench.arms import Run, models_of, run
 from bench.common import RESULTS, mean, progress, table, write
-from streamer.calibrate import hear_clip
+from streamer.calibrate_clips import hear_clip
 from streamer.core.attributes import parse
 from streamer.core.branches import Path as Way
 from streamer.core.certify import Paths, at, certify, loss_forced, losses_of

@@ -9,26 +9,21 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamer.audio import AudioError, open_audio
+from streamer.audio import AudioError
+from streamer.calibrate_clips import Clip, hear_clip
 from streamer.config import Config, ConfigError
 from streamer.console import fail, progress_bar
-from streamer.core.branches import Block, Branches
 from streamer.core.calibration import least_risk, num_needed
-from streamer.core.certify import Certified, Paths, Turns, Uncertifiable, certify, choose_signal
-from streamer.core.gate import SIGNALS, doubt
+from streamer.core.certify import Certified, Turns, Uncertifiable, certify, choose_signal
+from streamer.core.gate import SIGNALS
 from streamer.models import Models
-from streamer.recording import chunks_of, cut_parts, hear
-
-if TYPE_CHECKING:
-    from streamer.core.speculate import Plan
 
 CHOOSING = 4  # one clip of so many chooses the signal; the others certify
 LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
@@ -36,14 +31,6 @@ LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
 
 class CalibrationError(Exception):
     """Why no threshold can be given: one line, and the way out."""
-
-
-@dataclass(frozen=True)
-class Clip:
-    """paths: preset -> signal -> each turn's paths at every threshold."""
-
-    file: str
-    paths: dict[str, dict[str, list[Paths]]]
 
 
 @dataclass(frozen=True)
@@ -181,39 +168,8 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
     return clips, num_failed
 
 
-def hear_clip(models: Models, file: str) -> Clip | None:
-    """One recording at every threshold of every signal and preset; None where nobody speaks. Raises AudioError."""
-    edge = models.first
-    plans = {name: models.config.plan(preset) for name, preset in edge.card.presets.items()}
-    found: dict[str, dict[str, list[Paths]]] = {name: {signal: [] for signal in SIGNALS} for name in plans}
-    with open_audio(file) as audio:
-        for part in cut_parts(chunks_of(audio), models.max_turn_s):
-            for name, branches in _walks(models, part, plans):
-                for signal in SIGNALS:
-
-                    def score(block: Block, signal: str = signal) -> float:
-                        return doubt(signal, edge.vocabulary, block.ids, block.signals)
-
-                    found[name][signal].append(branches.paths(score))
-    return Clip(file, found) if all(found[name]["entropy"] for name in plans) else None
-
-
-def _walks(models: Models, part: Iterator[Any], plans: dict[str, Plan]) -> Iterator[tuple[str, Branches]]:
-    """Per preset the walk over one turn, while its KV slots are held; nothing where nobody speaks."""
-    from streamer.model.shadow import Shadow
-
-    turn = models.new_turn()
-    try:
-        hear(turn, part)
-        if pair := turn.prefilled():
-            for name, plan in plans.items():
-                yield name, Branches(Shadow(*pair, plan).block_at, models.first.vocabulary, plan.rules)
-    finally:
-        turn.close()
-
-
 def _write(models: Models, directory: Path, out: Path, results: list[Certified]) -> None:
-    from streamer.model.card import write_gate
+    from streamer.model.card_write import write_gate
 
     cloud = models.pair[1]
     assert cloud is not None

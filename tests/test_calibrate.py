@@ -11,7 +11,7 @@ import soundfile
 import speech
 
 from streamer.audio import open_audio
-from streamer.calibrate import hear_clip
+from streamer.calibrate_clips import hear_clip
 from streamer.cli import main
 from streamer.config import Config
 from streamer.core.certify import at, losses_of

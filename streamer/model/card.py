@@ -6,8 +6,6 @@ Prompt, turn length, calibrated gate thresholds per preset, and the attribute ph
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,44 +66,14 @@ def read_card(directory: Path) -> ModelCard:
     if not file.exists() and not file.is_symlink():  # a link to nowhere is a card lost, not a model without one
         return ModelCard(name=directory.name)
     try:
-        return _card(an_object(json.loads(file.read_text("utf-8")), "the card"), directory.name)
+        return card_of(an_object(json.loads(file.read_text("utf-8")), "the card"), directory.name)
     except (ValueError, KeyError, OSError, RecursionError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or str(error)
         raise ModelError(file, f"is not a model card ({reason}); mend it or remove it to use the defaults") from None
 
 
-def write_gate(directory: Path, out: Path, gate: Mapping[str, Any]) -> None:
-    """Write the directory's card to the file `out` with `gate` (preset -> thresholds) for its own; the rest stays.
-
-    A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate that `read_card`
-    would refuse.
-    """
-    file = directory / FILE
-    try:
-        raw = an_object(json.loads(file.read_text("utf-8")), "the card") if file.exists() else {}
-        whole_card = {**raw, "gate": {**an_object(raw.get("gate", {}), "gate"), **gate}}
-        _card(whole_card, directory.name)
-        replace_text(out, json.dumps(whole_card, ensure_ascii=False, indent=1) + "\n")
-    except (ValueError, KeyError) as error:
-        raise ModelError(file, f"is not a model card ({error}); mend it first") from None
-    except OSError as error:
-        raise ModelError(out, f"cannot be written ({error.strerror}); choose another place with --out") from None
-
-
-def replace_text(file: Path, text: str) -> None:
-    """Atomically, with the mode that an ordinary new file has. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-    try:
-        with open(handle, "w", encoding="utf-8") as half:
-            half.write(text)
-        Path(name).chmod(0o644)
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink()
-        raise
-
-
-def _card(raw: Mapping[str, Any], name: str) -> ModelCard:
+def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
+    """The card that parsed JSON gives; `name` where it has none. Raises ValueError, KeyError."""
     prompt, gate = an_object(raw.get("prompt", {}), "prompt"), an_object(raw.get("gate", {}), "gate")
     return ModelCard(
         name=line(raw.get("name", name), "name"),

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from streamer.model.card import FILE, ModelCard, read_card, write_gate
+from streamer.model.card import FILE, ModelCard, read_card
+from streamer.model.card_write import write_gate
 from streamer.model.weights import ModelError
 
 SLOW = {"name": "slow", "phrases": ["缓慢"]}
