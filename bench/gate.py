@@ -150,8 +150,7 @@ def row_of(models: Models, clips: Sequence[Heard], preset: Shipped, length: str)
     right = {name: mean(accuracy(models, way, clip) for way, clip in zip(of, clips, strict=True))
              for name, of in arms.items()}  # fmt: skip
     return {
-        "preset": preset.name, "length": length, "clips": len(clips), "risk": preset.promise.risk,
-        "loss": float(losses.mean()), "se": float(losses.std(ddof=1) / len(losses) ** 0.5),
+        "preset": preset.name, "length": length, "risk": preset.promise.risk, **mean_and_error(losses),
         "forced": mean(loss_forced([of], preset.limit) for of in paths), "skipped": skipped(ways),
         "accuracy": right["gated"], "cloud": right["cloud"], "edge": right["edge"],
         "of cloud's": right["gated"] / right["cloud"], "accepted / uploaded": accepted(ways),
@@ -195,17 +194,21 @@ def really(models: Models, clips: Sequence[Heard], preset: Shipped) -> dict[str,
 
 def unseen_speakers(clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
     """Each speaker's loss at the threshold that all OTHER speakers' clips certify: what the promise does not cover."""
-    rows = []
+    rows, everyone = [], []
     for speaker in sorted({clip.speaker for clip in clips}):
         own, others = ([[c.paths[preset.name][preset.signal]] for c in clips if (c.speaker == speaker) == is_own]
                        for is_own in (True, False))  # fmt: skip
         promise = preset.promise
-        found = certify(others, preset.name, preset.signal, preset.k, promise.risk, promise.confidence)
+        found = certify([others], preset.name, preset.signal, preset.k, promise.risk, promise.confidence)
         losses = losses_of(own, np.array([SIGNALS[preset.signal] * found.threshold]))[:, 0]
-        rows.append({"preset": preset.name, "speaker": speaker, "clips": len(own), "loss": float(losses.mean()),
-                     "se": float(losses.std(ddof=1) / len(losses) ** 0.5)})  # fmt: skip
-    everyone = mean(row["loss"] for row in rows for _ in range(row["clips"]))
-    return [*rows, {"preset": preset.name, "speaker": "all", "clips": len(clips), "loss": everyone, "se": float("nan")}]
+        everyone += losses.tolist()
+        rows.append({"preset": preset.name, "speaker": speaker, **mean_and_error(losses)})
+    return [*rows, {"preset": preset.name, "speaker": "all", **mean_and_error(np.array(everyone))}]
+
+
+def mean_and_error(losses: np.ndarray) -> dict[str, Any]:
+    error = float(losses.std(ddof=1) / len(losses) ** 0.5)
+    return {"clips": len(losses), "loss": float(losses.mean()), "se": error}
 
 
 def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped]) -> Path:

@@ -116,7 +116,8 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
     clips, num_failed = _hear_all(models, _unique(options.clips))
     _check_enough(len(clips), options, " with speech")
     choosing, certifying = _split(clips, options)
-    half = max(options.risk / 2, least_risk(len(certifying), options.confidence))
+    smallest = min(map(len, _groups(certifying, options)))
+    half = max(options.risk / 2, least_risk(len(certifying), options.confidence), least_risk(smallest))
     risks = {"fluent": options.risk, "quality": options.quality_risk or min(options.risk, half)}
     results, skipped = [], {}
     for preset, risk in risks.items():
@@ -128,11 +129,26 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
                 signal, skipped[preset] = choose_signal(by_signal, risk)
         k = models.first.card.presets[preset].k
         try:
-            turns = _turns(certifying, preset, signal)
+            turns = [_turns(group, preset, signal) for group in _groups(certifying, options)]
             results.append(certify(turns, preset, signal, k, risk, options.confidence))
         except Uncertifiable as error:
             raise CalibrationError(f"{error}; give a larger one, or use mode exact. Nothing was written") from None
     return Calibration(results, skipped, certifying, num_failed)
+
+
+def _groups(clips: list[Clip], options: argparse.Namespace) -> list[list[Clip]]:
+    """All clips as one, or one for each folder. Raises CalibrationError for a folder with too few."""
+    if not options.by_folder:
+        return [clips]
+    groups: dict[Path, list[Clip]] = {}
+    for clip in clips:
+        groups.setdefault(Path(clip.file).parent, []).append(clip)
+    risk = _needed(options)[0]
+    for folder, group in sorted(groups.items()):
+        if len(group) < (needed := num_needed(risk)):
+            told = f"{len(group)} clips of {folder} cannot certify a risk of {risk:g}"
+            raise CalibrationError(f"{told}: {needed} are needed beside those that choose the signal; give more")
+    return list(groups.values())
 
 
 def _turns(clips: Sequence[Clip], preset: str, signal: str) -> list[Turns]:
@@ -180,7 +196,7 @@ def _write(models: Models, directory: Path, out: Path, results: list[Certified])
             "k": r.k,
             "promise": {
                 "risk": r.risk, "confidence": r.confidence, "signal": r.signal, "num_clips": r.num_clips,
-                "date": date, "cloud": cloud.card.name,
+                "num_groups": r.num_groups, "date": date, "cloud": cloud.card.name,
             },
         }
         for r in results

@@ -47,10 +47,11 @@ def report(found: Calibration, out: Path, options: argparse.Namespace) -> None:
 
 def promise(result: Certified) -> str:
     """In one line what a threshold keeps, and for which clips."""
-    sure = f"; and with confidence {result.confidence:g} the mean loss is" if result.confidence else ""
+    clip = f"a clip like those of any of {result.num_groups} folders" if result.num_groups > 1 else "a clip like these"
+    sure = f"; with confidence {result.confidence:g} so is the mean over all such clips" if result.confidence else ""
     return (
-        "promise: of a clip like these, the expected share of blocks that are skipped though the cloud would have "
-        f"changed them is at most the risk{sure and sure + ' too'}"
+        f"promise: of {clip}, the expected share of blocks that are skipped though the cloud would have changed them "
+        f"is at most the risk{sure}"
     )
 
 

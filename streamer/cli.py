@@ -140,6 +140,8 @@ def _add_calibrate(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--quality-risk", type=float, metavar="R", help="of preset quality; default half of it")
     p.add_argument("--confidence", type=float, default=0.0, metavar="C",
                    help="e.g. 0.9: keep the risk with this confidence too; default the expectation alone")  # fmt: skip
+    p.add_argument("--by-folder", action="store_true",
+                   help="keep the risk for each folder of clips by itself, e.g. short and long ones")  # fmt: skip
     p.add_argument("--signal", choices=("auto", "entropy", "margin", "log_prob", "surprise"), default="auto",
                    help="what the gate looks at; default: a part of the clips chooses")  # fmt: skip
     p.add_argument("--edge", default="embedded", metavar="SPEC", help="embedded (default), a directory, a hub id")

@@ -173,6 +173,22 @@ def test_bad_and_silent_clips_are_left_out_and_told(clips, edge, tmp_path, capsy
     assert "0 clips with speech cannot certify a risk of 0.9: 1 are needed" in err[-1]
 
 
+def test_every_folder_keeps_the_promise_by_itself(clips, edge, tmp_path, capsys):
+    for name, files in (("a", clips[:2]), ("b", clips[2:4])):
+        (tmp_path / name).mkdir()
+        for file in files:
+            shutil.copy(file, tmp_path / name)
+    files = sorted(tmp_path.glob("[ab]/*.wav"))
+    status, out, err = calibrate(capsys, *files, "--risk", 0.5, "--edge", edge, "--by-folder", "--json")
+    assert (status, err) == (0, [])
+    assert json.loads(out)["presets"][0]["num_groups"] == read_card(edge).promises["fluent"].num_groups == 2
+    before = (edge / "streamer.json").read_bytes()
+    status, out, err = calibrate(capsys, *files, "--risk", 0.3, "--edge", edge, "--by-folder")
+    assert (status, out) == (1, "")
+    assert f"2 clips of {tmp_path / 'a'} cannot certify a risk of 0.3: 3 are needed" in err[0]
+    assert (edge / "streamer.json").read_bytes() == before
+
+
 def test_models_shows_the_promise(capsys):
     """The shipped pair is calibrated, and says for what."""
     assert main(["models", "--json"]) == 0

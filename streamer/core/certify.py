@@ -37,6 +37,7 @@ class Certified:
     risk: float
     confidence: float
     num_clips: int
+    num_groups: int  # of clips, for each of which the expected loss is <= risk
     loss: float  # mean over clips
     loss_forced: float  # the same, teacher-forced on the cloud's own text instead
     skipped: float  # share of all blocks
@@ -96,23 +97,35 @@ def _skipped_at(clips: Sequence[Turns], risk: float) -> float:
 
 
 def certify(
-    clips: Sequence[Turns], preset: str, signal: str, k: int, risk: float, confidence: float
+    groups: Sequence[Sequence[Turns]], preset: str, signal: str, k: int, risk: float, confidence: float
 ) -> Certified:
-    """The largest threshold that keeps the promise. Raises Uncertifiable where even the surest block is too unsure."""
+    """The largest threshold that keeps the promise: with confidence for all clips, in expectation for each group.
+
+    Raises Uncertifiable where even the surest block is too unsure, or a group too small.
+    """
+    clips = [clip for group in groups for clip in group]
     thresholds = thresholds_of(clips)
-    index = safe_index(running_max(losses_of(clips, thresholds)), risk, confidence) if len(thresholds) else None
-    if index is None:
+    found = [safe_index(running_max(losses_of(group, thresholds)), risk) for group in groups]
+    found.append(safe_index(running_max(losses_of(shuffled(clips), thresholds)), risk, confidence))
+    safe = [index for index in found if index is not None]
+    if not len(thresholds) or len(safe) < len(found):
         raise Uncertifiable(f"no threshold on {signal} keeps a risk of {risk:g} for preset {preset}")
+    index = min(safe)
     threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS  # down: a little stricter
     uploads = [d.block for turns in clips for paths in turns for d in at(paths, threshold).decisions if d.uploaded]
     num_ids = sum(len(block.ids) for block in uploads)
     return Certified(
-        preset, signal, SIGNALS[signal] * threshold, k, risk, confidence, len(clips),
+        preset, signal, SIGNALS[signal] * threshold, k, risk, confidence, len(clips), len(groups),
         loss=float(losses_of(clips, np.array([threshold])).mean()),
         loss_forced=float(np.mean([loss_forced(turns, threshold) for turns in clips])),
         skipped=skipped_share(clips, threshold),
         accepted=sum(block.n_accepted for block in uploads) / num_ids if num_ids else None,
     )  # fmt: skip
+
+
+def shuffled(clips: Sequence[Turns]) -> list[Turns]:
+    """In an order that does not follow the groups: the betting bound takes clips one after the other."""
+    return [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]
 
 
 def loss_forced(turns: Turns, threshold: float) -> float:

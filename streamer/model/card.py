@@ -34,13 +34,15 @@ SUFFIX = "<|audio_eos|><|im_end|>\n<|im_start|>assistant\n"
 class Promise:
     """What a preset's threshold was certified for (core/calibration.py): expected loss of a clip <= risk.
 
-    confidence: 0, or that with which the mean loss is <= risk. cloud: the name of the model that judged.
+    confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which keeps the risk in
+    expectation. cloud: the name of the model that judged.
     """
 
     risk: float
     confidence: float
     signal: str
     num_clips: int
+    num_groups: int
     date: str
     cloud: str
 
@@ -116,6 +118,7 @@ def _promise(raw: Any, name: str) -> Promise:
         confidence=number(own["confidence"], "confidence", 0.0, 1.0),
         signal=line(own["signal"], "signal"),
         num_clips=whole(own["num_clips"], "num_clips", 1, 10**9),
+        num_groups=whole(own.get("num_groups", 1), "num_groups", 1, 10**9),
         date=line(own["date"], "date"),
         cloud=line(own["cloud"], "cloud"),
     )
