@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.stages.messages import Ask, Prepare, Ready, Reply, Settle
+from streamer.stages.messages import Ask, Prepare, Ready, Reply, Settle, reason_of
 from streamer.stages.parts import Side
 
 
@@ -36,4 +36,4 @@ async def _prepare(side: Side, ready: Ready) -> None:
     try:
         await side.batcher.submit(cloud.finish(closed.rest, closed.maximum))
     except Exception as error:
-        ready.turn.failed = f"{type(error).__name__}: {error}"
+        ready.turn.failed = reason_of(error)
