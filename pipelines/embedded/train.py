@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--cloud-steps", type=int, default=3500)
     parser.add_argument("--distil-steps", type=int, default=200)
     parser.add_argument("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
-    parser.add_argument("--risk", type=float, default=0.04, help="of the gate's preset fluent")
+    parser.add_argument("--risk", type=float, default=0.05, help="of the gate's preset fluent")
     parser.add_argument("--confidence", type=float, default=0.9, help="with which it is kept")
     parser.add_argument("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
     parser.add_argument("--evaluate", type=int, default=165, help="held-out turns of each length")
