@@ -18,9 +18,10 @@ from streamer.core.speculate import MODES, Mode, Plan
 
 PRESET_NAMES = ("fluent", "quality")
 DRAFTERS = ("incremental", "generate")
+ENGINES = ("fast", "stock")
 MIN_NEW_TOKENS = 16
 TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
-    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft"), (str,)),
+    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine"), (str,)),
     **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots"), (int,)),
     **dict.fromkeys(("threshold", "temperature", "top_p"), (int, float)),
     "rules": (Rules,),
@@ -46,6 +47,7 @@ class Config:
     edge: str = "embedded"  # SPEC: embedded, a local directory, a hub id
     cloud: str = "embedded"  # SPEC or "none"
     draft: Literal["incremental", "generate"] = "incremental"
+    engine: Literal["fast", "stock"] = "fast"  # stock: transformers' own modules, for comparison
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
@@ -69,7 +71,8 @@ class Config:
             raise ConfigError(str(error)) from None
 
     def _check_names(self) -> None:
-        for name, known in (("mode", MODES), ("preset", PRESET_NAMES), ("draft", DRAFTERS)):
+        for name, known in (("mode", MODES), ("preset", PRESET_NAMES), ("draft", DRAFTERS),
+                            ("engine", ENGINES)):
             if (value := getattr(self, name)) not in known:
                 raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(known)}")
         for name in ("edge", "cloud"):

@@ -31,8 +31,8 @@ class Models:
 
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
-        edge = None if mode == "cloud" else load(c.edge, "edge", c.num_slots)
-        cloud = None if mode == "edge" else load(c.cloud, "cloud", c.num_slots)
+        edge = None if mode == "cloud" else load(c.edge, "edge", c.num_slots, engine=c.engine)
+        cloud = None if mode == "edge" else load(c.cloud, "cloud", c.num_slots, engine=c.engine)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
         loaded = [thinker for thinker in (edge, cloud) if thinker is not None]
