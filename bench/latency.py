@@ -126,15 +126,16 @@ def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: st
         if num == 1:
             row["overhead"] = overhead(models, some, ours)
         rows += [row, theirs]
-        print("\r" + told(row), flush=True)
+        print("\r" + line_of(row), flush=True)
     return rows
 
 
-def told(row: dict[str, Any]) -> str:
+def line_of(row: dict[str, Any]) -> str:
     ttft, behind_s = row["ttft"], row["behind_max"] / 1000 + row["audio_lag_max_s"]
-    return (f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 {ttft['p95']:.0f} ms, "
-            f"{row['ttft_ratio']:.2f} of generate() (whole: {row['total_ratio']:.2f}); at most {behind_s:.1f} s behind; "
-            f"loop over 20 ms: {row['loop_over_20ms']:.3f}; overhead {row.get('overhead', float('nan')):.2f}")  # fmt: skip
+    told = (f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 {ttft['p95']:.0f} ms, "
+            f"{row['ttft_ratio']:.2f} of generate() (whole {row['total_ratio']:.2f}), at most {behind_s:.1f} s behind, "
+            f"loop over 20 ms: {row['loop_over_20ms']:.3f}")  # fmt: skip
+    return told + (f", overhead {row['overhead']:.2f}" if "overhead" in row else "")
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
