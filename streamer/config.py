@@ -19,6 +19,7 @@ from streamer.core.speculate import MODES, Mode, Plan
 PRESET_NAMES = ("fluent", "quality")
 DRAFTERS = ("incremental", "generate")
 MIN_NEW_TOKENS = 16
+VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
 TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
     **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft"), (str,)),
     **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots"), (int,)),
@@ -75,8 +76,6 @@ class Config:
         for name in ("edge", "cloud"):
             if not (spec := getattr(self, name)).strip():  # as a path it would be the current directory
                 raise ConfigError(f"{name} is {spec!r}; give embedded, a model directory or a hub id")
-        if self.cloud.startswith(("ws://", "wss://")):
-            raise ConfigError(f"cloud is {self.cloud!r}; this version verifies in process only: give a model or none")
 
     def _check_numbers(self) -> None:
         if self.k is not None and not 1 <= self.k <= 64:

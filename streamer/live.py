@@ -17,7 +17,8 @@ from streamer.core.results import Description, describe_turn
 from streamer.models import Models
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
-from streamer.stages.parts import Side, Written
+from streamer.stages.parts import Cloud, Side, Written
+from streamer.stages.target import LocalCloud
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Speculator
@@ -30,30 +31,50 @@ HEARING_THREADS = 2
 
 @asynccontextmanager
 async def open_parts(models: Models) -> AsyncIterator[LiveParts]:
-    """Load the models and start a thread for each. Raises ModelError."""
+    """Load the models, start a thread for each, connect to the verifier where it is elsewhere. Raises ModelError."""
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
     async with AsyncExitStack() as stack:
         sides = [await _side(stack, thinker, name) for thinker, name in ((edge, "edge"), (cloud, "cloud"))]
-        yield LiveParts(models, *sides)
+        yield LiveParts(models, sides[0], await _cloud(stack, models, sides[1]))
 
 
 async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Side | None:
     if thinker is None:
         return None
+    return await stack.enter_async_context(open_side(thinker, name))
+
+
+@asynccontextmanager
+async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
+    """A thread for one model."""
     from streamer.model.listener import Listener
     from streamer.model.steps import Rounds
 
-    batcher = await stack.enter_async_context(Batcher(Rounds(thinker.engine), f"streamer-{name}"))
-    return Side(batcher, lambda: Listener(thinker))
+    async with Batcher(Rounds(thinker.engine), f"streamer-{name}") as batcher:
+        yield Side(batcher, lambda: Listener(thinker))
+
+
+async def _cloud(stack: AsyncExitStack, models: Models, side: Side | None) -> Cloud | None:
+    if models.verifier_url is not None:
+        from streamer.remote import open_remote
+
+        return await stack.enter_async_context(open_remote(models))
+    if side is None:
+        return None
+    from streamer.model.verifier import LocalVerifier
+
+    rules, sampling = models.plan.rules, models.config.sampling()
+    return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling))
 
 
 class LiveParts:
     """See stages/parts.py's Parts."""
 
-    def __init__(self, models: Models, edge: Side | None, cloud: Side | None) -> None:
-        self._models, self.edge, self.cloud = models, edge, cloud
+    def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
+        self._models, self.cloud = models, cloud
         self.mode = models.plan.mode
+        self.edge = edge if self.mode != "cloud" else None  # with a verifier elsewhere it is there for its vocabulary
         self.threads = CapacityLimiter(HEARING_THREADS)
         # One slot is left to `describe`, which may run beside.
         self.slots = Semaphore(max(1, models.config.num_slots - 1))
@@ -71,15 +92,10 @@ class LiveParts:
     def drafter(self, edge: Any) -> Any:
         return self._models.drafter(edge)
 
-    def target(self, cloud: Any) -> Any:
-        from streamer.model.verifier import LocalVerifier
-
-        return LocalVerifier(cloud, self._models.plan.rules, self._models.config.sampling())
-
-    def speculator(self, edge: Any, cloud: Any) -> Speculator:
+    def speculator(self, edge: Any) -> Speculator:
         from streamer.model.turn import start_answer
 
-        return start_answer(self._models.plan, edge, cloud)
+        return start_answer(self._models.plan, edge, self._models.first)
 
     def update(self, edge: Any, window: Any) -> Any:
         from streamer.model.update import describe_so_far

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from streamer.config import Config
+from streamer.config import VERIFIER_SCHEMES, Config
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Plan
@@ -24,15 +24,16 @@ class Models:
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
-        """(edge, cloud), each None where the mode does without. Raises ModelError."""
+        """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere. Raises ModelError."""
         from streamer.model.thinker import check_pair, load
         from streamer.model.threads import set_threads
         from streamer.model.warm import warm_up
 
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
-        edge = None if mode == "cloud" else load(c.edge, "edge", c.num_slots)
-        cloud = None if mode == "edge" else load(c.cloud, "cloud", c.num_slots)
+        is_away = self.verifier_url is not None
+        edge = None if mode == "cloud" and not is_away else load(c.edge, "edge", c.num_slots)
+        cloud = None if mode == "edge" or is_away else load(c.cloud, "cloud", c.num_slots)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
         loaded = [thinker for thinker in (edge, cloud) if thinker is not None]
@@ -40,6 +41,12 @@ class Models:
         for thinker in loaded:
             warm_up(thinker)
         return edge, cloud
+
+    @property
+    def verifier_url(self) -> str | None:
+        """Where the cloud model is, when a verifier elsewhere holds it and the mode asks it."""
+        is_away = self.config.cloud.startswith(VERIFIER_SCHEMES) and self.config.mode != "edge"
+        return self.config.cloud if is_away else None
 
     def load(self) -> None:
         """Load everything the config's mode and drafter need. Raises ModelError."""

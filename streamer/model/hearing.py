@@ -163,7 +163,7 @@ class PartCutter:
         if self._every is not None and ear.has_speech and ear.num_samples >= self._next_update:
             provisional = ear.provisional()
             self._next_update = (ear.num_samples // self._every + 1) * self._every
-        return [Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional)]
+        return [Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)]
 
     def _finish(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
         ear, self._ear = self._ear, None

@@ -12,7 +12,7 @@ from streamer.core.speculate import Done, DraftMore, Emit, Speculator, Verify, W
 from streamer.core.verify import Refusal
 from streamer.stages.books import Books
 from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle
-from streamer.stages.parts import Drafter, Parts, Target
+from streamer.stages.parts import Drafter, Parts
 
 CREDITS = 4  # requests that may be on their way; as many verdicts fit into the queue back
 
@@ -89,9 +89,8 @@ class Draft:
     async def _drive(self, ready: Ready) -> Over:
         turn, parts = ready.turn, self._parts
         await self._finish(ready)
-        spec = parts.speculator(turn.edge, turn.cloud)
+        spec = parts.speculator(turn.edge)
         drafter = None if turn.edge is None else parts.drafter(turn.edge)
-        target: Target | None = None
         prefilled_at: float | None = None
         while True:
             if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
@@ -102,9 +101,10 @@ class Draft:
                     await self._draft(spec, drafter, n if prefilled_at else 1)
                     prefilled_at = prefilled_at or self._clock()
                 case Verify(request):
-                    target = target or await self._target(ready)
+                    await self._prepare(ready)
                     self._num_asked += 1
-                    await self._requests.send(Ask(turn.number, target, request))
+                    assert turn.cloud is not None
+                    await self._requests.send(Ask(turn.number, turn.cloud, request))
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
                     prefilled_at = prefilled_at or self._clock()
@@ -116,9 +116,9 @@ class Draft:
     async def _finish(self, ready: Ready) -> None:
         """The edge hears the end; the cloud, where it is sure to be asked, at the same time."""
         turn, closed = ready.turn, ready.closed
-        if self._parts.mode in ("exact", "cloud"):
-            self._is_prepared = True
-            await self._requests.send(Prepare(ready))
+        cloud = self._parts.cloud
+        if cloud is not None and (cloud.is_remote or self._parts.mode in ("exact", "cloud")):
+            await self._prepare(ready)
         if turn.edge is not None:
             assert self._parts.edge is not None
             await self._parts.edge.batcher.submit(turn.edge.finish(closed.rest, closed.maximum))
@@ -128,12 +128,11 @@ class Draft:
         assert self._parts.edge is not None
         spec.drafted(*await self._parts.edge.batcher.submit(drafter.draft(n)))
 
-    async def _target(self, ready: Ready) -> Target:
-        if self._parts.mode == "gated":
+    async def _prepare(self, ready: Ready) -> None:
+        """Let the target hear the turn's end, once."""
+        if not self._is_prepared:
             self._is_prepared = True
             await self._requests.send(Prepare(ready))
-        assert ready.turn.cloud is not None
-        return self._parts.target(ready.turn.cloud)
 
     async def _reply(self, spec: Speculator, turn: int, until: float) -> None:
         """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it is cancelled."""

@@ -47,7 +47,7 @@ class Turn:
 
     number: int
     edge: Hearer | None = None
-    cloud: Hearer | None = None
+    cloud: Target | None = None
     failed: str | None = None
 
 

@@ -13,10 +13,10 @@ from anyio import CapacityLimiter, Semaphore
 
 from streamer.core.counts import Counts
 from streamer.core.emitter import Emitter
-from streamer.core.hearing import Closed, Item
+from streamer.core.hearing import Closed, Heard, Item
 from streamer.core.results import Description
 from streamer.core.speculate import Speculator
-from streamer.core.verify import VerifyRequest
+from streamer.core.verify import Refusal, Verdict, VerifyRequest
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
 
@@ -41,7 +41,7 @@ class Hearer(Protocol):
     def hear(self, window: Any) -> Steps: ...
     def observe(self, maximum: float, now_samples: int) -> bool: ...
     def redo(self) -> Steps: ...
-    def finish(self, rest: Sequence[Any], maximum: float) -> Steps: ...
+    def finish(self, rest: Sequence[Any], maximum: float, prefills: bool = False) -> Steps: ...
     def close(self) -> None: ...
 
 
@@ -50,7 +50,48 @@ class Drafter(Protocol):
 
 
 class Target(Protocol):
-    def verify(self, request: VerifyRequest) -> Steps: ...
+    """One turn on the model that verifies: in this process (stages/target.py), or elsewhere (net/link.py)."""
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill what was heard; one that is elsewhere takes it and returns at once."""
+        ...
+
+    async def finish(self, closed: Closed) -> None:
+        """The turn is over."""
+        ...
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Judge a block. Raises TargetLost where there is no sense in waiting."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class TargetLost(RuntimeError):
+    """The target will not answer this turn any more; one line says why, and the way out."""
+
+
+class Cloud(Protocol):
+    """Where turns are verified. `is_up`: it is worth asking now. `is_remote`: asking costs a round trip."""
+
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def is_remote(self) -> bool: ...
+    @property
+    def name(self) -> str:
+        """For error messages."""
+        ...
+
+    def listen(self) -> Target:
+        """A turn begins."""
+        ...
+
+    def failed(self) -> None:
+        """A verdict did not come in time."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +123,7 @@ class Parts(Protocol):
     @property
     def edge(self) -> Side | None: ...
     @property
-    def cloud(self) -> Side | None: ...
+    def cloud(self) -> Cloud | None: ...
     @property
     def mode(self) -> str: ...
     @property
@@ -97,8 +138,7 @@ class Parts(Protocol):
 
     def hearing(self, options: SessionOptions) -> Hearing: ...
     def drafter(self, edge: Hearer) -> Drafter: ...
-    def target(self, cloud: Hearer) -> Target: ...
-    def speculator(self, edge: Hearer | None, cloud: Hearer | None) -> Speculator: ...
+    def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any) -> Steps:
         """Steps that return the ids of a sentence on what was heard so far."""
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,7 +14,7 @@ from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
 from streamer.stages.messages import Answer, Failed, Ready, Turn
 from streamer.stages.outlet import Outlet
-from streamer.stages.parts import Hearer, Parts, Side, Steps
+from streamer.stages.parts import Hearer, Parts
 
 Readies = MemoryObjectSendStream[Ready | Answer | Failed]
 
@@ -61,14 +60,13 @@ class _Prefill:
         if turn.failed is not None:
             return
         try:
-            if heard.windows:
-                await self._stop_update()
-                await self._on_all(lambda hearer: [hearer.hear(window) for window in heard.windows])
-            due = [hearer.observe(heard.maximum, heard.num_samples) for hearer in (turn.edge, turn.cloud) if hearer]
-            if any(due):
-                await self._stop_update()
-                await self._on_all(lambda hearer: [hearer.redo()])
-        except Exception as error:  # this turn's alone
+            async with anyio.create_task_group() as group:
+                if turn.cloud is not None:
+                    group.start_soon(turn.cloud.hear, heard)
+                if turn.edge is not None:
+                    await self._hear_on_edge(turn.edge, heard)
+        except Exception as caught:  # this turn's alone
+            error = caught.exceptions[0] if isinstance(caught, ExceptionGroup) else caught
             turn.failed = f"{type(error).__name__}: {error}"
             self._books.close(turn)
             return
@@ -82,15 +80,16 @@ class _Prefill:
         assert turn is not None
         return turn
 
-    async def _on_all(self, steps_of: Any) -> None:
-        """The same on edge and cloud, side by side."""
-        turn = self.turn
-        assert turn is not None
-        pairs = [(side, hearer) for side, hearer in ((self._parts.edge, turn.edge), (self._parts.cloud, turn.cloud))
-                 if side is not None and hearer is not None]  # fmt: skip
-        async with anyio.create_task_group() as group:
-            for side, hearer in pairs:
-                group.start_soon(_run, side, hearer, steps_of)
+    async def _hear_on_edge(self, edge: Hearer, heard: Heard) -> None:
+        assert self._parts.edge is not None
+        batcher = self._parts.edge.batcher
+        if heard.windows:
+            await self._stop_update()
+        for window in heard.windows:
+            await batcher.submit(edge.hear(window))
+        if edge.observe(heard.maximum, heard.num_samples):
+            await self._stop_update()
+            await batcher.submit(edge.redo())
 
     async def _describe_so_far(self, turn: Turn, edge: Hearer, heard: Heard) -> None:
         """A live update; cancelled as soon as the turn itself needs the model."""
@@ -111,8 +110,3 @@ class _Prefill:
             self._update.cancel()
             await self._update_over.wait()
 
-
-async def _run(side: Side, hearer: Hearer, steps_of: Any) -> None:
-    all_steps: list[Steps] = steps_of(hearer)
-    for steps in all_steps:
-        await side.batcher.submit(steps)

@@ -83,12 +83,12 @@ class Stream:
         replies, replied = queue[Reply](CREDITS)
         says, said = queue[Said | Over | Failed](MAX_SAID)
         events, self._events = queue[Event](MAX_EVENTS)
-        outlet, parts, cloud = Outlet(events), self._parts, self._parts.cloud
+        outlet, parts = Outlet(events), self._parts
         self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
         group.start_soon(chunk, self._taken, items, outlet, self._hearing, parts.threads, name="chunk")
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
-        group.start_soon(verify, requests, replies, cloud, name="verify")
+        group.start_soon(verify, requests, replies, name="verify")
         group.start_soon(emit, said, outlet.clone(), parts, self._clock, name="emit")
 
     def close(self) -> None:
