@@ -40,6 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_describe(commands)
     _add_serve(commands)
+    _add_verifier(commands)
     models = commands.add_parser("models", help="list what can be loaded here", description="List loadable models.")
     models.add_argument("--json", action="store_true", help="one JSON object on stdout, with every level's name")
     models.set_defaults(run=_models)
@@ -128,6 +129,26 @@ def _serve(options: argparse.Namespace) -> int:
     from streamer.serve import run
 
     return run(options, _model_options(options))
+
+
+def _add_verifier(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = commands.add_parser("verifier", help="be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
+                            description="Hold the cloud model and verify what edges elsewhere draft.")  # fmt: skip
+    p.add_argument("--host", default="127.0.0.1", metavar="H", help="default 127.0.0.1; a public one needs a key")
+    p.add_argument("--port", type=int, default=8766, metavar="P", help="default 8766; 0 takes a free one")
+    p.add_argument("--cloud", default="embedded", metavar="SPEC", help="embedded (default), a directory, or a hub id")
+    p.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
+    p.add_argument("--max-sessions", type=int, default=32, metavar="N", help="turns at once, default 32; then 503")
+    p.add_argument("--resume-s", type=float, default=30.0, metavar="S", help="a lost edge may come back; default 30")
+    p.add_argument("--cert", metavar="FILE", help="TLS certificate chain, PEM")
+    p.add_argument("--key", metavar="FILE", help="its private key, PEM")
+    p.set_defaults(run=_verifier)
+
+
+def _verifier(options: argparse.Namespace) -> int:
+    from streamer.verifying import run
+
+    return run(options)
 
 
 def _models(options: argparse.Namespace) -> int:

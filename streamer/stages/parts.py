@@ -5,7 +5,7 @@ Steps are opaque here: a hearer, drafter or target makes them, its side's batche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,6 +62,24 @@ class Target(Protocol):
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Judge a block. Raises TargetLost where there is no sense in waiting."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class Judge(Protocol):
+    """One turn of an edge elsewhere, on this verifier's model; one call at a time."""
+
+    async def hear(self, samples: Any) -> None:
+        """Samples [n] float32 at 16 kHz."""
+        ...
+
+    async def finish(self) -> None: ...
+
+    def judge(self, request: VerifyRequest, runs_on: bool) -> AsyncGenerator[Verdict | Refusal, None]:
+        """The reply, and with `runs_on` those to the empty drafts that would follow, to the answer's end."""
         ...
 
     def close(self) -> None:

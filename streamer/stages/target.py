@@ -22,9 +22,10 @@ class Verifier(Protocol):
 class LocalTarget:
     """See parts.py's Target. Holds a KV slot until it is closed; nothing may be in hand then."""
 
-    def __init__(self, side: Side, verifier_of: Callable[[Any], Verifier], prefills: bool = False) -> None:
-        self._batcher: Batcher = side.batcher
-        self._hearer: Hearer = side.listen()
+    def __init__(
+        self, batcher: Batcher, hearer: Hearer, verifier_of: Callable[[Any], Verifier], prefills: bool = False
+    ) -> None:
+        self._batcher, self._hearer = batcher, hearer
         self._verifier_of, self._prefills = verifier_of, prefills
         self._verifier: Verifier | None = None
         self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
@@ -63,7 +64,7 @@ class LocalCloud:
         self._verifier_of = verifier_of
 
     def listen(self) -> LocalTarget:
-        return LocalTarget(self.side, self._verifier_of)
+        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)
 
     def failed(self) -> None:
         """It is as far away as before."""
