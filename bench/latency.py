@@ -1,137 +1,153 @@
 """How long after the last word does text come, over a real socket? In: held-out clips. Out: percentiles, a plot.
 
-`python -m bench.latency [--clients 1 4 16] [--seconds 3 10 30 60]`. Starts a server of its own (or takes --url), plays
-clips at real time from that many clients at once, and measures at the client: TTFT from the end of speech, ITL, time to
-the whole sentence. In the same run, for one client, what a person would write today: collect the turn, then one-shot
-`generate()` of the cloud, timed alone in this process, without even a socket.
+`python -m bench.latency [--clients 1 4 16] [--seconds 3 10 20 30 60]`. Starts a server of its own (or takes --url),
+plays clips at real time from that many clients at once, and measures at the client: TTFT from the end of speech, ITL,
+time to the whole sentence, commit lag. In the same run, behind the same socket: what a person would write today
+(bench/one_shot_server.py); and for one client the same turns without any socket or queue (the pipeline's overhead).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import contextlib
 import re
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from websockets.asyncio.client import connect
 
+from bench.arms import models_of, run
 from bench.clips import Clip, held_out
-from bench.common import RESULTS, median, write
+from bench.common import RESULTS, median, progress, write
+from bench.socket_clients import Timing, play_all
 
-PIECE_S = 0.02
-UPDATE = {"type": "session.update", "session": {"type": "realtime", "streamer": {"binary": True, "events": True},
-          "audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}}}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Milliseconds at the client since the last sample was sent; itl: between deltas; late: behind real time."""
-
-    ttft: float
-    total: float
-    itl: float
-    late: float
-    model_total: float
+BASELINE_SPEED = 50.0  # it does nothing before the commit, so its clients need not wait for real time
+TARGET_LAG_S = 0.02
 
 
-async def play(url: str, clip: Clip, delay_s: float) -> Timing | None:
-    """One turn as a microphone would send it, timed at the client."""
-    await asyncio.sleep(delay_s)
-    pcm = (clip.samples * 32767).astype("<i2").tobytes()
-    size = 2 * int(16_000 * PIECE_S)
-    async with connect(url, compression=None) as socket:
-        await socket.send(json.dumps(UPDATE))
-        started, late = time.perf_counter(), 0.0
-        for i, at in enumerate(range(0, len(pcm), size)):
-            due = started + (i + 1) * PIECE_S
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            await socket.send(pcm[at : at + size])
-            late = max(late, time.perf_counter() - due)
-        ended = time.perf_counter()
-        await socket.send('{"type": "input_audio_buffer.commit"}')
-        await socket.send('{"type": "response.create"}')
-        at = []
-        async for message in socket:
-            event = json.loads(message)
-            if event["type"] == "response.output_text.delta":
-                at.append(1000 * (time.perf_counter() - ended))
-            if event["type"] == "streamer.description":
-                model = event["description"]["total_ms"]
-                if not at:  # a turn that was taken for no speech has no time of its first text
-                    return None
-                return Timing(at[0], at[-1], median(np.diff(at).tolist()), 1000 * late, model)
-    raise RuntimeError("the server closed the connection")
+@contextlib.contextmanager
+def serving(*command: str) -> Iterator[tuple[str, int]]:
+    """A server process of ours: (its address, its pid)."""
+    server = subprocess.Popen([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().split()[2], server.pid
+    finally:
+        server.terminate()
+        server.wait(40)
 
 
-async def measure(url: str, clips: Sequence[Clip], num_clients: int) -> list[Timing]:
-    """Every clip once, `num_clients` at a time, their starts spread over 2 s."""
-    found: list[Timing] = []
-    for first in range(0, len(clips), num_clients):
-        some = clips[first : first + num_clients]
-        played = await asyncio.gather(*(play(url, clip, 2.0 * i / num_clients) for i, clip in enumerate(some)))
-        found += [timing for timing in played if timing is not None]
-    return found
+class Watch:
+    """What a server tells of itself over one round: its loop's lag and its memory."""
 
+    def __init__(self, url: str, pid: int | None) -> None:
+        self._url = re.sub(r"^ws", "http", url).replace("/v1/realtime", "/metrics")
+        self._pid = pid
+        self._before, self._rss_mb = self._lag(), self._memory_mb()
+        self.peak_mb = self._rss_mb
 
-def baseline(clips: Sequence[Clip]) -> list[float]:
-    """TTFT in ms of one-shot generate() of the cloud on the same clips, the first one dropped."""
-    from bench.arms import models_of
-    from bench.vs_transformers import one_shot
-    from streamer.model.stock import load_stock
+    async def keep(self) -> None:
+        """Note the memory while the clients play."""
+        while True:
+            self.peak_mb = max(self.peak_mb, self._memory_mb())
+            await asyncio.sleep(0.1)
 
-    cloud = models_of(mode="cloud").pair[1]
-    assert cloud is not None
-    stock = load_stock(cloud.directory)
-    times = [1000 * one_shot(cloud, stock, clip.samples).first_s for clip in (clips[0], *clips)]
-    return times[1:]
+    def read(self, num_clients: int) -> dict[str, Any]:
+        after = self._lag()
+        num, slow, total = (after[i] - self._before[i] for i in range(3))
+        told: dict[str, Any] = {"loop_lag_ms": 1000 * total / max(1, num), "loop_over_20ms": slow / max(1, num)}
+        if self._pid is not None:
+            told |= {"rss_mb": self.peak_mb, "rss_mb_per_session": (self.peak_mb - self._rss_mb) / num_clients}
+        return told
 
+    def _lag(self) -> tuple[float, float, float]:
+        """(measurements, those over 20 ms, their sum in seconds)"""
+        with urllib.request.urlopen(self._url) as answer:
+            text = answer.read().decode()
+        found = {k: float(v) for k, v in re.findall(r"^streamer_loop_lag_seconds_(\S*) (\S+)$", text, re.M)}
+        return found["count"], found["count"] - found[f'bucket{{le="{TARGET_LAG_S}"}}'], found["sum"]
 
-def loop_lag_ms(url: str) -> dict[str, float]:
-    """Mean of the server's event loop's delay, and the share of delays over 20 ms."""
-    http = re.sub(r"^ws", "http", url).replace("/v1/realtime", "/metrics")
-    with urllib.request.urlopen(http) as answer:
-        text = answer.read().decode()
-    value = {k: float(v) for k, v in re.findall(r"^(streamer_loop_lag_seconds\S*) (\S+)$", text, re.M)}
-    count = value["streamer_loop_lag_seconds_count"]
-    below = value['streamer_loop_lag_seconds_bucket{le="0.02"}']
-    return {"mean": 1000 * value["streamer_loop_lag_seconds_sum"] / count, "over_20ms": 1 - below / count}
+    def _memory_mb(self) -> float:
+        """Resident memory of the process."""
+        if self._pid is None:
+            return 0.0
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())[0]) / 1024
 
 
 def summarise(found: Sequence[Timing], **what: Any) -> dict[str, Any]:
-    def percentiles(values: list[float]) -> dict[str, float]:
-        return {f"p{p}": float(np.percentile(values, p)) for p in (50, 95, 99)}
+    def percentiles(values: Sequence[float]) -> dict[str, float]:
+        return {f"p{p}": round(float(np.percentile(values, p)), 2) for p in (50, 95, 99)}
 
     return {**what, "num": len(found), "ttft": percentiles([t.ttft for t in found]),
-            "total": percentiles([t.total for t in found]), "itl": median(t.itl for t in found),
-            "late_p99": float(np.percentile([t.late for t in found], 99)),
-            "overhead": median(t.total / t.model_total - 1 for t in found)}  # fmt: skip
+            "total": percentiles([t.total for t in found]), "itl": percentiles([x for t in found for x in t.itl]),
+            "commit_lag": percentiles([x for t in found for x in t.lag]),
+            "late_p99": round(float(np.percentile([t.late for t in found], 99)), 2)}  # fmt: skip
+
+
+def overhead(models: Any, clips: Sequence[Clip], found: Sequence[Timing]) -> float:
+    """Whole time at the client over that of the same turns in this process, less 1: median over turns."""
+    alone = {clip.name: median(1000 * run(models, clip.samples).total_s for _ in range(3)) for clip in clips}
+    return median(t.total / alone[t.clip] for t in found) - 1
+
+
+async def watched(watch: Watch, url: str, clips: Sequence[Clip], num: int) -> list[Timing]:
+    keeping = asyncio.create_task(watch.keep())
+    try:
+        return await play_all(url, clips, num)
+    finally:
+        keeping.cancel()
+
+
+def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    models = models_of(mode="gated")
+    cells = [(seconds, num) for seconds in options.seconds for num in options.clients]
+    for seconds, num in progress(cells, "cells"):
+        clips = held_out(8 if seconds == 20 else 16, seconds)
+        some = (clips * num)[: max(num, options.num)]
+        watch = Watch(url, pid)
+        ours = asyncio.run(watched(watch, url, some, num))
+        row = summarise(ours, arm="streamer", seconds=seconds, clients=num) | watch.read(num)
+        theirs = summarise(asyncio.run(play_all(baseline, some, num, BASELINE_SPEED)), arm="generate()",
+                           seconds=seconds, clients=num)  # fmt: skip
+        row["ttft_ratio"] = row["ttft"]["p50"] / theirs["ttft"]["p50"]
+        row["total_ratio"] = row["total"]["p50"] / theirs["total"]["p50"]
+        if num == 1:
+            row["overhead"] = overhead(models, some, ours)
+        rows += [row, theirs]
+        print(f"\r{seconds} s, {num} clients: TTFT p50 {row['ttft']['p50']:.0f} p95 {row['ttft']['p95']:.0f} ms, "
+              f"{row['ttft_ratio']:.2f} of generate() ({row['total_ratio']:.2f}); {row['late_p99']:.0f} ms late, "
+              f"loop over 20 ms: {row['loop_over_20ms']:.3f}; overhead {row.get('overhead', float('nan')):.2f}",
+              flush=True)  # fmt: skip
+    return rows
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
-    """TTFT against the length of the turn, a line per number of clients."""
+    """TTFT against the length of the turn, a line per number of clients; beside it, over the baseline's."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(7, 4.2), constrained_layout=True)
-    for num in sorted({row["clients"] for row in rows}):
-        mine = [row for row in rows if row["clients"] == num]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
+    ours = [row for row in rows if row["arm"] == "streamer"]
+    for num in sorted({row["clients"] for row in ours}):
+        mine = [row for row in ours if row["clients"] == num]
         x = [row["seconds"] for row in mine]
-        axis.plot(x, [row["ttft"]["p50"] for row in mine], marker="o", label=f"{num} clients, median")
-        axis.plot(x, [row["ttft"]["p95"] for row in mine], linestyle=":", color=axis.lines[-1].get_color())
-    axis.set(title="First text after the end of speech (dotted: p95)", xlabel="seconds of speech", ylabel="ms")
-    axis.set_ylim(0)
-    axis.grid(alpha=0.3)
-    axis.legend()
+        left.plot(x, [row["ttft"]["p50"] for row in mine], marker="o", label=f"{num} client{'s' * (num > 1)}")
+        left.plot(x, [row["ttft"]["p95"] for row in mine], linestyle=":", color=left.lines[-1].get_color())
+        right.plot(x, [row["ttft_ratio"] for row in mine], marker="o")
+    left.set(title="First text after the end of speech (dotted: p95)", ylabel="ms", yscale="log")
+    right.set(title="Over one-shot generate() behind the same socket", ylabel="ratio of medians", ylim=(0, None))
+    left.legend()
+    for axis in (left, right):
+        axis.set_xlabel("seconds of speech")
+        axis.grid(alpha=0.3)
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / "latency.png"
     figure.savefig(file, dpi=110)
@@ -143,28 +159,15 @@ def main() -> None:
     parser.add_argument("--url", help="a running server; default: one of its own")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10, 20, 30, 60])
-    parser.add_argument("--num", type=int, default=4, help="turns per client and length, at most 16 clips of a length")
+    parser.add_argument("--num", type=int, default=4, help="turns of each length, at least one per client")
+    parser.add_argument("--threads", type=int, default=4, help="of the baseline's generate()")
     options = parser.parse_args()
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", "--max-sessions", "64"]
-    server = None if options.url else subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        url = options.url or server.stdout.readline().split()[2]  # type: ignore[union-attr]
-        rows = []
-        for seconds in options.seconds:
-            clips = held_out(8 if seconds == 20 else 16, seconds)
-            one_shot_ms = median(baseline(clips[: options.num]))
-            for num in options.clients:
-                some = (clips * num)[: max(num, options.num)]
-                found = asyncio.run(measure(url, some, num))
-                row = summarise(found, seconds=seconds, clients=num)
-                row |= {"baseline_ttft": one_shot_ms, "ttft_ratio": row["ttft"]["p50"] / one_shot_ms}
-                rows.append(row | {"loop_lag": loop_lag_ms(url)})
-                print(f"{seconds} s, {num} clients: TTFT {row['ttft']['p50']:.0f} ms, p95 {row['ttft']['p95']:.0f}, "
-                      f"{row['ttft_ratio']:.2f} of generate(); {row['late_p99']:.0f} ms late", flush=True)  # fmt: skip
-    finally:
-        if server is not None:
-            server.terminate()
-            server.wait(40)
+    with contextlib.ExitStack() as stack:
+        url, pid = options.url, None
+        if url is None:
+            url, pid = stack.enter_context(serving("streamer", "serve", "--port", "0", "--max-sessions", "64"))
+        baseline, _ = stack.enter_context(serving("bench.one_shot_server", "--threads", str(options.threads)))
+        rows = measure(options, url, pid, baseline)
     print("written:", write("latency", rows), plot(rows))
 
 

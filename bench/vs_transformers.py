@@ -42,13 +42,16 @@ class Timing:
 
 
 class Clock:
-    """A transformers streamer that notes when each id comes; `put` is first called with the prompt."""
+    """A transformers streamer that notes when each id comes, and tells it; `put` is first called with the prompt."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[int], None] | None = None) -> None:
         self.at: list[float] = []
+        self._tell = tell
 
     def put(self, value: torch.Tensor) -> None:
         self.at.append(time.perf_counter())
+        if self._tell is not None and len(self.at) > 1:
+            self._tell(int(value))
 
     def end(self) -> None:
         pass
@@ -129,9 +132,11 @@ def compare(
 
 
 @torch.inference_mode()
-def one_shot(thinker: Thinker, stock: Any, samples: np.ndarray, **more: Any) -> Timing:
+def one_shot(
+    thinker: Thinker, stock: Any, samples: np.ndarray, tell: Callable[[int], None] | None = None, **more: Any
+) -> Timing:
     """What a person would write: collect the audio, then extract, encode, prefill and decode in one call."""
-    started, clock = time.perf_counter(), Clock()
+    started, clock = time.perf_counter(), Clock(tell)
     mel = StreamingLogMel()
     windows = [*mel.push(samples), *mel.finish()]
     features = torch.cat([window.features(mel.maximum) for window in windows], dim=1)

@@ -16,7 +16,7 @@ class FakeSession:
     def __init__(self, options, feed_s=0.0, num_said=0, fails=False):
         self.options, self.feed_s, self.fails = options, feed_s, fails
         self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
-        self.backlog = {"pieces": 0, "turns": 0, "events": 0}
+        self.backlog = {"pieces": 0, "audio_ms": 0, "turns": 0, "events": 0}
         self._say, self._said = anyio.create_memory_object_stream(100_000)
         self._is_ended = False
         for _ in range(num_said):
@@ -30,6 +30,9 @@ class FakeSession:
         await anyio.sleep(self.feed_s)
         self.num_bytes_fed += len(pcm)
         self.num_turn_bytes += len(pcm)
+
+    def feed_nowait(self, pcm):
+        return False
 
     async def commit(self):
         if self.num_turn_bytes == 0:

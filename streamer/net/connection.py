@@ -65,8 +65,9 @@ class Connection:
                 except ConnectionClosed as closed:
                     return _is_goodbye(closed)
                 self._pulse.is_waiting = False
-                with anyio.CancelScope(shield=True):
-                    await self._talk.take(message)
+                if not self._talk.take_nowait(message):
+                    with anyio.CancelScope(shield=True):
+                        await self._talk.take(message)
         return False
 
     async def _write(self, number: int, greeting: Sequence[str]) -> None:

@@ -99,6 +99,16 @@ class Conversation:
                 text = f"{event.__struct_config__.tag} is not supported; items are not kept"
                 return [s.error(text, "unsupported", event.event_id)], []
 
+    def audio_of(self, message: str | bytes) -> bytes | None:
+        """The PCM of a message that is nothing but audio, else None."""
+        if isinstance(message, bytes):
+            return message if self.extensions.binary else None
+        try:
+            event = c.decode(message)
+        except c.BadEvent:
+            return None
+        return event.audio if isinstance(event, c.Append) else None
+
     def binary(self, pcm: bytes) -> Result:
         """A binary message: raw PCM16, where the client has asked for that."""
         if not self.extensions.binary:

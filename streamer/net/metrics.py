@@ -11,7 +11,6 @@ from streamer.core.results import Description, TextDelta
 from streamer.core.verify import Verdict, VerifyRequest
 from streamer.stages.events import Event, TurnFailed
 
-PIECE_S = 0.1  # of audio, in the first queue of a session (stages/stream.py)
 QUEUES = ("pieces", "turns", "events", "unread")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 MS = tuple(1000 * s for s in SECONDS)
@@ -93,7 +92,7 @@ class Metrics(ServiceMetrics):
             return lambda: sum(talk.backlog.get(queue, 0) for talk in sessions.talks)
 
         def lag_s() -> float:
-            return PIECE_S * max((talk.backlog.get("pieces", 0) for talk in sessions.talks), default=0)
+            return max((talk.backlog.get("audio_ms", 0) for talk in sessions.talks), default=0) / 1000
 
         self.watch("streamer_sessions", "Sessions with a client", lambda: len(sessions.talks) - sessions.num_held)
         self.watch("streamer_sessions_held", "Sessions that wait for their client", lambda: sessions.num_held)

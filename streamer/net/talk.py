@@ -79,6 +79,16 @@ class Talk:
                     await self._take(message)
                     self.num_messages += 1
 
+    def take_nowait(self, message: str | bytes) -> bool:
+        """`take` audio where nothing has to wait: that is nearly every message. False: nothing was done."""
+        if self._session is None or self._taking.locked() or self.over.is_set() or not self._ready.is_set():
+            return False
+        pcm = self.conversation.audio_of(message)
+        if pcm is None or not self._session.feed_nowait(pcm):
+            return False
+        self.num_messages += 1
+        return True
+
     def acknowledge(self) -> None:
         """Tell the client what was taken, where it wants to know and that is news."""
         taken = (self.num_bytes, self.num_messages)

@@ -92,11 +92,15 @@ class Session(Protocol):
 
     @property
     def backlog(self) -> Mapping[str, int]:
-        """What waits: `pieces` of 0.1 s not yet heard, `turns` in hand, `events` not yet iterated."""
+        """What waits: `pieces`, `audio_ms` fed and not yet heard, `turns` in hand, `events` not yet iterated."""
         ...
 
     async def feed(self, pcm: bytes) -> None:
         """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are in hand."""
+        ...
+
+    def feed_nowait(self, pcm: bytes) -> bool:
+        """`feed`, where that need not wait. False: nothing was taken."""
         ...
 
     async def commit(self) -> int:

@@ -1,0 +1,77 @@
+"""Clients that play recordings over a real socket, timed where they read. In: a URL, clips. Out: Timings."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from websockets.asyncio.client import connect
+
+from bench.clips import Clip
+
+PIECE_S = 0.02
+SPREAD_S = 2.0  # the clients of one round start within
+UPDATE = {"type": "session.update", "session": {"type": "realtime", "streamer": {"binary": True, "events": True},
+          "audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}}}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds at the client since the last sample was sent.
+
+    itl: between deltas. lag: from the commit of a delta in the server to the client, clocks joined at the last sample.
+    late: how far behind real time the client was ever held back.
+    """
+
+    clip: str
+    ttft: float
+    total: float
+    itl: tuple[float, ...]
+    lag: tuple[float, ...]
+    late: float
+
+
+async def play(url: str, clip: Clip, delay_s: float, speed: float = 1.0) -> Timing | None:
+    """One turn as a microphone would send it; None for one that is taken for no speech."""
+    await asyncio.sleep(delay_s)
+    pcm = (clip.samples * 32767).astype("<i2").tobytes()
+    size = 2 * int(16_000 * PIECE_S)
+    async with connect(url, compression=None) as socket:
+        await socket.send(json.dumps(UPDATE))
+        started, late = time.perf_counter(), 0.0
+        for i, at in enumerate(range(0, len(pcm), size)):
+            due = started + (i + 1) * PIECE_S / speed
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            await socket.send(pcm[at : at + size])
+            late = max(late, time.perf_counter() - due)
+        ended = time.perf_counter()
+        await socket.send('{"type": "input_audio_buffer.commit"}')
+        await socket.send('{"type": "response.create"}')
+        came, said = [], []
+        async for message in socket:
+            event = json.loads(message)
+            if event["type"] == "streamer.delta" and event["text"]:
+                came.append(1000 * (time.perf_counter() - ended))
+                said.append(event["at_ms"])
+            if event["type"] == "streamer.description":
+                if not came:
+                    return None
+                itl = tuple(b - a for a, b in itertools.pairwise(came))
+                lag = tuple(a - b for a, b in zip(came, said, strict=True))
+                return Timing(clip.name, came[0], came[-1], itl, lag, 1000 * late)
+    raise RuntimeError("the server closed the connection")
+
+
+async def play_all(url: str, clips: Sequence[Clip], num_clients: int, speed: float = 1.0) -> list[Timing]:
+    """Every clip once, `num_clients` at a time, their starts spread over 2 s."""
+    found: list[Timing] = []
+    for first in range(0, len(clips), num_clients):
+        some = clips[first : first + num_clients]
+        delays = [SPREAD_S * i / num_clients for i in range(len(some))]
+        played = await asyncio.gather(*(play(url, c, d, speed) for c, d in zip(some, delays, strict=True)))
+        found += [timing for timing in played if timing is not None]
+    return found
