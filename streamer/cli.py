@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 from streamer import __version__
 
 MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "temperature", "top_p", "seed",
-                    "min_new_tokens", "max_new_tokens")  # fmt: skip
+                    "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio", "verify_budget_s",
+                    "degrade")  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +68,14 @@ def _model_parser() -> _Parser:
     p.add_argument("--k", type=int, metavar="N", help="draft length, instead of the preset's")
     p.add_argument("--threshold", type=float, metavar="X", help="the gate's entropy in nats, instead of the preset's")
     p.add_argument("--edge", metavar="SPEC", help="embedded (default), a model directory, or a hub id")
-    p.add_argument("--cloud", metavar="SPEC", help="the same, or none")
+    p.add_argument("--cloud", metavar="SPEC", help="the same, ws://HOST:PORT of a streamer verifier, or none")
+    p.add_argument("--cloud-key", metavar="K", help="API key of that verifier, or STREAMER_CLOUD_KEY")
+    p.add_argument("--cloud-ca", metavar="FILE", help="PEM of the authority behind a wss:// verifier's certificate")
+    p.add_argument("--cloud-audio", choices=("eager", "lazy"),
+                   help="send it while someone speaks (default), or when a verdict is first wanted")  # fmt: skip
+    p.add_argument("--verify-budget-s", type=float, metavar="S",
+                   help="for a verdict; gated: 5, then unverified; exact and cloud: 30, then an error")  # fmt: skip
+    p.add_argument("--degrade", action="store_true", help="exact: go on unverified instead of ending with an error")
     p.add_argument("--draft", choices=("incremental", "generate"),
                    help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "
                         "rules: none at all in mode edge; verified ids still follow them")  # fmt: skip

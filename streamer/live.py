@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter, Semaphore
+from anyio.abc import TaskGroup
 
 from streamer.core.attributes import parse
 from streamer.core.emitter import Emitter
@@ -30,13 +31,16 @@ HEARING_THREADS = 2
 
 
 @asynccontextmanager
-async def open_parts(models: Models) -> AsyncIterator[LiveParts]:
-    """Load the models, start a thread for each, connect to the verifier where it is elsewhere. Raises ModelError."""
+async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIterator[LiveParts]:
+    """Load the models, start a thread for each, connect to the verifier where it is elsewhere. Raises ModelError.
+
+    group: the link to a verifier elsewhere runs in it.
+    """
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
     async with AsyncExitStack() as stack:
         sides = [await _side(stack, thinker, name) for thinker, name in ((edge, "edge"), (cloud, "cloud"))]
-        yield LiveParts(models, sides[0], await _cloud(stack, models, sides[1]))
+        yield LiveParts(models, sides[0], await _cloud(models, sides[1], group))
 
 
 async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Side | None:
@@ -55,11 +59,12 @@ async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
         yield Side(batcher, lambda: Listener(thinker))
 
 
-async def _cloud(stack: AsyncExitStack, models: Models, side: Side | None) -> Cloud | None:
+async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> Cloud | None:
     if models.verifier_url is not None:
         from streamer.remote import open_remote
 
-        return await stack.enter_async_context(open_remote(models))
+        assert group is not None, "a link runs in a group"
+        return await open_remote(models, group)
     if side is None:
         return None
     from streamer.model.verifier import LocalVerifier
@@ -87,7 +92,7 @@ class LiveParts:
         rule = None
         if detection is not None:
             rule = TurnRule(detection.threshold, detection.prefix_padding_ms, detection.silence_ms)
-        return Hearing(options.sample_rate_hz, self._models.max_turn_s, rule, options.live_update_s)
+        return Hearing(options.sample_rate_hz, self._models.max_turn_s, rule, options.live_update_s, options.is_float)
 
     def drafter(self, edge: Any) -> Any:
         return self._models.drafter(edge)

@@ -24,9 +24,11 @@ class Hearing:
     """`push` bytes, `commit`, `clear`, `end`; each returns the items it brings. Raises ValueError for a bad rate."""
 
     def __init__(
-        self, sample_rate_hz: int, max_turn_s: float, rule: TurnRule | None = None, live_update_s: float | None = None
-    ) -> None:
+        self, sample_rate_hz: int, max_turn_s: float, rule: TurnRule | None = None, live_update_s: float | None = None,
+        is_float: bool = False,
+    ) -> None:  # fmt: skip
         self._chunker = Chunker(sample_rate_hz)
+        self._is_float = is_float
         self._part = PartCutter(max_turn_s, live_update_s)
         self._voice = VoiceActivity() if rule else None
         self._detector = TurnDetector(rule) if rule else None
@@ -45,7 +47,9 @@ class Hearing:
         return self._part.num_turns
 
     def push(self, pcm: bytes) -> list[Item]:
-        """Hear PCM16 little-endian mono, cut at any byte."""
+        """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
+        if self._is_float:
+            return self._take(self._chunker.push(np.frombuffer(pcm, "<f4")))
         return self._take(self._chunker.push_pcm16(pcm))
 
     def commit(self) -> list[Item]:

@@ -9,13 +9,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.hearing import Closed, Item, Opened
 from streamer.stages.events import SpeechStarted, SpeechStopped, TurnCommitted
-from streamer.stages.messages import Answer, Clear, Command, Commit, Piece
+from streamer.stages.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.outlet import Outlet
 from streamer.stages.parts import Hearing
 
 RATE_HZ = 16_000
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
-Items = MemoryObjectSendStream[tuple[Item | Answer, float]]
+Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
 
 
 async def chunk(
@@ -55,7 +55,7 @@ async def chunk(
                 case Clear():
                     await hand_on(await anyio.to_thread.run_sync(hearing.clear, limiter=threads))
                     last_committed = hearing.num_turns - 1
-                case Answer():
+                case Answer() | Mark():
                     await items.send((command, fed_at))
         await hand_on(await anyio.to_thread.run_sync(hearing.commit, limiter=threads))
 

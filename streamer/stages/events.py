@@ -80,6 +80,7 @@ class SessionOptions:
     turn_detection: TurnDetection | None = None
     live_update_s: float | None = None
     answers_itself: bool = True  # a committed turn is answered at once; False: only after `answer()`
+    is_float: bool = False  # fed with float32 samples, full scale 1.0, instead of PCM16
 
 
 class Session(Protocol):

@@ -60,6 +60,10 @@ class Target(Protocol):
         """The turn is over."""
         ...
 
+    async def prefilled(self) -> None:
+        """Wait until all that was heard is prefilled; not for long where the target is away."""
+        ...
+
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Judge a block. Raises TargetLost where there is no sense in waiting."""
         ...

@@ -12,7 +12,7 @@ from streamer.core.hearing import Closed, Dropped, Heard, Item, Opened
 from streamer.stages.books import Books
 from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
-from streamer.stages.messages import Answer, Failed, Ready, Turn
+from streamer.stages.messages import Answer, Failed, Mark, Ready, Turn
 from streamer.stages.outlet import Outlet
 from streamer.stages.parts import Hearer, Parts
 
@@ -20,7 +20,7 @@ Readies = MemoryObjectSendStream[Ready | Answer | Failed]
 
 
 async def prefill(
-    items: MemoryObjectReceiveStream[tuple[Item | Answer, float]],
+    items: MemoryObjectReceiveStream[tuple[Item | Answer | Mark, float]],
     ready: Readies,
     outlet: Outlet,
     parts: Parts,
@@ -42,6 +42,10 @@ async def prefill(
                     books.close(await stage.leave())
                 case Answer():
                     await ready.send(item)
+                case Mark():
+                    if stage.turn is not None and stage.turn.cloud is not None:
+                        await stage.turn.cloud.prefilled()
+                    item.is_done.set()
 
 
 class _Prefill:

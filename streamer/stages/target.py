@@ -42,6 +42,9 @@ class LocalTarget:
         await self._batcher.submit(self._hearer.finish(closed.rest, closed.maximum, self._prefills))
         self._verifier = self._verifier_of(self._hearer)
 
+    async def prefilled(self) -> None:
+        """It is: `hear` waits for it."""
+
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Raises what the model raises."""
         async with self._one_at_a_time:
