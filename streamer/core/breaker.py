@@ -1,7 +1,7 @@
 """Whether it is worth asking a target elsewhere now. In: what happened, the time. Out: yes or no.
 
-Opens when the link is lost or a verdict did not come in time; closes by itself when the verifier has answered a ping and the
-pause is over, which doubles with every failure in a row. So a verifier that answers pings and never verifies costs
+Opens when the link is lost or a verdict did not come in time; closes by itself when the verifier has answered a ping
+and the pause is over, which doubles with every failure in a row. So one that answers pings and never verifies costs
 one verify budget per pause, not one per block.
 """
 

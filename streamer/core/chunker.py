@@ -90,7 +90,7 @@ class Chunker:
             return np.zeros(0, np.float32)
         tail: Samples = self._resampler.resample_chunk(np.zeros(0, np.float32), last=True)
         self._resampler.clear()
-        return _on_grid(tail)
+        return tail
 
     def _check(self, frames: NDArray[np.floating]) -> None:
         good = np.abs(frames) <= MAX_MAGNITUDE  # false for NaN, too
@@ -108,10 +108,10 @@ class Chunker:
             mono += frames[:, channel]
         if self.channels > 1:
             mono /= np.float32(self.channels)
-        return _on_grid(mono if self._resampler is None else self._resampler.resample_chunk(mono))
+        return mono if self._resampler is None else self._resampler.resample_chunk(mono)
 
 
-def _on_grid(samples: Samples) -> Samples:
-    """Rounded to multiples of 1 / 32768 (-101 dB): as PCM16 they cross a link without a bit lost."""
+def on_grid(samples: Samples) -> Samples:
+    """Rounded to multiples of 1 / 32768 (-101 dB): as PCM16 they cross a link to a verifier without a bit lost."""
     rounded: Samples = np.rint(samples * GRID) / GRID
     return rounded

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.chunker import SAMPLE_RATE_HZ, Chunker
+from streamer.core.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
 from streamer.core.hearing import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, Opened
 from streamer.model.ear import Ear
 from streamer.model.vad import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector, TurnRule, VoiceActivity
@@ -49,12 +49,12 @@ class Hearing:
     def push(self, pcm: bytes) -> list[Item]:
         """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
         if self._is_float:
-            return self._take(self._chunker.push(np.frombuffer(pcm, "<f4")))
-        return self._take(self._chunker.push_pcm16(pcm))
+            return self._take(on_grid(self._chunker.push(np.frombuffer(pcm, "<f4"))))
+        return self._take(on_grid(self._chunker.push_pcm16(pcm)))
 
     def commit(self) -> list[Item]:
         """End the turn in hand here; nothing when there is none."""
-        items = self._take(self._chunker.finish())
+        items = self._take(on_grid(self._chunker.finish()))
         if self._detector is not None:
             items += self._give(self._num_past + len(self._past))
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
