@@ -16,7 +16,7 @@ from streamer import __version__
 
 MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "temperature", "top_p", "seed",
                     "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio", "verify_budget_s",
-                    "degrade")  # fmt: skip
+                    "draft_ahead", "degrade")  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,6 +75,8 @@ def _model_parser() -> _Parser:
                    help="send it while someone speaks (default), or when a verdict is first wanted")  # fmt: skip
     p.add_argument("--verify-budget-s", type=float, metavar="S",
                    help="for a verdict; gated: 5, then unverified; exact and cloud: 30, then an error")  # fmt: skip
+    p.add_argument("--draft-ahead", type=int, metavar="N",
+                   help="ids drafted while a verdict of a verifier elsewhere is on its way; default 48")  # fmt: skip
     p.add_argument("--degrade", action="store_true", help="exact: go on unverified instead of ending with an error")
     p.add_argument("--draft", choices=("incremental", "generate"),
                    help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "

@@ -25,7 +25,7 @@ NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "cloud_audio"
 VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
 TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
     **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "cloud_key", "cloud_ca", "cloud_audio"), (str,)),
-    **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots"), (int,)),
+    **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots", "draft_ahead"), (int,)),
     **dict.fromkeys(("threshold", "temperature", "top_p", "verify_budget_s"), (int, float)),
     "degrade": (bool,),
     "rules": (Rules,),
@@ -54,6 +54,7 @@ class Config:
     cloud_ca: str | None = None  # PEM file of the authority that signed a wss:// verifier's certificate
     cloud_audio: Literal["eager", "lazy"] = "eager"  # sent while someone speaks, or when a verdict is first wanted
     verify_budget_s: float | None = None  # for a verdict: gated 5 s, then it goes on unverified; exact, cloud 30 s
+    draft_ahead: int = 48  # ids drafted while a verdict of a verifier elsewhere is on its way; 0: wait for each
     degrade: bool = False  # exact goes on unverified, too, instead of ending with an error
     draft: Literal["incremental", "generate"] = "incremental"
     temperature: float = 0.0
@@ -97,6 +98,8 @@ class Config:
             raise ConfigError(f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}")
         if self.verify_budget_s is not None and not 0.05 <= self.verify_budget_s <= 600:
             raise ConfigError(f"verify_budget_s is {self.verify_budget_s:g}; it may be 0.05 to 600")
+        if not 0 <= self.draft_ahead <= 128:
+            raise ConfigError(f"draft_ahead is {self.draft_ahead}; it may be 0 to 128 ids")
         if not 1 <= self.num_slots <= 256:
             raise ConfigError(f"num_slots is {self.num_slots}; it may be 1 to 256")
 
@@ -120,7 +123,8 @@ class Config:
         rules = replace(self.rules or Rules(), min_new_tokens=least, max_new_tokens=self.max_new_tokens)
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode
         budget_s = self.verify_budget_s or (GATED_BUDGET_S if mode == "gated" else EXACT_BUDGET_S)
-        return Plan(mode=mode, k=self.k or preset.k, gate=gate, rules=rules, verify_budget_s=budget_s)
+        k = self.k or preset.k
+        return Plan(mode=mode, k=k, gate=gate, rules=rules, verify_budget_s=budget_s, degrade=self.degrade)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Config:

@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 
 from streamer.core.attributes import parse
 from streamer.core.emitter import Emitter
+from streamer.core.pace import Pace
 from streamer.core.results import Description, describe_turn
 from streamer.models import Models
 from streamer.stages.batcher import Batcher
@@ -81,6 +82,7 @@ class LiveParts:
         self.mode = models.plan.mode
         self.edge = edge if self.mode != "cloud" else None  # with a verifier elsewhere it is there for its vocabulary
         self.threads = CapacityLimiter(HEARING_THREADS)
+        self._pace = Pace()  # of the link, for all turns
         # One slot is left to `describe`, which may run beside.
         self.slots = Semaphore(max(1, models.config.num_slots - 1))
 
@@ -100,7 +102,7 @@ class LiveParts:
     def speculator(self, edge: Any) -> Speculator:
         from streamer.model.turn import start_answer
 
-        return start_answer(self._models.plan, edge, self._models.first)
+        return start_answer(self._models.plan, edge, self._models.first, self._pace)
 
     def update(self, edge: Any, window: Any) -> Any:
         from streamer.model.update import describe_so_far

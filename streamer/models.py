@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamer.config import VERIFIER_SCHEMES, Config
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
     from streamer.model.turn import Turn
+
+
+CREDITS = 4  # blocks on their way to a verifier elsewhere
 
 
 class Models:
@@ -63,8 +67,12 @@ class Models:
 
     @property
     def plan(self) -> Plan:
-        """How every answer is decoded."""
-        return self.config.plan(self.first.card.presets[self.config.preset])
+        """How every answer is decoded; with the target elsewhere the edge drafts ahead and k adapts to the delay."""
+        plan = self.config.plan(self.first.card.presets[self.config.preset])
+        ahead = self.config.draft_ahead
+        if self.verifier_url is None or ahead == 0:
+            return plan
+        return replace(plan, ahead=ahead, credits=CREDITS, adapts=self.config.k is None)
 
     @property
     def max_turn_s(self) -> float:

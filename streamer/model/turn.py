@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streamer.core.choice import Sampling
 from streamer.core.counts import Counts
 from streamer.core.emitter import Emitter
+from streamer.core.pace import Pace
 from streamer.core.sequence import Sequence
 from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
 from streamer.core.verify import Refusal
@@ -171,13 +172,13 @@ class Turn:
         return LocalVerifier(self._cloud, self.plan.rules, self.sampling)
 
 
-def start_answer(plan: Plan, edge: Listener | None, first: Thinker) -> Speculator:
+def start_answer(plan: Plan, edge: Listener | None, first: Thinker, pace: Pace | None = None) -> Speculator:
     """The state machine on the finished edge's sequence, or, where nothing is drafted, on one without a cache.
 
     first: the model whose vocabulary the answer is written in.
     """
     if edge is not None:
-        return Speculator(plan, first.vocabulary, edge.sequence)
+        return Speculator(plan, first.vocabulary, edge.sequence, pace)
     sequence = Sequence(first.suffix_ids)
     sequence.start_answer()
-    return Speculator(plan, first.vocabulary, sequence)
+    return Speculator(plan, first.vocabulary, sequence, pace)

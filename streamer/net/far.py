@@ -68,6 +68,10 @@ class FarTarget:
                 self._prefilled = anyio.Event()
                 await self._prefilled.wait()
 
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return self.num_bytes_up, self.num_bytes_down
+
     def close(self) -> None:
         """A second call does nothing."""
         self._link.leave(self)

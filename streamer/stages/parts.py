@@ -68,6 +68,11 @@ class Target(Protocol):
         """Judge a block. Raises TargetLost where there is no sense in waiting."""
         ...
 
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes up and down, on the way to a target elsewhere."""
+        ...
+
     def close(self) -> None:
         """Give the KV slot back."""
         ...
@@ -105,6 +110,11 @@ class Cloud(Protocol):
     @property
     def name(self) -> str:
         """For error messages."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it may be away, for error messages."""
         ...
 
     def listen(self) -> Target:

@@ -52,6 +52,10 @@ class LocalTarget:
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
             return reply
 
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
     def close(self) -> None:
         """Give the KV slot back; a second call does nothing."""
         self._hearer.close()
@@ -60,7 +64,8 @@ class LocalTarget:
 class LocalCloud:
     """See parts.py's Cloud."""
 
-    is_up, is_remote, name = True, False, "the cloud model"
+    is_up, is_remote = True, False
+    name, trouble = "the cloud model", "it is slow"
 
     def __init__(self, side: Side, verifier_of: Callable[[Any], Verifier]) -> None:
         self.side = side
@@ -70,4 +75,4 @@ class LocalCloud:
         return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)
 
     def failed(self) -> None:
-        """It is as far away as before."""
+        """It is as near as before."""
