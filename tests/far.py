@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,3 +35,10 @@ def describe(*arguments, **environment):
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT | environment, timeout=120)
     rows = [json.loads(row) for row in done.stdout.decode().splitlines()]
     return done.returncode, rows, done.stderr.decode()
+
+
+def free_port():
+    """One that nobody listens on now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]

@@ -45,6 +45,11 @@ class Flights:
         return sum(flight.n + (flight.request is not None) for flight in self._flights)
 
     @property
+    def num_ever(self) -> int:
+        """Requests so far."""
+        return self._number
+
+    @property
     def num_asked(self) -> int:
         return sum(flight.request is not None for flight in self._flights)
 

@@ -104,6 +104,7 @@ class Speculator:
         self.pace = pace or Pace()
         self.counts = Counts()
         self.stop_reason: str | None = None
+        self.num_timeouts = 0  # verdicts that did not come within the budget
         self._flights = Flights()
         self._signals: list[Signal] = []  # of every id that is not committed
         self._is_ended = False  # the last id drafted ends the answer, if it stands
@@ -125,6 +126,7 @@ class Speculator:
             self._waiting_since = None
         head = self._flights.head
         if head is not None and head.deadline is not None and now >= head.deadline:
+            self.num_timeouts += 1
             self.failed()
         while not self._emits and self.stop_reason is None:
             action = self._proceed(now, is_up)
@@ -201,7 +203,7 @@ class Speculator:
         unsent = self._flights.unsent
         if unsent is not None:
             return self._hand_out(unsent, now)
-        if self.plan.mode == "cloud" and self._flights.head is None:
+        if self._asks_for_an_id:
             self._ask(0)
             return None
         room = self._room
@@ -215,6 +217,14 @@ class Speculator:
         assert head is not None and head.deadline is not None, "nothing to do and nothing to wait for"  # noqa: PT018
         self._waiting_since = now
         return Wait(head.deadline)
+
+    @property
+    def _asks_for_an_id(self) -> bool:
+        """Without a draft: always in mode cloud; in exact for the first id, so that it comes as soon as there, while
+        the edge drafts ahead of it."""
+        if self.plan.mode == "exact" and self.plan.ahead:
+            return self._flights.num_ever == 0
+        return self.plan.mode == "cloud" and self._flights.head is None
 
     @property
     def _num_open(self) -> int:

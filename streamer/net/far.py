@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streamer.net.link import Link
 
 REOPEN_S = 0.25  # before a turn that found no place asks again
-PREFILL_S = 5.0  # that `prefilled` waits at most
+PREFILL_S = 1.0  # that `prefilled` waits without anything new
 
 
 class FarTarget:
@@ -63,10 +63,12 @@ class FarTarget:
 
     async def prefilled(self) -> None:
         """Wait until the verifier has prefilled all that was heard; a lazy one is not asked to."""
-        with anyio.move_on_after(PREFILL_S):
-            while self._is_wanted and self._lost is None and self.turn.num_prefilled < self.turn.num_samples:
-                self._prefilled = anyio.Event()
+        while self._is_wanted and self._link.is_linked and self.turn.num_prefilled < self.turn.num_samples:
+            self._prefilled = anyio.Event()
+            with anyio.move_on_after(PREFILL_S):
                 await self._prefilled.wait()
+            if not self._prefilled.is_set():
+                return
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -94,6 +96,10 @@ class FarTarget:
                 waiting.answer(reply)
         self._prefilled.set()
         self._want()
+
+    def unlinked(self) -> None:
+        """The link was cut."""
+        self._prefilled.set()
 
     def lose(self, why: str) -> None:
         """Nothing will come any more."""

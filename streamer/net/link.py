@@ -29,6 +29,7 @@ from streamer.stages.parts import TargetLost
 CONNECT_S = 5.0
 PING_S = 1.0
 PATIENCE_S = 5.0  # without a word from the verifier
+STEADY_S = 1.0  # a link that lived so long was no failure
 PAUSES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)  # before connecting again; the last one from then on
 WRITE_BYTES = 4_096  # in our buffer before a send waits: so a request does not queue behind another turn's audio
 UNSENT_BYTES = 16_384  # the same in the kernel's
@@ -66,7 +67,7 @@ class Link:
         self._pings: dict[int, float] = {}
         self._num_pings = 0
         self._heard_at = 0.0
-        self._is_linked = False
+        self.is_linked = False
 
     @property
     def is_up(self) -> bool:
@@ -84,7 +85,7 @@ class Link:
             raise TargetLost(f"{self.name} has {wire.MAX_CHANNELS} turns of this process already; end one")
         target = FarTarget(self, channel, secrets.token_bytes(16), self.terms)
         self._targets[channel] = target
-        if self._is_linked:
+        if self.is_linked:
             target.turn.attach()
         return target
 
@@ -92,7 +93,7 @@ class Link:
         """The turn is over."""
         if self._targets.get(target.turn.channel) is target:
             del self._targets[target.turn.channel]
-            if self._is_linked and target.turn.epoch:
+            if self.is_linked and target.turn.epoch:
                 self._goodbyes.append(wire.Close(target.turn.channel))
                 self.wake()
 
@@ -116,8 +117,12 @@ class Link:
         while True:
             try:
                 async with self._connect() as socket:
-                    num_failed = 0
-                    await self._serve(socket)
+                    linked_at = self.clock()
+                    try:
+                        await self._serve(socket)
+                    finally:
+                        if self.clock() - linked_at > STEADY_S:
+                            num_failed = 0
             except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
                 self._note(error)
             self.breaker.unlinked()
@@ -160,7 +165,7 @@ class Link:
         self._pings.clear()
         for target in self._targets.values():
             target.turn.attach()
-        self._is_linked, self.lost = True, None
+        self.is_linked, self.lost = True, None
         self._heard_at = self.clock()
         self._ping()
         try:
@@ -172,7 +177,9 @@ class Link:
             socket.transport.abort()
             raise _first(ended) from None
         finally:
-            self._is_linked = False
+            self.is_linked = False
+            for target in self._targets.values():
+                target.unlinked()
 
     async def _read(self, socket: ClientConnection) -> None:
         while True:
@@ -223,7 +230,7 @@ class Link:
         socket.transport.abort()
 
     def _ping(self) -> None:
-        if self._is_linked and len(self._pings) < 16:
+        if self.is_linked and len(self._pings) < 16:
             self._num_pings = (self._num_pings + 1) % (1 << 30)
             self._pings[self._num_pings] = self.clock()
             self._goodbyes.append(wire.Ping(self._num_pings))

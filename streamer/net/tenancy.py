@@ -166,15 +166,16 @@ class Tenancy:
             tenant.give.close()
             tenant.work.close()
             self._unlink(tenant)
-            if self._tenants.get(tenant.turn.session) is tenant:
-                del self._tenants[tenant.turn.session]
+            self._strike(tenant)
             self._admission.num_sessions -= 1
             tenant.over.set()
 
     async def _work(self, tenant: Tenant) -> None:
         while True:
-            with anyio.fail_after(MAX_TURN_IDLE_S):
+            with anyio.move_on_after(MAX_TURN_IDLE_S) as patience:
                 epoch, work = await tenant.work.receive()
+            if patience.cancelled_caught:
+                raise Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
             match work:
                 case Hear(samples):
                     await self._hear(tenant, samples)
@@ -218,13 +219,20 @@ class Tenancy:
 
     async def _end(self, tenant: Tenant) -> None:
         self._unlink(tenant)
+        self._strike(tenant)
         tenant.scope.cancel()
         await tenant.over.wait()
 
     def _break(self, tenant: Tenant, broken: Broken) -> None:
         self._reject(tenant, broken)
         self._unlink(tenant)
+        self._strike(tenant)
         tenant.scope.cancel()
+
+    def _strike(self, tenant: Tenant) -> None:
+        """Nobody can come back to it any more."""
+        if self._tenants.get(tenant.turn.session) is tenant:
+            del self._tenants[tenant.turn.session]
 
     def _reject(self, tenant: Tenant, broken: Broken) -> None:
         tenant.say(wire.Rejected(tenant.turn.channel, tenant.turn.epoch, broken.is_final, str(broken)))

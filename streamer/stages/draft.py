@@ -96,11 +96,16 @@ class Draft:
         drafter = None if turn.edge is None else parts.drafter(turn.edge)
         cloud = parts.cloud
         prefilled_at: float | None = None
+        num_timeouts = 0
         while True:
             if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
                 spec.cancel()
             self._take_replies(spec, turn.number)
-            match spec.next(self._clock(), cloud is not None and cloud.is_up):
+            action = spec.next(self._clock(), cloud is not None and cloud.is_up)
+            if spec.num_timeouts > num_timeouts and cloud is not None:
+                num_timeouts = spec.num_timeouts
+                cloud.failed()
+            match action:
                 case DraftMore(n):
                     # The first id alone: its step ends the prefill, and when it does is told.
                     await self._draft(spec, drafter, n if prefilled_at else 1)
@@ -148,8 +153,6 @@ class Draft:
         """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it is cancelled."""
         with anyio.move_on_after(max(0.0, until - self._clock())) as self._waiting:
             self._take(spec, turn, await self._replies.receive())
-        if self._clock() >= until and self._parts.cloud is not None:
-            self._parts.cloud.failed()
 
     def _take_replies(self, spec: Speculator, turn: int) -> None:
         """Those that came while the edge drafted ahead."""
