@@ -104,7 +104,7 @@ class Speculator:
         self.pace = pace or Pace()
         self.counts = Counts()
         self.stop_reason: str | None = None
-        self.num_timeouts = 0  # verdicts that did not come within the budget
+        self.num_failures = 0  # verdicts that did not come within the budget, or were refused for good
         self._flights = Flights()
         self._signals: list[Signal] = []  # of every id that is not committed
         self._is_ended = False  # the last id drafted ends the answer, if it stands
@@ -126,7 +126,7 @@ class Speculator:
             self._waiting_since = None
         head = self._flights.head
         if head is not None and head.deadline is not None and now >= head.deadline:
-            self.num_timeouts += 1
+            self.num_failures += 1
             self.failed()
         while not self._emits and self.stop_reason is None:
             action = self._proceed(now, is_up)
@@ -292,6 +292,7 @@ class Speculator:
         assert head is not None
         head.num_refusals += 1
         if head.num_refusals > MAX_REFUSALS:
+            self.num_failures += 1
             self.failed()
             return
         self._flights.ask_again(self.sequence.answer, self.sequence.n_committed)

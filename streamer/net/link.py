@@ -29,8 +29,7 @@ from streamer.stages.parts import TargetLost
 CONNECT_S = 5.0
 PING_S = 1.0
 PATIENCE_S = 5.0  # without a word from the verifier
-STEADY_S = 1.0  # a link that lived so long was no failure
-PAUSES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)  # before connecting again; the last one from then on
+PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # before connecting again; the last one from then on
 WRITE_BYTES = 4_096  # in our buffer before a send waits: so a request does not queue behind another turn's audio
 UNSENT_BYTES = 16_384  # the same in the kernel's
 _NOTSENT_LOWAT = getattr(sockets, "TCP_NOTSENT_LOWAT", None)
@@ -55,7 +54,7 @@ class Link:
     def __init__(self, verifier: Verifier, terms: Terms, clock: Callable[[], float]) -> None:
         self.verifier, self.terms, self.clock = verifier, terms, clock
         self.breaker = Breaker()
-        self.num_bytes_up = self.num_bytes_down = self.num_links = 0
+        self.num_bytes_up = self.num_bytes_down = self.num_links = self.num_pongs = 0
         self.rtt_s: float | None = None  # of the latest ping
         self.lost: str | None = None  # why it makes no sense to go on, until a link is up again
         self.trouble = "not connected yet"  # why there is no link, or no verdict
@@ -117,11 +116,11 @@ class Link:
         while True:
             try:
                 async with self._connect() as socket:
-                    linked_at = self.clock()
+                    num_pongs = self.num_pongs
                     try:
                         await self._serve(socket)
                     finally:
-                        if self.clock() - linked_at > STEADY_S:
+                        if self.num_pongs > num_pongs:  # it was one
                             num_failed = 0
             except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
                 self._note(error)
@@ -193,6 +192,7 @@ class Link:
             sent_at = self._pings.pop(message.token, None)
             if sent_at is not None:
                 self.rtt_s = self.clock() - sent_at
+                self.num_pongs += 1
                 self.breaker.linked()
                 self._settled.set()
             return

@@ -59,6 +59,7 @@ class VerifierMetrics(ServiceMetrics):
         r = self._registry
         self.refused = Counter("streamer_requests_refused", "Requests not applied", ["reason"], registry=r)
         self.verdicts = Counter("streamer_verdicts", "Requests answered", registry=r)
+        self.judging = Counter("streamer_judging_seconds", "From a request's turn to its reply, summed", registry=r)
         self.uploaded = Counter("streamer_uploaded_ids", "Draft ids judged", registry=r)
         self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
 

@@ -200,7 +200,11 @@ class Tenancy:
         if epoch != turn.epoch:
             return
         async with aclosing(tenant.judge.judge(work.request, work.runs_on)) as replies:
+            since = anyio.current_time()
             async for reply in replies:
+                now = anyio.current_time()
+                self._metrics.judging.inc(now - since)
+                since = now
                 if epoch != turn.epoch:
                     return
                 if isinstance(reply, Refusal):

@@ -96,14 +96,14 @@ class Draft:
         drafter = None if turn.edge is None else parts.drafter(turn.edge)
         cloud = parts.cloud
         prefilled_at: float | None = None
-        num_timeouts = 0
+        num_failures = 0
         while True:
             if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
                 spec.cancel()
             self._take_replies(spec, turn.number)
             action = spec.next(self._clock(), cloud is not None and cloud.is_up)
-            if spec.num_timeouts > num_timeouts and cloud is not None:
-                num_timeouts = spec.num_timeouts
+            if spec.num_failures > num_failures and cloud is not None:
+                num_failures = spec.num_failures
                 cloud.failed()
             match action:
                 case DraftMore(n):
