@@ -6,7 +6,9 @@ way, so a round trip takes twice as long. In order and lossless while a connecti
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -143,3 +145,22 @@ async def _first(work: list[Awaitable[None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("port", type=int, help="where to hand on to, on 127.0.0.1")
+    parser.add_argument("--rtt-ms", type=float, default=0.0)
+    parser.add_argument("--jitter-ms", type=float, default=0.0)
+    parser.add_argument("--mbit", type=float, help="bandwidth in each direction")
+    options = parser.parse_args()
+    bandwidth = None if options.mbit is None else options.mbit * 125_000
+    toxics = Toxics(options.rtt_ms / 2_000, options.jitter_ms / 1_000, bandwidth)
+    async with Proxy(options.port, toxics) as proxy:
+        print(proxy.port, flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_main())

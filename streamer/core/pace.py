@@ -13,7 +13,7 @@ best_k maximises ids / seconds (UCB-SpecStop, arXiv 2606.20591, learns the same 
 
 from __future__ import annotations
 
-LEAST_K, MOST_K = 2, 16
+LEAST_K, MOST_K = 4, 16  # below 4 ids per step the target works as hard as alone
 MEMORY = 0.95  # of what was accepted, per verdict
 TRACK = 0.3  # weight of the newest time
 
