@@ -4,16 +4,19 @@ With C blocks on their way at once, a run of agreement costs the slowest of draf
 target's step; a disagreement costs the whole delay, since what was drafted behind it is dropped:
 
     a = chance that an id is accepted, t = seconds per drafted id, d = seconds from request to verdict
-    goes on   p = a^(k+1)                       the block and the assumed bonus id
-    ids       (k+1) p / (1-p) + (a - a^(k+1)) / (1-a) + 1
-    seconds   max((k+1) t, d / C) p / (1-p) + k t + d
+    goes on   p = a^(k+1)                       the block and the guess at the bonus id
+    blocks    n = 1 / (1-p)                     to the first disagreement
+    ids       (k+1) (n-1) + (a - p) / (1-a) + 1
+    seconds   min(max((k+1) t, d / C), k t + d) (n-1) + k t + d
 
-best_k maximises ids / seconds (UCB-SpecStop, arXiv 2606.20591, learns the same online without the model).
+best_k maximises ids / (seconds + n PRICE_S): a step of the target has its price, else k would be 2 wherever the link is
+fast. UCB-SpecStop (arXiv 2606.20591) learns k online without such a model.
 """
 
 from __future__ import annotations
 
-LEAST_K, MOST_K = 4, 16  # below 4 ids per step the target works as hard as alone
+LEAST_K, MOST_K = 2, 16
+PRICE_S = 0.01  # of one request
 MEMORY = 0.95  # of what was accepted, per verdict
 TRACK = 0.3  # weight of the newest time
 
@@ -41,13 +44,19 @@ class Pace:
             self._accepted = MEMORY * self._accepted + n_accepted
             self._tried = MEMORY * self._tried + min(n_accepted + 1, n_draft)
 
-    def best_k(self, credits: int) -> int:
-        """The draft length that gives most ids per second with `credits` requests on their way."""
-        return max(range(LEAST_K, MOST_K + 1), key=lambda k: self._ids_per_s(k, credits))
+    def is_worth_a_guess(self, left_s: float) -> bool:
+        """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id there for nothing, so
+        there must be time for a second."""
+        return left_s >= 2 * self.draft_s
 
-    def _ids_per_s(self, k: int, credits: int) -> float:
+    def best_k(self, credits: int) -> int:
+        """The draft length that pays best with `credits` requests on their way."""
+        return max(range(LEAST_K, MOST_K + 1), key=lambda k: self._worth(k, credits))
+
+    def _worth(self, k: int, credits: int) -> float:
         a, t, d = self.acceptance, self.draft_s, self.verdict_s
         p = a ** (k + 1)
-        n_more = p / (1 - p) if credits > 1 else 0.0  # without draft ahead every block waits for its verdict
+        n_more = p / (1 - p)
         ids = n_more * (k + 1) + (a - p) / (1 - a) + 1
-        return ids / (n_more * max((k + 1) * t, d / credits) + k * t + d)
+        seconds = n_more * min(max((k + 1) * t, d / credits), k * t + d) + k * t + d
+        return ids / (seconds + (n_more + 1) * PRICE_S)

@@ -210,7 +210,7 @@ class Speculator:
         if self.plan.mode != "cloud" and (room <= 0 or (self._is_ended and self._num_open > 0)):
             if self._close_block(is_up):
                 return None
-        elif self.plan.mode != "cloud" and not self._is_ended and (n := min(room, self._num_allowed)) > 0:
+        elif self.plan.mode != "cloud" and not self._is_ended and (n := min(room, self._num_allowed(now))) > 0:
             self._drafting_since = (now, n)
             return DraftMore(n)
         head = self._flights.head
@@ -236,12 +236,14 @@ class Speculator:
         """Ids until the block is whole."""
         return self._block_size - self._num_open
 
-    @property
-    def _num_allowed(self) -> int:
+    def _num_allowed(self, now: float) -> int:
         """Ids to draft at once: a whole block, or ahead of a verdict few enough that it need not wait."""
         head = self._flights.head
         if head is None:
             return self._block_size
+        expected = (now if head.sent_at is None else head.sent_at) + self.pace.verdict_s
+        if len(self._signals) == head.n and not self.pace.is_worth_a_guess(expected - now):
+            return 0
         at_once = max(1, int(AHEAD_S / self.pace.draft_s))
         return min(at_once, self.plan.ahead - (len(self._signals) - head.n))
 
