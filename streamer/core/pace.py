@@ -45,8 +45,8 @@ class Pace:
             self._tried = MEMORY * self._tried + min(n_accepted + 1, n_draft)
 
     def is_worth_a_guess(self, left_s: float) -> bool:
-        """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id there for nothing, so
-        there must be time for a second."""
+        """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id there for nothing,
+        so there must be time for a second."""
         return left_s >= 2 * self.draft_s
 
     def best_k(self, credits: int) -> int:

@@ -25,7 +25,7 @@ class FarTarget:
     def __init__(self, link: Link, channel: int, session: bytes, terms: Terms) -> None:
         self.turn = RemoteTurn(channel, session, terms)
         self.num_bytes_up = self.num_bytes_down = 0
-        self._link = link
+        self._link, self.terms = link, terms
         self._is_wanted = link.verifier.eager  # lazy: from the first request on
         self._waiting: dict[int, _Waiting] = {}
         self._prefilled = anyio.Event()

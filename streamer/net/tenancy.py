@@ -137,14 +137,18 @@ class Tenancy:
 
     async def _begin(self, link: Speaker, message: wire.Open) -> Tenant:
         turn = ServedTurn(self._house, message)
-        if self._admission.is_draining:
-            raise Broken("the verifier is going down", is_final=False)
-        if self._admission.is_full:
+        while self._admission.is_full:  # others may come while the held one ends
             held = next((t for t in self._tenants.values() if t.link is None), None)
             if held is None:
                 raise Broken(f"all {self._admission.max_sessions} sessions are taken", is_final=False)
             await self._end(held)
-        tenant = Tenant(turn, self._open_judge(turn), link)
+        if self._admission.is_draining:
+            raise Broken("the verifier is going down", is_final=False)
+        try:
+            tenant = Tenant(turn, self._open_judge(turn), link)
+        except Exception as error:
+            _logger.error("turn.failed", exc_info=error)
+            raise Broken("the verifier cannot open a turn; its log says more", is_final=False) from None
         self._tenants[turn.session] = tenant
         self._admission.num_sessions += 1
         self._group.start_soon(self._run, tenant)
