@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +12,10 @@ from streamer.config import Config
 from streamer.core.attributes import parse
 from streamer.core.counts import Counts
 from streamer.models import Models
-from streamer.recording import hear
+from streamer.recording import LIVE_SAMPLES, as_live, hear
+
+RATE_HZ = 16_000
+PACED_SAMPLES = 2 * RATE_HZ
 
 
 @dataclass(frozen=True)
@@ -36,17 +41,37 @@ def run(models: Models, samples: np.ndarray) -> Run:
     """One turn: all before its last 100 ms is prefilled when they arrive."""
     turn = models.new_turn()
     try:
-        arrived = hear(turn, iter([samples]))
-        text, ids, first, n_first = "", [], None, 0
-        for delta in turn.answer():
-            text, ids = text + delta.text, ids + list(delta.ids)
-            if first is None and delta.text:
-                first, n_first = delta.at, len(ids)
-        done = turn.clock()
-        return Run(text, ids, n_first, turn.stop_reason, turn.counts, parse(text, models.phrases),
-                   (first or done) - arrived, done - arrived)  # fmt: skip
+        return _answer(models, turn, hear(turn, iter([samples])))
     finally:
         turn.close()
+
+
+def run_paced(models: Models, samples: np.ndarray) -> Run:
+    """The same, its last 2 s at real time: a machine that listens is not as warm as one that is busy."""
+    turn = models.new_turn()
+    try:
+        first = max(0, len(samples) - PACED_SAMPLES)
+        for chunk in as_live(iter([samples[:first]])):
+            turn.push(chunk)
+        for at in range(first, len(samples), LIVE_SAMPLES):
+            time.sleep(LIVE_SAMPLES / RATE_HZ)
+            arrived = turn.clock()
+            turn.push(samples[at : at + LIVE_SAMPLES])
+        turn.finish()
+        return _answer(models, turn, arrived)
+    finally:
+        turn.close()
+
+
+def _answer(models: Models, turn: Any, arrived: float) -> Run:
+    text, ids, first, n_first = "", [], None, 0
+    for delta in turn.answer():
+        text, ids = text + delta.text, ids + list(delta.ids)
+        if first is None and delta.text:
+            first, n_first = delta.at, len(ids)
+    done = turn.clock()
+    return Run(text, ids, n_first, turn.stop_reason, turn.counts, parse(text, models.phrases),
+               (first or done) - arrived, done - arrived)  # fmt: skip
 
 
 def models_of(**options: object) -> Models:

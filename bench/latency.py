@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.arms import models_of, run
+from bench.arms import models_of, run_paced
 from bench.clips import Clip, held_out
 from bench.common import RESULTS, median, progress, write
 from bench.socket_clients import Timing, play_all
@@ -90,8 +90,8 @@ def summarise(found: Sequence[Timing], **what: Any) -> dict[str, Any]:
 
 
 def overhead(models: Any, clips: Sequence[Clip], found: Sequence[Timing]) -> float:
-    """Whole time at the client over that of the same turns in this process, less 1: median over turns."""
-    alone = {clip.name: median(1000 * run(models, clip.samples).total_s for _ in range(3)) for clip in clips}
+    """Whole time at the client over that of the same turns in one loop of this process, less 1: median over turns."""
+    alone = {clip.name: median(1000 * run_paced(models, clip.samples).total_s for _ in range(3)) for clip in clips}
     return median(t.total / alone[t.clip] for t in found) - 1
 
 
@@ -157,7 +157,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", help="a running server; default: one of its own")
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10, 20, 30, 60])
     parser.add_argument("--num", type=int, default=4, help="turns of each length, at least one per client")
     parser.add_argument("--threads", type=int, default=4, help="of the baseline's generate()")

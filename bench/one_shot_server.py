@@ -31,7 +31,7 @@ from streamer.model.stock import load_stock
 from streamer.net.admission import Admission
 from streamer.net.server import PATH, RealtimeServer
 from streamer.net.service import Address
-from streamer.stages.events import Event, NothingToCommit, SessionOptions, TurnCommitted
+from streamer.stages.events import Cleared, Event, NothingToCommit, SessionOptions, TurnCommitted
 
 RATE_HZ = 16_000
 Opening = Callable[[SessionOptions], AbstractAsyncContextManager["OneShotSession"]]
@@ -94,7 +94,10 @@ class OneShotSession:
         return turn
 
     async def answer(self) -> None: ...
-    async def clear(self) -> None: ...
+    async def clear(self) -> None:
+        self._pcm.clear()
+        await self._say.send(Cleared(self._turn))
+
     async def cancel(self) -> None: ...
     async def end(self) -> None:
         self._say.close()

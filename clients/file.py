@@ -5,98 +5,268 @@
 """Stream a recording to a streamer server as a microphone would; print the sentence as it is committed.
 
 `python clients/file.py clip.wav [--url ws://127.0.0.1:8765/v1/realtime] [--speed 4] [--json]`. Copy this file anywhere:
-it needs nothing of streamer. Exit status 0, 1 when a file or the server failed, 2 for bad usage.
+it needs nothing of streamer. Exit status 0, 1 when a file or the server failed, 2 for bad usage, 130 for Ctrl-C.
 """
 
 import argparse
 import asyncio
+import collections
+import contextlib
 import json
 import os
 import sys
 import time
+from urllib.parse import urlencode
 
 import numpy as np
 import soundfile
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 PIECE_S = 0.02
-RATES_HZ = (8_000, 48_000)
+RATES_HZ = (8_000, 48_000)  # that a server takes
+
+# The link: the same text in mic.py and file.py, which are single files on purpose (tests/clients compares them).
+MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
+PATIENCE_S = 60.0  # with a broken link
+CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
 
 
 class Failed(Exception):
     """One line for the user."""
 
 
-def read(path):
-    """(rate in Hz, mono PCM16 bytes) of any file that soundfile reads. Raises Failed."""
-    try:
-        samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    except (OSError, soundfile.SoundFileError) as error:
-        raise Failed(f"{path}: cannot be read ({error})") from None
-    if not RATES_HZ[0] <= rate <= RATES_HZ[1]:
-        raise Failed(f"{path}: its rate of {rate} Hz is outside 8000..48000; resample it first")
-    return rate, (np.clip(samples.mean(axis=1), -1, 1) * 32767).astype("<i2").tobytes()
+class Gone(Exception):
+    """The server does not know the session any more: it was restarted, or the link was broken for too long."""
 
 
-async def send(socket, rate, pcm, options):
-    """The recording in pieces of 20 ms, at `speed` times real time; then commit and ask."""
-    extensions = {"binary": True, "events": True, "live_update_s": options.live_updates}
-    heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": None}
-    session = {"type": "realtime", "audio": {"input": heard}, "streamer": extensions}
-    await socket.send(json.dumps({"type": "session.update", "session": session}))
-    size, started = 2 * int(rate * PIECE_S), time.monotonic()
-    for i, at in enumerate(range(0, len(pcm), size)):
-        await socket.send(pcm[at : at + size])
-        ahead = (i + 1) * PIECE_S / options.speed - (time.monotonic() - started)
-        if ahead > 0:
-            await asyncio.sleep(ahead)
-    await socket.send('{"type": "input_audio_buffer.commit"}')
-    await socket.send('{"type": "response.create"}')
+class Link:
+    """A session whose link may break. It goes on where it stopped: no byte and no event is lost, none comes twice.
 
+    The server acknowledges how many messages it took; the rest are kept, and sent again after `?resume=ID&event=M`.
+    """
 
-async def show(socket, options):
-    """Print what is committed as it comes; the turn's description at its end. Raises Failed."""
-    is_terminal = sys.stdout.isatty()
-    async for message in socket:
-        event = json.loads(message)
+    def __init__(self, url, key, session):
+        self.url, self.headers = url, {"Authorization": f"Bearer {key}"} if key else {}
+        self.kept = collections.deque()  # messages from number num_taken on
+        self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
+        self.session_id, self.num_events, self.broken_at = None, 0, None
+        self.has_more = asyncio.Event()
+        self.put({"type": "session.update", "session": {"type": "transcription", **session}})
+        self.hello = self.kept[0]
+
+    @property
+    def is_full(self):
+        return self.num_kept_bytes >= MAX_KEPT_BYTES
+
+    def put(self, message):
+        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the link is full."""
+        self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
+        self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
+        self.has_more.set()
+
+    async def run(self, hear):
+        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and Gone."""
+        while True:
+            try:
+                async with connect(self._address(), additional_headers=self.headers, **CALM) as socket:
+                    return await self._converse(socket, hear)
+            except ConnectionClosed as closed:
+                code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
+                if code in (1000, 1008) or code >= 4000:
+                    raise Failed(f"the server closed the session ({told or code})") from None
+                reason = f"{self.url}: the connection broke ({told or code})"
+            except InvalidStatus as refused:
+                reason = self._refused(refused.response)
+            except (OSError, InvalidHandshake, InvalidURI, ValueError) as error:
+                reason = f"{self.url}: cannot be reached ({error}); is `streamer serve` running?"
+            await self._wait(reason)
+
+    def anew(self):
+        """Another session gets what the last one did not take. Call this after Gone."""
+        if self.num_taken:
+            self.kept.appendleft(self.hello)
+        self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
+        self.session_id = None
+
+    def _address(self):
+        resume = {"resume": self.session_id, "event": self.num_events, "bytes": self.num_taken_bytes}
+        query = {"intent": "transcription"} | (resume if self.session_id else {})
+        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
+
+    async def _converse(self, socket, hear):
+        sending = None
+        try:
+            while True:
+                event = json.loads(await socket.recv())
+                self._note(event)
+                sending = sending or asyncio.create_task(self._send(socket))  # the first event told from where
+                if hear(event):
+                    return
+        finally:
+            if sending is not None:
+                sending.cancel()
+
+    def _note(self, event):
+        self.num_events += 1
         match event["type"]:
-            case "streamer.live_update" if not options.json:
+            case "session.created":
+                self.session_id, self.num_sent, self.broken_at = event["session"]["id"], 0, None
+            case "streamer.resumed":
+                self._forget(event["messages"])
+                self.num_events, self.num_sent, self.broken_at = event["event"], self.num_taken, None
+                if event["lost_events"]:
+                    raise Failed(f"{event['lost_events']} events are lost; the link was broken for too long")
+            case "streamer.ack":
+                self._forget(event["messages"])
+
+    def _forget(self, num_taken):
+        while self.num_taken < num_taken:
+            message = self.kept.popleft()
+            self.num_taken += 1
+            if isinstance(message, bytes):
+                self.num_kept_bytes -= len(message)
+                self.num_taken_bytes += len(message)
+
+    async def _send(self, socket):
+        with contextlib.suppress(ConnectionClosed):  # whoever listens hears of it
+            while True:
+                while self.num_sent < self.num_taken + len(self.kept):
+                    self.num_sent += 1
+                    await socket.send(self.kept[self.num_sent - 1 - self.num_taken])
+                self.has_more.clear()
+                await self.has_more.wait()
+
+    def _refused(self, response):
+        told = (response.body or b"").decode(errors="replace").strip() or f"status {response.status_code}"
+        if self.session_id is not None and response.status_code in (400, 404):
+            raise Gone
+        if response.status_code != 503:
+            raise Failed(f"{self.url}: refused ({told})")
+        return f"{self.url}: refused ({told})"
+
+    async def _wait(self, reason):
+        """Before the next attempt. Without a session there is none, so that a wrong address is told at once."""
+        now = time.monotonic()
+        self.broken_at = self.broken_at or now
+        if self.session_id is None or now - self.broken_at > PATIENCE_S:
+            raise Failed(reason)
+        await asyncio.sleep(min(3.0, 0.1 + (now - self.broken_at) / 2))
+
+
+# End of the link.
+
+
+class Recording:
+    """A file that soundfile reads, as pieces of PCM16 mono: its very samples, where it is that already."""
+
+    def __init__(self, path):
+        self.path, self.num_samples = path, 0  # given so far
+        try:
+            self.file = soundfile.SoundFile(path)
+        except (OSError, soundfile.SoundFileError) as error:
+            raise Failed(f"{path}: cannot be read ({error})") from None
+        self.rate = self.file.samplerate
+        if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
+            raise Failed(f"{path}: its rate of {self.rate} Hz is outside 8000..48000; resample it first")
+
+    def pieces(self):
+        """20 ms each. Raises Failed."""
+        try:
+            for samples in self.file.blocks(int(self.rate * PIECE_S), dtype="float32", always_2d=True):
+                pcm = np.clip(np.round(samples.mean(axis=1) * 32_768), -32_768, 32_767)
+                self.num_samples += len(pcm)
+                yield pcm.astype("<i2").tobytes()
+        except (OSError, soundfile.SoundFileError) as error:
+            raise Failed(f"{self.path}: cannot be read to its end ({error})") from None
+
+
+class Screen:
+    """What was said of one recording: printed as it comes, unless --json, and kept."""
+
+    def __init__(self, options, recording):
+        self.options, self.recording = options, recording
+        self.parts, self.is_all_sent = [], False
+        self.dims = sys.stdout.isatty()
+
+    def hear(self, event):
+        """True when the whole recording is described. Raises Failed."""
+        shows = not self.options.json
+        match event["type"]:
+            case "streamer.live_update" if shows:
                 print(f"  {event['heard_s']:.0f} s: {event['text']}", file=sys.stderr, flush=True)
-            case "streamer.delta" if not options.json:
-                dim = is_terminal and not event["verified"]
+            case "streamer.delta" if shows:
+                dim = self.dims and not event["verified"]
                 print(f"{DIM}{event['text']}{PLAIN}" if dim else event["text"], end="", flush=True)
             case "streamer.description":
-                if not options.json:
+                self.parts.append(event["description"])
+                if shows:
                     print(flush=True)
-                return event["description"]
-            case "error":
-                raise Failed(event["error"]["message"])
-    raise Failed("the server closed the connection before the sentence was whole")
+            case "error" if event["error"]["code"] != "input_audio_buffer_commit_empty":
+                raise Failed(f"{self.recording.path}: {event['error']['message']}")
+        return self.is_all_sent and self.is_whole()
+
+    def is_whole(self):
+        """A long recording is described in parts; it ends where the last one does."""
+        described_s = sum(part["audio_s"] for part in self.parts)
+        tolerance_s = 0.002 * (1 + len(self.parts))  # audio_s is rounded to milliseconds
+        return described_s >= self.recording.num_samples / self.recording.rate - tolerance_s
+
+    def finish(self):
+        """The result as JSON, or a line of times."""
+        path, last = self.recording.path, self.parts[-1] if self.parts else {"text": "", "stop_reason": "no_speech"}
+        if self.options.json:
+            several = self.parts if len(self.parts) > 1 else []
+            text = "".join(part["text"] for part in self.parts)
+            audio_s = round(sum(part["audio_s"] for part in self.parts), 3)
+            row = {"file": path, **last, "text": text, "audio_s": audio_s, "parts": several}
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+        elif not self.options.quiet:
+            first_ms = last.get("ttft_ms")
+            first = "" if first_ms is None else f"first text after {first_ms:.0f} ms, "
+            print(f"  {path}: {first}{last['stop_reason']}", file=sys.stderr)
+
+
+async def play(link, recording, screen, speed):
+    """The recording at `speed` times real time, then its end."""
+    started = time.monotonic()
+    for i, piece in enumerate(recording.pieces()):
+        ahead_s = i * PIECE_S / speed - (time.monotonic() - started)
+        if ahead_s > 0:
+            await asyncio.sleep(ahead_s)
+        while link.is_full:
+            await asyncio.sleep(PIECE_S)
+        link.put(piece)
+    screen.is_all_sent = True
+    link.put({"type": "input_audio_buffer.commit"})
 
 
 async def describe(path, options):
-    rate, pcm = read(path)
+    """One file. Raises Failed, and Gone."""
+    recording = Recording(path)
+    screen = Screen(options, recording)
+    heard = {"input": {"format": {"type": "audio/pcm", "rate": recording.rate}, "turn_detection": None}}
+    extensions = {"binary": True, "events": True, "acks": True, "live_update_s": options.live_updates}
     key = options.api_key or os.environ.get("STREAMER_API_KEY")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    try:
-        async with connect(options.url, additional_headers=headers, compression=None) as socket:
-            sending = asyncio.create_task(send(socket, rate, pcm, options))
-            try:
-                found = await show(socket, options)
-            finally:
-                sending.cancel()
-    except InvalidHandshake as error:
-        response = getattr(error, "response", None)
-        told = response.body.decode().strip() if response is not None and response.body else str(error)
-        raise Failed(f"{options.url}: refused ({told})") from None
-    except (OSError, InvalidURI, ConnectionClosed) as error:
-        raise Failed(f"{options.url}: cannot be reached ({error}); is `streamer serve` running?") from None
-    if options.json:
-        print(json.dumps({"file": str(path), **found}, ensure_ascii=False), flush=True)
-    elif not options.quiet:
-        print(f"  {path}: first text after {found['ttft_ms'] or 0:.0f} ms, {found['stop_reason']}", file=sys.stderr)
+    link = Link(options.url, key, {"audio": heard, "streamer": extensions})
+    work = link.run(screen.hear), play(link, recording, screen, options.speed)
+    tasks = [asyncio.create_task(each) for each in work]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    for task in tasks:
+        if task.done():
+            task.result()
+    screen.finish()
+
+
+def run(path, options):
+    """One file, from its beginning again where the server forgot the session. Raises Failed."""
+    for _ in range(3):
+        try:
+            return asyncio.run(describe(path, options))
+        except Gone:
+            print(f"file.py: {path}: the server started anew; once more from the beginning", file=sys.stderr)
+    raise Failed(f"{path}: the server forgot the session three times")
 
 
 def main():
@@ -114,7 +284,7 @@ def main():
     failures = 0
     for path in options.files:
         try:
-            asyncio.run(describe(path, options))
+            run(path, options)
         except Failed as failed:
             failures += 1
             print(f"file.py: {failed}", file=sys.stderr)

@@ -1,113 +1,310 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["websockets>=15,<18", "numpy>=2,<3", "sounddevice>=0.5,<1"]
+# dependencies = ["websockets>=15,<18", "sounddevice>=0.5,<1"]
 # ///
 """Speak into the microphone; read, as it is committed, how you speak. Voice activity ends each turn.
 
 `python clients/mic.py [--url ws://127.0.0.1:8765/v1/realtime] [--live-updates 3]`. Copy this file anywhere: it needs
-nothing of streamer. Ctrl-C ends it. Exit status 0, 1 when microphone or server failed, 2 for bad usage.
+nothing of streamer. Ctrl-C ends it, after the last sentence; twice, at once. Exit status 0, 1 when microphone or server
+failed, 2 for bad usage, 130 for the second Ctrl-C.
 """
 
 import argparse
+import array
 import asyncio
+import collections
 import contextlib
 import json
+import math
 import os
+import signal
 import sys
+import time
+from urllib.parse import urlencode
 
-import numpy as np
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 DIM, PLAIN, CLEAR = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 PIECE_S = 0.02
-MAX_PIECES = 500  # 10 s: a server that takes nothing for so long is no server
-RATES_HZ = (16_000, 24_000, 48_000, 44_100, 32_000, 8_000)
+LAST = "last"
+MAX_LAST_S = 10.0  # for the last sentence
+RATES_HZ = (48_000, 44_100, 32_000, 24_000, 16_000, 8_000)  # where the device's own is not one that servers take
+
+# The link: the same text in mic.py and file.py, which are single files on purpose (tests/clients compares them).
+MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
+PATIENCE_S = 60.0  # with a broken link
+CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
 
 
 class Failed(Exception):
     """One line for the user."""
 
 
-def open_microphone(device, pieces, loop):
-    """(rate in Hz, started stream) whose pieces of PCM16 go into the queue `pieces`. Raises Failed."""
+class Gone(Exception):
+    """The server does not know the session any more: it was restarted, or the link was broken for too long."""
+
+
+class Link:
+    """A session whose link may break. It goes on where it stopped: no byte and no event is lost, none comes twice.
+
+    The server acknowledges how many messages it took; the rest are kept, and sent again after `?resume=ID&event=M`.
+    """
+
+    def __init__(self, url, key, session):
+        self.url, self.headers = url, {"Authorization": f"Bearer {key}"} if key else {}
+        self.kept = collections.deque()  # messages from number num_taken on
+        self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
+        self.session_id, self.num_events, self.broken_at = None, 0, None
+        self.has_more = asyncio.Event()
+        self.put({"type": "session.update", "session": {"type": "transcription", **session}})
+        self.hello = self.kept[0]
+
+    @property
+    def is_full(self):
+        return self.num_kept_bytes >= MAX_KEPT_BYTES
+
+    def put(self, message):
+        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the link is full."""
+        self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
+        self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
+        self.has_more.set()
+
+    async def run(self, hear):
+        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and Gone."""
+        while True:
+            try:
+                async with connect(self._address(), additional_headers=self.headers, **CALM) as socket:
+                    return await self._converse(socket, hear)
+            except ConnectionClosed as closed:
+                code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
+                if code in (1000, 1008) or code >= 4000:
+                    raise Failed(f"the server closed the session ({told or code})") from None
+                reason = f"{self.url}: the connection broke ({told or code})"
+            except InvalidStatus as refused:
+                reason = self._refused(refused.response)
+            except (OSError, InvalidHandshake, InvalidURI, ValueError) as error:
+                reason = f"{self.url}: cannot be reached ({error}); is `streamer serve` running?"
+            await self._wait(reason)
+
+    def anew(self):
+        """Another session gets what the last one did not take. Call this after Gone."""
+        if self.num_taken:
+            self.kept.appendleft(self.hello)
+        self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
+        self.session_id = None
+
+    def _address(self):
+        resume = {"resume": self.session_id, "event": self.num_events, "bytes": self.num_taken_bytes}
+        query = {"intent": "transcription"} | (resume if self.session_id else {})
+        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
+
+    async def _converse(self, socket, hear):
+        sending = None
+        try:
+            while True:
+                event = json.loads(await socket.recv())
+                self._note(event)
+                sending = sending or asyncio.create_task(self._send(socket))  # the first event told from where
+                if hear(event):
+                    return
+        finally:
+            if sending is not None:
+                sending.cancel()
+
+    def _note(self, event):
+        self.num_events += 1
+        match event["type"]:
+            case "session.created":
+                self.session_id, self.num_sent, self.broken_at = event["session"]["id"], 0, None
+            case "streamer.resumed":
+                self._forget(event["messages"])
+                self.num_events, self.num_sent, self.broken_at = event["event"], self.num_taken, None
+                if event["lost_events"]:
+                    raise Failed(f"{event['lost_events']} events are lost; the link was broken for too long")
+            case "streamer.ack":
+                self._forget(event["messages"])
+
+    def _forget(self, num_taken):
+        while self.num_taken < num_taken:
+            message = self.kept.popleft()
+            self.num_taken += 1
+            if isinstance(message, bytes):
+                self.num_kept_bytes -= len(message)
+                self.num_taken_bytes += len(message)
+
+    async def _send(self, socket):
+        with contextlib.suppress(ConnectionClosed):  # whoever listens hears of it
+            while True:
+                while self.num_sent < self.num_taken + len(self.kept):
+                    self.num_sent += 1
+                    await socket.send(self.kept[self.num_sent - 1 - self.num_taken])
+                self.has_more.clear()
+                await self.has_more.wait()
+
+    def _refused(self, response):
+        told = (response.body or b"").decode(errors="replace").strip() or f"status {response.status_code}"
+        if self.session_id is not None and response.status_code in (400, 404):
+            raise Gone
+        if response.status_code != 503:
+            raise Failed(f"{self.url}: refused ({told})")
+        return f"{self.url}: refused ({told})"
+
+    async def _wait(self, reason):
+        """Before the next attempt. Without a session there is none, so that a wrong address is told at once."""
+        now = time.monotonic()
+        self.broken_at = self.broken_at or now
+        if self.session_id is None or now - self.broken_at > PATIENCE_S:
+            raise Failed(reason)
+        await asyncio.sleep(min(3.0, 0.1 + (now - self.broken_at) / 2))
+
+
+# End of the link.
+
+
+def open_microphone(device, heard):
+    """(rate in Hz, open stream); PortAudio's thread calls `heard` with PCM16 mono, 20 ms each. Raises Failed."""
     try:
         import sounddevice
     except OSError as error:  # the package is there, the library is not
         raise Failed(f"{error}; install PortAudio (Debian: apt-get install libportaudio2)") from None
     except ImportError:
         raise Failed("the package sounddevice is missing; pip install sounddevice") from None
+    try:
+        own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
+    except (sounddevice.PortAudioError, ValueError) as error:
+        raise Failed(f"there is no microphone ({_first_line(error)}); plug one in, or name a --device") from None
 
-    def heard(data, frames, time, status):
-        with contextlib.suppress(asyncio.QueueFull):
-            loop.call_soon_threadsafe(pieces.put_nowait, bytes(data))
+    def hear(data, *_):
+        heard(bytes(data))
 
-    reason = "no rate of 8 to 48 kHz"
-    for rate in RATES_HZ:
+    reason = None
+    for rate in [own] if 8_000 <= own <= 48_000 else RATES_HZ:
         try:
-            stream = sounddevice.RawInputStream(rate, int(rate * PIECE_S), device, 1, "int16", callback=heard)
+            stream = sounddevice.RawInputStream(rate, int(rate * PIECE_S), device, 1, "int16", callback=hear)
             stream.start()
             return rate, stream
         except (sounddevice.PortAudioError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-    raise Failed(f"no microphone can be opened ({reason}); plug one in, or choose one with --device")
+            reason = reason or error
+    raise Failed(f"the microphone cannot be opened ({_first_line(reason)}); is another program using it?")
 
 
-async def send(socket, pieces, is_terminal):
-    """What the microphone hears, as it comes; a level meter on a terminal's stderr."""
-    while True:
-        piece = await pieces.get()
-        await socket.send(piece)
-        if is_terminal:
-            level = np.sqrt(np.mean(np.frombuffer(piece, "<i2").astype(np.float32) ** 2)) / 32768
-            bars = int(np.clip((20 * np.log10(level + 1e-6) + 60) / 2, 0, 30))
-            print(f"{CLEAR}{DIM}{'▮' * bars}{PLAIN}", end="", file=sys.stderr, flush=True)
+def _first_line(error):
+    return str(error).partition("\n")[0]
 
 
-async def show(socket, is_terminal):
-    """Sentences as they commit, unverified text dimmed; live updates on stderr. Raises Failed."""
-    clear = CLEAR if is_terminal else ""
-    async for message in socket:
-        event = json.loads(message)
+class Screen:
+    """Sentences as they commit on stdout, unverified text dimmed; live updates and a level meter on stderr."""
+
+    def __init__(self):
+        self.dims, self.has_meter = sys.stdout.isatty(), sys.stderr.isatty()
+        self.is_writing = self.is_last_known = False
+        self.num_open = 0  # turns to be answered
+
+    def meter(self, piece):
+        if self.has_meter and not self.is_writing:
+            samples = array.array("h", piece)
+            level_db = 10 * math.log10(sum(s * s for s in samples) / len(samples) / 32_768**2 + 1e-6)
+            print(f"{CLEAR}{DIM}{'▮' * round((level_db + 60) / 2)}{PLAIN}", end="", file=sys.stderr, flush=True)
+
+    def tell(self, line):
+        print(f"{CLEAR if self.has_meter else ''}{line}", file=sys.stderr, flush=True)
+
+    def hear(self, event):
+        """True when the last turn, ended by Ctrl-C, is answered. Raises Failed."""
         match event["type"]:
+            case "session.created":
+                self.tell("listening; speak, pause, read. Ctrl-C ends it.")
             case "streamer.live_update":
-                print(f"{clear}  {event['heard_s']:.0f} s: {event['text']}", file=sys.stderr, flush=True)
-            case "response.created":
-                print(clear, end="", file=sys.stderr, flush=True)
+                self.tell(f"  {event['heard_s']:.0f} s: {event['text']}")
+            case "input_audio_buffer.committed":
+                self.num_open += 1
             case "streamer.delta":
-                dim = is_terminal and not event["verified"]
-                print(f"{DIM}{event['text']}{PLAIN}" if dim else event["text"], end="", flush=True)
-            case "response.done":
-                print(flush=True)
+                self.write(event["text"], self.dims and not event["verified"])
+            case "streamer.description":
+                self.end()
             case "error":
-                raise Failed(event["error"]["message"])
-    raise Failed("the server closed the connection")
+                self.error(event["error"])
+        return self.is_last_known and self.num_open <= 0
+
+    def write(self, text, dim):
+        if not self.is_writing and self.has_meter:
+            print(CLEAR, end="", file=sys.stderr, flush=True)
+        self.is_writing = True
+        print(f"{DIM}{text}{PLAIN}" if dim else text, end="", flush=True)
+
+    def end(self):
+        """Of a sentence."""
+        self.num_open -= 1
+        if self.is_writing:
+            print(flush=True)
+        self.is_writing = False
+
+    def error(self, error):
+        if error["code"] == "turn_failed":
+            self.end()
+            self.tell(f"mic.py: {error['message']}")
+        elif error["code"] != "input_audio_buffer_commit_empty":
+            raise Failed(error["message"])
+        elif error["event_id"] == LAST:
+            self.is_last_known = True
+
+
+async def describe(link, screen):
+    """Until the last sentence; what a restarted server had not taken goes to its next session."""
+    while True:
+        try:
+            return await link.run(screen.hear)
+        except Gone:
+            screen.num_open = 0
+            screen.tell("mic.py: the server started anew; a sentence may miss its beginning")
+            link.anew()
+
+
+async def interrupted():
+    """Returns at the first Ctrl-C; the second is Python's own."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(event.set))
+    try:
+        await event.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def listen(options):
-    pieces = asyncio.Queue(MAX_PIECES)
-    rate, stream = open_microphone(options.device, pieces, asyncio.get_running_loop())
+    """From the microphone to the screen, until Ctrl-C. Raises Failed."""
+    loop, screen, num_lost = asyncio.get_running_loop(), Screen(), 0
+
+    def take(piece):
+        nonlocal num_lost
+        screen.meter(piece)
+        if link.is_full:
+            num_lost += 1
+            return
+        link.put(piece)
+        if num_lost:
+            screen.tell(f"mic.py: {num_lost * PIECE_S:.1f} s are lost; the link was broken for too long")
+            num_lost = 0
+
+    def finish():
+        link.put({"type": "input_audio_buffer.commit"})  # silent where voice activity has just ended the turn
+        link.put({"type": "input_audio_buffer.commit", "event_id": LAST})  # the answer: nothing is left
+
+    rate, stream = open_microphone(options.device, lambda piece: loop.call_soon_threadsafe(take, piece))
+    heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": {"type": "server_vad"}}
+    extensions = {"binary": True, "events": True, "acks": True, "live_update_s": options.live_updates or None}
     key = options.api_key or os.environ.get("STREAMER_API_KEY")
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    audio = {"input": {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": {"type": "server_vad"}}}
-    extensions = {"binary": True, "events": True, "live_update_s": options.live_updates}
-    session = {"type": "realtime", "audio": audio, "streamer": extensions}
+    link = Link(options.url, key, {"audio": {"input": heard}, "streamer": extensions})
     try:
-        connecting = connect(options.url, additional_headers=headers, compression=None)
-        async with connecting as socket, asyncio.TaskGroup() as both:
-            await socket.send(json.dumps({"type": "session.update", "session": session}))
-            print(f"listening at {rate} Hz; speak, pause, read. Ctrl-C ends it.", file=sys.stderr, flush=True)
-            both.create_task(send(socket, pieces, sys.stderr.isatty()))
-            both.create_task(show(socket, sys.stdout.isatty()))
-    except InvalidHandshake as error:
-        raise Failed(f"{options.url}: refused ({error})") from None
-    except (OSError, InvalidURI) as error:
-        raise Failed(f"{options.url}: cannot be reached ({error}); is `streamer serve` running?") from None
-    except BaseExceptionGroup as errors:  # of the two tasks; the first one's reason is the reason
-        error = errors.exceptions[0]
-        raise error if isinstance(error, Failed) else Failed(f"{options.url}: {error}") from None
+        describing, ending = asyncio.create_task(describe(link, screen)), asyncio.create_task(interrupted())
+        await asyncio.wait((describing, ending), return_when=asyncio.FIRST_COMPLETED)
     finally:
         stream.close()
+    loop.call_soon(finish)  # after the pieces that are on their way from the other thread
+    await asyncio.wait((describing,), timeout=MAX_LAST_S)
+    if not describing.done():
+        raise Failed(f"the last sentence did not come within {MAX_LAST_S:.0f} s")
+    describing.result()
 
 
 def main():
@@ -115,7 +312,7 @@ def main():
     parser.add_argument("--url", default="ws://127.0.0.1:8765/v1/realtime")
     parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     parser.add_argument("--device", metavar="D", help="a microphone's number or a part of its name")
-    parser.add_argument("--live-updates", type=float, default=3.0, metavar="S", help="default: every 3 s of speech")
+    parser.add_argument("--live-updates", type=float, default=3.0, metavar="S", help="every 3 s of speech; 0 for none")
     options = parser.parse_args()
     if options.device is not None and options.device.isdigit():
         options.device = int(options.device)
@@ -126,6 +323,7 @@ def main():
         return 1
     except KeyboardInterrupt:  # what was committed stays on the screen
         print(flush=True)
+        return 130
     return 0
 
 

@@ -6,7 +6,7 @@ The event loop never waits for torch: models run on a worker thread, one recordi
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,11 @@ class Describer:
         if self._models.verifier_url is not None:
             await self._live_parts()
         await self._in_thread(self._models.load)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Attribute -> its levels, lowest first, each with a name and phrases. Loads the models. Raises ModelError."""
+        return self._models.phrases
 
     async def describe(
         self, source: str | Path, on_delta: Callable[[TextDelta], None] | None = None

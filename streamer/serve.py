@@ -51,7 +51,8 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
             await describer.load()
             origins = tuple(options.allow_origin or ())
             admission = Admission((PATH,), options.max_sessions, key, origins)
-            server = RealtimeServer(describer.stream, admission, Terms(options.resume_s, options.live_updates))
+            terms = Terms(options.resume_s, options.live_updates, describer.attributes)
+            server = RealtimeServer(describer.stream, admission, terms)
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))

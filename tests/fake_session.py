@@ -7,7 +7,7 @@ import anyio
 
 from streamer.core.counts import Counts
 from streamer.core.results import TextDelta, describe_turn
-from streamer.stages.events import NothingToCommit, TurnCommitted
+from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 
 
 class FakeSession:
@@ -51,6 +51,7 @@ class FakeSession:
 
     async def clear(self):
         self.num_turn_bytes = 0
+        await self._say.send(Cleared(self.num_turns))
 
     async def cancel(self):
         pass

@@ -44,6 +44,13 @@ def serving(*options, **environment):
         assert told == ""
 
 
+def describe_files(files, mode):
+    """What `streamer describe --json` says, a row for each."""
+    command = [sys.executable, "-m", "streamer", "describe", *map(str, files), "--json", "--mode", mode]
+    done = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
+    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
 def http(url, path, headers=None):
     """(status, body, headers) of a GET."""
     request = urllib.request.Request(url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {})

@@ -39,6 +39,7 @@ class Heard:
 class Closed:
     """The turn's audio is over; `rest` is its last window, if there is one left.
 
+    goes_on: it is only a part, cut at max_turn_s; the next turn is what follows.
     stopped_ms, last_speech_ms: of the session, where voice activity ended the turn, else None.
     """
 
@@ -50,6 +51,7 @@ class Closed:
     last_speech_sample: int | None
     stopped_ms: int | None = None
     last_speech_ms: int | None = None
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

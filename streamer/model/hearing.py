@@ -21,7 +21,7 @@ NOTHING: Samples = np.zeros(0, np.float32)
 
 
 class Hearing:
-    """`push` bytes, `commit`, `clear`, `end`; each returns the items it brings. Raises ValueError for a bad rate."""
+    """`push` bytes, `commit`, `clear`; each returns the items it brings. Raises ValueError for a bad rate."""
 
     def __init__(
         self, sample_rate_hz: int, max_turn_s: float, rule: TurnRule | None = None, live_update_s: float | None = None,
@@ -35,11 +35,6 @@ class Hearing:
         self._past = NOTHING  # with detection: what no turn has taken yet
         self._num_past = 0  # samples of the session before `_past`
         self._judged = 0  # samples of the session whose frame was judged
-
-    @property
-    def can_commit(self) -> bool:
-        """Whether a turn is open."""
-        return self._part.is_open
 
     @property
     def num_turns(self) -> int:
@@ -136,7 +131,7 @@ class PartCutter:
             samples = NOTHING
             if len(self._held) >= 2 * self._short:
                 samples, self._held = self._held, NOTHING
-                items += [*self._hear(samples[: self._short]), *self._finish(), *self.open()]
+                items += [*self._hear(samples[: self._short]), *self._finish(goes_on=True), *self.open()]
                 samples = samples[self._short :]
         return items
 
@@ -147,7 +142,7 @@ class PartCutter:
         held, self._held = self._held, NOTHING
         items: list[Item] = []
         if len(held) > self._short:
-            items += [*self._finish(), *self.open()]
+            items += [*self._finish(goes_on=True), *self.open()]
         if len(held):
             items += self._hear(held)
         return items + self._finish(stopped_ms, last_speech_ms)
@@ -169,9 +164,11 @@ class PartCutter:
             self._next_update = (ear.num_samples // self._every + 1) * self._every
         return [Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)]
 
-    def _finish(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
+    def _finish(
+        self, stopped_ms: int | None = None, last_speech_ms: int | None = None, goes_on: bool = False
+    ) -> list[Item]:
         ear, self._ear = self._ear, None
         assert ear is not None
         rest = tuple(ear.finish())
         return [Closed(self.num_turns - 1, rest, ear.maximum, ear.num_samples, ear.has_speech,
-                       ear.last_speech_sample, stopped_ms, last_speech_ms)]  # fmt: skip
+                       ear.last_speech_sample, stopped_ms, last_speech_ms, goes_on)]  # fmt: skip

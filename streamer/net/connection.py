@@ -58,13 +58,13 @@ class Connection:
     async def _read(self) -> bool:
         with self._reading:
             while True:
-                self._pulse.is_waiting = True
+                self._pulse.wait_begins()
                 try:
                     message = await self._socket.recv()
                     await self._journal.room()
                 except ConnectionClosed as closed:
                     return _is_goodbye(closed)
-                self._pulse.is_waiting = False
+                self._pulse.wait_ends()
                 if not self._talk.take_nowait(message):
                     with anyio.CancelScope(shield=True):
                         await self._talk.take(message)

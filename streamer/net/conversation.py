@@ -15,6 +15,7 @@ from streamer.net import client_events as c
 from streamer.net import server_events as s
 from streamer.net.server_events import Event as Out
 from streamer.stages.events import (
+    Cleared,
     Event,
     LiveUpdate,
     SessionOptions,
@@ -86,7 +87,7 @@ class Conversation:
             case c.Commit():
                 return [], [Do("commit", event.event_id)]
             case c.Clear():
-                return [{"type": "input_audio_buffer.cleared"}], [Do("clear", event.event_id)]
+                return [], [Do("clear", event.event_id)]
             case c.ResponseCreate():
                 return self._respond(event.event_id)
             case c.ResponseCancel():
@@ -141,6 +142,8 @@ class Conversation:
             case TurnCommitted():
                 previous, self._last_item = self._last_item, item
                 return s.committed(item, previous)
+            case Cleared():
+                return [{"type": "input_audio_buffer.cleared"}]
             case LiveUpdate():
                 return [s.live_update(item, event)]
             case TextDelta():

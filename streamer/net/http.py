@@ -1,6 +1,7 @@
 """Plain HTTP beside the websocket. In: a request. Out: a response; the page's files, read once at start.
 
 The page never has the key in a URL or a cookie: it is typed there and sent as a subprotocol (admission.py).
+websockets adds headers to a response that it sends, so who keeps one hands out copies.
 """
 
 from __future__ import annotations

@@ -14,9 +14,11 @@ import msgspec
 
 from streamer.net.server_events import Event
 
-MAX_UNREAD = 1_024  # about 0.4 MB
+# A pong is what tells that a client has read, and it stands behind all that the client sent before: some send thousands
+# of requests before they read the first answer, and must not be taken for deaf. About 3 MB.
+MAX_UNREAD = 8_192
 KEPT = 256  # a client's library has read them; the client itself may not have
-MAX_HELD = 4_096
+MAX_HELD = 9_000
 
 _encode = msgspec.json.Encoder().encode
 

@@ -1,11 +1,14 @@
 """Whether the other side of a socket still reads. In: how far a Journal was sent. Out: how far it was read, or the end.
 
 A socket takes megabytes before a send waits, so pings go out between the events as marks: a pong says that what was
-sent before it was read. Patience runs only while it is the client's turn: as long as audio is pushed back we do not
-read, so a pong may be late through no fault of the client's.
+sent before it was read. Patience is only spent while it is the client's turn, when we wait for its next message or for
+room to say more: as long as its audio or its thousand requests are being worked on, its pong waits behind them.
 """
 
 from __future__ import annotations
+
+import math
+import time
 
 import anyio
 from websockets.asyncio.server import ServerConnection
@@ -19,14 +22,22 @@ PATIENCE_S = 8.0  # for a pong: a client that does not read is cut off within 10
 
 
 class Pulse:
-    """Of one socket: its reader says `is_waiting`, its writer `num_sent`; `watch` returns when patience is over."""
+    """Of one socket: its reader says when it waits, its writer `num_sent`; `watch` returns when patience is over."""
 
     def __init__(self, socket: ServerConnection, journal: Journal) -> None:
-        self.is_waiting = False  # for a message of the client
+        self._waited_s, self._waits_since = 0.0, math.inf  # for messages of the client
         self.num_sent = 0  # events below this number
         self._socket, self._journal = socket, journal
         self._answered = anyio.Event()
         self._is_closed = False
+
+    def wait_begins(self) -> None:
+        """The reader waits for a message."""
+        self._waits_since = time.monotonic()
+
+    def wait_ends(self) -> None:
+        self._waited_s = self._idle_s()
+        self._waits_since = math.inf
 
     async def watch(self) -> bool:
         """Returns True when the client has not read for PATIENCE_S, False when the socket is closed."""
@@ -55,11 +66,15 @@ class Pulse:
         self._answered.set()
 
     async def _wait(self) -> bool:
-        patience_s = PATIENCE_S
+        patience_s, idle_s = PATIENCE_S, self._idle_s()
         while patience_s > 0:
             with anyio.move_on_after(EVERY_S):
                 await self._answered.wait()
                 return True
-            if self.is_waiting or self._journal.is_full:
-                patience_s -= EVERY_S
+            before_s, idle_s = idle_s, self._idle_s()
+            patience_s -= EVERY_S if self._journal.is_full else idle_s - before_s
         return False
+
+    def _idle_s(self) -> float:
+        """Seconds in which the reader has waited, up to now."""
+        return self._waited_s + max(0.0, time.monotonic() - self._waits_since)

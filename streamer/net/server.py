@@ -6,16 +6,18 @@ Admission, HTTP and drain are net/service.py's; sessions and their sockets are n
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection
 
 from streamer.net.admission import Admission, Refusal
 from streamer.net.conversation import Conversation
-from streamer.net.http import read_page
+from streamer.net.http import answer, read_page
 from streamer.net.hub import HOLD_S, Hub
 from streamer.net.metrics import Metrics
 from streamer.net.resume import CannotResume, Resume
@@ -30,10 +32,11 @@ MODEL = "streamer"
 @dataclass(frozen=True)
 class Terms:
     """What a server offers: seconds a lost client is waited for; a live update every so many seconds, where a client
-    asks for events and does not say how often."""
+    asks for events and does not say how often; attribute -> levels, for the page (core/attributes.py's Phrases)."""
 
     hold_s: float = HOLD_S
     live_update_s: float | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class RealtimeServer:
@@ -45,7 +48,8 @@ class RealtimeServer:
         self.metrics = Metrics()
         self._open, self._admission, self._terms = open_session, admission, terms or Terms()
         self._service = Service(self, admission, self.metrics)
-        self._service.show(read_page(PAGE))
+        levels = answer(200, msgspec.json.encode(self._terms.attributes), "application/json")
+        self._service.show(read_page(PAGE) | {"/attributes.json": levels})
         self._hub: Hub
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:

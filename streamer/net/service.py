@@ -128,7 +128,8 @@ class Service:
                 return answer(503, "draining\n") if self._admission.is_draining else answer(200, "ready\n")
             case "/metrics":
                 return answer(200, self._metrics.text())
-        return self._files.get(path)
+        found = self._files.get(path)
+        return found and Response(found.status_code, found.reason_phrase, found.headers.copy(), found.body)
 
     async def _measure_lag(self) -> None:
         """How much later than asked for the event loop comes back."""

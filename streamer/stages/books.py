@@ -7,9 +7,13 @@ from streamer.stages.parts import Parts
 
 
 class Books:
-    """Opens and closes turns; the one owner of which are open. `close_all` when the stream has ended."""
+    """Opens and closes turns; the one owner of which are open. `close_all` when the stream has ended.
+
+    last_closed: number of the last turn whose audio is over.
+    """
 
     def __init__(self, parts: Parts) -> None:
+        self.last_closed = -1
         self._parts = parts
         self._open: set[Turn] = set()
 

@@ -8,7 +8,8 @@ from anyio import CapacityLimiter
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.hearing import Closed, Item, Opened
-from streamer.stages.events import SpeechStarted, SpeechStopped, TurnCommitted
+from streamer.stages.books import Books
+from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.outlet import Outlet
 from streamer.stages.parts import Hearing
@@ -24,12 +25,15 @@ async def chunk(
     outlet: Outlet,
     hearing: Hearing,
     threads: CapacityLimiter,
+    books: Books,
 ) -> None:
     """Every item goes on with the time at which the last piece before it was fed. Ends when `commands` does."""
     fed_at, last_committed = 0.0, -1
 
     async def hand_on(found: list[Item]) -> None:
         for item in found:
+            if isinstance(item, Closed):
+                books.last_closed = item.turn
             await _tell(item, outlet)
             await items.send((item, fed_at))
 
@@ -54,6 +58,7 @@ async def chunk(
                     command.is_done.set()
                 case Clear():
                     await hand_on(await anyio.to_thread.run_sync(hearing.clear, limiter=threads))
+                    await outlet.send(Cleared(hearing.num_turns))
                     last_committed = hearing.num_turns - 1
                 case Answer() | Mark():
                     await items.send((command, fed_at))

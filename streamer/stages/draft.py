@@ -12,7 +12,7 @@ from streamer.core.counts import Counts
 from streamer.core.speculate import Done, DraftMore, Emit, Speculator, Verify, Wait
 from streamer.core.verify import Refusal, Verdict
 from streamer.stages.books import Books
-from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle
+from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of
 from streamer.stages.parts import Drafter, Parts, TargetLost
 
 CREDITS = 4  # requests, and verdicts, that fit into the queues between draft and verify
@@ -34,7 +34,8 @@ class Draft:
         self._ready, self._requests, self._replies, self._said = ready, requests, replies, said
         self._parts, self._books, self._clock = parts, books, clock
         self._waiting: anyio.CancelScope | None = None
-        self._is_answering = self._is_cancelled = False
+        self._answering: int | None = None  # the turn in hand
+        self._cancelled = -1  # this turn and all before it
         self._num_asked = self._num_replied = 0  # of the turn in hand
         self._is_prepared = False
         self._lost: str | None = None  # why the target of the turn in hand will answer no more
@@ -45,34 +46,37 @@ class Draft:
         async with self._ready, self._requests, self._replies, self._said:
             async for item in self._ready:
                 if isinstance(item, Failed):
+                    if held is not None:  # an Answer that comes means the turn that failed
+                        self._books.close(held.turn)
+                    held = None
                     await self._said.send(item)
                 elif isinstance(item, Answer):
                     if held is not None:
                         await self._answer(held)
                     held = None
-                elif answers_itself:
+                elif answers_itself or item.closed.goes_on:  # a part holds a slot; its end may never be asked for
                     await self._answer(item)
                 else:
                     if held is not None:  # committed after it, and never asked for
                         self._books.close(held.turn)
                     held = item
 
-    def cancel(self) -> None:
-        """The answer in hand ends with what is committed."""
-        self._is_cancelled = self._is_answering
-        if self._waiting is not None:
+    def cancel(self, last: int) -> None:
+        """The answers to turn `last` and all before it end with what is committed, begun or not."""
+        self._cancelled = max(self._cancelled, last)
+        if self._is_cancelled and self._waiting is not None:
             self._waiting.cancel()
 
     async def _answer(self, ready: Ready) -> None:
-        self._is_answering, self._is_cancelled, self._is_prepared = True, False, False
+        self._answering, self._is_prepared = ready.turn.number, False
         self._num_asked = self._num_replied = 0
         self._lost = None
         over: Over | Failed
         try:
             over = await self._drive(ready) if ready.closed.has_speech else self._no_speech(ready)
         except Exception as error:  # this turn's alone
-            over = Failed(ready.turn.number, f"{type(error).__name__}: {error}")
-        self._is_answering = False
+            over = Failed(ready.turn.number, reason_of(error))
+        self._answering = None
         await self._settle(ready.turn.number)
         self._books.close(ready.turn)
         await self._said.send(over)
@@ -85,6 +89,10 @@ class Draft:
         async for reply in self._replies:
             if reply == Reply(turn):
                 return
+
+    @property
+    def _is_cancelled(self) -> bool:
+        return self._answering is not None and self._answering <= self._cancelled
 
     def _no_speech(self, ready: Ready) -> Over:
         return Over(ready, "no_speech", self._parts.mode, Counts(), None, self._clock())

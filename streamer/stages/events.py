@@ -10,7 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamer.core.chunker import MAX_RATE_HZ, MIN_RATE_HZ
 from streamer.core.results import Description, TextDelta
+
+MIN_UPDATE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,13 @@ class TurnCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Cleared:
+    """The audio that was not committed is forgotten, as `clear` asked; `turn` would have been its number."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
 class LiveUpdate:
     """A sentence on what was heard so far of a turn that goes on; not part of the turn's own sentence."""
 
@@ -56,7 +66,7 @@ class TurnFailed:
     message: str
 
 
-Event = SpeechStarted | SpeechStopped | TurnCommitted | TextDelta | LiveUpdate | TurnFailed | Description
+Event = SpeechStarted | SpeechStopped | TurnCommitted | Cleared | TextDelta | LiveUpdate | TurnFailed | Description
 
 
 class NothingToCommit(ValueError):
@@ -65,22 +75,42 @@ class NothingToCommit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """Voice activity ends turns; the defaults are those of OpenAI's server_vad."""
+    """Voice activity ends turns; the defaults are those of OpenAI's server_vad. Raises ValueError."""
 
     threshold: float = 0.5
     prefix_padding_ms: int = 300
     silence_ms: int = 500
 
+    def __post_init__(self) -> None:
+        _check("threshold", self.threshold, 0, 1)
+        _check("prefix_padding_ms", self.prefix_padding_ms, 0, 5_000)
+        _check("silence_duration_ms", self.silence_ms, 1, 10_000)
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How one session listens. live_update_s: a LiveUpdate every so many seconds of a turn, None for none."""
+    """How one session listens. live_update_s: a LiveUpdate every so many seconds of a turn, None for none.
+
+    Raises ValueError for values that mean nothing.
+    """
 
     sample_rate_hz: int = 16_000
     turn_detection: TurnDetection | None = None
     live_update_s: float | None = None
     answers_itself: bool = True  # a committed turn is answered at once; False: only after `answer()`
     is_float: bool = False  # fed with float32 samples, full scale 1.0, instead of PCM16
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sample_rate_hz, int):
+            raise ValueError(f"sample_rate_hz is {self.sample_rate_hz!r}; give whole Hz")
+        _check("sample_rate_hz", self.sample_rate_hz, MIN_RATE_HZ, MAX_RATE_HZ)
+        if self.live_update_s is not None:
+            _check("live_update_s", self.live_update_s, MIN_UPDATE_S, 3_600)
+
+
+def _check(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}; it may be {least} to {most}")
 
 
 class Session(Protocol):
@@ -109,15 +139,19 @@ class Session(Protocol):
         ...
 
     async def answer(self) -> None:
-        """Answer the last committed turn, where the session does not do so itself. A second call does nothing."""
+        """Answer the last committed turn, where the session does not do so itself. A second call does nothing.
+
+        Parts of a turn that is longer than max_turn_s are answered as they end, all but the last.
+        """
         ...
 
     async def clear(self) -> None:
-        """Forget the audio of the turn that is not committed yet."""
+        """Forget the audio of the turn that is not committed yet; an event says Cleared."""
         ...
 
     async def cancel(self) -> None:
-        """Stop answering: what is committed stays, the Description says `cancelled`. Nothing to stop is no error."""
+        """Stop answering every turn that is to be answered by now: what is committed stays, each Description says
+        `cancelled`. Nothing to stop is no error."""
         ...
 
     async def end(self) -> None:

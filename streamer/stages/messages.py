@@ -30,7 +30,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Forget the turn in hand."""
+    """Forget the turn in hand; say Cleared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +126,10 @@ class Failed:
 
     turn: int
     message: str
+
+
+def reason_of(error: BaseException) -> str:
+    """One line: the innermost cause, where a task group has wrapped it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

@@ -12,7 +12,7 @@ from streamer.core.hearing import Closed, Dropped, Heard, Item, Opened
 from streamer.stages.books import Books
 from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
-from streamer.stages.messages import Answer, Failed, Mark, Ready, Turn
+from streamer.stages.messages import Answer, Failed, Mark, Ready, Turn, reason_of
 from streamer.stages.outlet import Outlet
 from streamer.stages.parts import Hearer, Parts
 
@@ -69,13 +69,14 @@ class _Prefill:
                     group.start_soon(turn.cloud.hear, heard)
                 if turn.edge is not None:
                     await self._hear_on_edge(turn.edge, heard)
-        except Exception as caught:  # this turn's alone
-            error = caught.exceptions[0] if isinstance(caught, ExceptionGroup) else caught
-            turn.failed = f"{type(error).__name__}: {error}"
+        except Exception as error:  # this turn's alone
+            turn.failed = reason_of(error)
             self._books.close(turn)
             return
         if heard.provisional is not None and turn.edge is not None and self._update is None:
-            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard)
+            # Before the task runs: a second one must not begin, whatever order the event loop takes.
+            self._update, self._update_over = anyio.CancelScope(), anyio.Event()
+            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard, self._update, self._update_over)
 
     async def leave(self) -> Turn:
         """The turn goes on to the next stage, or away; nothing of ours touches it any more."""
@@ -95,19 +96,20 @@ class _Prefill:
             await self._stop_update()
             await batcher.submit(edge.redo())
 
-    async def _describe_so_far(self, turn: Turn, edge: Hearer, heard: Heard) -> None:
+    async def _describe_so_far(
+        self, turn: Turn, edge: Hearer, heard: Heard, scope: anyio.CancelScope, over: anyio.Event
+    ) -> None:
         """A live update; cancelled as soon as the turn itself needs the model."""
         assert self._parts.edge is not None
-        self._update_over = anyio.Event()
         try:
-            with anyio.CancelScope() as self._update:
+            with scope:
                 steps = self._parts.update(edge, heard.provisional)
                 ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
                 text = self._parts.text_of(ids)
                 await self._outlet.send(LiveUpdate(turn.number, text, tuple(ids), heard.num_samples / RATE_HZ))
         finally:
             self._update = None
-            self._update_over.set()
+            over.set()
 
     async def _stop_update(self) -> None:
         if self._update is not None and self._update_over is not None:

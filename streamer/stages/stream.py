@@ -63,6 +63,8 @@ async def open_stream(
             stream.start(group)
             yield stream
             group.cancel_scope.cancel()
+    except BaseExceptionGroup as group_of:
+        raise _only(group_of) from None
     finally:
         stream.close()
 
@@ -81,6 +83,7 @@ class Stream:
         self._held, self._held_at, self._is_ended = bytearray(), 0.0, False  # fed, not yet a piece; when
         self._hearing = parts.hearing(options)
         self._commands, self._taken = queue[Command](self._max_pieces)
+        self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
         self._draft: Draft
 
@@ -94,7 +97,7 @@ class Stream:
         events, self._events = queue[Event](MAX_EVENTS)
         outlet, parts = Outlet(events), self._parts
         self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
-        group.start_soon(chunk, self._taken, items, outlet, self._hearing, parts.threads, name="chunk")
+        group.start_soon(chunk, self._taken, items, outlet, self._hearing, parts.threads, self.books, name="chunk")
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
         group.start_soon(verify, requests, replies, name="verify")
@@ -149,6 +152,7 @@ class Stream:
         await mark.is_done.wait()
 
     async def answer(self) -> None:
+        self._last_asked = self.books.last_closed
         await self._commands.send(Answer())
 
     async def clear(self) -> None:
@@ -156,7 +160,8 @@ class Stream:
         await self._commands.send(Clear())
 
     async def cancel(self) -> None:
-        self._draft.cancel()
+        answers_itself = self._options.answers_itself
+        self._draft.cancel(self.books.last_closed if answers_itself else self._last_asked)
 
     async def end(self) -> None:
         with suppress(anyio.BrokenResourceError):  # the stream is dying, and will say why
@@ -189,3 +194,10 @@ class Stream:
         piece = Piece(bytes(self._held), self._held_at)
         await self._commands.send(piece)
         del self._held[: len(piece.pcm)]
+
+
+def _only(error: BaseException) -> BaseException:
+    """What the task group wrapped, where it is one error alone: callers catch what was raised."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.stages.messages import Ask, Prepare, Ready, Reply, Settle
+from streamer.stages.messages import Ask, Prepare, Ready, Reply, Settle, reason_of
 
 
 async def verify(
@@ -62,4 +62,4 @@ async def _prepare(ready: Ready) -> None:
     try:
         await target.finish(ready.closed)
     except Exception as error:
-        ready.turn.failed = f"{type(error).__name__}: {error}"
+        ready.turn.failed = reason_of(error)

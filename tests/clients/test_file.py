@@ -7,20 +7,11 @@ import subprocess
 import sys
 import time
 
-import pytest
 from conftest import ROOT
 from speech import SAMPLES
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 CLIENT = ROOT / "clients" / "file.py"
-
-
-@pytest.fixture(scope="module")
-def url():
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", "--mode", "exact"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
-        yield process.stdout.readline().split()[2]
-        process.terminate()
 
 
 def client(*arguments):
@@ -29,22 +20,22 @@ def client(*arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-def test_it_says_what_describe_says(url):
+def test_it_says_what_describe_says(server):
     command = [sys.executable, "-m", "streamer", "describe", *map(str, SAMPLES[:2]), "--json", "--mode", "exact"]
     described = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout.splitlines()
-    status, out, err = client(*SAMPLES[:2], "--url", url, "--speed", 20, "--json")
+    status, out, err = client(*SAMPLES[:2], "--url", server, "--speed", 20, "--json")
     assert (status, err) == (0, "")
     for mine, theirs in zip(map(json.loads, out.splitlines()), map(json.loads, described), strict=True):
         assert (mine["text"], mine["attributes"]) == (theirs["text"], theirs["attributes"])
-    status, out, err = client(SAMPLES[0], "--url", url, "--speed", 20, "--live-updates", 1)
+    status, out, err = client(SAMPLES[0], "--url", server, "--speed", 20, "--live-updates", 1)
     assert out == json.loads(described[0])["text"] + "\n"
     assert "first text after" in err
 
 
-def test_what_fails_is_told_in_one_line(url, tmp_path):
+def test_what_fails_is_told_in_one_line(server, tmp_path):
     for arguments, told in (
-        ([tmp_path / "missing.wav", "--url", url], "cannot be read"),
-        ([SAMPLES[0], "--url", url.replace("realtime", "other")], "no such path"),
+        ([tmp_path / "missing.wav", "--url", server], "cannot be read"),
+        ([SAMPLES[0], "--url", server.replace("realtime", "other")], "no such path"),
         ([SAMPLES[0], "--url", "ws://127.0.0.1:9/v1/realtime"], "is `streamer serve` running?"),
         ([SAMPLES[0], "--url", "nonsense"], "cannot be reached"),
     ):
@@ -53,8 +44,8 @@ def test_what_fails_is_told_in_one_line(url, tmp_path):
         assert told in err
 
 
-def test_ctrl_c_ends_it_cleanly(url):
-    command = [sys.executable, str(CLIENT), str(SAMPLES[0]), "--url", url, "--live-updates", "0.5"]
+def test_ctrl_c_ends_it_cleanly(server):
+    command = [sys.executable, str(CLIENT), str(SAMPLES[0]), "--url", server, "--live-updates", "0.5"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
         assert process.stderr.readline().strip(), "a live update: it is streaming"
         process.send_signal(signal.SIGINT)

@@ -1,70 +1,91 @@
 """clients/mic.py as a real process against a real server; the hardware, and only it, is played by a recording."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import ROOT
+from cutting import cutting
+from fake_microphone import environment, line
 from speech import SAMPLES
+from wire import serving
 
 CLIENT = ROOT / "clients" / "mic.py"
-MICROPHONE = """
-import os, threading, time, wave
-
-class PortAudioError(Exception):
-    pass
-
-class RawInputStream:
-    def __init__(self, rate, size, device, channels, kind, callback):
-        if rate != 16_000 or os.environ.get("NO_MICROPHONE"):
-            raise PortAudioError("Error querying device -1")
-        self.size, self.callback, self.open = size, callback, True
-    def start(self):
-        threading.Thread(target=self.play, daemon=True).start()
-    def close(self):
-        self.open = False
-    def play(self):
-        with wave.open(os.environ["RECORDING"]) as file:
-            data = file.readframes(10**9) + bytes(64_000)
-        while self.open:
-            for at in range(0, len(data), 2 * self.size):
-                self.callback(data[at : at + 2 * self.size], self.size, None, None)
-                time.sleep(self.size / 16_000 / 4)
-"""
 
 
-@pytest.fixture
-def environment(tmp_path):
-    (tmp_path / "sounddevice.py").write_text(MICROPHONE)
-    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path), "RECORDING": str(SAMPLES[1])}
+async def end(mic, within_s=15):
+    """Ctrl-C; (exit status, what was still printed, what was told)."""
+    mic.send_signal(signal.SIGINT)
+    out, err = await asyncio.wait_for(mic.communicate(), within_s)
+    return mic.returncode, out.decode(), err.decode()
 
 
-def test_it_says_how_someone_speaks_and_ends_with_ctrl_c(environment):
-    serve = [sys.executable, "-m", "streamer", "serve", "--port", "0"]
-    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, env=environment | {"PYTHONPATH": ""}) as server:
-        url = server.stdout.readline().split()[2]
-        command = [sys.executable, str(CLIENT), "--url", url, "--live-updates", "1"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as mic:
-            sentence = mic.stdout.readline()
-            mic.send_signal(signal.SIGINT)
-            _, err = mic.communicate(timeout=20)
-        server.terminate()
-    assert sentence.startswith("说话人")
-    assert sentence.endswith("。\n")
-    assert "listening at 16000 Hz" in err
-    assert " s: 说话人" in err, "live updates"
-    assert mic.returncode == 0
+async def test_it_says_how_someone_speaks_and_ends_with_ctrl_c(server, listening):
+    mic = await listening(server, "--live-updates", "1")
+    assert (await line(mic.stderr)).startswith("listening; speak, pause, read.")
+    assert (await line(mic.stderr, " s: ")).strip().endswith("。"), "live updates"
+    assert (await line(mic.stdout)).endswith("。\n")
+    started = time.monotonic()
+    status, _, err = await end(mic)
+    assert (status, "mic.py" in err) == (0, False)
+    assert time.monotonic() - started < 8, "a turn that is over is not waited for"
 
 
-def test_what_is_missing_is_told_in_one_line(environment):
+async def test_a_terminal_shows_the_level(server, listening):
+    """Bars while someone speaks, none in silence; never within a sentence."""
+    master, slave = os.openpty()
+    await listening(server, "--live-updates", "0", stderr=slave)
+    os.close(slave)
+    seen = b""
+    while "▮".encode() * 10 not in seen or not seen.endswith(b"\x1b[2m\x1b[0m"):
+        seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), 20)
+    os.close(master)
+
+
+async def test_ctrl_c_while_someone_speaks_still_brings_the_sentence(server, listening):
+    mic = await listening(server, "--live-updates", "1", recording=SAMPLES[0])
+    await line(mic.stderr, " s: ")
+    status, out, _ = await end(mic)
+    assert (status, out.endswith("。\n")) == (0, True)
+
+
+async def test_the_second_ctrl_c_ends_it_at_once(listening):
+    with serving("--mode", "edge") as (url, process):
+        mic = await listening(url, "--live-updates", "1", recording=SAMPLES[0])
+        await line(mic.stderr, " s: ")
+        process.send_signal(signal.SIGSTOP)
+        mic.send_signal(signal.SIGINT)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(mic.wait(), 1)
+        status, _, err = await end(mic, within_s=5)
+    assert (status, "Traceback" in err) == (130, False)
+
+
+async def test_a_link_that_is_cut_while_someone_speaks_changes_nothing(server, listening):
+    whole = await listening(server, "--live-updates", "1")
+    async with cutting(server) as (url, link):
+        cut = await listening(url, "--live-updates", "1")
+        for _ in range(3):
+            await line(cut.stderr, " s: ")
+            link.cut()
+        assert await line(cut.stdout) == await line(whole.stdout)
+        assert (await end(cut))[0] == 0
+
+
+def test_what_is_missing_is_told_in_one_line(tmp_path):
     def run(*arguments, **more):
         command = [sys.executable, CLIENT, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment | more, timeout=30, check=False)
+        env = environment(tmp_path, SAMPLES[1], **more)
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=30, check=False)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         return done.stderr
 
-    assert "no microphone can be opened (Error querying device -1)" in run(NO_MICROPHONE="1")
+    assert "there is no microphone (Error querying device -1); plug one in" in run(NO_MICROPHONE="1")
+    assert "the microphone cannot be opened (Device unavailable); is another" in run(BUSY="1")
+    assert "PortAudio library not found; install PortAudio (Debian: apt-get install libportaudio2)" in run(NO_PORTAUDIO="1")
     assert "is `streamer serve` running?" in run("--url", "ws://127.0.0.1:9/v1/realtime")
     assert "sounddevice" in run(PYTHONPATH="")

@@ -1,0 +1,98 @@
+// What the page does for its user: listen to the microphone, or describe a recording. In: settings. Out: a Job.
+
+import { Microphone, levelOf } from "./audio.js";
+import { Link } from "./link.js";
+import { Problem } from "./problems.js";
+import { readRecording } from "./recording.js";
+import { ENDING, Turns } from "./turns.js";
+
+const LIVE_UPDATE_S = 3;
+const FRAME_S = 0.04; // of a recording
+const ANSWER_S = 30; // for the last sentence
+
+// A session with the server. `done` resolves with null or a Problem.
+class Job {
+  // screen: {view, chart, attributes}. server: {url, key, wantsLive}. sound: {origin, idle, rateHz, detection, seconds}.
+  constructor(screen, server, sound) {
+    this.done = new Promise((resolve) => (this.resolve = resolve));
+    this.isRecording = sound.detection === null;
+    this.wasReplaced = false; // by a new session: a recording is sent again from its beginning
+    const turns = new Turns(screen, sound, {
+      settled: () => this.link.close(),
+      failed: (message) => this.link.close(new Problem(message)),
+    });
+    this.turns = turns;
+    this.link = new Link(server.url, server.key, sessionOf(sound, server.wantsLive), {
+      event: (event) => turns.hear(event),
+      open: () => screen.view.status(sound.idle),
+      broken: () => screen.view.status("The connection broke; trying again …"),
+      lost: () => screen.view.problem("The connection was broken for too long: some of what you said is lost."),
+      anew: () => this.#replaced(screen.view),
+      over: this.resolve,
+    });
+  }
+
+  // No more sound; the job is done when what was said is answered.
+  finish() {
+    ENDING.forEach((message) => this.link.send(message));
+    const late = new Problem(`No answer within ${ANSWER_S} s; the server may be overloaded.`);
+    const timer = setTimeout(() => this.link.close(late), 1_000 * ANSWER_S);
+    this.done.then(() => clearTimeout(timer));
+  }
+
+  #replaced(view) {
+    this.turns.anew();
+    if (!this.isRecording) view.problem("The server started anew: a sentence may miss its beginning.");
+    this.wasReplaced = true;
+    return !this.isRecording;
+  }
+}
+
+// Rejects with a Problem when there is no microphone. `finish` of the job ends it.
+export async function listen(screen, server, onLost) {
+  let job = null;
+  const hear = (frame) => {
+    job?.link.send(frame);
+    screen.view.level(levelOf(frame));
+  };
+  const microphone = await Microphone.open(hear, onLost);
+  const detection = { type: "server_vad" };
+  const { rateHz } = microphone;
+  const sound = { origin: "microphone", idle: "Listening. Speak, then pause.", rateHz, detection, seconds: null };
+  job = new Job(screen, server, sound);
+  job.done.then(() => microphone.close());
+  return { done: job.done, finish: () => microphone.close().then(() => job.finish()) };
+}
+
+// A recording as fast as the server takes it; resolves like a job's `done`, rejects with a Problem about the file.
+export async function describe(screen, server, file) {
+  const { rateHz, pcm } = await readRecording(file);
+  const seconds = pcm.length / rateHz;
+  const job = new Job(screen, server, { origin: file.name, idle: "Done.", rateHz, detection: null, seconds });
+  let isDone = false;
+  job.done.then(() => (isDone = true));
+  while (!isDone) {
+    job.wasReplaced = false;
+    await send(job, pcm, Math.round(rateHz * FRAME_S), (share) => screen.view.progress(share));
+    while (!isDone && !job.wasReplaced) await new Promise((again) => setTimeout(again, 20));
+  }
+  screen.view.progress(null);
+  return job.done;
+}
+
+async function send(job, pcm, numSamples, tell) {
+  for (let at = 0; at < pcm.length && !job.wasReplaced; at += numSamples) {
+    if (!(await job.link.room())) return;
+    if (job.wasReplaced) return;
+    job.link.send(pcm.slice(at, at + numSamples).buffer);
+    tell(Math.min(1, (at + numSamples) / pcm.length));
+  }
+  if (!job.wasReplaced) job.finish();
+}
+
+// A transcription session answers every turn by itself, the parts of a long recording too.
+function sessionOf({ rateHz, detection }, wantsLive) {
+  const input = { format: { type: "audio/pcm", rate: rateHz }, turn_detection: detection };
+  const streamer = { events: true, binary: true, acks: true, live_update_s: wantsLive ? LIVE_UPDATE_S : null };
+  return { type: "transcription", audio: { input }, streamer };
+}

@@ -1,0 +1,40 @@
+"""One real server in exact mode for the clients, and mic.py with a recording in the place of its hardware."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_microphone import environment
+from speech import SAMPLES
+from wire import serving
+
+MIC = Path(__file__).parents[2] / "clients" / "mic.py"
+
+
+@pytest.fixture(scope="package")
+def server():
+    with serving("--mode", "exact") as (url, _):
+        yield url
+
+
+@pytest.fixture
+async def listening(tmp_path):
+    """start(url, ...): mic.py listens to a recording; its process. Ends with the test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(url, *arguments, recording=SAMPLES[1], stderr=subprocess.PIPE):
+            mic = await asyncio.create_subprocess_exec(
+                sys.executable, MIC, "--url", url, *arguments, stdout=subprocess.PIPE, stderr=stderr,
+                env=environment(tmp_path, recording))  # fmt: skip
+            stack.push_async_callback(stop, mic)
+            return mic
+
+        async def stop(mic):
+            with contextlib.suppress(ProcessLookupError):
+                mic.kill()
+            await mic.communicate()
+
+        yield start
