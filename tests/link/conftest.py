@@ -22,7 +22,7 @@ def verifier():
 def wanted():
     """mode -> file name -> what `streamer describe` says in one process."""
     found = {}
-    for mode in ("exact", "gated"):
+    for mode in ("exact", "gated", "edge"):
         command = [sys.executable, "-m", "streamer", "describe", *map(str, SAMPLES), "--json", "--mode", mode]
         rows = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT).stdout.decode().splitlines()
         found[mode] = {os.path.basename(json.loads(row)["file"]): json.loads(row) for row in rows}

@@ -37,7 +37,7 @@ async def is_up(describer, up=True):
             await anyio.sleep(0.02)
 
 
-@pytest.mark.parametrize(("mode", "cuts"), [("exact", 12), ("cloud", 6), pytest.param("exact", 100, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("mode", "cuts"), [("exact", 6), ("cloud", 3), pytest.param("exact", 100, marks=pytest.mark.long)])
 async def test_cut_at_random_bytes_the_text_is_the_same(verifier, wanted, mode, cuts):
     """The link dies anywhere, in the middle of audio, requests or verdicts, and comes back."""
     chance, done = random.Random(cuts), 0
@@ -60,7 +60,7 @@ async def test_a_slow_link_changes_nothing(verifier, wanted, toxics):
         assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [1, pytest.param(100, marks=pytest.mark.long)])
 async def test_killed_and_restarted_exact_goes_on_where_it_was(wanted, times):
     """SIGKILL at a random moment of a turn; a new process with the same model hears the turn again."""
     chance, port = random.Random(times), free_port()
@@ -182,19 +182,15 @@ anyio.run(main)
 
 
 async def test_a_killed_edge_leaves_its_slot():
-    """At once to one that needs it; else when the window to come back is over."""
-    with verifying("--max-sessions", 1, "--resume-s", 2) as (url, _):
-        for is_needed in (True, False):
-            edge = subprocess.Popen([sys.executable, "-c", EDGE, url], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
-            assert await anyio.to_thread.run_sync(edge.stdout.readline) == "fed\n"
-            await until_metric(url, "streamer_sessions", 1)
-            edge.kill()
-            edge.communicate()
-            await until_metric(url, "streamer_sessions_held", 1)
-            if is_needed:
-                async with near(port_of(url), mode="exact") as living:
-                    assert (await living.describe(SAMPLES[0])).verified_share == 1.0
-            await until_metric(url, "streamer_sessions", 0)
+    """When the window to come back is over; at once to one that needs it (test_tenancy)."""
+    with verifying("--max-sessions", 1, "--resume-s", 1) as (url, _):
+        edge = subprocess.Popen([sys.executable, "-c", EDGE, url], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        assert await anyio.to_thread.run_sync(edge.stdout.readline) == "fed\n"
+        await until_metric(url, "streamer_sessions", 1)
+        edge.kill()
+        edge.communicate()
+        await until_metric(url, "streamer_sessions_held", 1)
+        await until_metric(url, "streamer_sessions", 0)
 
 
 async def until_metric(url, name, value):

@@ -89,17 +89,18 @@ async def one_turn(describer, file):
         return events, anyio.current_time() - started
 
 
-@pytest.mark.parametrize("lie", HOSTILE)
-async def test_gated_goes_on_and_exact_says_so(lie):
+SELDOM = ("more accepted than sent", "a number that is not", "garbage for everything", "closes at once", "no verdict")
+
+
+@pytest.mark.parametrize("lie", [pytest.param(lie, marks=pytest.mark.long) if lie in SELDOM else lie for lie in HOSTILE])
+async def test_gated_goes_on_and_exact_says_so(lie, wanted):
     options = {"threshold": 0.0, "verify_budget_s": 0.3}
     async with lying(HOSTILE[lie]) as port:
         cloud = f"ws://127.0.0.1:{port}"
-        async with Describer.open(mode="edge") as alone:
-            wanted = (await one_turn(alone, SAMPLES[0]))[0][-1]
         async with Describer.open(mode="gated", cloud=cloud, **options) as describer:
             await describer.load()
             events, _ = await one_turn(describer, SAMPLES[0])
-            assert (events[-1].ids, events[-1].verified_share) == (wanted.ids, 0.0)
+            assert (list(events[-1].ids), events[-1].verified_share) == (wanted["edge"][SAMPLES[0].name]["ids"], 0.0)
             assert events[-1].text == "".join(event.text for event in events if isinstance(event, TextDelta))
             assert events[-1].stall_ms < 1000 * (0.3 + 0.25)
         async with Describer.open(mode="exact", cloud=cloud, verify_budget_s=0.3) as describer:
@@ -110,7 +111,7 @@ async def test_gated_goes_on_and_exact_says_so(lie):
             assert "\n" not in events[-1].message
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(i, marks=pytest.mark.long) for i in range(3, 60))])
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(i, marks=pytest.mark.long) for i in range(2, 60))])
 async def test_verdicts_that_could_be_are_taken_and_the_rest_is_not(seed):
     """A verifier that mixes lies with verdicts that could be true: the edge lives, its text is what its deltas say."""
     chance = random.Random(seed)
