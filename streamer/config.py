@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from streamer.core.choice import Sampling
 from streamer.core.gate import Preset
@@ -87,6 +88,9 @@ class Config:
             if not (spec := getattr(self, name)).strip():  # as a path it would be the current directory
                 raise ConfigError(f"{name} is {spec!r}; give embedded, a model directory or a hub id")
 
+        if self.cloud.startswith(VERIFIER_SCHEMES) and not _has_host(self.cloud):
+            raise ConfigError(f"cloud is {self.cloud!r}, which names no host; give ws://HOST:PORT")
+
     def _check_numbers(self) -> None:
         if self.k is not None and not 1 <= self.k <= 64:
             raise ConfigError(f"k is {self.k}; the draft length is 1 to 64 ids")
@@ -149,3 +153,11 @@ class Config:
             return cls.from_mapping(options)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
