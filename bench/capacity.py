@@ -22,12 +22,10 @@ from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.network import child, play
 from streamer.core import wire
-from streamer.core.remote import RemoteTurn, Terms
-from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.remote import FIRST, RemoteTurn, Terms
+from streamer.core.verify import Refusal, Verdict, VerifyRequest
 from streamer.describer import Describer
 from streamer.net.far import FarTarget
-
-FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 
 
 @dataclass
@@ -64,7 +62,7 @@ async def record(verifier: str, clips: Sequence[Clip]) -> list[Recorded]:
 
 async def replay(verifier: str, one: Recorded, is_alone: bool, ready: asyncio.Barrier) -> float:
     """One turn on a link of its own; when its last reply came."""
-    terms = Terms(**(vars(one.terms) | {"runs_on": is_alone}))
+    terms = Terms(**(vars(one.terms) | {"runs_on": is_alone, "asks_first": False}))
     turn = RemoteTurn(0, secrets.token_bytes(16), terms)
     async with connect(verifier + wire.PATH, compression=None, max_size=None, ping_interval=None) as socket:
         turn.attach()

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from streamer.core import wire
 from streamer.core.choice import Sampling
 from streamer.core.rules import Rules
-from streamer.core.verify import Refusal, Verdict, VerifyRequest
+from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
 
 PIECE_SAMPLES = 8_000  # of one Audio at most: half a second, so that no other turn's request waits long behind it
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How the edge decodes; what the verifier must agree to. runs_on: no draft, the verifier decodes alone."""
+    """How the edge decodes; what the verifier must agree to. runs_on: no draft, the verifier decodes alone. asks_first:
+    the machine's first request is FIRST, so it is sent with the turn's end, while the edge is still hearing that."""
 
     tokenizer: str
     language: str
@@ -30,6 +31,10 @@ class Terms:
     rules: Rules
     sampling: Sampling
     runs_on: bool = False
+    asks_first: bool = False
+
+
+FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())  # the answer's first id, without a draft
 
 
 class RemoteFault(RuntimeError):
@@ -51,7 +56,8 @@ class RemoteTurn:
         self._requests: dict[int, VerifyRequest] = {}  # without a reply, oldest first
         self._sent: set[int] = set()
         self._run_from: int | None = None  # the number that the verifier decodes alone from
-        self._early: dict[int, Verdict] = {}  # of a run, before they were asked for
+        self._early: dict[int, Verdict] = {}  # before they were asked for: of a run, or FIRST's
+        self._is_unasked = False  # FIRST was sent, and nobody waits for it yet
 
     def hear(self, samples: NDArray[np.float32]) -> None:
         """Samples [n] float32 that follow those before."""
@@ -64,11 +70,16 @@ class RemoteTurn:
     def finish(self) -> None:
         """The turn is over."""
         self._is_finished = True
+        if self.terms.asks_first and not self._requests:
+            self._requests[FIRST.number], self._is_unasked = FIRST, True
 
     def ask(self, request: VerifyRequest) -> Verdict | None:
         """Have `request` sent; its verdict, where the verifier has given it already."""
         if request.number in self._early:
             return self._early.pop(request.number)
+        if self._is_unasked and request == FIRST:
+            self._is_unasked = False
+            return None
         self._requests[request.number] = request
         if self._run_from is not None:  # its verdict comes unasked
             self._sent.add(request.number)
@@ -115,7 +126,7 @@ class RemoteTurn:
                 return self._judged(Verdict(number, n_accepted, next_id))
             case wire.Refused(number=number, reason=reason) if number in self._requests:
                 self.forget(number)
-                self._run_from = None
+                self._run_from, self._is_unasked = None, False
                 return Refusal(number, reason)
         return None
 
@@ -161,4 +172,7 @@ class RemoteTurn:
         if verdict.n_accepted > len(request.draft):
             raise RemoteFault(f"the verifier accepted {verdict.n_accepted} ids of {len(request.draft)}")
         self.forget(verdict.number)
+        if self._is_unasked and verdict.number == FIRST.number:
+            self._early[verdict.number], self._is_unasked = verdict, False
+            return None
         return verdict

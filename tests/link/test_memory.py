@@ -163,7 +163,8 @@ def settings(seed):
 def run(plan, sampling, chance, samples, kind="model", edge_seed=1, loss=0.0, cut_share=0.0, restart_share=0.0, budget=20_000):
     """One answer over the wire: (answer, reason, machine, wire)."""
     far = Far(plan.rules, sampling)
-    terms = Terms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud")
+    terms = Terms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud",
+                  plan.mode == "exact" and plan.ahead > 0)  # fmt: skip
     turn = RemoteTurn(chance.randint(0, 255), bytes(16), terms)
     link = Wire(far, turn, chance, loss, cut_share, restart_share)
     at = 0
@@ -173,6 +174,8 @@ def run(plan, sampling, chance, samples, kind="model", edge_seed=1, loss=0.0, cu
         at += n
         list(link.move())
     turn.finish()
+    for _ in range(chance.randint(0, 3)):
+        assert not list(link.move()), "nobody has asked yet"
     sequence = Sequence(EDGE_PROMPT)
     sequence.start_answer()
     edge = ToyStream(ToyModel(VOCABULARY.num_ids, edge_seed), sequence)
