@@ -187,7 +187,7 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
     return table(COLUMNS, [["" if row[c] is None else row[c] for c in COLUMNS] for row in rows])
 
 
-def plot(rows: Sequence[dict[str, Any]]) -> str:
+def plot(rows: Sequence[dict[str, Any]], name: str) -> str:
     """Total time and speed against the round trip, a line per arm; a row of axes per edge and bandwidth."""
     import matplotlib
 
@@ -211,7 +211,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
     RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / "network.png"
+    file = RESULTS / f"{name}.png"
     figure.savefig(file, dpi=100)
     return str(file)
 
@@ -236,6 +236,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=20, help="clips per cell")
     parser.add_argument("--num-best-k", type=int, default=4, help="of them, to find plain speculation's best fixed k")
+    parser.add_argument("--name", default="network", help="of the files in bench/results")
     parser.add_argument("--seconds", type=int, default=10, help="length of the clips")
     parser.add_argument("--rtt", type=float, nargs="+", default=[0, 20, 50, 100, 200], help="round trips, ms")
     parser.add_argument("--mbit", type=float, nargs="+", default=[20, 1], help="bandwidths")
@@ -243,7 +244,7 @@ def main() -> None:
     options = parser.parse_args()
     with child("streamer", "verifier", "--port", "0") as line:
         rows = asyncio.run(measure(options, line.split()[2]))
-    print("written:", write("network", rows), plot(rows))
+    print("written:", write(options.name, rows), plot(rows, options.name))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Admission, HTTP and drain are net/service.py's. A turn outlives its link for `hold_s`: the edge that comes back finds it
 as it was. Bounds: `max_sessions` turns, of which one without a link makes place for one that comes; of each turn
-MAX_WORK messages wait, of each link MAX_SAYS; a link that says nothing for IDLE_S is dead.
+MAX_WORK messages wait, of each link MAX_SAYS; a link that says nothing for IDLE_S is dead, and links are few.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from streamer.net.tenancy import Tenancy
 from streamer.stages.parts import Judge
 
 HOLD_S = 30.0
-IDLE_S = 30.0
+IDLE_S = 10.0  # an edge pings every second
 MAX_SAYS = 1_024
+SPARE_LINKS = 8  # beyond two for each turn: edges that are connected and say nothing
 GARBAGE = (1008, "not a message of this protocol")
 RESTART = (1012, "the verifier is going down")
 OpenJudge = Callable[[ServedTurn], Judge]
@@ -69,6 +70,8 @@ class VerifierServer:
 
     def check(self, query: Query) -> Refusal | None:
         """A link is of use to an edge while a turn more can be opened, or while it may have turns to come back to."""
+        if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
+            return Refusal(503, "too many links; close some", {"Retry-After": "5"})
         return None if self.tenancy.num_held else self._admission.check_room()
 
     async def serve(self, socket: ServerConnection, query: Query) -> None:

@@ -224,6 +224,22 @@ def test_key_tls_and_errors_are_one_line(tmp_path):
     assert "--degrade" in told
 
 
+@pytest.mark.long
+async def test_links_are_bounded_and_silent_ones_are_dropped():
+    """Without a turn too: a link costs something."""
+    with verifying("--max-sessions", 1) as (url, _):
+        links = [await connect(url + wire.PATH, ping_interval=None) for _ in range(10)]
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url + wire.PATH)
+        assert refused.value.response.status_code == 503
+        with anyio.fail_after(20):
+            for link in links:
+                await link.wait_closed()
+        async with connect(url + wire.PATH) as again:
+            await say(again, wire.Ping(5))
+            assert await hear(again) == wire.Pong(5)
+
+
 async def test_full_health_and_a_clean_end(wanted):
     """503 before the upgrade; a turn in hand when SIGTERM comes is answered; exit 0."""
     with verifying("--max-sessions", 1) as (url, process):
