@@ -49,28 +49,34 @@ class Watch:
         self._url = re.sub(r"^ws", "http", url).replace("/v1/realtime", "/metrics")
         self._pid = pid
         self._before, self._rss_mb = self._lag(), self._memory_mb()
-        self.peak_mb = self._rss_mb
+        self.peak_mb, self.audio_lag_s = self._rss_mb, 0.0
 
     async def keep(self) -> None:
-        """Note the memory while the clients play."""
+        """Note the memory, and the audio that waits to be heard, while the clients play."""
         while True:
             self.peak_mb = max(self.peak_mb, self._memory_mb())
-            await asyncio.sleep(0.1)
+            (lag,) = re.findall(r"^streamer_audio_lag_seconds (\S+)$", await asyncio.to_thread(self._metrics), re.M)
+            self.audio_lag_s = max(self.audio_lag_s, float(lag))
+            await asyncio.sleep(0.2)
 
     def read(self, num_clients: int) -> dict[str, Any]:
         after = self._lag()
         num, slow, total = (after[i] - self._before[i] for i in range(3))
-        told: dict[str, Any] = {"loop_lag_ms": 1000 * total / max(1, num), "loop_over_20ms": slow / max(1, num)}
+        told: dict[str, Any] = {"audio_lag_max_s": self.audio_lag_s}
+        told |= {"loop_lag_ms": 1000 * total / max(1, num), "loop_over_20ms": slow / max(1, num)}
         if self._pid is not None:
             told |= {"rss_mb": self.peak_mb, "rss_mb_per_session": (self.peak_mb - self._rss_mb) / num_clients}
         return told
 
     def _lag(self) -> tuple[float, float, float]:
         """(measurements, those over 20 ms, their sum in seconds)"""
-        with urllib.request.urlopen(self._url) as answer:
-            text = answer.read().decode()
+        text = self._metrics()
         found = {k: float(v) for k, v in re.findall(r"^streamer_loop_lag_seconds_(\S*) (\S+)$", text, re.M)}
         return found["count"], found["count"] - found[f'bucket{{le="{TARGET_LAG_S}"}}'], found["sum"]
+
+    def _metrics(self) -> str:
+        with urllib.request.urlopen(self._url) as answer:
+            return str(answer.read(), "utf-8")
 
     def _memory_mb(self) -> float:
         """Resident memory of the process."""
@@ -86,7 +92,7 @@ def summarise(found: Sequence[Timing], **what: Any) -> dict[str, Any]:
     return {**what, "num": len(found), "ttft": percentiles([t.ttft for t in found]),
             "total": percentiles([t.total for t in found]), "itl": percentiles([x for t in found for x in t.itl]),
             "commit_lag": percentiles([x for t in found for x in t.lag]),
-            "late_p99": round(float(np.percentile([t.late for t in found], 99)), 2)}  # fmt: skip
+            "behind_max": round(max(t.behind for t in found), 1)}  # fmt: skip
 
 
 def overhead(models: Any, clips: Sequence[Clip], found: Sequence[Timing]) -> float:
@@ -120,11 +126,16 @@ def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: st
         if num == 1:
             row["overhead"] = overhead(models, some, ours)
         rows += [row, theirs]
-        print(f"\r{seconds} s, {num} clients: TTFT p50 {row['ttft']['p50']:.0f} p95 {row['ttft']['p95']:.0f} ms, "
-              f"{row['ttft_ratio']:.2f} of generate() ({row['total_ratio']:.2f}); {row['late_p99']:.0f} ms late, "
-              f"loop over 20 ms: {row['loop_over_20ms']:.3f}; overhead {row.get('overhead', float('nan')):.2f}",
-              flush=True)  # fmt: skip
+        print("\r" + line_of(row), flush=True)
     return rows
+
+
+def line_of(row: dict[str, Any]) -> str:
+    ttft, behind_s = row["ttft"], row["behind_max"] / 1000 + row["audio_lag_max_s"]
+    told = (f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 {ttft['p95']:.0f} ms, "
+            f"{row['ttft_ratio']:.2f} of generate() (whole {row['total_ratio']:.2f}), at most {behind_s:.1f} s behind, "
+            f"loop over 20 ms: {row['loop_over_20ms']:.3f}")  # fmt: skip
+    return told + (f", overhead {row['overhead']:.2f}" if "overhead" in row else "")
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:

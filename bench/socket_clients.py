@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from bench.clips import Clip
 
 PIECE_S = 0.02
 SPREAD_S = 2.0  # the clients of one round start within
-UPDATE = {"type": "session.update", "session": {"type": "realtime", "streamer": {"binary": True, "events": True},
+EXTENSIONS = {"binary": True, "events": True, "acks": True}
+UPDATE = {"type": "session.update", "session": {"type": "realtime", "streamer": EXTENSIONS,
           "audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}}}  # fmt: skip
 
 
@@ -24,7 +25,8 @@ class Timing:
     """Milliseconds at the client since the last sample was sent.
 
     itl: between deltas. lag: from the commit of a delta in the server to the client, clocks joined at the last sample.
-    late: how far behind real time the client was ever held back.
+    behind: of the server, at its worst: age of the oldest sample that it had not taken when it said what it had. (The
+    sender would not notice: buffers between the two take a minute.)
     """
 
     clip: str
@@ -32,7 +34,7 @@ class Timing:
     total: float
     itl: tuple[float, ...]
     lag: tuple[float, ...]
-    late: float
+    behind: float
 
 
 async def play(url: str, clip: Clip, delay_s: float, speed: float = 1.0) -> Timing | None:
@@ -42,27 +44,38 @@ async def play(url: str, clip: Clip, delay_s: float, speed: float = 1.0) -> Timi
     size = 2 * int(16_000 * PIECE_S)
     async with connect(url, compression=None) as socket:
         await socket.send(json.dumps(UPDATE))
-        started, late = time.perf_counter(), 0.0
+        sent: list[tuple[int, float]] = []  # bytes so far, and when
+        started = time.perf_counter()
+        reading = asyncio.create_task(_read(socket, sent, clip.name))
         for i, at in enumerate(range(0, len(pcm), size)):
             due = started + (i + 1) * PIECE_S / speed
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             await socket.send(pcm[at : at + size])
-            late = max(late, time.perf_counter() - due)
-        ended = time.perf_counter()
+            sent.append((at + size, time.perf_counter()))
         await socket.send('{"type": "input_audio_buffer.commit"}')
         await socket.send('{"type": "response.create"}')
-        came, said = [], []
-        async for message in socket:
-            event = json.loads(message)
-            if event["type"] == "streamer.delta" and event["text"]:
-                came.append(1000 * (time.perf_counter() - ended))
-                said.append(event["at_ms"])
-            if event["type"] == "streamer.description":
-                if not came:
-                    return None
-                itl = tuple(b - a for a, b in itertools.pairwise(came))
-                lag = tuple(a - b for a, b in zip(came, said, strict=True))
-                return Timing(clip.name, came[0], came[-1], itl, lag, 1000 * late)
+        return await reading
+
+
+async def _read(socket: ClientConnection, sent: list[tuple[int, float]], name: str) -> Timing | None:
+    """Events to the turn's Description; what is acknowledged is dropped from the front of `sent`."""
+    came, said, behind, ended = [], [], 0.0, 0.0
+    async for message in socket:
+        event, now = json.loads(message), time.perf_counter()
+        ended = sent[-1][1] if sent else ended
+        if event["type"] == "streamer.ack":
+            while sent and sent[0][0] <= event["bytes"]:
+                ended = sent.pop(0)[1]
+            behind = max(behind, now - sent[0][1] if sent else 0.0)
+        if event["type"] == "streamer.delta" and event["text"]:
+            came.append(1000 * (now - ended))
+            said.append(event["at_ms"])
+        if event["type"] == "streamer.description":
+            if not came:
+                return None
+            itl = tuple(b - a for a, b in itertools.pairwise(came))
+            lag = tuple(a - b for a, b in zip(came, said, strict=True))
+            return Timing(name, came[0], came[-1], itl, lag, 1000 * behind)
     raise RuntimeError("the server closed the connection")
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from streamer.console import fail, table_row
-from streamer.model.card import read_card
+from streamer.core.gate import SIGNALS
+from streamer.model.card import ModelCard, read_card
 from streamer.model.layout import check_layout
 from streamer.model.thinker import resolve, shapes_of
 from streamer.model.weights import ModelError
@@ -31,9 +33,9 @@ def print_models(as_json: bool) -> int:
         print(json.dumps({"models": rows}, ensure_ascii=False, indent=2))
         return status
     widths = (28, 6, 10, 9, 7, 26)
-    print(table_row(("spec", "role", "params", "MB", "device", "entropy threshold (nats), k"), widths))
+    print(table_row(("spec", "role", "params", "MB", "device", "gate: threshold, k, promise"), widths))
     for row in rows:
-        gate = ", ".join(f"{name} {p['entropy']:g}, {p['k']}" for name, p in row["presets"].items())
+        gate = "; ".join(_told(name, preset) for name, preset in row["presets"].items())
         millions = f"{row['num_params'] / 1e6:.2f} M"
         print(table_row((row["spec"], row["role"], millions, row["megabytes"], row["device"], gate), widths))
     return status
@@ -53,10 +55,28 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "device": "cpu",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
-        "presets": {name: {"entropy": p.gate.entropy, "k": p.k} for name, p in card.presets.items()},
+        "presets": {name: _preset(card, name) for name in card.presets},
         "levels": levels,
         "num_levels": {name: len(names) for name, names in levels.items()},
     }
+
+
+def _preset(card: ModelCard, name: str) -> dict[str, Any]:
+    """Thresholds, k, and the promise they were certified for, None where nobody did."""
+    preset, promise = card.presets[name], card.promises.get(name)
+    limits = {signal: getattr(preset.gate, signal) for signal in SIGNALS}
+    given = {signal: limit for signal, limit in limits.items() if limit is not None or signal == "entropy"}
+    return {**given, "k": preset.k, "promise": promise and asdict(promise)}
+
+
+def _told(name: str, preset: dict[str, Any]) -> str:
+    """`fluent entropy 0.55, k 4, risk 0.04 (300 clips, 2026-11-21)`."""
+    limits = [f"{signal} {preset[signal]:g}" for signal in SIGNALS if preset.get(signal) is not None]
+    told = f"{name} {', '.join(limits)}, k {preset['k']}"
+    if promise := preset["promise"]:
+        sure = f" at {promise['confidence']:g}" if promise["confidence"] else ""
+        told += f", risk {promise['risk']:g}{sure} ({promise['num_clips']} clips, {promise['date']})"
+    return told
 
 
 def _candidates() -> list[tuple[str, str, Path]]:

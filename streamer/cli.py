@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_describe(commands)
     _add_serve(commands)
     _add_verifier(commands)
+    _add_calibrate(commands)
     models = commands.add_parser("models", help="list what can be loaded here", description="List loadable models.")
     models.add_argument("--json", action="store_true", help="one JSON object on stdout, with every level's name")
     models.set_defaults(run=_models)
@@ -157,6 +158,33 @@ def _add_verifier(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 def _verifier(options: argparse.Namespace) -> int:
     from streamer.verifying import run
+
+    return run(options)
+
+
+def _add_calibrate(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = commands.add_parser("calibrate", help="derive a gate's thresholds from a risk",
+                            description="Write thresholds that keep a stated risk into a model's card.")  # fmt: skip
+    p.add_argument("clips", nargs="+", metavar="CLIP", help="recordings of the kind the gate will meet")
+    p.add_argument("--risk", type=float, required=True, metavar="R",
+                   help="expected share of blocks that the cloud would change but is not asked about")  # fmt: skip
+    p.add_argument("--quality-risk", type=float, metavar="R", help="of preset quality; default half of it")
+    p.add_argument("--confidence", type=float, default=0.0, metavar="C",
+                   help="e.g. 0.9: keep the risk with this confidence too; default the expectation alone")  # fmt: skip
+    p.add_argument("--by-folder", action="store_true",
+                   help="keep the risk for each folder of clips by itself, e.g. short and long ones")  # fmt: skip
+    p.add_argument("--signal", choices=("auto", "entropy", "margin", "log_prob", "surprise"), default="auto",
+                   help="what the gate looks at; default: a part of the clips chooses")  # fmt: skip
+    p.add_argument("--edge", default="embedded", metavar="SPEC", help="embedded (default), a directory, a hub id")
+    p.add_argument("--cloud", default="embedded", metavar="SPEC", help="the same")
+    p.add_argument("--out", metavar="FILE", help="default: streamer.json of the edge's directory")
+    p.add_argument("--plot", metavar="FILE", help="default: calibration.png beside it")
+    p.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    p.set_defaults(run=_calibrate)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from streamer.calibrate import run
 
     return run(options)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from streamer.core.choice import Sampling
-from streamer.core.gate import Preset
+from streamer.core.gate import Gate, Preset
 from streamer.core.rules import Rules
 from streamer.core.speculate import MODES, Mode, Plan
 
@@ -122,7 +122,9 @@ class Config:
 
     def plan(self, preset: Preset) -> Plan:
         """How an answer is decoded, `preset` filling what was left open."""
-        gate = preset.gate if self.threshold is None else replace(preset.gate, entropy=self.threshold)
+        gate = preset.gate
+        if self.threshold is not None:  # in place of the preset's entropy, or of whatever signal it has instead
+            gate = Gate(entropy=self.threshold) if gate.entropy is None else replace(gate, entropy=self.threshold)
         least = min(MIN_NEW_TOKENS, self.max_new_tokens) if self.min_new_tokens is None else self.min_new_tokens
         rules = replace(self.rules or Rules(), min_new_tokens=least, max_new_tokens=self.max_new_tokens)
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode

@@ -46,7 +46,8 @@ async def describe_files(files: Sequence[str], config: Config, as_json: bool, qu
             fail(str(error))
             return 1
         with ExitStack() as stack:
-            progress = _progress(stack, len(files)) if len(files) > 1 and not (as_json or quiet) else None
+            shown = len(files) > 1 and not (as_json or quiet)
+            progress = progress_bar(stack, len(files), "describing") if shown else None
             failures = 0
             for file in files:
                 failures += not await _describe_file(describer, file, _Screen(file, as_json, quiet, progress))
@@ -123,14 +124,15 @@ def summary(result: Description) -> str:
     return f"{head}, {', '.join(numbers)} [{result.mode}]"
 
 
-def _progress(stack: ExitStack, total: int) -> Progress:
+def progress_bar(stack: ExitStack, total: int, what: str) -> Progress:
+    """On stderr, gone when it ends, and only where that is a terminal; advance its one task."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("describing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    progress.add_task("describing", total=total)
+    progress.add_task(what, total=total)
     return stack.enter_context(progress)
 
 

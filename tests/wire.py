@@ -136,6 +136,7 @@ STRICT = {
     "response.output_text.delta": types.ResponseTextDeltaEvent, "response.output_text.done": types.ResponseTextDoneEvent,
     "conversation.item.input_audio_transcription.delta": types.ConversationItemInputAudioTranscriptionDeltaEvent,
     "conversation.item.input_audio_transcription.completed": types.ConversationItemInputAudioTranscriptionCompletedEvent,
+    "conversation.item.input_audio_transcription.failed": types.ConversationItemInputAudioTranscriptionFailedEvent,
 }  # fmt: skip
 
 

@@ -25,6 +25,15 @@ speech they have not been measured here.
 | language model | 128 wide, 2 layers | 256 wide, 4 layers |
 """
 
+GATE = """
+## The gate
+
+Its thresholds keep a stated risk: the expected share of a recording's blocks that are not sent up though the cloud
+would have changed them (README, "A gate with a promise"). Recordings that chose and certified nothing; "of cloud's":
+attribute accuracy over the cloud's. Reproduce: `python -m bench.gate`.
+
+"""
+
 
 def by_length(report: dict) -> str:
     """One row a figure, one column a length."""
@@ -61,9 +70,21 @@ def contrasts(found: dict) -> str:
     return "\n".join(lines)
 
 
+def gate(rows: list[dict]) -> str:
+    """What bench.gate found, its table by preset and length."""
+    columns = ("clips", "risk", "loss", "se", "skipped", "of cloud's", "accepted / uploaded")
+    lines = ["| preset | length | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
+    for row in rows:
+        if "length" in row:
+            cells = (row[c] if isinstance(row[c], int) else f"{row[c]:.3f}" for c in columns)
+            lines.append(f"| {row['preset']} | {row['length']} | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--report", type=Path, default=Path(".cache/embedded/report"))
+    parser.add_argument("--gate", type=Path, help="gate.jsonl of python -m bench.gate on this pair")
     parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded/MODEL_CARD.md"))
     args = parser.parse_args()
     report = json.loads((args.report / "evaluation.json").read_text())
@@ -91,6 +112,8 @@ changes, of held-out voices. Reproduce: `python -m pipelines.embedded.contrast`.
 
 {contrasts(pairs)}
 """
+    if args.gate:
+        text += GATE + gate([json.loads(line) for line in args.gate.read_text().splitlines()]) + "\n"
     args.out.write_text(text, "utf-8")
 
 

@@ -49,13 +49,15 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
         run("export", "--size", size, "--run", folder / "last.pt", "--out", args.out / size)
     clips = []
     for seconds in LENGTHS_S:
-        folder = args.cache / "clips" / str(seconds)
+        folder = args.cache / "gate" / str(seconds)
         if not (folder / "labels.jsonl").exists():
-            run("heldout", "--out", folder, "--num", args.clips, "--seconds", seconds)
+            run("heldout", "--out", folder, "--num", args.clips, "--seconds", seconds, "--seed", 21)
         clips += sorted(folder.glob("*.wav"))[: args.clips]
     pair = ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
-    run("thresholds", *pair, *clips)
     report = args.cache / "report"
+    report.mkdir(parents=True, exist_ok=True)
+    run("thresholds", *pair, "--risk", args.risk, "--confidence", args.confidence,
+        "--plot", report / "gate_calibration.png", *clips)  # fmt: skip
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
     run("contrast", "--models", args.out / "edge", args.out / "cloud", "--num", args.contrast, "--out", report)
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
@@ -71,7 +73,9 @@ def main() -> None:
     parser.add_argument("--edge-steps", type=int, default=3500)
     parser.add_argument("--cloud-steps", type=int, default=3500)
     parser.add_argument("--distil-steps", type=int, default=200)
-    parser.add_argument("--clips", type=int, default=24, help="held-out recordings of each length for the thresholds")
+    parser.add_argument("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
+    parser.add_argument("--risk", type=float, default=0.05, help="of the gate's preset fluent")
+    parser.add_argument("--confidence", type=float, default=0.9, help="with which it is kept")
     parser.add_argument("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
     parser.add_argument("--evaluate", type=int, default=165, help="held-out turns of each length")
     args = parser.parse_args()

@@ -32,8 +32,14 @@ class Gate:
     entropy: float | None = 5.75  # max entropy above this, nats (004-G)
     margin: float | None = None  # min margin below this
     log_prob: float | None = None  # min log-probability below this, nats
+    surprise: float | None = None  # the block's weighted -log-probability above this, nats
     density: float | None = 0.4  # more punctuation than this per character of the block (004-D)
     loop: bool = True  # the answer with the block looks like the start of a loop (002)
+
+
+# A signal's threshold as the user states it, times this, is the doubt above which the gate fires.
+SIGNALS = {"entropy": 1.0, "margin": -1.0, "log_prob": -1.0, "surprise": 1.0}
+PUNCTUATION_WEIGHT = 0.25  # of an id without content in a block's surprise: no attribute hangs on a comma
 
 
 @dataclass(frozen=True)
@@ -61,17 +67,30 @@ def fires(
     """
     if not block_ids:
         return None
-    if gate.entropy is not None and max(s.entropy for s in signals) > gate.entropy:
-        return "entropy"
-    if gate.margin is not None and min(s.margin for s in signals) < gate.margin:
-        return "margin"
-    if gate.log_prob is not None and min(s.log_prob for s in signals) < gate.log_prob:
-        return "log_prob"
+    for name, sign in SIGNALS.items():
+        threshold = getattr(gate, name)
+        if threshold is not None and doubt(name, vocabulary, block_ids, signals) > sign * threshold:
+            return name
     if gate.density is not None and density(vocabulary.text_of(block_ids)) > gate.density:
         return "density"
     if gate.loop and loop_suspected([*answer, *block_ids]):
         return "loop"
     return None
+
+
+def doubt(name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]) -> float:
+    """How unsure the drafter was of a block by one of SIGNALS, growing with doubt. What calibration ranks blocks by.
+
+    surprise: -log of the chance that the raw softmax draws these very ids, those without content counting less.
+    """
+    if name == "entropy":
+        return max(s.entropy for s in signals)
+    if name == "margin":
+        return -min(s.margin for s in signals)
+    if name == "log_prob":
+        return -min(s.log_prob for s in signals)
+    weights = (1.0 if vocabulary.has_content[i] else PUNCTUATION_WEIGHT for i in ids)
+    return -sum(w * s.log_prob for w, s in zip(weights, signals, strict=True))
 
 
 def density(text: str) -> float:

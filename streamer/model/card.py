@@ -19,7 +19,8 @@ from streamer.model.weights import ModelError
 
 FILE = "streamer.json"
 TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
-THRESHOLDS = ("entropy", "k", "margin", "log_prob")  # what a preset of the gate may say
+RANGES = {"entropy": (0.0, 100.0), "margin": (0.0, 1.0), "log_prob": (-1000.0, 0.0), "surprise": (0.0, 1e5)}
+THRESHOLDS = ("entropy", "k", "margin", "log_prob", "surprise", "promise")  # what a preset of the gate may say
 # For checkpoints without a card. The instruction stands BEFORE the audio: after the last sample only the few ids of
 # the suffix are left to prefill (engine-facts: 26 ms against 190 at 29 s).
 PREFIX = (
@@ -27,6 +28,23 @@ PREFIX = (
     "请听录音，用一句完整的中文描述说话人说话的方式：语速、音调、起伏、音量、停顿、音色和情绪，不要复述内容。<|audio_bos|>"
 )
 SUFFIX = "<|audio_eos|><|im_end|>\n<|im_start|>assistant\n"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a preset's threshold was certified for (core/calibration.py): expected loss of a clip <= risk.
+
+    confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which keeps the risk in
+    expectation. cloud: the name of the model that judged.
+    """
+
+    risk: float
+    confidence: float
+    signal: str
+    num_clips: int
+    num_groups: int
+    date: str
+    cloud: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,7 @@ class ModelCard:
     prefix: str = PREFIX
     suffix: str = SUFFIX
     presets: Mapping[str, Preset] = field(default_factory=lambda: dict(PRESETS))
+    promises: Mapping[str, Promise] = field(default_factory=dict)  # of the presets that have one
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -49,22 +68,24 @@ def read_card(directory: Path) -> ModelCard:
     if not file.exists() and not file.is_symlink():  # a link to nowhere is a card lost, not a model without one
         return ModelCard(name=directory.name)
     try:
-        return _card(an_object(json.loads(file.read_text("utf-8")), "the card"), directory.name)
+        return card_of(an_object(json.loads(file.read_text("utf-8")), "the card"), directory.name)
     except (ValueError, KeyError, OSError, RecursionError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or str(error)
         raise ModelError(file, f"is not a model card ({reason}); mend it or remove it to use the defaults") from None
 
 
-def _card(raw: Mapping[str, Any], name: str) -> ModelCard:
-    prompt = an_object(raw.get("prompt", {}), "prompt")
+def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
+    """The card that parsed JSON gives; `name` where it has none. Raises ValueError, KeyError."""
+    prompt, gate = an_object(raw.get("prompt", {}), "prompt"), an_object(raw.get("gate", {}), "gate")
     return ModelCard(
         name=line(raw.get("name", name), "name"),
         language=line(raw.get("language", "zh"), "language"),
         max_turn_s=number(raw.get("max_turn_s", 60.0), "max_turn_s", *TURN_S),
         prefix=text(prompt.get("prefix", PREFIX), "prefix"),
         suffix=text(prompt.get("suffix", SUFFIX), "suffix"),
-        presets=_presets(an_object(raw.get("gate", {}), "gate")),
-        calibrated=bool(raw.get("gate")),
+        presets=_presets(gate),
+        promises={name: _promise(own["promise"], f"gate {name}") for name, own in gate.items() if "promise" in own},
+        calibrated=bool(gate),
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
     )
 
@@ -78,17 +99,29 @@ def _presets(raw: Mapping[str, Any]) -> dict[str, Preset]:
 
 
 def _preset(raw: Any, name: str, default: Preset) -> Preset:
-    """A gate has an entropy threshold; margin and log_prob only where they are given. A misspelt one is not off."""
+    """A gate has at least one threshold, and those alone that are given. A misspelt one is not off."""
     own = an_object(raw, name)
     if unknown := set(own) - set(THRESHOLDS):
         raise ValueError(f"{name} has no {sorted(unknown)[0]!r}; it takes {', '.join(THRESHOLDS)}")
-    margin, log_prob = own.get("margin"), own.get("log_prob")
-    gate = Gate(
-        entropy=number(own["entropy"], "entropy", 0.0, 100.0),
-        margin=None if margin is None else number(margin, "margin", 0.0, 1.0),
-        log_prob=None if log_prob is None else number(log_prob, "log_prob", -1000.0, 0.0),
-    )
+    given = [key for key in RANGES if own.get(key) is not None or (key == "entropy" and key in own)]
+    if not given:
+        raise ValueError(f"{name} has no threshold; give one of {', '.join(RANGES)}")
+    limits: dict[str, Any] = dict.fromkeys(RANGES) | {key: number(own[key], key, *RANGES[key]) for key in given}
+    gate = Gate(**limits)
     return Preset(gate, Plan(k=whole(own.get("k", default.k), "k", 1, 64), gate=gate).k)
+
+
+def _promise(raw: Any, name: str) -> Promise:
+    own = an_object(raw, f"the promise of {name}")
+    return Promise(
+        risk=number(own["risk"], "risk", 0.0, 1.0),
+        confidence=number(own["confidence"], "confidence", 0.0, 1.0),
+        signal=line(own["signal"], "signal"),
+        num_clips=whole(own["num_clips"], "num_clips", 1, 10**9),
+        num_groups=whole(own.get("num_groups", 1), "num_groups", 1, 10**9),
+        date=line(own["date"], "date"),
+        cloud=line(own["cloud"], "cloud"),
+    )
 
 
 def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:

@@ -116,6 +116,16 @@ class Turn:
                     self.stop_reason = reason
                     return
 
+    def prefilled(self) -> tuple[Listener, Listener] | None:
+        """(edge, cloud) with the finished turn in, for decoding of another kind; None: nobody spoke."""
+        assert self._edge is not None
+        assert self._cloud is not None
+        if not self._ear.has_speech:
+            return None
+        for listener in self._listeners:
+            drive(listener.engine, listener.finish(self._rest, self._ear.maximum, prefills=True))
+        return self._edge, self._cloud
+
     def close(self) -> None:
         """Give all KV slots back."""
         self._prepared()

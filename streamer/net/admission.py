@@ -9,12 +9,14 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token: what a subprotocol may hold
 RETRY_AFTER_S = 5
+HANDSHAKE_S = 10.0  # websockets' own limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,11 @@ class Refusal:
 
 @dataclass
 class Admission:
-    """The rules of one service, and how many sessions have a client now. `is_draining`: nobody new."""
+    """The rules of one service, and how many sessions there are. `is_draining`: nobody new.
+
+    Who was let in counts until it arrives, `expect` to `arrived`: between the two lies a handshake, and many may come
+    at the same moment.
+    """
 
     paths: tuple[str, ...]
     max_sessions: int
@@ -36,10 +42,21 @@ class Admission:
     allowed_origins: tuple[str, ...] = ()
     is_draining: bool = False
     num_sessions: int = 0
+    _expected: dict[object, float] = field(default_factory=dict)  # who, and until when
 
     @property
     def is_full(self) -> bool:
-        return self.num_sessions >= self.max_sessions
+        now = time.monotonic()
+        self._expected = {who: until for who, until in self._expected.items() if until > now}
+        return self.num_sessions + len(self._expected) >= self.max_sessions
+
+    def expect(self, who: object) -> None:
+        """This client is let in; its handshake may take HANDSHAKE_S."""
+        self._expected[who] = time.monotonic() + HANDSHAKE_S
+
+    def arrived(self, who: object) -> None:
+        """It is here, and counts as a session from now on if it becomes one."""
+        self._expected.pop(who, None)
 
     def check(self, path: str, headers: Mapping[str, str]) -> Refusal | None:
         """Why nobody like this may connect, or None. Names of headers are in lower case."""
@@ -63,7 +80,7 @@ class Admission:
         is no key to stop it, our own page is one at a loopback address."""
         if origin in self.allowed_origins:
             return True
-        is_own = origin.partition("://")[2] == host
+        is_own = bool(host) and origin.partition("://")[2] == host
         return is_own and (self.api_key is not None or is_loopback(host.rpartition(":")[0] or host))
 
 

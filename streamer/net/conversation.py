@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from streamer.core.chunker import MAX_RATE_HZ, MIN_RATE_HZ
 from streamer.core.results import Description, TextDelta
 from streamer.net import client_events as c
 from streamer.net import server_events as s
 from streamer.net.server_events import Event as Out
+from streamer.net.turns import Turns
 from streamer.stages.events import (
     Cleared,
     Event,
@@ -26,6 +26,9 @@ from streamer.stages.events import (
     TurnFailed,
 )
 
+MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 48_000  # of microphones
+MIN_UPDATE_S = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Feed:
@@ -34,7 +37,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """Listen by other options from here on; what is not committed is dropped."""
+    """Listen by other options from here on; a turn that voice activity has begun ends here."""
 
     options: SessionOptions
 
@@ -64,7 +67,9 @@ class Conversation:
         self._default_update_s = live_update_s  # where a client asks for events and does not say how often
         self._kind = "transcription" if is_transcription else "realtime"
         self._num_sessions = 0  # that came before the present one
-        self._num_waiting = 0  # turns committed and not yet asked for
+        self._before_ms = 0  # of audio, in them
+        self.turns = Turns()
+        self._may_ask = False  # for an answer that comes by itself
         self._last_item: str | None = None
         self._answering: str | None = None  # the response in hand
         self._text = ""
@@ -91,9 +96,7 @@ class Conversation:
             case c.ResponseCreate():
                 return self._respond(event.event_id)
             case c.ResponseCancel():
-                if self._answering is None:
-                    return [s.error("no response is in progress", "response_cancel_not_active", event.event_id)], []
-                return [], [Do("cancel", event.event_id)]
+                return self._cancel(event)
             case c.ItemCreate():
                 return [s.error("items are made of audio only; append it", "unsupported", event.event_id)], []
             case _:
@@ -116,15 +119,20 @@ class Conversation:
             return [s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)], []
         return [], [Feed(pcm)]
 
-    def done(self, name: str) -> None:
-        """The session did what a `Do` asked for."""
-        if name == "commit":
-            self._num_waiting += 1
+    def fed(self, num_bytes: int) -> None:
+        """So many bytes of audio were taken."""
+        self.turns.fed(num_bytes, self.options.turn_detection is not None)
 
-    def reopened(self) -> None:
-        """Another session goes on under this one's name; its turns are numbered from 0 again."""
+    def committed(self, turn: int) -> None:
+        """The client has ended this turn."""
+        self.turns.closed(turn, self.options.answers_itself)
+        self._may_ask = True
+
+    def reopened(self, num_bytes: int, sample_rate_hz: int) -> None:
+        """Another session goes on under this one's name, after so much audio; its turns are numbered from 0 again."""
         self._num_sessions += 1
-        self._num_waiting = 0
+        self._before_ms += 500 * num_bytes // sample_rate_hz
+        self.turns = Turns()
 
     def nothing_to_commit(self, cause: str | None) -> list[Out]:
         text = "the input audio buffer is empty; append audio first"
@@ -134,15 +142,19 @@ class Conversation:
         """What a session event tells the client."""
         item = self._item(event.turn) if not isinstance(event, Description) else ""
         match event:
-            case SpeechStarted():
-                return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": event.at_ms, "item_id": item}]
-            case SpeechStopped():
-                self._num_waiting += not self.options.answers_itself
-                return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": event.at_ms, "item_id": item}]
-            case TurnCommitted():
+            case SpeechStarted(at_ms=at_ms):
+                self.turns.started()
+                at_ms += self._before_ms
+                return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item}]
+            case SpeechStopped(at_ms=at_ms):
+                at_ms += self._before_ms
+                return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": at_ms, "item_id": item}]
+            case TurnCommitted(turn=turn):
+                self.turns.closed(turn, self.options.answers_itself)
                 previous, self._last_item = self._last_item, item
                 return s.committed(item, previous)
             case Cleared():
+                self.turns.cleared()
                 return [{"type": "input_audio_buffer.cleared"}]
             case LiveUpdate():
                 return [s.live_update(item, event)]
@@ -153,17 +165,39 @@ class Conversation:
         return self._described(event)
 
     def _update(self, config: c.SessionConfig, cause: str | None) -> Result:
+        try:
+            options, extensions = self._options_of(config)
+        except ValueError as wrong:
+            return [s.error(str(wrong), "invalid_value", cause)], []
+        if options == self.options:
+            self.extensions = extensions
+            return [{"type": "session.updated", "session": self._session()}], []
+        if not self.options.answers_itself and (self.turns.is_open or self.turns.is_unasked):
+            text = "audio waits to be committed or answered; do that, or clear it, before it is heard by other options"
+            return [s.error(text, "session_busy", cause)], []
+        self.options, self.extensions = options, extensions
+        return [{"type": "session.updated", "session": self._session()}], [Reopen(options)]
+
+    def _options_of(self, config: c.SessionConfig) -> tuple[SessionOptions, c.Extensions]:
+        """What is in force after an update. Raises ValueError with one line."""
         options, extensions = self.options, self.extensions
+        if config.type is not c.UNSET and config.type != self._kind:
+            raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
         if config.streamer is not c.UNSET:
             extensions = config.streamer
             seconds = extensions.live_update_s
             if seconds is c.UNSET:
                 seconds = self._default_update_s if extensions.events else None
+            if seconds is not None and not seconds >= MIN_UPDATE_S:
+                raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
             extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
             options = replace(options, live_update_s=seconds)
         heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
         if heard is not c.UNSET and heard.format is not c.UNSET:
-            options = replace(options, sample_rate_hz=heard.format.rate)
+            rate = heard.format.rate
+            if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
+                raise ValueError(f"audio rate {rate} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+            options = replace(options, sample_rate_hz=rate)
         if heard is not c.UNSET and heard.turn_detection is not c.UNSET:
             vad = heard.turn_detection
             found = None
@@ -171,21 +205,27 @@ class Conversation:
                 found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
             answers = self._kind == "transcription" or bool(vad and vad.create_response)
             options = replace(options, turn_detection=found, answers_itself=answers)
-        wrong = _wrong(self._kind, config, options)
-        if wrong is not None:
-            return [s.error(wrong, "invalid_value", cause)], []
-        actions: list[Action] = [] if options == self.options else [Reopen(options)]
-        self.options, self.extensions = options, extensions
-        return [{"type": "session.updated", "session": self._session()}], actions
+        return options, extensions
 
     def _respond(self, cause: str | None) -> Result:
         if self._kind == "transcription":
             return [s.error("a transcription session answers by itself", "unsupported", cause)], []
-        if self._num_waiting == 0:
+        if self.options.answers_itself and self._may_ask:
+            self._may_ask = False
+            return [], []
+        if not self.turns.is_unasked:
             text = "there is no turn to answer; append audio and commit first"
             return [s.error(text, "response_create_nothing_to_answer", cause)], []
-        self._num_waiting = 0
-        return [], [] if self.options.answers_itself else [Do("answer", cause)]
+        self.turns.ask()
+        return [], [Do("answer", cause)]
+
+    def _cancel(self, event: c.ResponseCancel) -> Result:
+        """The response in hand, or one that was asked for and has not begun."""
+        turns = self.turns
+        known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
+        if not known or (event.response_id is not None and event.response_id not in known):
+            return [s.error("no such response is in progress", "response_cancel_not_active", event.event_id)], []
+        return [], [Do("cancel", event.event_id)]
 
     def _delta(self, event: TextDelta, item: str) -> list[Out]:
         out = self._begin(event.turn)
@@ -201,6 +241,7 @@ class Conversation:
         return out
 
     def _described(self, found: Description) -> list[Out]:
+        self.turns.answered(found.turn)
         item, status = self._item(found.turn), "cancelled" if found.stop_reason == "cancelled" else "completed"
         out = self._begin(found.turn)
         details = {"type": "cancelled", "reason": "client_cancelled"} if status == "cancelled" else None
@@ -212,9 +253,10 @@ class Conversation:
         return [*out, s.description(item, found)] if self.extensions.events else out
 
     def _failed(self, event: TurnFailed, item: str) -> list[Out]:
+        self.turns.answered(event.turn)
         out = [s.error(event.message, "turn_failed", None, "server_error")]
         if self._kind == "transcription":
-            out.append(s.transcription_done(item, self._text, 0.0))
+            out.append(s.transcription_failed(item, event.message))
         else:
             out = [*self._begin(event.turn), *out]
             details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
@@ -240,19 +282,3 @@ class Conversation:
         """(response id, id of its item)."""
         item = self._item(turn)
         return item.replace("item_", "resp_"), f"{item}_answer"
-
-
-def _wrong(kind: str, config: c.SessionConfig, options: SessionOptions) -> str | None:
-    """Why a session.update cannot be taken, or None."""
-    if config.type is not c.UNSET and config.type != kind:
-        return f"this is a {kind} session; connect anew for another kind"
-    if not max(8_000, MIN_RATE_HZ) <= options.sample_rate_hz <= min(48_000, MAX_RATE_HZ):
-        return f"audio rate {options.sample_rate_hz} is outside 8000..48000 Hz"
-    found = options.turn_detection
-    if found is not None and not (
-        0 <= found.threshold <= 1 and 0 <= found.prefix_padding_ms <= 5_000 and 0 < found.silence_ms <= 10_000
-    ):
-        return "turn_detection needs threshold 0..1, prefix_padding_ms 0..5000, silence_duration_ms 1..10000"
-    if options.live_update_s is not None and not 0.5 <= options.live_update_s <= 3_600:
-        return "live_update_s must be 0.5..3600"
-    return None

@@ -1,7 +1,7 @@
 """Every session of a server, by its id: with a client, or held for one whose link was cut. In: sockets.
 
-Bounded: sessions with and without a client are at most `max_sessions`; one that is held makes place, the longest held
-first. A session ends when its client says goodbye, or when it was held for `hold_s`.
+Bounded: sessions with and without a client are at most `max_sessions`; one that is held keeps its place, as its client
+was promised. A session ends when its client says goodbye, or when it was held for `hold_s`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from streamer.net.resume import Resume
 from streamer.net.talk import FAILED, OpenSession, Talk
 
 HOLD_S = 30.0
+CLOSE_S = 3.0
 ENDED = (1000, "the session is over")
 RESTART = (1012, "the server is going down")
 TAKEN_OVER = (4409, "the session goes on in another connection")
@@ -32,6 +33,7 @@ class Place:
     def __init__(self, talk: Talk) -> None:
         self.talk = talk
         self.connection: Connection | None = None
+        self.is_held = False  # its link was cut, and nobody has come back yet
         self.lock = anyio.Lock()  # of sockets that want to take over
         self.came_back = anyio.Event()
         self.num_resumed = 0
@@ -45,7 +47,7 @@ class Hub:
     ) -> None:
         self._open, self._admission, self._metrics, self._group = open_session, admission, metrics, group
         self._hold_s = hold_s
-        self._places: dict[str, Place] = {}  # the longest held come before those held later
+        self._places: dict[str, Place] = {}
 
     @property
     def talks(self) -> list[Talk]:
@@ -54,7 +56,7 @@ class Hub:
     @property
     def num_held(self) -> int:
         """Sessions without a client."""
-        return sum(place.connection is None for place in self._places.values())
+        return sum(place.is_held for place in self._places.values())
 
     def find(self, session_id: str) -> Talk | None:
         """The session of this id, while it lives."""
@@ -90,9 +92,7 @@ class Hub:
     def _begin(self, conversation: Conversation) -> Place | None:
         if self._admission.is_full:
             return None
-        if len(self._places) >= self._admission.max_sessions:
-            oldest = next(name for name, place in self._places.items() if place.connection is None)
-            self._places.pop(oldest).talk.end(ENDED)
+        self._admission.num_sessions += 1  # before anything is awaited: others come at the same moment
         place = Place(Talk(conversation, self._open, self._metrics))
         self._places[conversation.id] = place
         self._group.start_soon(self._run, place)
@@ -106,7 +106,8 @@ class Hub:
             self._metrics.failed.inc()
             _logger.error("session.failed", exc_info=error)
         finally:
-            self._places.pop(place.talk.conversation.id, None)
+            del self._places[place.talk.conversation.id]
+            self._admission.num_sessions -= 1
             place.came_back.set()
 
     async def _attach(self, place: Place, connection: Connection, resume: Resume | None) -> bool:
@@ -115,7 +116,7 @@ class Hub:
             if place.connection is not None:  # a link that is dead and not yet missed, most often
                 await place.connection.hand_over()
             place.connection = connection
-        self._admission.num_sessions += 1
+        place.is_held = False
         try:
             if resume is None:
                 return await connection.run(0)
@@ -125,7 +126,6 @@ class Hub:
             first, told = resume.begin(place.talk, f"event_resumed_{place.num_resumed}")
             return await connection.run(first, [told])
         finally:
-            self._admission.num_sessions -= 1
             if not connection.is_handed_over:
                 place.connection = None
 
@@ -134,12 +134,11 @@ class Hub:
         session_id = place.talk.conversation.id
         if session_id not in self._places:
             return
-        self._places[session_id] = self._places.pop(session_id)
-        place.came_back = anyio.Event()
+        place.is_held, place.came_back = True, anyio.Event()
         with anyio.move_on_after(self._hold_s):
             await place.came_back.wait()
-            return
-        place.talk.end(ENDED)
+        if place.is_held:
+            place.talk.end(ENDED)
 
 
 async def _drain(place: Place, within_s: float) -> None:
@@ -148,7 +147,7 @@ async def _drain(place: Place, within_s: float) -> None:
         if place.connection is not None:
             await place.talk.journal.all_read()
     place.talk.end(RESTART)
-    with anyio.move_on_after(within_s):
+    with anyio.move_on_after(CLOSE_S):
         await place.talk.over.wait()
         if place.connection is not None:
             await place.connection.ended.wait()

@@ -1,8 +1,8 @@
 """What a session says to its client, numbered from 0. In: events. Out: the same as JSON, from any number still kept.
 
 A client that comes back asks for the next event by its number, so what it may not have read is kept. Bounds: `room`
-waits while MAX_UNREAD events are unread and somebody reads; KEPT of those known to be read stay; with nobody reading,
-MAX_HELD, of which the oldest go first (the client is told how many).
+waits while MAX_UNSENT events wait for the socket and somebody reads; KEPT of those known to be read stay; of all there
+are MAX_HELD at most, of which the oldest go first (a client that comes back is told how many).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 
 from streamer.net.server_events import Event
 
-# A pong is what tells that a client has read, and it stands behind all that the client sent before: some send thousands
-# of requests before they read the first answer, and must not be taken for deaf. About 3 MB.
-MAX_UNREAD = 8_192
+# Not yet given to the socket. What is unread is no measure: a pong tells that a client has read, and it stands behind
+# all that the client has sent before, thousands of requests perhaps, which we must take to get to it.
+MAX_UNSENT = 512
 KEPT = 256  # a client's library has read them; the client itself may not have
 MAX_HELD = 9_000
 
@@ -46,7 +46,7 @@ class Journal:
     @property
     def is_full(self) -> bool:
         """Whether `room` waits, where somebody reads."""
-        return self.end - self.num_read >= MAX_UNREAD
+        return self.end - self.num_sent >= MAX_UNSENT
 
     def append(self, events: list[Event]) -> None:
         """Number and keep them. Call `room` before."""
@@ -60,6 +60,7 @@ class Journal:
     def sent(self, num_sent: int) -> None:
         """A socket was given every event below `num_sent`."""
         self.num_sent = max(self.num_sent, num_sent)
+        self._wake()
 
     def confirm(self, num_read: int) -> None:
         """The client has read every event below `num_read`."""

@@ -121,6 +121,12 @@ def description(item_id: str, found: Description) -> Event:
     return {"type": "streamer.description", "item_id": item_id, "description": row}
 
 
+def transcription_failed(item_id: str, message: str) -> Event:
+    kind = "conversation.item.input_audio_transcription.failed"
+    return {"type": kind, "item_id": item_id, "content_index": 0,
+            "error": {"type": "server_error", "code": "turn_failed", "message": message}}  # fmt: skip
+
+
 def ack(num_bytes: int, num_messages: int) -> Event:
     """What was taken of the session's audio (bytes of PCM) and of its client's messages of any kind."""
     return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket as socket_module
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -26,6 +27,10 @@ from streamer.net.http import answer, headers_of, refused
 from streamer.net.metrics import ServiceMetrics
 
 CLOSE_S = 2.0
+# What a client has sent and we have not taken: so many messages, and so much in the kernel (which doubles it). More
+# would only hide that we are behind, and keep a client alive that has gone.
+MAX_QUEUE = 2
+RECEIVE_BYTES = 128 << 10
 DRAIN_S = 30.0
 LAG_EVERY_S = 0.1
 Query = Mapping[str, Sequence[str]]
@@ -87,8 +92,10 @@ class Service:
         server = await serve(
             self._serve, address.host, address.port, ssl=address.tls, process_request=self._request,
             select_subprotocol=_subprotocol, max_size=self._handler.max_message_bytes, compression=None,
-            ping_interval=None, close_timeout=CLOSE_S, max_queue=16, logger=_quiet, server_header="streamer",
+            ping_interval=None, close_timeout=CLOSE_S, max_queue=MAX_QUEUE, logger=_quiet, server_header="streamer",
         )  # fmt: skip
+        for listening in server.sockets:  # those that it accepts take it over
+            listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
         async with anyio.create_task_group() as group, _closing(server):
             self._handler.start(group)
             group.start_soon(self._measure_lag)
@@ -100,6 +107,7 @@ class Service:
 
     async def _serve(self, socket: ServerConnection) -> None:
         assert socket.request is not None
+        self._admission.arrived(socket)
         try:
             await self._handler.serve(socket, parse_qs(urlsplit(socket.request.path).query))
         except Exception as error:
@@ -108,7 +116,10 @@ class Service:
 
     def _request(self, socket: ServerConnection, request: Request) -> Response | None:
         """Plain HTTP, or a refusal, or None: upgrade."""
-        headers, url = headers_of(request), urlsplit(request.path)
+        try:
+            headers, url = headers_of(request), urlsplit(request.path)
+        except ValueError:
+            return answer(400, "the address cannot be read\n")
         if isinstance(headers, Refusal):
             refusal: Refusal | None = headers
         else:
@@ -116,6 +127,7 @@ class Service:
                 return found
             refusal = self._admission.check(url.path, headers) or self._handler.check(parse_qs(url.query))
         if refusal is None:
+            self._admission.expect(socket)
             return None
         self._metrics.refusals.labels(str(refusal.status)).inc()
         return refused(refusal)

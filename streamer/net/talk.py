@@ -18,6 +18,8 @@ from streamer.net.metrics import Metrics
 from streamer.net.server_events import Event, ack, error
 from streamer.stages.events import NothingToCommit, Session, SessionOptions
 
+DRAIN_POLL_S = 0.02
+DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
 FAILED = (1011, "internal error; the server's log says more")
 OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
 
@@ -86,6 +88,7 @@ class Talk:
         pcm = self.conversation.audio_of(message)
         if pcm is None or not self._session.feed_nowait(pcm):
             return False
+        self.conversation.fed(len(pcm))
         self.num_messages += 1
         return True
 
@@ -97,7 +100,18 @@ class Talk:
             self.journal.append([ack(*taken)])
 
     async def drain(self) -> None:
-        """No more audio; wait until what was fed is answered."""
+        """Take messages until every turn that is in hand now is answered; then no more audio, and the end.
+
+        A turn that voice activity should end, and whose client sends nothing any more, ends here.
+        """
+        turns, num_messages, silent_s = self.conversation.turns, self.num_messages, 0.0
+        last = turns.last_in_flight
+        while turns.done < last and turns is self.conversation.turns and not self.over.is_set():
+            await anyio.sleep(DRAIN_POLL_S)
+            silent_s = silent_s + DRAIN_POLL_S if self.num_messages == num_messages else 0.0
+            num_messages = self.num_messages
+            if turns.is_speaking and silent_s > DRAIN_SILENT_S:
+                break
         if self._session is not None and not self.over.is_set():
             await self._session.end()
             await self._pumped.wait()
@@ -114,14 +128,14 @@ class Talk:
             async with self._open(self.conversation.options) as self._session:
                 group.start_soon(self._pump, self._session)
                 self._ready.set()
+                rate = self.conversation.options.sample_rate_hz
                 await self._change.wait()
-                with suppress(anyio.ClosedResourceError):  # draining
-                    await self._session.clear()
                 await self._session.end()
-                await self._pumped.wait()  # what was committed is answered first
-            self._num_bytes += self._session.num_bytes_fed
+                await self._pumped.wait()  # what was said is answered first
+            num_bytes = self._session.num_bytes_fed
+            self._num_bytes += num_bytes
             self._session = None
-            self.conversation.reopened()
+            self.conversation.reopened(num_bytes, rate)
             group.cancel_scope.cancel()
 
     async def _pump(self, session: Session) -> None:
@@ -154,14 +168,16 @@ class Talk:
             case Feed(pcm):
                 with suppress(anyio.ClosedResourceError):  # draining: what was fed before is the last
                     await session.feed(pcm)
+                    self.conversation.fed(len(pcm))
             case Reopen():
                 self._ready = anyio.Event()
                 self._change.set()
                 await self._ready.wait()
             case Do(name, cause):
                 try:
-                    await getattr(session, name)()
-                    self.conversation.done(name)
+                    turn = await getattr(session, name)()
+                    if name == "commit":
+                        self.conversation.committed(turn)
                 except NothingToCommit:
                     return self.conversation.nothing_to_commit(cause)
                 except anyio.ClosedResourceError:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.gate import PRESETS, Gate, Signal, density, fires
+from streamer.core.gate import PRESETS, SIGNALS, Gate, Signal, density, doubt, fires
 from streamer.core.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
@@ -30,6 +30,24 @@ def test_one_uncertain_id_is_enough() -> None:
     assert reason([0, 1, 2], Signal(0.1, 0.9, -3.1)) == "log_prob"
     off = Gate(entropy=None, margin=None, log_prob=None)
     assert reason([0, 1, 2], Signal(9.0, 0.0, -9.0), gate=off) is None
+
+
+def test_surprise_adds_up_over_the_block_and_a_comma_counts_a_quarter() -> None:
+    unsure = Signal(0.1, 0.9, -1.0)
+    assert doubt("surprise", VOCABULARY, [0, 1], [unsure, unsure]) == pytest.approx(2.0)
+    assert doubt("surprise", VOCABULARY, [0, 3], [unsure, unsure]) == pytest.approx(1.25)
+    gate = Gate(entropy=None, surprise=1.9)
+    assert reason([0, 1, 2], unsure, gate=gate) is None, "no id alone is above it"
+    assert reason([0, 1, 2], unsure, unsure, gate=gate) == "surprise"
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0, 1), st.floats(-9, 0)), min_size=1, max_size=6),
+       st.sampled_from(sorted(SIGNALS)), st.floats(-9, 9))  # fmt: skip
+def test_a_gate_fires_iff_the_doubt_is_above_its_threshold(numbers: list[tuple[float, float, float]], name: str, limit: float) -> None:
+    """So a threshold that was certified on `doubt` means the same at run time."""
+    block, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(*n) for n in numbers]
+    gate = Gate(**{"entropy": None, "loop": False, name: SIGNALS[name] * limit})
+    assert fires(gate, VOCABULARY, [], block, signals) == (name if doubt(name, VOCABULARY, block, signals) > limit else None)
 
 
 def test_punctuation_is_counted_by_character_of_the_block() -> None:

@@ -77,7 +77,8 @@ def test_make_train_in_miniature(tmp_path):
     """The whole command, interrupted after synthesis and run again: both models, thresholds, report, plots."""
     command = [sys.executable, "-m", "pipelines.embedded.train", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
                "--shards", 2, "--held-shards", 1, "--workers", 2, "--edge-steps", 3, "--cloud-steps", 3,
-               "--distil-steps", 2, "--clips", 1, "--evaluate", 2, "--contrast", 1]  # fmt: skip
+               "--distil-steps", 2, "--clips", 1, "--risk", 0.9, "--confidence", 0,
+               "--evaluate", 2, "--contrast", 1]  # fmt: skip
     command = [str(part) for part in command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as first:
         for line in first.stdout:  # its first line after synthesis names the first training
@@ -95,4 +96,4 @@ def test_make_train_in_miniature(tmp_path):
     report = json.loads((tmp_path / "cache" / "report" / "evaluation.json").read_text())
     assert {"3", "10", "30", "60", "gap", "auc"} <= set(report)
     assert "told apart" in (tmp_path / "out" / "MODEL_CARD.md").read_text("utf-8")
-    assert len(list((tmp_path / "cache" / "report").glob("*.png"))) == 4
+    assert len(list((tmp_path / "cache" / "report").glob("*.png"))) == 5

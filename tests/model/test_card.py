@@ -5,6 +5,7 @@ import json
 import pytest
 
 from streamer.model.card import FILE, ModelCard, read_card
+from streamer.model.card_write import write_gate
 from streamer.model.weights import ModelError
 
 SLOW = {"name": "slow", "phrases": ["缓慢"]}
@@ -62,3 +63,23 @@ def test_a_card_that_is_there_but_cannot_be_read_gives_no_defaults(tmp_path):
 def test_no_card_and_an_empty_one_give_the_defaults(tmp_path):
     assert read_card(tmp_path) == ModelCard(name=tmp_path.name)
     assert read_card(write(tmp_path, {})) == ModelCard(name=tmp_path.name)
+
+
+def test_a_gate_is_written_whole_or_not_at_all(tmp_path):
+    before = {"name": "x", "max_turn_s": 30, "extra": ["kept"], "gate": {"quality": {"entropy": 1.0, "k": 6}}}
+    write(tmp_path, before)
+    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"margin": 0.5, "k": 3}})
+    after = json.loads((tmp_path / FILE).read_text("utf-8"))
+    assert after == before | {"gate": before["gate"] | {"fluent": {"margin": 0.5, "k": 3}}}
+    for gate, out in (({"fluent": {"margin": 9}}, tmp_path / FILE), ({"fluent": {"margin": 0.1}}, tmp_path / "no" / FILE)):
+        with pytest.raises(ModelError) as error:
+            write_gate(tmp_path, out, gate)
+        assert str(error.value).isprintable()
+    assert json.loads((tmp_path / FILE).read_text("utf-8")) == after
+    assert [path.name for path in tmp_path.iterdir()] == [FILE], "no half of a file is left"
+
+
+def test_a_model_without_a_card_gets_one(tmp_path):
+    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.5, "k": 4}})
+    assert read_card(tmp_path).presets["fluent"].gate.entropy == 0.5
+    assert not read_card(tmp_path).promises

@@ -141,7 +141,10 @@ BAD_CARDS = [
     (gate(margin=2), "margin"),
     (gate(log_prob=1), "log_prob"),
     ({"gate": {"best": {"entropy": 1.0}}}, "no preset 'best'"),
-    ({"gate": {"fluent": {"k": 4}}}, "lacks 'entropy'"),
+    ({"gate": {"fluent": {"k": 4}}}, "gate fluent has no threshold; give one of entropy, margin"),
+    ({"gate": {"fluent": {"entropy": 1.0, "promise": {"risk": 0.1}}}}, "lacks 'confidence'"),
+    ({"gate": {"fluent": {"entropy": 1.0, "promise": {"risk": 3}}}}, "risk is 3, not a number"),
+    (gate(surprise=-1), "surprise"),
     ({"gate": []}, "not a model card"),
     ({"prompt": "x"}, "not a model card"),
     ({"prompt": {"prefix": ""}}, "prefix"),
@@ -265,6 +268,22 @@ def test_a_cards_margin_and_log_prob_reach_the_gate(tiny_pair, tmp_path):
     models = Models(Config(edge=str(target), cloud="none"))
     plan = models.config.plan(models.first.card.presets["fluent"])
     assert (plan.gate.entropy, plan.gate.margin, plan.gate.log_prob, plan.k) == (1.5, 0.25, -2.0, 7)
+    own = Config(edge=str(target), cloud="none", threshold=0.7).plan(models.first.card.presets["fluent"])
+    assert (own.gate.entropy, own.gate.margin) == (0.7, 0.25)
+
+
+def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_path):
+    from streamer.config import Config
+    from streamer.model.card import read_card
+
+    promise = {"risk": 0.1, "confidence": 0, "signal": "surprise", "num_clips": 9, "num_groups": 1, "date": "2026-11-21", "cloud": "c"}
+    card = {"gate": {"fluent": {"surprise": 0.3, "k": 4, "promise": promise}}}
+    target = broken(tiny_pair, tmp_path, harm_card(**card))
+    preset = read_card(target).presets["fluent"]
+    assert (preset.gate.entropy, preset.gate.surprise) == (None, 0.3)
+    assert vars(read_card(target).promises["fluent"]) == promise
+    gate = Config(threshold=0.7).plan(preset).gate
+    assert (gate.entropy, gate.surprise, gate.density, gate.loop) == (0.7, None, 0.4, True)
 
 
 def test_one_broken_model_in_the_hubs_cache_does_not_hide_the_others(tiny_pair, tmp_path, monkeypatch, capsys):

@@ -162,26 +162,65 @@ async def test_what_cannot_be_resumed_is_refused_before_the_upgrade():
         assert refused.value.response.status_code == 404
 
 
-async def test_a_session_without_a_client_makes_place_for_one_that_comes():
-    """The longest held goes first; sessions with and without clients stay within the bound."""
+async def test_a_session_without_a_client_keeps_its_place():
+    """A newcomer is told to come again; who was promised 30 s finds the session."""
     sessions = []
-    async with running(opening(sessions), max_sessions=2, hold_s=60) as (url, server):
-        ids = []
-        for _ in range(2):
-            ws = await connect(url)
-            ids.append((await until(ws, "session.created"))[-1]["session"]["id"])
-            ws.transport.abort()
-            with anyio.fail_after(5):
-                while server._admission.num_sessions:
-                    await anyio.sleep(0.01)
-        async with connect(url) as ws:
-            await until(ws, "session.created")
-            assert [server._hub.find(i) is not None for i in ids] == [False, True]
-            async with connect(f"{url}?resume={ids[1]}&event=1") as back:
-                assert (await until(back, "streamer.resumed"))[-1]["event"] == 1
+    async with running(opening(sessions), max_sessions=2, hold_s=60) as (url, server), connect(url) as other:
+        await until(other, "session.created")
+        ws = await connect(url)
+        session = (await until(ws, "session.created"))[-1]["session"]["id"]
+        ws.transport.abort()
         with anyio.fail_after(5):
-            while sessions:
+            while server._hub.num_held == 0:
                 await anyio.sleep(0.01)
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(url)
+        assert refused.value.response.status_code == 503
+        assert refused.value.response.headers["Retry-After"]
+        async with connect(f"{url}?resume={session}&event=1") as back:
+            assert (await until(back, "streamer.resumed"))[-1]["event"] == 1
+        with anyio.fail_after(5):
+            while len(sessions) > 1:
+                await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("num", [8, 64])
+async def test_who_comes_at_the_same_moment_is_refused_or_served(num):
+    """Never more than there are places, never anybody thrown out for another, 503 before the upgrade for the rest."""
+    sessions = []
+    async with running(opening(sessions), max_sessions=4, hold_s=60) as (url, _):
+        found = await asyncio.gather(*(connect(url) for _ in range(num)), return_exceptions=True)
+        refused = [error for error in found if isinstance(error, InvalidStatus)]
+        served = [ws for ws in found if not isinstance(ws, Exception)]
+        assert (len(served), len(refused)) == (4, num - 4)
+        assert {error.response.status_code for error in refused} == {503}
+        assert len(sessions) == 4
+        for ws in served:
+            await ws.send(session_update(binary=True))
+            await until(ws, "session.updated")
+            await ws.close()
+
+
+async def test_one_that_comes_back_again_and_again_among_newcomers():
+    """Nobody is closed with an internal error while a session goes from socket to socket."""
+    async with running(opening(), max_sessions=1, hold_s=60) as (url, server):
+        async with connect(url) as first:
+            session = (await until(first, "session.created"))[-1]["session"]["id"]
+
+            async def newcomer():
+                with contextlib.suppress(InvalidStatus):
+                    async with connect(url) as ws:
+                        with pytest.raises(ConnectionClosed):
+                            await until(ws, "never")
+                        assert ws.close_code == 1013
+
+            for _ in range(20):
+                newcomers = [asyncio.create_task(newcomer()) for _ in range(4)]
+                async with connect(f"{url}?resume={session}&event=1") as back:
+                    await until(back, "streamer.resumed")
+                    back.transport.abort()
+                await asyncio.gather(*newcomers)
+        assert "streamer_sessions_failed_total 0.0" in server.metrics.text().decode()
 
 
 async def test_a_goodbye_ends_the_session_at_once():

@@ -19,7 +19,20 @@ import soundfile
 import websockets
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
-from wire import ENVIRONMENT, describe, http, pcm, serving, session_update, text_of, until, until_left, validate
+from wire import (
+    ANSWER,
+    COMMIT,
+    ENVIRONMENT,
+    describe,
+    http,
+    pcm,
+    serving,
+    session_update,
+    text_of,
+    until,
+    until_left,
+    validate,
+)
 
 
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # the client's own, with websockets 17
@@ -297,3 +310,69 @@ def test_rates_are_what_clients_declare(server):
                 assert text_of(await describe(ws, pcm(samples)))
 
     asyncio.run(main())
+
+
+async def test_cancel_means_the_response_that_is_asked_for(server):
+    """One that has not begun, by its id or without; not another one, and not what is over."""
+    async with connect(server) as ws:
+        await ws.send(session_update(binary=True))
+        for message in (pcm(speech(3, 5)), COMMIT, ANSWER, '{"type": "response.cancel", "response_id": "resp_other"}',
+                        '{"type": "response.cancel"}'):  # fmt: skip
+            await ws.send(message)
+        events = await until(ws, "response.done")
+        assert [event["error"]["code"] for event in events if event["type"] == "error"] == ["response_cancel_not_active"]
+        assert events[-1]["response"]["status"] == "cancelled"
+        await ws.send('{"type": "response.cancel"}')
+        assert (await until(ws, "error"))[-1]["error"]["code"] == "response_cancel_not_active"
+        assert (text := text_of(await describe(ws, pcm(speech(3, 5)))))
+        assert len(text) > 8, "the next answer is whole"
+
+
+async def test_a_turn_is_not_lost_to_other_options(server):
+    """Audio of a turn that the client ends itself: an update that would drop it is refused. Voice activity's ends."""
+    async with connect(server) as ws:
+        await ws.send(session_update(binary=True))
+        await until(ws, "session.updated")
+        await ws.send(pcm(speech(3, 5)))
+        await ws.send(session_update(rate=8_000, binary=True))
+        assert (await until(ws, "error"))[-1]["error"]["code"] == "session_busy"
+        await ws.send(COMMIT)
+        await ws.send(session_update(rate=8_000, binary=True))
+        assert (await until(ws, "error"))[-1]["error"]["code"] == "session_busy"
+        await ws.send(ANSWER)
+        assert text_of(await until(ws, "response.done"))
+        vad = {"type": "server_vad"}
+        await ws.send(session_update(vad=vad, binary=True))
+        await until(ws, "session.updated")
+        await ws.send(pcm(speech(4, 1)))
+        await until(ws, "input_audio_buffer.speech_started")
+        await ws.send(session_update(vad=vad, binary=True, live_update_s=2.0))
+        assert text_of(await until(ws, "response.done"))
+        await ws.send(pcm(speech(4, 1)))
+        started = (await until(ws, "input_audio_buffer.speech_started"))[-1]
+        assert started["audio_start_ms"] >= 7_000, "times count from the session's first sample"
+
+
+async def test_a_long_turn_that_the_client_ends_is_answered_in_parts(server):
+    async with connect(server) as ws:
+        await ws.send(session_update(binary=True))
+        for seed in (1, 2):
+            await ws.send(pcm(speech(30, seed)))
+            await ws.send(pcm(speech(30, seed)))
+        await ws.send(COMMIT)
+        await ws.send(ANSWER)
+        first = await until(ws, "response.done")
+        second = await until(ws, "response.done")
+        assert text_of(first)
+        assert text_of(second)
+
+
+async def test_cleared_comes_after_what_is_cleared(server):
+    async with connect(server) as ws:
+        await ws.send(session_update(vad={"type": "server_vad"}, binary=True))
+        await ws.send(pcm(speech(3, 1)))
+        await ws.send('{"type": "input_audio_buffer.clear"}')
+        await ws.send(session_update(binary=True))
+        kinds = [event["type"] for event in await until(ws, "input_audio_buffer.cleared")]
+        kinds += [event["type"] for event in await until(ws, "session.updated")]
+        assert "input_audio_buffer.speech_started" not in kinds[kinds.index("input_audio_buffer.cleared"):]

@@ -1,0 +1,253 @@
+"""Does the gate keep its promise, and what does it buy? In: clips used for no choice. Out: tables, JSON lines, a plot.
+
+`python -m bench.gate`. Held-out voices, recordings of 3, 10, 30 and 60 s made for this alone; `--calibrate` first makes
+others and derives the shipped thresholds from them. Each recording is decoded at EVERY threshold (core/branches.py);
+every third also by gated mode itself, which must give the same ids and counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+
+from bench.arms import Run, models_of, run
+from bench.common import RESULTS, mean, progress, table, write
+from streamer.calibrate_clips import hear_clip
+from streamer.core.attributes import parse
+from streamer.core.branches import Path as Way
+from streamer.core.certify import Paths, at, certify, loss_forced, losses_of
+from streamer.core.gate import SIGNALS
+from streamer.model.card import Promise
+from streamer.models import Models
+
+LENGTHS_S = (3, 10, 30, 60)
+CACHE = Path(".cache/embedded")
+PRESETS = ("fluent", "quality")
+COLUMNS = ("clips", "risk", "loss", "se", "forced", "skipped", "accuracy", "cloud", "edge", "of cloud's",
+           "accepted / uploaded", "changed attributes")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One recording: paths: preset -> signal -> its paths; levels: attribute -> true level."""
+
+    file: Path
+    seconds: int
+    speaker: str  # an espeak-ng variant in several languages, or a voice of flite
+    levels: dict[str, int]
+    paths: dict[str, dict[str, Paths]]
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """One preset as it ships. limit: its threshold in doubt, the way `doubt` counts."""
+
+    name: str
+    signal: str
+    k: int
+    limit: float
+    promise: Promise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num", type=int, default=150, help="clips of each length")
+    parser.add_argument("--calibrate", action="store_true", help="first make clips and derive the shipped thresholds")
+    parser.add_argument("--calibrate-num", type=int, default=150, help="its clips of each length")
+    options = parser.parse_args()
+    if options.calibrate:
+        calibrate(options.calibrate_num)
+    models = models_of(mode="gated")
+    clips = hear_all(models, options.num)
+    presets = [shipped(models, name) for name in PRESETS]
+    rows = [row for preset in presets for row in rows_of(models, clips, preset)]
+    print(f"\n{len(clips)} recordings that chose and certified nothing\n")
+    print(table(("preset", "length", *COLUMNS), [(r["preset"], r["length"], *(r[c] for c in COLUMNS)) for r in rows]))
+    ran = [really(models, clips, preset) for preset in presets]
+    print("\nGated mode itself, every third of them\n")
+    print(table(tuple(ran[0]), [tuple(r.values()) for r in ran]))
+    unseen = [row for preset in presets for row in unseen_speakers(clips, preset)]
+    print("\nEach speaker, at a threshold certified on the other speakers of these recordings\n")
+    print(table(tuple(unseen[0]), [tuple(r.values()) for r in unseen]))
+    print("\nwritten:", write("gate", [*rows, *ran, *unseen]), plot(models, clips, presets))
+
+
+def calibrate(num: int) -> None:
+    """The shipped thresholds: these clips, this command."""
+    files = [str(file) for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)]
+    plotted = ("--plot", str(RESULTS / "gate_calibration.png"))
+    subprocess.run([sys.executable, "-m", "pipelines.embedded.thresholds", *plotted, *files], check=True)
+
+
+def recordings(name: str, seconds: int, num: int, seed: int) -> list[Path]:
+    """`num` held-out recordings, made where they are not there yet."""
+    folder = CACHE / name / str(seconds)
+    if not (folder / "labels.jsonl").exists():
+        command = [sys.executable, "-m", "pipelines.embedded.heldout", "--out", folder, "--num", num,
+                   "--seconds", seconds, "--seed", seed]  # fmt: skip
+        subprocess.run([str(part) for part in command], check=True)
+    return sorted(folder.glob("*.wav"))[:num]
+
+
+def hear_all(models: Models, num: int) -> list[Heard]:
+    """Every clip with speech; those taken for silence are told."""
+    wanted = [(seconds, file) for seconds in LENGTHS_S for file in recordings("gate_test", seconds, num, seed=22)]
+    labels: dict[Path, dict[str, Any]] = {}
+    for folder in {file.parent for _, file in wanted}:
+        for line in (folder / "labels.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            labels[folder / row["file"]] = row
+    found = []
+    for seconds, file in progress(wanted, "hearing"):
+        clip = hear_clip(models, str(file))
+        if clip is None:
+            print(f"{file}: taken for silence, left out")
+            continue
+        paths = {name: {signal: turns[0] for signal, turns in of.items()} for name, of in clip.paths.items()}
+        found.append(Heard(file, seconds, labels[file]["voice"].split("+")[1], labels[file]["levels"], paths))
+    return found
+
+
+def shipped(models: Models, name: str) -> Shipped:
+    card = models.first.card
+    promise = card.promises[name]
+    limit = SIGNALS[promise.signal] * getattr(card.presets[name].gate, promise.signal)
+    return Shipped(name, promise.signal, card.presets[name].k, limit, promise)
+
+
+def accuracy(models: Models, way: Way, clip: Heard) -> float:
+    """Share of the attributes whose level is exactly right."""
+    said = parse(models.first.vocabulary.text_of(way.answer), models.phrases)
+    return mean(said[name] == level for name, level in clip.levels.items())
+
+
+def differing(models: Models, way: Way, other: Way) -> float:
+    """Share of the attributes of which two answers say different levels."""
+    a, b = (parse(models.first.vocabulary.text_of(w.answer), models.phrases) for w in (way, other))
+    return mean(a[name] != b[name] for name in a)
+
+
+def rows_of(models: Models, clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
+    """One row a length, then one for all."""
+    groups = [(f"{s} s", [c for c in clips if c.seconds == s]) for s in LENGTHS_S]
+    return [row_of(models, of, preset, name) for name, of in [*groups, ("all", list(clips))]]
+
+
+def row_of(models: Models, clips: Sequence[Heard], preset: Shipped, length: str) -> dict[str, Any]:
+    paths = [clip.paths[preset.name][preset.signal] for clip in clips]
+    ways = [at(of, preset.limit) for of in paths]
+    losses = np.array([loss_of(way) for way in ways])
+    arms = {"gated": ways, "cloud": [of[-1] for of in paths], "edge": [of[0] for of in paths]}
+    right = {name: mean(accuracy(models, way, clip) for way, clip in zip(of, clips, strict=True))
+             for name, of in arms.items()}  # fmt: skip
+    return {
+        "preset": preset.name, "length": length, "risk": preset.promise.risk, **mean_and_error(losses),
+        "forced": mean(loss_forced([of], preset.limit) for of in paths), "skipped": skipped(ways),
+        "accuracy": right["gated"], "cloud": right["cloud"], "edge": right["edge"],
+        "of cloud's": right["gated"] / right["cloud"], "accepted / uploaded": accepted(ways),
+        "changed attributes": mean(differing(models, way, of[-1]) for way, of in zip(ways, paths, strict=True)),
+    }  # fmt: skip
+
+
+def loss_of(way: Way) -> float:
+    return way.num_missed / len(way.decisions)
+
+
+def skipped(ways: Sequence[Way]) -> float:
+    return 1 - sum(w.num_uploaded for w in ways) / sum(len(w.decisions) for w in ways)
+
+
+def accepted(ways: Sequence[Way]) -> float:
+    uploads = [d.block for w in ways for d in w.decisions if d.uploaded]
+    return sum(b.n_accepted for b in uploads) / sum(len(b.ids) for b in uploads) if uploads else float("nan")
+
+
+def really(models: Models, clips: Sequence[Heard], preset: Shipped) -> dict[str, Any]:
+    """Gated mode as a user runs it: it must walk the path that was promised for; its own counts of waste."""
+    own = models_of(mode="gated", preset=preset.name)
+    some = clips[::3]
+    runs: list[Run] = []
+    for clip in progress(some, f"gated {preset.name}"):
+        runs.append(run(own, soundfile.read(clip.file, dtype="float32")[0]))
+    ways = [at(clip.paths[preset.name][preset.signal], preset.limit) for clip in some]
+    total = {name: sum(getattr(r.counts, name) for r in runs) for name in
+             ("n_drafted", "n_uploaded", "n_accepted", "n_wasted", "cloud_calls", "blocks")}  # fmt: skip
+    rejected = total["n_uploaded"] - total["n_accepted"]
+    return {
+        "preset": preset.name, "clips": len(some),
+        "same ids": mean(tuple(r.ids) == w.answer for r, w in zip(runs, ways, strict=True)),
+        "skipped": 1 - total["cloud_calls"] / total["blocks"],
+        "accepted / uploaded": total["n_accepted"] / total["n_uploaded"],
+        "wasted / drafted": total["n_wasted"] / total["n_drafted"],
+        "outside the uploads' rejections": max(0, total["n_wasted"] - rejected) / total["n_drafted"],
+    }  # fmt: skip
+
+
+def unseen_speakers(clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
+    """Each speaker's loss at the threshold that all OTHER speakers' clips certify: what the promise does not cover."""
+    rows, everyone = [], []
+    for speaker in sorted({clip.speaker for clip in clips}):
+        own, others = ([[c.paths[preset.name][preset.signal]] for c in clips if (c.speaker == speaker) == is_own]
+                       for is_own in (True, False))  # fmt: skip
+        promise = preset.promise
+        found = certify([others], preset.name, preset.signal, preset.k, promise.risk, promise.confidence)
+        losses = losses_of(own, np.array([SIGNALS[preset.signal] * found.threshold]))[:, 0]
+        everyone += losses.tolist()
+        rows.append({"preset": preset.name, "speaker": speaker, **mean_and_error(losses)})
+    return [*rows, {"preset": preset.name, "speaker": "all", **mean_and_error(np.array(everyone))}]
+
+
+def mean_and_error(losses: np.ndarray) -> dict[str, Any]:
+    error = float(losses.std(ddof=1) / len(losses) ** 0.5)
+    return {"clips": len(losses), "loss": float(losses.mean()), "se": error}
+
+
+def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped]) -> Path:
+    """Loss, accuracy and accepted / uploaded against the share of blocks skipped, at every threshold."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+    for preset, colour in zip(presets, ("tab:blue", "tab:orange"), strict=True):
+        paths = [clip.paths[preset.name][preset.signal] for clip in clips]
+        limits = np.quantile([w.least for of in paths for w in of[:-1]], np.linspace(0, 1, 60))
+        curve = [point(models, clips, paths, float(limit)) for limit in limits]
+        chosen = point(models, clips, paths, preset.limit)
+        for axis, key in zip(axes, ("loss", "accuracy", "accepted"), strict=True):
+            axis.plot([p["skipped"] for p in curve], [p[key] for p in curve], color=colour, label=preset.name)
+            axis.plot(chosen["skipped"], chosen[key], "o", color=colour)
+        axes[0].axhline(preset.promise.risk, color=colour, linestyle=":")
+    axes[1].axhline(0.98, color="grey", linestyle=":")
+    axes[2].axhline(0.60, color="grey", linestyle=":")
+    titles = ("loss (promise dotted)", "attribute accuracy over the cloud's", "accepted / uploaded")
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set(xlabel="blocks skipped", title=title)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    file = RESULTS / "gate.png"
+    figure.savefig(file, dpi=100)
+    plt.close(figure)
+    return file
+
+
+def point(models: Models, clips: Sequence[Heard], paths: Sequence[Paths], limit: float) -> dict[str, float]:
+    ways = [at(of, limit) for of in paths]
+    gated = mean(accuracy(models, way, clip) for way, clip in zip(ways, clips, strict=True))
+    cloud = mean(accuracy(models, of[-1], clip) for of, clip in zip(paths, clips, strict=True))
+    lost = mean(map(loss_of, ways))
+    return {"skipped": skipped(ways), "loss": lost, "accuracy": gated / cloud, "accepted": accepted(ways)}
+
+
+if __name__ == "__main__":
+    main()
