@@ -1,9 +1,9 @@
 """streamer: someone speaks; the moment they stop, one Chinese sentence says HOW they spoke.
 
-The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter) -> `model` (torch:
-log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages` (anyio: one live stream, many on one model) ->
-`net` (the realtime server) -> `audio`, `config`, `describer` (the public API) -> `cli`. Importing this package is
-instant: torch is loaded when a model is.
+The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter, wire) -> `model`
+(torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages` (anyio: one live stream, many on one
+model) -> `net` (the realtime server, a verifier's server and the link to it) -> `audio`, `config`, `describer` (the
+public API) -> `cli`. Importing this package is instant: torch is loaded when a model is.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 from streamer import __version__
 
 MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "temperature", "top_p", "seed",
-                    "min_new_tokens", "max_new_tokens")  # fmt: skip
+                    "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio", "verify_budget_s",
+                    "draft_ahead", "degrade")  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_describe(commands)
     _add_serve(commands)
+    _add_verifier(commands)
     _add_calibrate(commands)
     models = commands.add_parser("models", help="list what can be loaded here", description="List loadable models.")
     models.add_argument("--json", action="store_true", help="one JSON object on stdout, with every level's name")
@@ -67,7 +69,16 @@ def _model_parser() -> _Parser:
     p.add_argument("--k", type=int, metavar="N", help="draft length, instead of the preset's")
     p.add_argument("--threshold", type=float, metavar="X", help="the gate's entropy in nats, instead of the preset's")
     p.add_argument("--edge", metavar="SPEC", help="embedded (default), a model directory, or a hub id")
-    p.add_argument("--cloud", metavar="SPEC", help="the same, or none")
+    p.add_argument("--cloud", metavar="SPEC", help="the same, ws://HOST:PORT of a streamer verifier, or none")
+    p.add_argument("--cloud-key", metavar="K", help="API key of that verifier, or STREAMER_CLOUD_KEY")
+    p.add_argument("--cloud-ca", metavar="FILE", help="PEM of the authority behind a wss:// verifier's certificate")
+    p.add_argument("--cloud-audio", choices=("eager", "lazy"),
+                   help="send it while someone speaks (default), or when a verdict is first wanted")  # fmt: skip
+    p.add_argument("--verify-budget-s", type=float, metavar="S",
+                   help="for a verdict; gated: 5, then unverified; exact and cloud: 30, then an error")  # fmt: skip
+    p.add_argument("--draft-ahead", type=int, metavar="N",
+                   help="ids drafted while a verdict of a verifier elsewhere is on its way; default 48")  # fmt: skip
+    p.add_argument("--degrade", action="store_true", help="exact: go on unverified instead of ending with an error")
     p.add_argument("--draft", choices=("incremental", "generate"),
                    help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "
                         "rules: none at all in mode edge; verified ids still follow them")  # fmt: skip
@@ -130,6 +141,26 @@ def _serve(options: argparse.Namespace) -> int:
     from streamer.serve import run
 
     return run(options, _model_options(options))
+
+
+def _add_verifier(commands: argparse._SubParsersAction[_Parser]) -> None:
+    p = commands.add_parser("verifier", help="be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
+                            description="Hold the cloud model and verify what edges elsewhere draft.")  # fmt: skip
+    p.add_argument("--host", default="127.0.0.1", metavar="H", help="default 127.0.0.1; a public one needs a key")
+    p.add_argument("--port", type=int, default=8766, metavar="P", help="default 8766; 0 takes a free one")
+    p.add_argument("--cloud", default="embedded", metavar="SPEC", help="embedded (default), a directory, or a hub id")
+    p.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
+    p.add_argument("--max-sessions", type=int, default=32, metavar="N", help="turns at once, default 32; then 503")
+    p.add_argument("--resume-s", type=float, default=30.0, metavar="S", help="a lost edge may come back; default 30")
+    p.add_argument("--cert", metavar="FILE", help="TLS certificate chain, PEM")
+    p.add_argument("--key", metavar="FILE", help="its private key, PEM")
+    p.set_defaults(run=_verifier)
+
+
+def _verifier(options: argparse.Namespace) -> int:
+    from streamer.verifying import run
+
+    return run(options)
 
 
 def _add_calibrate(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from streamer.core.choice import Sampling
 from streamer.core.gate import Gate, Preset
@@ -17,13 +18,20 @@ from streamer.core.rules import Rules
 from streamer.core.speculate import MODES, Mode, Plan
 
 PRESET_NAMES = ("fluent", "quality")
+CLOUD_AUDIO = ("eager", "lazy")
 DRAFTERS = ("incremental", "generate")
 ENGINES = ("fast", "stock")
 MIN_NEW_TOKENS = 16
+GATED_BUDGET_S, EXACT_BUDGET_S = 5.0, 30.0
+NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "engine": ENGINES,
+         "cloud_audio": CLOUD_AUDIO}  # fmt: skip
+VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
 TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
     **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine"), (str,)),
-    **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots"), (int,)),
-    **dict.fromkeys(("threshold", "temperature", "top_p"), (int, float)),
+    **dict.fromkeys(("cloud_key", "cloud_ca", "cloud_audio"), (str,)),
+    **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots", "draft_ahead"), (int,)),
+    **dict.fromkeys(("threshold", "temperature", "top_p", "verify_budget_s"), (int, float)),
+    "degrade": (bool,),
     "rules": (Rules,),
 }
 
@@ -45,7 +53,13 @@ class Config:
     k: int | None = None  # draft length
     threshold: float | None = None  # the gate's entropy, nats
     edge: str = "embedded"  # SPEC: embedded, a local directory, a hub id
-    cloud: str = "embedded"  # SPEC or "none"
+    cloud: str = "embedded"  # SPEC, ws://HOST:PORT of a verifier elsewhere, or "none"
+    cloud_key: str | None = field(default=None, repr=False)  # its API key
+    cloud_ca: str | None = None  # PEM file of the authority that signed a wss:// verifier's certificate
+    cloud_audio: Literal["eager", "lazy"] = "eager"  # sent while someone speaks, or when a verdict is first wanted
+    verify_budget_s: float | None = None  # for a verdict: gated 5 s, then it goes on unverified; exact, cloud 30 s
+    draft_ahead: int = 48  # ids drafted while a verdict of a verifier elsewhere is on its way; 0: wait for each
+    degrade: bool = False  # exact goes on unverified, too, instead of ending with an error
     draft: Literal["incremental", "generate"] = "incremental"
     engine: Literal["fast", "stock"] = "fast"  # stock: transformers' own modules, for comparison
     temperature: float = 0.0
@@ -71,15 +85,15 @@ class Config:
             raise ConfigError(str(error)) from None
 
     def _check_names(self) -> None:
-        for name, known in (("mode", MODES), ("preset", PRESET_NAMES), ("draft", DRAFTERS),
-                            ("engine", ENGINES)):
+        for name, known in NAMED.items():
             if (value := getattr(self, name)) not in known:
                 raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(known)}")
         for name in ("edge", "cloud"):
             if not (spec := getattr(self, name)).strip():  # as a path it would be the current directory
                 raise ConfigError(f"{name} is {spec!r}; give embedded, a model directory or a hub id")
-        if self.cloud.startswith(("ws://", "wss://")):
-            raise ConfigError(f"cloud is {self.cloud!r}; this version verifies in process only: give a model or none")
+
+        if self.cloud.startswith(VERIFIER_SCHEMES) and not _has_host(self.cloud):
+            raise ConfigError(f"cloud is {self.cloud!r}, which names no host; give ws://HOST:PORT")
 
     def _check_numbers(self) -> None:
         if self.k is not None and not 1 <= self.k <= 64:
@@ -90,17 +104,21 @@ class Config:
             raise ConfigError(f"max_new_tokens is {self.max_new_tokens}; it may be 1 to 128")
         if self.min_new_tokens is not None and not 0 <= self.min_new_tokens <= self.max_new_tokens:
             raise ConfigError(f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}")
+        if self.verify_budget_s is not None and not 0.05 <= self.verify_budget_s <= 600:
+            raise ConfigError(f"verify_budget_s is {self.verify_budget_s:g}; it may be 0.05 to 600")
+        if not 0 <= self.draft_ahead <= 128:
+            raise ConfigError(f"draft_ahead is {self.draft_ahead}; it may be 0 to 128 ids")
         if not 1 <= self.num_slots <= 256:
             raise ConfigError(f"num_slots is {self.num_slots}; it may be 1 to 256")
 
     def _check_types(self) -> None:
-        for field in fields(self):
-            value, kinds = getattr(self, field.name), TYPES[field.name]
-            if value is None and field.default is None:
+        for each in fields(self):
+            value, kinds = getattr(self, each.name), TYPES[each.name]
+            if value is None and each.default is None:
                 continue
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 wanted = " or ".join(kind.__name__ for kind in kinds)
-                raise ConfigError(f"{field.name} is {value!r}, the wrong type; give a value of type {wanted}")
+                raise ConfigError(f"{each.name} is {value!r}, the wrong type; give a value of type {wanted}")
 
     def sampling(self) -> Sampling:
         """The chance of this run."""
@@ -114,12 +132,14 @@ class Config:
         least = min(MIN_NEW_TOKENS, self.max_new_tokens) if self.min_new_tokens is None else self.min_new_tokens
         rules = replace(self.rules or Rules(), min_new_tokens=least, max_new_tokens=self.max_new_tokens)
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode
-        return Plan(mode=mode, k=self.k or preset.k, gate=gate, rules=rules)
+        budget_s = self.verify_budget_s or (GATED_BUDGET_S if mode == "gated" else EXACT_BUDGET_S)
+        k = self.k or preset.k
+        return Plan(mode=mode, k=k, gate=gate, rules=rules, verify_budget_s=budget_s, degrade=self.degrade)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Config:
         """From keywords. Raises ConfigError for an unknown or ill-typed one."""
-        known = {field.name for field in fields(cls)}
+        known = {each.name for each in fields(cls)}
         for name in options:
             if name not in known:
                 raise ConfigError(f"unknown option {name!r}; known are {', '.join(sorted(known))}")
@@ -139,3 +159,11 @@ class Config:
             return cls.from_mapping(options)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False

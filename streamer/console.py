@@ -16,6 +16,7 @@ from streamer.audio import AudioError
 from streamer.config import Config
 from streamer.core.results import Description, TextDelta
 from streamer.describer import Describer
+from streamer.stages.parts import TargetLost
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -62,7 +63,7 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
         raise
     except Exception as error:  # one file's failure never ends the run
         screen.end()
-        told = str(error) if isinstance(error, AudioError) or _is_model_error(error) else None
+        told = str(error) if isinstance(error, AudioError | TargetLost) or _is_model_error(error) else None
         fail(told or f"{file}: {type(error).__name__}: {error}; this is a defect of streamer, please report it")
         return False
     screen.done(result)

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import anyio.to_thread
+from anyio.abc import TaskGroup
 
 from streamer.config import Config, ConfigError
 from streamer.core.results import Description, TextDelta
@@ -34,6 +35,7 @@ class Describer:
         self._parts: LiveParts | None = None
         self._starting = anyio.Lock()
         self._models = Models(config)
+        self._group: TaskGroup | None = None  # for what runs beside: the link to a verifier elsewhere
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     @classmethod
@@ -47,11 +49,19 @@ class Describer:
             raise ConfigError("give a config or keywords, not both")
         if isinstance(config, str | Path):
             config = Config.from_toml(config)
+        config = config or Config.from_mapping(options)
         async with AsyncExitStack() as stack:
-            yield cls(config or Config.from_mapping(options), stack)
+            describer = cls(config, stack)
+            if describer._models.verifier_url is not None:
+                from streamer.remote import background
+
+                describer._group = await stack.enter_async_context(background())
+            yield describer
 
     async def load(self) -> None:
-        """Load the models now instead of at the first use. Raises ModelError."""
+        """Load the models now, and connect to a verifier elsewhere, instead of at the first use. Raises ModelError."""
+        if self._models.verifier_url is not None:
+            await self._live_parts()
         await self._in_thread(self._models.load)
 
     @property
@@ -68,6 +78,7 @@ class Describer:
         caller is cancelled, the turn ends at its next commit and gives its KV slots back.
         """
         from streamer.recording import describe_recording
+        from streamer.recording_live import describe_live
 
         stream, check = secrets.token_hex(4), anyio.from_thread.check_cancelled
 
@@ -78,7 +89,11 @@ class Describer:
 
         log("describe.start", stream, mode=self.config.mode)
         try:
-            result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
+            if self._models.verifier_url is not None:
+                parts = await self._live_parts()
+                result = await describe_live(parts, source, on_delta or (lambda delta: None), self._one_at_a_time)
+            else:
+                result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -115,7 +130,7 @@ class Describer:
     async def _live_parts(self) -> LiveParts:
         async with self._starting:
             if self._parts is None:
-                self._parts = await self._stack.enter_async_context(open_parts(self._models))
+                self._parts = await self._stack.enter_async_context(open_parts(self._models, self._group))
         return self._parts
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter, Semaphore
+from anyio.abc import TaskGroup
 
 from streamer.core.attributes import parse
 from streamer.core.emitter import Emitter
+from streamer.core.pace import Pace
 from streamer.core.results import Description, describe_turn
 from streamer.models import Models
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
-from streamer.stages.parts import Side, Written
+from streamer.stages.parts import Cloud, Side, Written
+from streamer.stages.target import LocalCloud
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Speculator
@@ -29,32 +32,57 @@ HEARING_THREADS = 2
 
 
 @asynccontextmanager
-async def open_parts(models: Models) -> AsyncIterator[LiveParts]:
-    """Load the models and start a thread for each. Raises ModelError."""
+async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIterator[LiveParts]:
+    """Load the models, start a thread for each, connect to the verifier where it is elsewhere. Raises ModelError.
+
+    group: the link to a verifier elsewhere runs in it.
+    """
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
     async with AsyncExitStack() as stack:
         sides = [await _side(stack, thinker, name) for thinker, name in ((edge, "edge"), (cloud, "cloud"))]
-        yield LiveParts(models, *sides)
+        yield LiveParts(models, sides[0], await _cloud(models, sides[1], group))
 
 
 async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Side | None:
     if thinker is None:
         return None
+    return await stack.enter_async_context(open_side(thinker, name))
+
+
+@asynccontextmanager
+async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
+    """A thread for one model."""
     from streamer.model.listener import Listener
     from streamer.model.steps import Rounds
 
-    batcher = await stack.enter_async_context(Batcher(Rounds(thinker.engine), f"streamer-{name}"))
-    return Side(batcher, lambda: Listener(thinker))
+    async with Batcher(Rounds(thinker.engine), f"streamer-{name}") as batcher:
+        yield Side(batcher, lambda: Listener(thinker))
+
+
+async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> Cloud | None:
+    if models.verifier_url is not None:
+        from streamer.remote import open_remote
+
+        assert group is not None, "a link runs in a group"
+        return await open_remote(models, group)
+    if side is None:
+        return None
+    from streamer.model.verifier import LocalVerifier
+
+    rules, sampling = models.plan.rules, models.config.sampling()
+    return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling))
 
 
 class LiveParts:
     """See stages/parts.py's Parts."""
 
-    def __init__(self, models: Models, edge: Side | None, cloud: Side | None) -> None:
-        self._models, self.edge, self.cloud = models, edge, cloud
+    def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
+        self._models, self.cloud = models, cloud
         self.mode = models.plan.mode
+        self.edge = edge if self.mode != "cloud" else None  # with a verifier elsewhere it is there for its vocabulary
         self.threads = CapacityLimiter(HEARING_THREADS)
+        self._pace = Pace()  # of the link, for all turns
         # One slot is left to `describe`, which may run beside.
         self.slots = Semaphore(max(1, models.config.num_slots - 1))
 
@@ -66,20 +94,15 @@ class LiveParts:
         rule = None
         if detection is not None:
             rule = TurnRule(detection.threshold, detection.prefix_padding_ms, detection.silence_ms)
-        return Hearing(options.sample_rate_hz, self._models.max_turn_s, rule, options.live_update_s)
+        return Hearing(options.sample_rate_hz, self._models.max_turn_s, rule, options.live_update_s, options.is_float)
 
     def drafter(self, edge: Any) -> Any:
         return self._models.drafter(edge)
 
-    def target(self, cloud: Any) -> Any:
-        from streamer.model.verifier import LocalVerifier
-
-        return LocalVerifier(cloud, self._models.plan.rules, self._models.config.sampling())
-
-    def speculator(self, edge: Any, cloud: Any) -> Speculator:
+    def speculator(self, edge: Any) -> Speculator:
         from streamer.model.turn import start_answer
 
-        return start_answer(self._models.plan, edge, cloud)
+        return start_answer(self._models.plan, edge, self._models.first, self._pace)
 
     def update(self, edge: Any, window: Any) -> Any:
         from streamer.model.update import describe_so_far

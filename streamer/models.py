@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamer.config import Config
+from streamer.config import VERIFIER_SCHEMES, Config
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Plan
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
     from streamer.model.turn import Turn
+
+
+CREDITS = 4  # blocks on their way to a verifier elsewhere
 
 
 class Models:
@@ -24,15 +28,16 @@ class Models:
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
-        """(edge, cloud), each None where the mode does without. Raises ModelError."""
+        """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere. Raises ModelError."""
         from streamer.model.thinker import check_pair, load
         from streamer.model.threads import set_threads
         from streamer.model.warm import warm_up
 
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
-        edge = None if mode == "cloud" else load(c.edge, "edge", c.num_slots, engine=c.engine)
-        cloud = None if mode == "edge" else load(c.cloud, "cloud", c.num_slots, engine=c.engine)
+        is_away = self.verifier_url is not None
+        edge = None if mode == "cloud" and not is_away else load(c.edge, "edge", c.num_slots, engine=c.engine)
+        cloud = None if mode == "edge" or is_away else load(c.cloud, "cloud", c.num_slots, engine=c.engine)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
         loaded = [thinker for thinker in (edge, cloud) if thinker is not None]
@@ -40,6 +45,12 @@ class Models:
         for thinker in loaded:
             warm_up(thinker)
         return edge, cloud
+
+    @property
+    def verifier_url(self) -> str | None:
+        """Where the cloud model is, when a verifier elsewhere holds it and the mode asks it."""
+        is_away = self.config.cloud.startswith(VERIFIER_SCHEMES) and self.config.mode != "edge"
+        return self.config.cloud if is_away else None
 
     def load(self) -> None:
         """Load everything the config's mode and drafter need. Raises ModelError."""
@@ -56,8 +67,12 @@ class Models:
 
     @property
     def plan(self) -> Plan:
-        """How every answer is decoded."""
-        return self.config.plan(self.first.card.presets[self.config.preset])
+        """How every answer is decoded; with the target elsewhere the edge drafts ahead and k adapts to the delay."""
+        plan = self.config.plan(self.first.card.presets[self.config.preset])
+        ahead = self.config.draft_ahead
+        if self.verifier_url is None or ahead == 0:
+            return plan
+        return replace(plan, ahead=ahead, credits=CREDITS, adapts=self.config.k is None)
 
     @property
     def max_turn_s(self) -> float:

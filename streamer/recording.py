@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from streamer.audio import AudioError, AudioFile, open_audio
 from streamer.core.attributes import parse
-from streamer.core.chunker import BadAudio, Chunker
+from streamer.core.chunker import BadAudio, Chunker, on_grid
 from streamer.core.results import Description, TextDelta, describe_turn, join_parts
 from streamer.models import Models
 
@@ -96,9 +96,9 @@ def chunks_of(audio: AudioFile) -> Iterator[Samples]:
     try:
         for block in audio:
             if len(chunk := chunker.push(block)):
-                yield chunk
+                yield on_grid(chunk)
         if len(chunk := chunker.finish()):
-            yield chunk
+            yield on_grid(chunk)
     except BadAudio as error:
         raise AudioError(audio.path, str(error)) from None
 

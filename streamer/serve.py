@@ -23,9 +23,9 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
 
     try:
         config = _config(options, model_options)
-        tls = _tls(options.cert, options.key)
-        key = _key(options.api_key)
-        _check_public(options.host, key)
+        tls = tls_of(options.cert, options.key)
+        key = key_of(options.api_key)
+        check_public(options.host, key)
     except ConfigError as error:
         fail(str(error))
         return 2
@@ -76,7 +76,7 @@ def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Confi
     return replace(config, num_slots=2 * options.max_sessions + 1)
 
 
-def _key(given: str | None) -> str | None:
+def key_of(given: str | None) -> str | None:
     """The key that clients must show. An empty one would let everybody in."""
     from streamer.net.admission import KEY_CHARACTERS
 
@@ -86,7 +86,7 @@ def _key(given: str | None) -> str | None:
     return key
 
 
-def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     if (cert is None) != (key is None):
         raise ConfigError("TLS needs both --cert and --key")
     if cert is None:
@@ -100,7 +100,7 @@ def _tls(cert: str | None, key: str | None) -> ssl.SSLContext | None:
     return context
 
 
-def _check_public(host: str, key: str | None) -> None:
+def check_public(host: str, key: str | None) -> None:
     """Anyone could use a public address without a key."""
     from streamer.net.admission import is_loopback
 

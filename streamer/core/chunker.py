@@ -19,6 +19,8 @@ MAX_MAGNITUDE = 2.0**31
 # (1 to 384 kHz tried), so it needs no buffer in front.
 QUALITY = "MQ"
 
+GRID = np.float32(32768)
+
 Samples = NDArray[np.float32]
 
 
@@ -107,3 +109,9 @@ class Chunker:
         if self.channels > 1:
             mono /= np.float32(self.channels)
         return mono if self._resampler is None else self._resampler.resample_chunk(mono)
+
+
+def on_grid(samples: Samples) -> Samples:
+    """Rounded to multiples of 1 / 32768 (-101 dB): as PCM16 they cross a link to a verifier without a bit lost."""
+    rounded: Samples = np.rint(samples * GRID) / GRID
+    return rounded

@@ -23,6 +23,9 @@ class Counts:
     n_committed: int = 0
     cloud_calls: int = 0
     blocks: int = 0
+    stall_ms: float = 0.0  # with nothing to do but wait for a verdict
+    bytes_up: int = 0  # to a target elsewhere, audio and ids
+    bytes_down: int = 0
 
     @property
     def acceptance_rate(self) -> float | None:

@@ -23,7 +23,8 @@ class Opened:
 class Heard:
     """Windows that are complete now, the log-mel's maximum so far, and how many samples the turn has.
 
-    provisional: the last window as if the turn ended here, where a live update is due.
+    provisional: the last window as if the turn ended here, where a live update is due. samples: [n] float32, those
+    that came now, for a model that hears them elsewhere.
     """
 
     turn: int
@@ -31,6 +32,7 @@ class Heard:
     maximum: float
     num_samples: int
     provisional: Any = None
+    samples: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal; each request is applied once.
 
 The edge may repeat a request (a lost reply) and the link may delay or reorder them: a repeat gets the same
-verdict again without a second step, an older number is refused, a prefix that differs is refused.
+verdict again without a second step; refused are an older number, a number that comes again with other ids, and a prefix
+that differs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 
 from streamer.core.accept import accept
 from streamer.core.sequence import Sequence
+
+MAX_REPLIES = 256  # kept for a repeat: more than an answer has ids
 
 
 def prefix_hash(ids: Ids[int]) -> bytes:
@@ -47,30 +50,31 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The request was not applied: `reason` is "stale" or "prefix"."""
+    """The request was not applied: `reason` is "stale", "number" or "prefix"."""
 
     number: int
     reason: str
 
 
 class TargetLedger:
-    """Keeps the target's sequence in step with the edge's commits; holds the last verdict for a repeat."""
+    """Keeps the target's sequence in step with the edge's commits; holds the latest verdicts for a repeat."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
-        self._number = 0
-        self._verdict: Verdict | None = None
+        self._number = 0  # of the latest request that was applied
+        self._replies: dict[int, tuple[VerifyRequest, Verdict]] = {}  # the latest MAX_REPLIES
 
     def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
         """Put the request's ids in place. None: feed `sequence.pending`, choose k + 1 ids, call `conclude`."""
-        if request.number < self._number:
+        if request.number in self._replies:
+            asked, verdict = self._replies[request.number]
+            return verdict if request == asked else Refusal(request.number, "number")
+        if request.number <= self._number:
             return Refusal(request.number, "stale")
-        if request.number == self._number and self._verdict is not None:
-            return self._verdict
         answer = self.sequence.answer
         if request.base > len(answer) or prefix_hash(answer[: request.base]) != request.prefix:
             return Refusal(request.number, "prefix")
-        self._number, self._verdict = request.number, None
+        self._number = request.number
         n_same = _num_same(answer[request.base :], request.unverified)  # a lost verdict: keep what was fed for it
         kept = self.sequence.answer_start + request.base + n_same
         # Two steps, so that the id before the block keeps its logits to come even when nothing is new before it.
@@ -83,8 +87,11 @@ class TargetLedger:
         n_accepted, next_id = accept(request.draft, chosen)
         kept = len(self.sequence) - len(request.draft) + n_accepted
         self.sequence.replace_tail(kept, [next_id])
-        self._verdict = Verdict(request.number, n_accepted, next_id)
-        return self._verdict
+        verdict = Verdict(request.number, n_accepted, next_id)
+        self._replies[request.number] = request, verdict
+        if len(self._replies) > MAX_REPLIES:
+            del self._replies[min(self._replies)]
+        return verdict
 
 
 def _num_same(a: Ids[int], b: Ids[int]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.chunker import SAMPLE_RATE_HZ, Chunker
+from streamer.core.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
 from streamer.core.hearing import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, Opened
 from streamer.model.ear import Ear
 from streamer.model.vad import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector, TurnRule, VoiceActivity
@@ -24,9 +24,11 @@ class Hearing:
     """`push` bytes, `commit`, `clear`; each returns the items it brings. Raises ValueError for a bad rate."""
 
     def __init__(
-        self, sample_rate_hz: int, max_turn_s: float, rule: TurnRule | None = None, live_update_s: float | None = None
-    ) -> None:
+        self, sample_rate_hz: int, max_turn_s: float, rule: TurnRule | None = None, live_update_s: float | None = None,
+        is_float: bool = False,
+    ) -> None:  # fmt: skip
         self._chunker = Chunker(sample_rate_hz)
+        self._is_float = is_float
         self._part = PartCutter(max_turn_s, live_update_s)
         self._voice = VoiceActivity() if rule else None
         self._detector = TurnDetector(rule) if rule else None
@@ -40,12 +42,14 @@ class Hearing:
         return self._part.num_turns
 
     def push(self, pcm: bytes) -> list[Item]:
-        """Hear PCM16 little-endian mono, cut at any byte."""
-        return self._take(self._chunker.push_pcm16(pcm))
+        """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
+        if self._is_float:
+            return self._take(on_grid(self._chunker.push(np.frombuffer(pcm, "<f4"))))
+        return self._take(on_grid(self._chunker.push_pcm16(pcm)))
 
     def commit(self) -> list[Item]:
         """End the turn in hand here; nothing when there is none."""
-        items = self._take(self._chunker.finish())
+        items = self._take(on_grid(self._chunker.finish()))
         if self._detector is not None:
             items += self._give(self._num_past + len(self._past))
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
@@ -158,7 +162,7 @@ class PartCutter:
         if self._every is not None and ear.has_speech and ear.num_samples >= self._next_update:
             provisional = ear.provisional()
             self._next_update = (ear.num_samples // self._every + 1) * self._every
-        return [Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional)]
+        return [Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)]
 
     def _finish(
         self, stopped_ms: int | None = None, last_speech_ms: int | None = None, goes_on: bool = False

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streamer.core.choice import Sampling
 from streamer.core.counts import Counts
 from streamer.core.emitter import Emitter
+from streamer.core.pace import Pace
 from streamer.core.sequence import Sequence
 from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
 from streamer.core.verify import Refusal
@@ -149,7 +150,9 @@ class Turn:
                 self._preparing = threading.Thread(target=self._prepare, args=(self._cloud,))
                 self._preparing.start()
             drive(self._edge.engine, self._edge.finish(self._rest, self._ear.maximum))
-        spec = start_answer(self.plan, self._edge, self._cloud)
+        first = self._edge or self._cloud
+        assert first is not None
+        spec = start_answer(self.plan, self._edge, first.thinker)
         self.counts = spec.counts
         return spec
 
@@ -179,12 +182,13 @@ class Turn:
         return LocalVerifier(self._cloud, self.plan.rules, self.sampling)
 
 
-def start_answer(plan: Plan, edge: Listener | None, cloud: Listener | None) -> Speculator:
-    """The state machine on the finished edge's sequence, or, where nothing is drafted, on one without a cache."""
-    first = edge or cloud
-    assert first is not None
-    sequence = first.sequence
-    if edge is None:
-        sequence = Sequence(first.thinker.suffix_ids)
-        sequence.start_answer()
-    return Speculator(plan, first.thinker.vocabulary, sequence)
+def start_answer(plan: Plan, edge: Listener | None, first: Thinker, pace: Pace | None = None) -> Speculator:
+    """The state machine on the finished edge's sequence, or, where nothing is drafted, on one without a cache.
+
+    first: the model whose vocabulary the answer is written in.
+    """
+    if edge is not None:
+        return Speculator(plan, first.vocabulary, edge.sequence, pace)
+    sequence = Sequence(first.suffix_ids)
+    sequence.start_answer()
+    return Speculator(plan, first.vocabulary, sequence, pace)

@@ -1,1 +1,1 @@
-"""WEBSOCKETS: the realtime server; admission, health and metrics. Sessions come in through one factory."""
+"""WEBSOCKETS: the realtime server, a verifier's and the link to it; admission, health, metrics. Sessions come in."""

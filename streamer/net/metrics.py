@@ -8,6 +8,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from streamer.core.results import Description, TextDelta
+from streamer.core.verify import Verdict, VerifyRequest
 from streamer.stages.events import Event, TurnFailed
 
 QUEUES = ("pieces", "turns", "events", "unread")
@@ -32,29 +33,58 @@ class Sessions(Protocol):
     def num_held(self) -> int: ...
 
 
-class Metrics:
-    """One service's numbers. `watch` a gauge by a function; the rest is counted as it happens."""
+class ServiceMetrics:
+    """What every service counts. `watch` a gauge by a function; the rest is counted as it happens."""
 
     def __init__(self) -> None:
         self._registry = r = CollectorRegistry()
+        self.loop_lag = Histogram("streamer_loop_lag_seconds", "Event loop's delay", buckets=SECONDS, registry=r)
+        self.refusals = Counter("streamer_refusals", "Connections refused", ["status"], registry=r)
+        self.resumed = Counter("streamer_resumed", "Sessions that their client came back to", registry=r)
+        self.failed = Counter("streamer_sessions_failed", "Sessions that an internal error ended", registry=r)
+
+    def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
+        """A gauge whose value is `read()` when it is asked for."""
+        Gauge(name, what, registry=self._registry).set_function(read)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+class VerifierMetrics(ServiceMetrics):
+    """Of `streamer verifier`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        r = self._registry
+        self.refused = Counter("streamer_requests_refused", "Requests not applied", ["reason"], registry=r)
+        self.verdicts = Counter("streamer_verdicts", "Requests answered", registry=r)
+        self.judging = Counter("streamer_judging_seconds", "From a request's turn to its reply, summed", registry=r)
+        self.uploaded = Counter("streamer_uploaded_ids", "Draft ids judged", registry=r)
+        self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
+
+    def verdict(self, request: VerifyRequest, verdict: Verdict) -> None:
+        self.verdicts.inc()
+        self.uploaded.inc(len(request.draft))
+        self.accepted.inc(verdict.n_accepted)
+
+
+class Metrics(ServiceMetrics):
+    """Of `streamer serve`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        r = self._registry
         self.ttft = Histogram("streamer_ttft_ms", "First text after a turn's last sample", buckets=MS, registry=r)
         self.itl = Histogram("streamer_itl_ms", "Between two deltas of one answer", buckets=MS, registry=r)
-        self.loop_lag = Histogram("streamer_loop_lag_seconds", "Event loop's delay", buckets=SECONDS, registry=r)
         self.turns = Counter("streamer_turns", "Turns by how they ended", ["stop_reason"], registry=r)
         self.uploaded = Counter("streamer_uploaded_ids", "Draft ids given to the cloud", registry=r)
         self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
         self.cloud_calls = Counter("streamer_cloud_calls", "Requests to the cloud", registry=r)
         self.failures = Counter("streamer_turns_failed", "Turns that ended without a description", registry=r)
-        self.refusals = Counter("streamer_refusals", "Connections refused", ["status"], registry=r)
         self.slow_readers = Counter("streamer_slow_readers", "Connections cut off: nothing was read", registry=r)
         self.drops = Counter("streamer_drops", "Connections that ended without a goodbye", registry=r)
-        self.resumed = Counter("streamer_resumed", "Sessions that their client came back to", registry=r)
-        self.failed = Counter("streamer_sessions_failed", "Sessions that an internal error ended", registry=r)
         self._last_ms: dict[int, float] = {}  # per session, of its latest delta
-
-    def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
-        """A gauge whose value is `read()` when it is asked for."""
-        Gauge(name, what, registry=self._registry).set_function(read)
 
     def watch_sessions(self, sessions: Sessions) -> None:
         """Gauges of what is open and of what waits in it."""
@@ -71,9 +101,6 @@ class Metrics:
         depths = Gauge("streamer_queue_depth", "What waits, over all sessions", ["queue"], registry=self._registry)
         for queue in QUEUES:
             depths.labels(queue).set_function(depth(queue))
-
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
 
     def heard(self, session: int, event: Event) -> None:
         """Count one event of `session`."""

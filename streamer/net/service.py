@@ -24,7 +24,7 @@ from websockets.typing import Subprotocol
 
 from streamer.net.admission import Admission, Refusal
 from streamer.net.http import answer, headers_of, refused
-from streamer.net.metrics import Metrics
+from streamer.net.metrics import ServiceMetrics
 
 CLOSE_S = 2.0
 # What a client has sent and we have not taken: so many messages, and so much in the kernel (which doubles it). More
@@ -73,7 +73,7 @@ class Handler(Protocol):
 class Service:
     """`run` it; `stop` it, or send SIGTERM."""
 
-    def __init__(self, handler: Handler, admission: Admission, metrics: Metrics) -> None:
+    def __init__(self, handler: Handler, admission: Admission, metrics: ServiceMetrics) -> None:
         self._handler, self._admission, self._metrics = handler, admission, metrics
         self._files: dict[str, Response] = {}
         self._stop = anyio.Event()

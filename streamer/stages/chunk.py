@@ -10,13 +10,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.core.hearing import Closed, Item, Opened
 from streamer.stages.books import Books
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
-from streamer.stages.messages import Answer, Clear, Command, Commit, Piece
+from streamer.stages.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.outlet import Outlet
 from streamer.stages.parts import Hearing
 
 RATE_HZ = 16_000
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
-Items = MemoryObjectSendStream[tuple[Item | Answer, float]]
+Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
 
 
 async def chunk(
@@ -60,7 +60,7 @@ async def chunk(
                     await hand_on(await anyio.to_thread.run_sync(hearing.clear, limiter=threads))
                     await outlet.send(Cleared(hearing.num_turns))
                     last_committed = hearing.num_turns - 1
-                case Answer():
+                case Answer() | Mark():
                     await items.send((command, fed_at))
         await hand_on(await anyio.to_thread.run_sync(hearing.commit, limiter=threads))
 

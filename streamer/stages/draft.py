@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.counts import Counts
 from streamer.core.speculate import Done, DraftMore, Emit, Speculator, Verify, Wait
-from streamer.core.verify import Refusal
+from streamer.core.verify import Refusal, Verdict
 from streamer.stages.books import Books
 from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of
-from streamer.stages.parts import Drafter, Parts, Target
+from streamer.stages.parts import Drafter, Parts, TargetLost
 
-CREDITS = 4  # requests that may be on their way; as many verdicts fit into the queue back
+CREDITS = 4  # requests, and verdicts, that fit into the queues between draft and verify
 
 
 class Draft:
@@ -37,6 +38,7 @@ class Draft:
         self._cancelled = -1  # this turn and all before it
         self._num_asked = self._num_replied = 0  # of the turn in hand
         self._is_prepared = False
+        self._lost: str | None = None  # why the target of the turn in hand will answer no more
 
     async def run(self, answers_itself: bool) -> None:
         """Answer turn after turn, at once or when an Answer comes. Ends when `ready` does."""
@@ -68,6 +70,7 @@ class Draft:
     async def _answer(self, ready: Ready) -> None:
         self._answering, self._is_prepared = ready.turn.number, False
         self._num_asked = self._num_replied = 0
+        self._lost = None
         over: Over | Failed
         try:
             over = await self._drive(ready) if ready.closed.has_speech else self._no_speech(ready)
@@ -94,39 +97,50 @@ class Draft:
     def _no_speech(self, ready: Ready) -> Over:
         return Over(ready, "no_speech", self._parts.mode, Counts(), None, self._clock())
 
-    async def _drive(self, ready: Ready) -> Over:
+    async def _drive(self, ready: Ready) -> Over | Failed:
         turn, parts = ready.turn, self._parts
         await self._finish(ready)
-        spec = parts.speculator(turn.edge, turn.cloud)
+        spec = parts.speculator(turn.edge)
         drafter = None if turn.edge is None else parts.drafter(turn.edge)
-        target: Target | None = None
+        cloud = parts.cloud
         prefilled_at: float | None = None
+        num_failures = 0
         while True:
             if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
                 spec.cancel()
-            match spec.next(self._clock()):
+            self._take_replies(spec, turn.number)
+            action = spec.next(self._clock(), cloud is not None and cloud.is_up)
+            if spec.num_failures > num_failures and cloud is not None:
+                num_failures = spec.num_failures
+                cloud.failed()
+            match action:
                 case DraftMore(n):
                     # The first id alone: its step ends the prefill, and when it does is told.
                     await self._draft(spec, drafter, n if prefilled_at else 1)
                     prefilled_at = prefilled_at or self._clock()
                 case Verify(request):
-                    target = target or await self._target(ready)
+                    await self._prepare(ready)
                     self._num_asked += 1
-                    await self._requests.send(Ask(turn.number, target, request))
+                    assert turn.cloud is not None
+                    await self._requests.send(Ask(turn.number, turn.cloud, request))
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
                     prefilled_at = prefilled_at or self._clock()
                 case Emit(ids, verified):
                     await self._said.send(Said(ready, ids, verified))
+                case Done("error"):
+                    return Failed(turn.number, self._why_lost(spec))
                 case Done(reason):
+                    if turn.cloud is not None:
+                        spec.counts.bytes_up, spec.counts.bytes_down = turn.cloud.traffic
                     return Over(ready, reason, parts.mode, spec.counts, prefilled_at, self._clock())
 
     async def _finish(self, ready: Ready) -> None:
         """The edge hears the end; the cloud, where it is sure to be asked, at the same time."""
         turn, closed = ready.turn, ready.closed
-        if self._parts.mode in ("exact", "cloud"):
-            self._is_prepared = True
-            await self._requests.send(Prepare(ready))
+        cloud = self._parts.cloud
+        if cloud is not None and (cloud.is_remote or self._parts.mode in ("exact", "cloud")):
+            await self._prepare(ready)
         if turn.edge is not None:
             assert self._parts.edge is not None
             await self._parts.edge.batcher.submit(turn.edge.finish(closed.rest, closed.maximum))
@@ -134,24 +148,44 @@ class Draft:
     async def _draft(self, spec: Speculator, drafter: Drafter | None, n: int) -> None:
         assert drafter is not None
         assert self._parts.edge is not None
-        spec.drafted(*await self._parts.edge.batcher.submit(drafter.draft(n)))
+        ids, signals = await self._parts.edge.batcher.submit(drafter.draft(n))
+        spec.drafted(ids, signals, self._clock())
 
-    async def _target(self, ready: Ready) -> Target:
-        if self._parts.mode == "gated":
+    async def _prepare(self, ready: Ready) -> None:
+        """Let the target hear the turn's end, once."""
+        if not self._is_prepared:
             self._is_prepared = True
             await self._requests.send(Prepare(ready))
-        assert ready.turn.cloud is not None
-        return self._parts.target(ready.turn.cloud)
 
     async def _reply(self, spec: Speculator, turn: int, until: float) -> None:
         """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it is cancelled."""
         with anyio.move_on_after(max(0.0, until - self._clock())) as self._waiting:
-            reply = await self._replies.receive()
-            assert reply.turn == turn, "an earlier turn was not settled"
-            self._num_replied += 1
-            if reply.error is not None:
-                raise reply.error
-            if isinstance(reply.verdict, Refusal):
-                raise RuntimeError(f"the verifier refused a block: {reply.verdict.reason}")
-            if reply.verdict is not None:
-                spec.verdict(reply.verdict)
+            self._take(spec, turn, await self._replies.receive())
+
+    def _take_replies(self, spec: Speculator, turn: int) -> None:
+        """Those that came while the edge drafted ahead."""
+        with suppress(anyio.WouldBlock):
+            while True:
+                self._take(spec, turn, self._replies.receive_nowait())
+
+    def _take(self, spec: Speculator, turn: int, reply: Reply) -> None:
+        assert reply.turn == turn, "an earlier turn was not settled"
+        self._num_replied += 1
+        match reply:
+            case Reply(error=TargetLost() as error):
+                self._lost = str(error)
+                spec.failed()
+            case Reply(error=Exception() as error):
+                raise error
+            case Reply(verdict=Refusal() as refusal):
+                spec.refused(refusal)
+            case Reply(verdict=Verdict() as verdict):
+                spec.verdict(verdict, self._clock())
+
+    def _why_lost(self, spec: Speculator) -> str:
+        """Mode exact or cloud, and no verdict: one line, cause and way out."""
+        cloud = self._parts.cloud
+        assert cloud is not None
+        limit_s = spec.plan.verify_budget_s
+        why = self._lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
+        return f"{why}; what was said before stands; take --mode gated or --degrade to go on without it"

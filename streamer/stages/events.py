@@ -98,6 +98,7 @@ class SessionOptions:
     turn_detection: TurnDetection | None = None
     live_update_s: float | None = None
     answers_itself: bool = True  # a committed turn is answered at once; False: only after `answer()`
+    is_float: bool = False  # fed with float32 samples, full scale 1.0, instead of PCM16
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_rate_hz, int):

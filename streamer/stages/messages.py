@@ -38,7 +38,14 @@ class Answer:
     """Answer the last committed turn."""
 
 
-Command = Piece | Commit | Clear | Answer
+@dataclass(slots=True)
+class Mark:
+    """`is_done` when all before it is prefilled."""
+
+    is_done: anyio.Event = field(default_factory=anyio.Event)
+
+
+Command = Piece | Commit | Clear | Answer | Mark
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +54,7 @@ class Turn:
 
     number: int
     edge: Hearer | None = None
-    cloud: Hearer | None = None
+    cloud: Target | None = None
     failed: str | None = None
 
 

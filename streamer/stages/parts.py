@@ -5,7 +5,7 @@ Steps are opaque here: a hearer, drafter or target makes them, its side's batche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,10 +13,10 @@ from anyio import CapacityLimiter, Semaphore
 
 from streamer.core.counts import Counts
 from streamer.core.emitter import Emitter
-from streamer.core.hearing import Closed, Item
+from streamer.core.hearing import Closed, Heard, Item
 from streamer.core.results import Description
 from streamer.core.speculate import Speculator
-from streamer.core.verify import VerifyRequest
+from streamer.core.verify import Refusal, Verdict, VerifyRequest
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
 
@@ -39,7 +39,7 @@ class Hearer(Protocol):
     def hear(self, window: Any) -> Steps: ...
     def observe(self, maximum: float, now_samples: int) -> bool: ...
     def redo(self) -> Steps: ...
-    def finish(self, rest: Sequence[Any], maximum: float) -> Steps: ...
+    def finish(self, rest: Sequence[Any], maximum: float, prefills: bool = False) -> Steps: ...
     def close(self) -> None: ...
 
 
@@ -48,7 +48,80 @@ class Drafter(Protocol):
 
 
 class Target(Protocol):
-    def verify(self, request: VerifyRequest) -> Steps: ...
+    """One turn on the model that verifies: in this process (stages/target.py), or elsewhere (net/link.py)."""
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill what was heard; one that is elsewhere takes it and returns at once."""
+        ...
+
+    async def finish(self, closed: Closed) -> None:
+        """The turn is over."""
+        ...
+
+    async def prefilled(self) -> None:
+        """Wait until all that was heard is prefilled; not for long where the target is away."""
+        ...
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Judge a block. Raises TargetLost where there is no sense in waiting."""
+        ...
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes up and down, on the way to a target elsewhere."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class Judge(Protocol):
+    """One turn of an edge elsewhere, on this verifier's model; one call at a time."""
+
+    async def hear(self, samples: Any) -> None:
+        """Samples [n] float32 at 16 kHz."""
+        ...
+
+    async def finish(self) -> None: ...
+
+    def judge(self, request: VerifyRequest, runs_on: bool) -> AsyncGenerator[Verdict | Refusal, None]:
+        """The reply, and with `runs_on` those to the empty drafts that would follow, to the answer's end."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class TargetLost(RuntimeError):
+    """The target will not answer this turn any more; one line says why, and the way out."""
+
+
+class Cloud(Protocol):
+    """Where turns are verified. `is_up`: it is worth asking now. `is_remote`: asking costs a round trip."""
+
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def is_remote(self) -> bool: ...
+    @property
+    def name(self) -> str:
+        """For error messages."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it may be away, for error messages."""
+        ...
+
+    def listen(self) -> Target:
+        """A turn begins."""
+        ...
+
+    def failed(self) -> None:
+        """A verdict did not come in time."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +153,7 @@ class Parts(Protocol):
     @property
     def edge(self) -> Side | None: ...
     @property
-    def cloud(self) -> Side | None: ...
+    def cloud(self) -> Cloud | None: ...
     @property
     def mode(self) -> str: ...
     @property
@@ -95,8 +168,7 @@ class Parts(Protocol):
 
     def hearing(self, options: SessionOptions) -> Hearing: ...
     def drafter(self, edge: Hearer) -> Drafter: ...
-    def target(self, cloud: Hearer) -> Target: ...
-    def speculator(self, edge: Hearer | None, cloud: Hearer | None) -> Speculator: ...
+    def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any) -> Steps:
         """Steps that return the ids of a sentence on what was heard so far."""
         ...

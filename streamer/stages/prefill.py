@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -13,15 +12,15 @@ from streamer.core.hearing import Closed, Dropped, Heard, Item, Opened
 from streamer.stages.books import Books
 from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
-from streamer.stages.messages import Answer, Failed, Ready, Turn, reason_of
+from streamer.stages.messages import Answer, Failed, Mark, Ready, Turn, reason_of
 from streamer.stages.outlet import Outlet
-from streamer.stages.parts import Hearer, Parts, Side, Steps
+from streamer.stages.parts import Hearer, Parts
 
 Readies = MemoryObjectSendStream[Ready | Answer | Failed]
 
 
 async def prefill(
-    items: MemoryObjectReceiveStream[tuple[Item | Answer, float]],
+    items: MemoryObjectReceiveStream[tuple[Item | Answer | Mark, float]],
     ready: Readies,
     outlet: Outlet,
     parts: Parts,
@@ -43,6 +42,10 @@ async def prefill(
                     books.close(await stage.leave())
                 case Answer():
                     await ready.send(item)
+                case Mark():
+                    if stage.turn is not None and stage.turn.cloud is not None:
+                        await stage.turn.cloud.prefilled()
+                    item.is_done.set()
 
 
 class _Prefill:
@@ -61,13 +64,11 @@ class _Prefill:
         if turn.failed is not None:
             return
         try:
-            if heard.windows:
-                await self._stop_update()
-                await self._on_all(lambda hearer: [hearer.hear(window) for window in heard.windows])
-            due = [hearer.observe(heard.maximum, heard.num_samples) for hearer in (turn.edge, turn.cloud) if hearer]
-            if any(due):
-                await self._stop_update()
-                await self._on_all(lambda hearer: [hearer.redo()])
+            async with anyio.create_task_group() as group:
+                if turn.cloud is not None:
+                    group.start_soon(turn.cloud.hear, heard)
+                if turn.edge is not None:
+                    await self._hear_on_edge(turn.edge, heard)
         except Exception as error:  # this turn's alone
             turn.failed = reason_of(error)
             self._books.close(turn)
@@ -84,15 +85,16 @@ class _Prefill:
         assert turn is not None
         return turn
 
-    async def _on_all(self, steps_of: Any) -> None:
-        """The same on edge and cloud, side by side."""
-        turn = self.turn
-        assert turn is not None
-        pairs = [(side, hearer) for side, hearer in ((self._parts.edge, turn.edge), (self._parts.cloud, turn.cloud))
-                 if side is not None and hearer is not None]  # fmt: skip
-        async with anyio.create_task_group() as group:
-            for side, hearer in pairs:
-                group.start_soon(_run, side, hearer, steps_of)
+    async def _hear_on_edge(self, edge: Hearer, heard: Heard) -> None:
+        assert self._parts.edge is not None
+        batcher = self._parts.edge.batcher
+        if heard.windows:
+            await self._stop_update()
+        for window in heard.windows:
+            await batcher.submit(edge.hear(window))
+        if edge.observe(heard.maximum, heard.num_samples):
+            await self._stop_update()
+            await batcher.submit(edge.redo())
 
     async def _describe_so_far(
         self, turn: Turn, edge: Hearer, heard: Heard, scope: anyio.CancelScope, over: anyio.Event
@@ -114,8 +116,3 @@ class _Prefill:
             self._update.cancel()
             await self._update_over.wait()
 
-
-async def _run(side: Side, hearer: Hearer, steps_of: Any) -> None:
-    all_steps: list[Steps] = steps_of(hearer)
-    for steps in all_steps:
-        await side.batcher.submit(steps)

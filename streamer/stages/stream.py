@@ -28,6 +28,7 @@ from streamer.stages.messages import (
     Command,
     Commit,
     Failed,
+    Mark,
     Over,
     Piece,
     Prepare,
@@ -76,7 +77,8 @@ class Stream:
         self.num_bytes_fed = 0
         self._parts, self._options, self._clock = parts, options, clock
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
-        self._piece_bytes = 2 * int(options.sample_rate_hz * piece_s)
+        self._sample_bytes = 4 if options.is_float else 2
+        self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
         self._held, self._held_at, self._is_ended = bytearray(), 0.0, False  # fed, not yet a piece; when
         self._hearing = parts.hearing(options)
@@ -87,18 +89,18 @@ class Stream:
 
     def start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
-        items, heard = queue[tuple[Item | Answer, float]](MAX_ITEMS)
+        items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
         readies, ready = queue[Ready | Answer | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
         says, said = queue[Said | Over | Failed](MAX_SAID)
         events, self._events = queue[Event](MAX_EVENTS)
-        outlet, parts, cloud = Outlet(events), self._parts, self._parts.cloud
+        outlet, parts = Outlet(events), self._parts
         self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
         group.start_soon(chunk, self._taken, items, outlet, self._hearing, parts.threads, self.books, name="chunk")
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
-        group.start_soon(verify, requests, replies, cloud, name="verify")
+        group.start_soon(verify, requests, replies, name="verify")
         group.start_soon(emit, said, outlet.clone(), parts, self._clock, name="emit")
 
     def close(self) -> None:
@@ -142,6 +144,13 @@ class Stream:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
         return command.turn
 
+    async def catch_up(self) -> None:
+        """Wait until what was fed is prefilled, on every model."""
+        await self._flush()
+        mark = Mark()
+        await self._commands.send(mark)
+        await mark.is_done.wait()
+
     async def answer(self) -> None:
         self._last_asked = self.books.last_closed
         await self._commands.send(Answer())
@@ -168,7 +177,7 @@ class Stream:
     def backlog(self) -> dict[str, int]:
         """What waits in the queues that audio and text go through."""
         pieces = self._taken.statistics().current_buffer_used
-        num_samples = (pieces * self._piece_bytes + len(self._held)) // 2
+        num_samples = (pieces * self._piece_bytes + len(self._held)) // self._sample_bytes
         return {"pieces": pieces, "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
                 "turns": self.books.num_open, "events": self._events.statistics().current_buffer_used}  # fmt: skip
 

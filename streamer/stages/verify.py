@@ -1,39 +1,65 @@
-"""Fourth stage: requests in, verdicts out, by the model behind `side`. Replies never block: credits bound them."""
+"""Fourth stage: requests in, verdicts out, by the turn's target. Replies never block: credits bound them."""
 
 from __future__ import annotations
 
+import anyio
+from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.stages.messages import Ask, Prepare, Ready, Reply, Settle, reason_of
-from streamer.stages.parts import Side
 
 
 async def verify(
-    requests: MemoryObjectReceiveStream[Prepare | Ask | Settle],
-    replies: MemoryObjectSendStream[Reply],
-    side: Side | None,
+    requests: MemoryObjectReceiveStream[Prepare | Ask | Settle], replies: MemoryObjectSendStream[Reply]
 ) -> None:
-    """One reply for each Ask, in order. Without a side there is nothing to ask. Ends when `requests` does."""
-    async with requests, replies:
+    """One reply for each Ask that is not settled before, in whatever order. Ends when `requests` does."""
+    async with requests, replies, anyio.create_task_group() as group:
+        desk = _Desk(replies, group)
         async for item in requests:
-            assert side is not None, "no request comes where there is no cloud"
             match item:
                 case Prepare(ready):
-                    await _prepare(side, ready)
+                    await _prepare(ready)
                 case Settle(turn):
+                    await desk.settle()
                     await replies.send(Reply(turn))
-                case Ask(turn, target, request):
-                    try:
-                        reply = Reply(turn, await side.batcher.submit(target.verify(request)))
-                    except Exception as error:  # this turn's alone; the draft stage says so
-                        reply = Reply(turn, error=error)
-                    await replies.send(reply)
+                case Ask():
+                    desk.take(item)
 
 
-async def _prepare(side: Side, ready: Ready) -> None:
-    cloud, closed = ready.turn.cloud, ready.closed
-    assert cloud is not None
+class _Desk:
+    """The requests in hand, each in a task of its own: a target elsewhere takes several at once."""
+
+    def __init__(self, replies: MemoryObjectSendStream[Reply], group: TaskGroup) -> None:
+        self._replies, self._group = replies, group
+        self._scopes: dict[anyio.CancelScope, anyio.Event] = {}
+
+    def take(self, ask: Ask) -> None:
+        scope = anyio.CancelScope()
+        self._scopes[scope] = anyio.Event()
+        self._group.start_soon(self._answer, ask, scope)
+
+    async def settle(self) -> None:
+        """Nobody waits for what is in hand; the target has let go of it when this returns."""
+        for scope, is_over in list(self._scopes.items()):
+            scope.cancel()
+            await is_over.wait()
+
+    async def _answer(self, ask: Ask, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                try:
+                    reply = Reply(ask.turn, await ask.target.verify(ask.request))
+                except Exception as error:  # this turn's alone; the draft stage says so
+                    reply = Reply(ask.turn, error=error)
+                await self._replies.send(reply)
+        finally:
+            self._scopes.pop(scope).set()
+
+
+async def _prepare(ready: Ready) -> None:
+    target = ready.turn.cloud
+    assert target is not None
     try:
-        await side.batcher.submit(cloud.finish(closed.rest, closed.maximum))
+        await target.finish(ready.closed)
     except Exception as error:
         ready.turn.failed = reason_of(error)

@@ -1,0 +1,85 @@
+"""A recording in, its descriptions out, through a live stream: where the cloud is elsewhere. Else as recording.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from streamer.audio import open_audio
+from streamer.core.counts import Counts
+from streamer.core.hearing import Closed
+from streamer.core.results import Description, TextDelta, join_parts
+from streamer.recording import RATE_HZ, Samples, as_live, chunks_of
+from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
+from streamer.stages.parts import Parts, TargetLost, Written
+from streamer.stages.stream import Stream, open_stream
+
+
+async def describe_live(
+    parts: Parts, source: str | Path, on_delta: Callable[[TextDelta], None], limiter: CapacityLimiter
+) -> Description:
+    """Describe one file. Raises AudioError, TargetLost; deltas already given stay given."""
+    name = str(source)
+    async with limiter:
+        with await anyio.to_thread.run_sync(open_audio, source) as audio:
+            found: list[Description] = []
+            try:
+                options = SessionOptions(RATE_HZ, is_float=True)
+                async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
+                    group.start_soon(_feed, stream, as_live(chunks_of(audio)))
+                    failed = await _collect(stream, on_delta, found)
+                    group.cancel_scope.cancel()
+            except ExceptionGroup as errors:
+                raise _first(errors) from None
+            if failed is not None:
+                raise TargetLost(f"{name}: {failed}")
+            described = [replace(one, file=name, turn=0) for one in found] or [_nothing(parts, name)]
+            return join_parts(name, described, audio.warning)
+
+
+def _first(errors: ExceptionGroup) -> Exception:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+def _nothing(parts: Parts, name: str) -> Description:
+    """Of a recording without a sample."""
+    closed = Closed(0, (), 0.0, 0, False, None)
+    written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
+    return replace(parts.describe(written), file=name)
+
+
+async def _feed(stream: Stream, pieces: Iterator[Samples]) -> None:
+    """All but the last piece is prefilled everywhere before that one is fed: so it is as if it were live."""
+    held = await _next(pieces)
+    while held is not None and (following := await _next(pieces)) is not None:
+        await stream.feed(held.astype("<f4").tobytes())
+        held = following
+    await stream.catch_up()
+    if held is not None:
+        await stream.feed(held.astype("<f4").tobytes())
+    with suppress(NothingToCommit):
+        await stream.commit()
+    await stream.end()
+
+
+async def _next(pieces: Iterator[Samples]) -> Samples | None:
+    return await anyio.to_thread.run_sync(next, pieces, None)
+
+
+async def _collect(stream: Stream, on_delta: Callable[[TextDelta], None], found: list[Description]) -> str | None:
+    """Descriptions of all parts into `found`; why one failed, if one did."""
+    async for event in stream.events():
+        if isinstance(event, TextDelta):
+            on_delta(event)
+        elif isinstance(event, Description):
+            found.append(event)
+        elif isinstance(event, TurnFailed):
+            return event.message
+    return None

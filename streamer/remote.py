@@ -1,0 +1,69 @@
+"""A cloud elsewhere. In: Models whose cloud is ws://... Out: a link that is kept up."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from streamer.config import Config, ConfigError
+from streamer.core.remote import Terms
+from streamer.models import Models
+
+if TYPE_CHECKING:
+    from streamer.net.link import Link
+
+KEY = "STREAMER_CLOUD_KEY"
+SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
+
+
+@asynccontextmanager
+async def background() -> AsyncIterator[TaskGroup]:
+    """A group for what runs beside a describer, cancelled at its end. An error of the body's comes out as it is."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as group:
+        try:
+            yield group
+        except BaseException as error:
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def open_remote(models: Models, group: TaskGroup) -> Link:
+    """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses us for good."""
+    from streamer.model.weights import ModelError
+    from streamer.net.link import Link, Verifier
+
+    config, first = models.config, models.first
+    key = config.cloud_key or os.environ.get(KEY)
+    verifier = Verifier(config.cloud, key, _tls(config), config.cloud_audio == "eager")
+    vocabulary, plan = first.vocabulary, models.plan
+    terms = Terms(
+        vocabulary.fingerprint, first.card.language, vocabulary.num_ids, plan.rules, config.sampling(),
+        runs_on=plan.mode == "cloud", asks_first=plan.mode == "exact" and plan.ahead > 0,
+    )  # fmt: skip
+    link = Link(verifier, terms, time.perf_counter)
+    group.start_soon(link.run)
+    await link.settled(SETTLE_S)
+    if link.lost is not None:
+        raise ModelError(config.cloud, link.lost)
+    return link
+
+
+def _tls(config: Config) -> ssl.SSLContext | None:
+    """Of wss://. Raises ConfigError for a certificate that cannot be read."""
+    if not config.cloud.startswith("wss://"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=config.cloud_ca)
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cloud_ca is {config.cloud_ca!r}; it cannot be read ({why}); give a PEM file") from None

@@ -1,0 +1,78 @@
+"""The target in this process. In: what a turn heard, requests. Out: verdicts, by the model's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import anyio
+
+from streamer.core.hearing import Closed, Heard
+from streamer.core.verify import Refusal, Verdict, VerifyRequest
+from streamer.stages.batcher import Batcher
+from streamer.stages.parts import Hearer, Side, Steps
+
+
+class Verifier(Protocol):
+    """model/verifier.py's LocalVerifier, on a hearer whose turn is over."""
+
+    def verify(self, request: VerifyRequest) -> Steps: ...
+
+
+class LocalTarget:
+    """See parts.py's Target. Holds a KV slot until it is closed; nothing may be in hand then."""
+
+    def __init__(
+        self, batcher: Batcher, hearer: Hearer, verifier_of: Callable[[Any], Verifier], prefills: bool = False
+    ) -> None:
+        self._batcher, self._hearer = batcher, hearer
+        self._verifier_of, self._prefills = verifier_of, prefills
+        self._verifier: Verifier | None = None
+        self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill the windows that are complete, and again those that a louder sound made stale."""
+        for window in heard.windows:
+            await self._batcher.submit(self._hearer.hear(window))
+        if self._hearer.observe(heard.maximum, heard.num_samples):
+            await self._batcher.submit(self._hearer.redo())
+
+    async def finish(self, closed: Closed) -> None:
+        """The last window; with `prefills` it is prefilled now, else with the first request."""
+        await self._batcher.submit(self._hearer.finish(closed.rest, closed.maximum, self._prefills))
+        self._verifier = self._verifier_of(self._hearer)
+
+    async def prefilled(self) -> None:
+        """It is: `hear` waits for it."""
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Raises what the model raises."""
+        async with self._one_at_a_time:
+            assert self._verifier is not None, "the turn is not finished"
+            reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
+            return reply
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def close(self) -> None:
+        """Give the KV slot back; a second call does nothing."""
+        self._hearer.close()
+
+
+class LocalCloud:
+    """See parts.py's Cloud."""
+
+    is_up, is_remote = True, False
+    name, trouble = "the cloud model", "it is slow"
+
+    def __init__(self, side: Side, verifier_of: Callable[[Any], Verifier]) -> None:
+        self.side = side
+        self._verifier_of = verifier_of
+
+    def listen(self) -> LocalTarget:
+        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)
+
+    def failed(self) -> None:
+        """It is as near as before."""

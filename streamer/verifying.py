@@ -1,0 +1,80 @@
+"""`streamer verifier`: assembles a model and its server. In: options. Out: a running service, an exit status."""
+
+from __future__ import annotations
+
+import argparse
+import ssl
+import sys
+
+from streamer.config import VERIFIER_SCHEMES, ConfigError
+from streamer.console import fail
+from streamer.logs import log_errors_to
+from streamer.serve import SWITCH_INTERVAL_S, check_public, key_of, tls_of
+
+HEARING_THREADS = 2
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM; 0 after a clean drain, 1 when the model or the port cannot be had, 2 for bad usage."""
+    import anyio
+
+    try:
+        tls = tls_of(options.cert, options.key)
+        key = key_of(options.api_key)
+        check_public(options.host, key)
+        _check(options)
+    except ConfigError as error:
+        fail(str(error))
+        return 2
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    log_errors_to(sys.stderr)
+    return anyio.run(_serve, options, tls, key)
+
+
+async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: str | None) -> int:
+    import anyio
+    import anyio.to_thread
+
+    from streamer.core.wire import PATH
+    from streamer.judge import ModelJudge, house_of
+    from streamer.live import open_side
+    from streamer.model.thinker import load
+    from streamer.model.threads import set_threads
+    from streamer.model.warm import warm_up
+    from streamer.model.weights import ModelError
+    from streamer.net.admission import Admission
+    from streamer.net.service import Address
+    from streamer.net.verifier import VerifierServer, VerifierTerms
+
+    s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host
+
+    def ready(port: int) -> None:
+        print(f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})", flush=True)
+
+    try:
+        thinker = await anyio.to_thread.run_sync(load, options.cloud, "cloud", options.max_sessions + 1)
+        set_threads(thinker.num_params)
+        await anyio.to_thread.run_sync(warm_up, thinker)
+        house, threads = house_of(thinker), anyio.CapacityLimiter(HEARING_THREADS)
+        admission = Admission((PATH,), options.max_sessions, key)
+        async with open_side(thinker, "verifier") as side:
+            server = VerifierServer(
+                lambda turn: ModelJudge(thinker, side, turn, threads), house, admission, VerifierTerms(options.resume_s)
+            )
+            await server.run(Address(options.host, options.port, tls), ready)
+    except ModelError as error:
+        fail(str(error))
+        return 1
+    except OSError as error:
+        fail(f"cannot listen on {shown}:{options.port} ({error.strerror or error}); choose another --port")
+        return 1
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.cloud.startswith(VERIFIER_SCHEMES) or options.cloud == "none":
+        raise ConfigError(f"cloud is {options.cloud!r}; a verifier holds the model itself: give a model")
+    if not 1 <= options.max_sessions <= 255:
+        raise ConfigError(f"max-sessions is {options.max_sessions}; it may be 1 to 255")
+    if not 0 <= options.resume_s <= 300:
+        raise ConfigError(f"resume-s is {options.resume_s:g}; it may be 0 to 300")

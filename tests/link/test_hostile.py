@@ -1,0 +1,130 @@
+"""A verifier that is wrong: bad ids, wrong epochs, garbage, silence, another model. Gated goes on within its budget, exact
+ends with an error within its limit; what was committed stays, and the next verifier is trusted again."""
+
+import random
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from speech import SAMPLES
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
+
+from streamer import Describer, TextDelta
+from streamer.core import wire
+from streamer.stages.events import TurnFailed
+
+WHOLE = 1 << 20
+
+
+def honest(message, chance):
+    """Opened, Pong, Heard as they should be."""
+    match message:
+        case wire.Ping(token=token):
+            return [wire.Pong(token)]
+        case wire.Open():
+            return [wire.Opened(message.channel, message.epoch, 0, "model")]
+        case wire.Finish():
+            return [wire.Heard(message.channel, 1, message.num_samples, True)]
+    return []
+
+
+def with_verdict(make):
+    """Honest but for its verdicts."""
+
+    def reply(message, chance):
+        if isinstance(message, wire.Verify):
+            return make(message, chance)
+        return honest(message, chance)
+
+    return reply
+
+
+def fuzzed(message, chance):
+    return [chance.randbytes(chance.randint(0, 60))]
+
+
+HOSTILE = {
+    "an id beyond the vocabulary": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, WHOLE)]),
+    "more accepted than sent": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 99, 5)]),
+    "an epoch that is not": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch + 5, m.number, 0, 5)]),
+    "a number that is not": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number + 1000, 0, 5)]),
+    "refuses all": with_verdict(lambda m, _: [wire.Refused(m.channel, m.epoch, m.number, "prefix")]),
+    "rejects all": with_verdict(lambda m, _: [wire.Rejected(m.channel, m.epoch, False, "not now")]),
+    "rejects for good": with_verdict(lambda m, _: [wire.Rejected(m.channel, m.epoch, True, "not ever")]),
+    "no verdict": with_verdict(lambda m, _: []),
+    "garbage for a verdict": with_verdict(fuzzed),
+    "garbage for everything": fuzzed,
+    "more samples than there are": lambda m, _: [wire.Opened(m.channel, m.epoch, 1 << 30, "")] if isinstance(m, wire.Open) else honest(m, _),
+    "silence": lambda m, _: [],
+    "closes at once": None,
+}
+
+
+@asynccontextmanager
+async def lying(reply, seed=0):
+    """A websocket server that says what `reply` says: its port."""
+    chance = random.Random(seed)
+
+    async def handle(socket):
+        if reply is None:
+            return
+        try:
+            async for data in socket:
+                for message in reply(wire.decode_up(data), chance):
+                    await socket.send(message if isinstance(message, bytes) else wire.encode(message))
+        except ConnectionClosed:
+            return
+
+    async with serve(handle, "127.0.0.1", 0, compression=None) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def one_turn(describer, file):
+    async with describer.session() as session:
+        await session.feed(file.read_bytes()[44:])
+        await session.commit()
+        started = anyio.current_time()
+        events = [event async for event in session]
+        return events, anyio.current_time() - started
+
+
+SELDOM = ("more accepted than sent", "a number that is not", "garbage for everything", "closes at once", "no verdict")
+
+
+@pytest.mark.parametrize("lie", [pytest.param(lie, marks=pytest.mark.long) if lie in SELDOM else lie for lie in HOSTILE])
+async def test_gated_goes_on_and_exact_says_so(lie, wanted):
+    options = {"threshold": 0.0, "verify_budget_s": 0.3}
+    async with lying(HOSTILE[lie]) as port:
+        cloud = f"ws://127.0.0.1:{port}"
+        async with Describer.open(mode="gated", cloud=cloud, **options) as describer:
+            await describer.load()
+            events, _ = await one_turn(describer, SAMPLES[0])
+            assert (list(events[-1].ids), events[-1].verified_share) == (wanted["edge"][SAMPLES[0].name]["ids"], 0.0)
+            assert events[-1].text == "".join(event.text for event in events if isinstance(event, TextDelta))
+            assert events[-1].stall_ms < 1000 * (0.3 + 0.25)
+        async with Describer.open(mode="exact", cloud=cloud, verify_budget_s=0.3) as describer:
+            await describer.load()
+            events, seconds = await one_turn(describer, SAMPLES[0])
+            assert isinstance(events[-1], TurnFailed), events[-1]
+            assert seconds < 2.0
+            assert "\n" not in events[-1].message
+
+
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(i, marks=pytest.mark.long) for i in range(2, 60))])
+async def test_verdicts_that_could_be_are_taken_and_the_rest_is_not(seed):
+    """A verifier that mixes lies with verdicts that could be true: the edge lives, its text is what its deltas say."""
+    chance = random.Random(seed)
+    lies = [reply for reply in HOSTILE.values() if reply is not None]
+
+    def mixed(message, chance=chance):
+        if isinstance(message, wire.Verify) and chance.random() < 0.6:
+            return [wire.Judged(message.channel, message.epoch, message.number, 0, chance.randint(2, 900))]
+        return (chance.choice(lies) if chance.random() < 0.1 else honest)(message, chance)
+
+    async with lying(lambda m, _: mixed(m), seed) as port:
+        cloud = f"ws://127.0.0.1:{port}"
+        async with Describer.open(mode="gated", cloud=cloud, threshold=0.0, verify_budget_s=0.2) as describer:
+            events, _ = await one_turn(describer, SAMPLES[seed % 4])
+            assert events[-1].text == "".join(event.text for event in events if isinstance(event, TextDelta))
+            assert events[-1].stop_reason in ("sentence", "eos", "loop", "max_tokens")

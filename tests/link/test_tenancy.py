@@ -1,0 +1,113 @@
+"""Turns and their slots, with a judge that is slow or broken: bounds hold whoever comes at once, nothing is leaked."""
+
+from contextlib import asynccontextmanager
+
+import anyio
+
+from streamer.core import wire
+from streamer.core.rules import Rules
+from streamer.core.served import Broken, House
+from streamer.net.admission import Admission
+from streamer.net.metrics import VerifierMetrics
+from streamer.net.tenancy import Tenancy
+
+HOUSE = House("model", "tokenizer", "zh", 1_000, 60.0)
+
+
+class Slow:
+    """A judge whose slot is free only some time after it is let go, as a step in hand wants."""
+
+    def __init__(self, open_now):
+        self._open = open_now
+        self._open.append(self)
+
+    async def hear(self, samples):
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(0.02)
+
+    async def finish(self):
+        raise RuntimeError("the model fell over")
+
+    def close(self):
+        self._open.remove(self)
+
+
+class Said:
+    """A link that remembers."""
+
+    def __init__(self):
+        self.messages = []
+
+    def say(self, message):
+        self.messages.append(message)
+
+
+def opening(session, channel=0, epoch=1):
+    return wire.Open(channel, bytes([session]) * 16, epoch, wire.VERSION, "", "tokenizer", "zh", dict(vars(Rules())), (0.0, 1.0, 0))
+
+
+@asynccontextmanager
+async def house():
+    open_now, admission = [], Admission((wire.PATH,), 4)
+    async with anyio.create_task_group() as group:
+        tenancy = Tenancy(lambda turn: Slow(open_now), HOUSE, admission, VerifierMetrics(), 60.0)
+        tenancy.start(group)
+        yield tenancy, admission, open_now
+        group.cancel_scope.cancel()
+    assert (open_now, admission.num_sessions) == ([], 0)
+
+
+async def test_many_that_come_at_once_never_take_more_than_there_is():
+    """Held turns make place, each once; who finds none is told, and may come again."""
+    async with house() as (tenancy, admission, open_now):
+        gone = Said()
+        for i in range(4):
+            await tenancy.open(gone, opening(i, i))
+            await tenancy.take(gone, wire.Audio(i, 0, bytes(640), False))
+        tenancy.detach(gone)
+        assert tenancy.num_held == 4
+        refused = []
+
+        async def come(i):
+            try:
+                await tenancy.open(Said(), opening(100 + i))
+            except Broken as broken:
+                refused.append(broken.is_final)
+            assert len(open_now) <= 4
+
+        async with anyio.create_task_group() as group:
+            for i in range(12):
+                group.start_soon(come, i)
+        assert refused == [False] * 8
+        assert admission.num_sessions == len(open_now) == 4
+
+
+async def test_a_model_that_fails_ends_one_turn():
+    async with house() as (tenancy, admission, _):
+        link = Said()
+        for i in range(2):
+            await tenancy.open(link, opening(i, i))
+        await tenancy.take(link, wire.Finish(0, 0))
+        with anyio.fail_after(5):
+            while admission.num_sessions == 2:
+                await anyio.sleep(0.01)
+        told = [message for message in link.messages if isinstance(message, wire.Rejected)]
+        assert [(message.channel, message.is_final) for message in told] == [(0, True)]
+        await tenancy.open(link, opening(9, 0))
+        assert isinstance(link.messages[-1], wire.Opened)
+
+
+async def test_one_that_comes_back_while_its_turn_ends_begins_anew():
+    """It is not given a turn that is being let go."""
+    async with house() as (tenancy, _, open_now):
+        link = Said()
+        await tenancy.open(link, opening(1))
+        await tenancy.take(link, wire.Audio(0, 0, bytes(640), False))
+        await anyio.lowlevel.checkpoint()
+        await tenancy.take(link, wire.Audio(0, 5_000, bytes(640), False))  # a gap: the turn ends
+        assert isinstance(link.messages[-1], wire.Rejected)
+        await tenancy.open(link, opening(1, 0, 2))
+        assert link.messages[-1] == wire.Opened(0, 2, 0, "model")
+        with anyio.fail_after(5):
+            while len(open_now) > 1:
+                await anyio.sleep(0.01)
