@@ -15,6 +15,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m streamer.model.warm  # kernels for this processor, once: 13 s
 	touch $@
 
 run: $(STAMP)
@@ -34,6 +35,8 @@ train: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench.quality
 	$(BIN)/python -m bench.vs_transformers
+	$(BIN)/python -m bench.engine
+	$(BIN)/python -m bench.load
 
 clean:
 	rm -rf .venv build dist *.egg-info

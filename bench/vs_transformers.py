@@ -3,9 +3,11 @@
 `python -m bench.vs_transformers [--num 8]`. transformers gets the cheapest equal extractor (the clip's own length, not
 300 s of padding) and the same prompt; what it does after the end of the audio is timed: extract, encode, prefill,
 decode. Ours hears while the audio arrives, so after its end only the last window and the suffix remain. Assisted
-generation is transformers' own: in this version its assistant never receives the audio.
+generation is transformers' own, as it is (its assistant never receives the audio) and mended (bench/assisted.py).
+"ours, stock" is exact mode on transformers' modules (`--engine stock`).
 
-tokens/s: ids after the first text over the time after it, on both sides.
+tokens/s: ids after the first text over the time after it, on both sides. Assisted generation tells no id before all are
+there: its ids over its time less the log-mel and the first forward of both models.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 import torch
 
 from bench.arms import models_of, run
+from bench.assisted import FirstForward, hearing
 from bench.clips import Clip, held_out
 from bench.common import RESULTS, median, progress, table, write
 from streamer.model.mel import StreamingLogMel
@@ -29,6 +32,7 @@ from streamer.model.thinker import Thinker
 
 LENGTHS = (3, 10, 30, 60)
 OURS = {"ours, edge": "edge", "ours, cloud": "cloud", "ours, exact": "exact", "ours, gated": "gated"}
+ASSISTED = ("assisted generation", "assisted, hearing")
 
 
 @dataclass(frozen=True)
@@ -86,13 +90,15 @@ def make_arms(threads: int) -> dict[str, Callable[[np.ndarray], Timing]]:
     assert cloud is not None
     own = torch.get_num_threads()  # as loading the models has set it
     stock_edge, stock_cloud = load_stock(edge.directory), load_stock(cloud.directory)
+    assistants = (stock_edge, hearing(load_stock(edge.directory)))
+    slow = models_of(mode="exact", engine="stock")
     return {
         "generate(), edge": with_threads(threads, lambda s: one_shot(edge, stock_edge, s)),
         "generate(), cloud": with_threads(threads, lambda s: one_shot(cloud, stock_cloud, s)),
-        "assisted generation": with_threads(
-            threads, lambda s: one_shot(cloud, stock_cloud, s, assistant_model=stock_edge)
-        ),
+        **{name: with_threads(threads, functools.partial(one_shot, cloud, stock_cloud, assistant_model=assistant))
+           for name, assistant in zip(ASSISTED, assistants, strict=True)},
         **{name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()},
+        "ours, stock": with_threads(own, functools.partial(timed, slow)),
     }
 
 
@@ -144,19 +150,21 @@ def one_shot(
     prompt = [*thinker.engine.prompt_ids, *[thinker.shapes.audio_id] * num_audio, *thinker.suffix_ids]
     ids = torch.tensor([prompt])
     streaming = {} if more else {"streamer": clock}  # assisted generation refuses a streamer
-    out = stock.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        input_features=features[None],
-        feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
-        max_new_tokens=96,
-        do_sample=False,
-        **streaming,
-        **more,
-    )
+    heard = time.perf_counter()
+    with FirstForward(*([stock, *more.values()] if more else [])) as prefill:
+        out = stock.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            input_features=features[None],
+            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
+            max_new_tokens=96,
+            do_sample=False,
+            **streaming,
+            **more,
+        )
     done, num_ids = time.perf_counter(), out.shape[1] - len(prompt)
     first = clock.at[1] if len(clock.at) > 1 else done
-    rest = done - first if len(clock.at) > 1 else done - started
+    rest = done - first if len(clock.at) > 1 else done - heard - prefill.seconds
     return Timing(first - started, done - started, max(1, num_ids - 1) / rest, num_ids)
 
 
@@ -178,7 +186,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
         mine = [row for row in rows if row["arm"] == name]
         style: dict[str, Any] = {"linestyle": "-" if name.startswith("ours") else "--", "color": f"C{i}"}
         x = [row["seconds"] for row in mine]
-        if name != "assisted generation":  # it gives all its ids at the end
+        if name not in ASSISTED:  # they give all ids at the end
             left.plot(x, [row["first_ratio"] for row in mine], marker="o", **style)
         right.plot(x, [row["speed_ratio"] for row in mine], marker="o", label=name, **style)
     left.set(title="First text after the end of the audio", yscale="log")

@@ -16,7 +16,7 @@ from streamer.console import fail, table_row
 from streamer.core.gate import SIGNALS
 from streamer.model.card import ModelCard, read_card
 from streamer.model.layout import check_layout
-from streamer.model.thinker import resolve, shapes_of
+from streamer.model.thinker import resolve, runs_compiled, shapes_of
 from streamer.model.weights import ModelError
 
 
@@ -32,12 +32,13 @@ def print_models(as_json: bool) -> int:
     if as_json:
         print(json.dumps({"models": rows}, ensure_ascii=False, indent=2))
         return status
-    widths = (28, 6, 10, 9, 7, 26)
-    print(table_row(("spec", "role", "params", "MB", "device", "gate: threshold, k, promise"), widths))
+    widths = (28, 6, 10, 9, 7, 17, 26)
+    print(table_row(("spec", "role", "params", "MB", "device", "engine", "gate: threshold, k, promise"), widths))
     for row in rows:
         gate = "; ".join(_told(name, preset) for name, preset in row["presets"].items())
         millions = f"{row['num_params'] / 1e6:.2f} M"
-        print(table_row((row["spec"], row["role"], millions, row["megabytes"], row["device"], gate), widths))
+        cells = (row["spec"], row["role"], millions, row["megabytes"], row["device"], row["engine"], gate)
+        print(table_row(cells, widths))
     return status
 
 
@@ -46,13 +47,15 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     card = read_card(directory)
     tensors = check_layout(directory, shapes_of(directory))
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
+    num_params = sum(math.prod(t.shape) for t in tensors)
     return {
         "spec": spec,
         "role": role,
         "name": card.name,
-        "num_params": sum(math.prod(t.shape) for t in tensors),
+        "num_params": num_params,
         "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
         "device": "cpu",
+        "engine": "compiled kernels" if runs_compiled(num_params, "cpu") else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
         "presets": {name: _preset(card, name) for name in card.presets},

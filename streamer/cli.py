@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from streamer import __version__
 
-MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "temperature", "top_p", "seed",
+MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "temperature", "top_p", "seed",
                     "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio", "verify_budget_s",
                     "draft_ahead", "degrade")  # fmt: skip
 
@@ -82,6 +82,7 @@ def _model_parser() -> _Parser:
     p.add_argument("--draft", choices=("incremental", "generate"),
                    help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "
                         "rules: none at all in mode edge; verified ids still follow them")  # fmt: skip
+    p.add_argument("--engine", choices=("fast", "stock"), help="stock: transformers' own modules, for comparison; slow")
     p.add_argument("--temperature", type=float, metavar="T", help="0 (default) is greedy")
     p.add_argument("--top-p", type=float, metavar="P", help="sample within this share of the mass")
     p.add_argument("--seed", type=int, metavar="N", help="same seed, same sentence")

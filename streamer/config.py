@@ -20,12 +20,15 @@ from streamer.core.speculate import MODES, Mode, Plan
 PRESET_NAMES = ("fluent", "quality")
 CLOUD_AUDIO = ("eager", "lazy")
 DRAFTERS = ("incremental", "generate")
+ENGINES = ("fast", "stock")
 MIN_NEW_TOKENS = 16
 GATED_BUDGET_S, EXACT_BUDGET_S = 5.0, 30.0
-NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "cloud_audio": CLOUD_AUDIO}
+NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "engine": ENGINES,
+         "cloud_audio": CLOUD_AUDIO}  # fmt: skip
 VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
 TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
-    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "cloud_key", "cloud_ca", "cloud_audio"), (str,)),
+    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine"), (str,)),
+    **dict.fromkeys(("cloud_key", "cloud_ca", "cloud_audio"), (str,)),
     **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots", "draft_ahead"), (int,)),
     **dict.fromkeys(("threshold", "temperature", "top_p", "verify_budget_s"), (int, float)),
     "degrade": (bool,),
@@ -58,6 +61,7 @@ class Config:
     draft_ahead: int = 48  # ids drafted while a verdict of a verifier elsewhere is on its way; 0: wait for each
     degrade: bool = False  # exact goes on unverified, too, instead of ending with an error
     draft: Literal["incremental", "generate"] = "incremental"
+    engine: Literal["fast", "stock"] = "fast"  # stock: transformers' own modules, for comparison
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0

@@ -8,8 +8,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]  # `fakes`, `oracles`, `tiny`; `pipelines`, which is not installed
 
+import hypothesis  # noqa: E402
 import torch  # noqa: E402
 
+hypothesis.settings.register_profile("streamer", deadline=None)  # a first call loads, or compiles, its kernels
+hypothesis.settings.load_profile("streamer")
 torch.set_num_threads(1)
 
 

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "streamer"
 STDLIB = set(sys.stdlib_module_names)
 ROOMS = {  # room -> (our modules it may import, others beside the standard library)
     "core": ({"core"}, {"numpy", "soxr", "msgspec"}),
-    "model": ({"core", "model"}, {"numpy", "torch", "transformers", "tokenizers", "safetensors", "onnxruntime", "huggingface_hub"}),
+    "model": ({"core", "model"}, {"numpy", "torch", "transformers", "tokenizers", "safetensors", "onnxruntime", "huggingface_hub", "numba", "llvmlite"}),
     "stages": ({"core", "stages"}, {"anyio", "numpy"}),
     "net": ({"core", "stages", "net"}, {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"}),
 }

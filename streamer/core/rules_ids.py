@@ -24,6 +24,7 @@ none: Ids = np.zeros(0, dtype=np.int64)
 # The template words: the original leaked them in 29-33 % of its outputs (decoding.md).
 ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
+_INITIALS = frozenset(role[0] for role in ROLES)
 _MARKUP = re.compile(r"^[\W_]+")
 
 
@@ -106,6 +107,8 @@ def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
     if len(line) > 64:
         return none
     begun = _MARKUP.sub("", line).lower()
+    if begun and begun[0] not in _INITIALS:
+        return none
     # A whole role word (another drafter's, committed unverified) is past mending: its rest "" would ban every id.
     if not any(role.startswith(begun) for role in ROLES if role != begun):
         return none

@@ -6,6 +6,7 @@ set (004-D) with its ASCII forms; quotes, brackets and dashes are neither conten
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 
 COMMA_LIKE = frozenset("，、：:；;,")
@@ -37,6 +38,7 @@ def is_content(character: str) -> bool:
     return character.isalnum()
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def is_han(character: str) -> bool:
     """A Han character: what the seeds call Chinese content."""
     code = ord(character)

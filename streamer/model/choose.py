@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.core.choice import Sampling, gumbel
 from streamer.core.gate import Signal
 from streamer.core.rules import Constraint, Rules
-from streamer.core.rules_ids import Ids
+from streamer.core.rules_ids import Ids, none
 from streamer.model.choose_scores import BANNED, arrays, processed
+from streamer.model.decide import decide, measure
 
 LEAST = -1e4  # a log-weight that stands for "impossible" in sums: 0 * -inf is not a number
 
@@ -44,8 +46,29 @@ def choose(
     `vocabulary_mask` [V] bool: `vocabulary.never` on the logits' device; used where `rules.clean`.
     Equal logits: the lowest id. `with_signals` False: for a verifier, which needs ids alone.
     """
-    ids = pick(processed(logits, constraints, vocabulary_mask, rules), constraints, sampling, rules)
+    if sampling.temperature == 0.0 and logits.device.type == "cpu":
+        ids = _greedy(logits, constraints, vocabulary_mask, sampling, rules)
+    else:
+        ids = pick(processed(logits, constraints, vocabulary_mask, rules), constraints, sampling, rules)
     return Choices(ids, signals_of(logits, ids) if with_signals else [])
+
+
+def _greedy(
+    logits: Tensor, constraints: Sequence[Constraint], mask: Tensor | None, sampling: Sampling, rules: Rules
+) -> list[int]:
+    """`processed` and `pick` row by row without their arrays; they still decide where all ids of a row are banned."""
+    raws = logits.float().numpy()
+    scores = np.empty(raws.shape[-1], np.float32)
+    banned = mask.numpy() if mask is not None and rules.clean else scores[:0] > 0
+    ids = []
+    for row, (raw, c) in enumerate(zip(raws, constraints, strict=True)):
+        only = none if c.only is None else c.only
+        token = decide(raw, scores, banned, only, c.only is not None, c.never, c.commas, c.adjacency, c.ngram,
+                       c.penalised, np.float32(c.penalty), c.lowered, np.float32(c.bias))  # fmt: skip
+        if token < 0 or (rules.loop_local and c.recent.count(token) >= rules.loop_count):
+            token = pick(processed(logits[row : row + 1], [c], mask, rules), [c], sampling, rules)[0]
+        ids.append(token)
+    return ids
 
 
 def pick(scores: Tensor, constraints: Sequence[Constraint], sampling: Sampling, rules: Rules) -> list[int]:
@@ -98,17 +121,23 @@ def signals_of(logits: Tensor, ids: Sequence[int]) -> list[Signal]:
 
     Sums run in float64, so that their order (another one for another number of rows) does not show.
     """
-    raw, module = arrays(logits.float())
-    behind = module.clip(raw - module.amax(raw, -1)[:, None], LEAST, None)
-    weights = module.exp(behind)
-    totals = weights.sum(-1, dtype=module.float64).tolist()
-    weighted = (weights * behind).sum(-1, dtype=module.float64).tolist()
+    if logits.device.type == "cpu":
+        return [_signal(raw, token) for raw, token in zip(logits.float().numpy(), ids, strict=True)]
+    raw = logits.float()
+    behind = (raw - raw.amax(-1, keepdim=True)).clip(LEAST)
+    weights = behind.exp()
+    totals = weights.sum(-1, dtype=torch.float64).tolist()
+    weighted = (weights * behind).sum(-1, dtype=torch.float64).tolist()
     rows = list(range(len(ids)))
     chosen = behind[rows, list(ids)].tolist()
-    weights[rows, module.argmax(raw, -1)] = 0.0  # the likeliest has weight 1; next to it stands
-    second = module.amax(weights, -1).tolist()
+    weights[rows, raw.argmax(-1)] = 0.0  # the likeliest has weight 1; next to it stands
+    second = weights.amax(-1).tolist()
     # entropy = ln Z - sum(w x) / Z for weights w = exp(x); float64's last digit may say -1e-17
     return [
         Signal(max(0.0, math.log(z) - wx / z), (1.0 - w2) / z, x - math.log(z))
         for z, wx, w2, x in zip(totals, weighted, second, chosen, strict=True)
     ]
+
+
+def _signal(raw: NDArray[np.float32], token: int) -> Signal:
+    return Signal(*measure(raw, token))

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from streamer.model.slots import KVSlots
-from streamer.model.text import Span, TextModel
+from streamer.model.text import Span, Text
+from streamer.model.tower import Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,45 +37,45 @@ class Engine:
     Threads may share it: steps run one at a time, slots are opened and closed at any time.
     """
 
-    def __init__(self, text: TextModel, slots: KVSlots, prompt_ids: Seq[int]) -> None:
-        self.text, self.slots, self.prompt_ids = text, slots, tuple(prompt_ids)
+    def __init__(self, text: Text, slots: KVSlots, prompt_ids: Seq[int], tower: Tower | None = None) -> None:
+        self.text, self.slots, self.prompt_ids, self.tower = text, slots, tuple(prompt_ids), tower
         n = len(self.prompt_ids)
         self._one_step = threading.Lock()
         self.step([Row(0, 0, self.prompt_ids, num_logits=0)])
-        self._prompt_keys = slots.keys[:, 0, :, :n].clone()
-        self._prompt_values = slots.values[:, 0, :, :n].clone()
+        self._prompt = tuple(part.clone() for part in slots.beginning(0, n))
 
     def open(self) -> int:
         """A slot that holds the prompt already. Raises SlotsFull. The caller must `close` it."""
-        slot, n = self.slots.acquire(), len(self.prompt_ids)
-        self.slots.keys[:, slot, :, :n] = self._prompt_keys
-        self.slots.values[:, slot, :, :n] = self._prompt_values
+        slot = self.slots.acquire()
+        for part, kept in zip(self.slots.beginning(slot, len(self.prompt_ids)), self._prompt, strict=True):
+            part.copy_(kept)
         return slot
 
     def close(self, slot: int) -> None:
         """Give the slot back."""
         self.slots.release(slot)
 
-    @torch.inference_mode()
+    @property
+    def windows_at_once(self) -> int:
+        """How many windows are worth encoding together."""
+        return 1 if self.tower is None else self.tower.windows_at_once
+
+    def encode(self, features: Tensor) -> Tensor:
+        """Embeddings [B, n, hidden] of windows [B, mels, T]. Raises RuntimeError for an engine without a tower."""
+        if self.tower is None:
+            raise RuntimeError("this engine has no audio tower; give one to hear with")
+        return self.tower.encode(features)
+
     def step(self, rows: Seq[Row]) -> list[Tensor]:
         """Per row logits [num_logits, vocab] float32.
 
         Raises ValueError for a slot that stands in two rows, an empty row, or one beyond the slot's end.
         """
         with self._one_step:
-            return self._step(rows)
-
-    def _step(self, rows: Seq[Row]) -> list[Tensor]:
-        spans = self._spans(rows)
-        hidden = self.text.forward(self._inputs(rows), spans, self.slots)
-        wanted = [
-            slice(s.first + s.n - r.num_logits, s.first + s.n) for s, r in zip(spans, rows, strict=True) if r.num_logits
-        ]
-        if not wanted:
-            return [hidden.new_empty((0, 0)) for _ in rows]
-        # [:1] of one row or a gather of many: logits only where they are asked for, the head is the widest product.
-        picked = hidden[wanted[0]] if len(wanted) == 1 else torch.cat([hidden[w] for w in wanted])
-        return list(self.text.logits(picked).split([row.num_logits for row in rows]))
+            spans, ids = self._spans(rows), [token for row in rows for token in row.ids]
+            audio = [(s.first, row.embeds) for s, row in zip(spans, rows, strict=True) if row.embeds is not None]
+            logits = self.text.step(ids, audio, spans, self.slots)
+        return [logits] if len(rows) == 1 else list(logits.split([row.num_logits for row in rows]))
 
     def _spans(self, rows: Seq[Row]) -> list[Span]:
         spans, first, seen = [], 0, set()
@@ -88,16 +88,6 @@ class Engine:
             if row.start + n > self.slots.max_len:
                 raise ValueError(f"position {row.start + n} is beyond the slot's {self.slots.max_len}")
             seen.add(row.slot)
-            spans.append(Span(row.slot, row.start, first, n))
+            spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n
         return spans
-
-    def _inputs(self, rows: Seq[Row]) -> Tensor:
-        """[N, hidden]: embeddings of all rows' ids, audio in place of its placeholders."""
-        x = self.text.embed([token for row in rows for token in row.ids])
-        first = 0
-        for row in rows:
-            if row.embeds is not None:
-                x[first : first + len(row.embeds)] = row.embeds
-            first += len(row.ids)
-        return x

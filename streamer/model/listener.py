@@ -16,7 +16,7 @@ from torch import Tensor
 from streamer.core.sequence import Sequence
 from streamer.model.engine import Engine, Row
 from streamer.model.mel import Window
-from streamer.model.steps import Steps
+from streamer.model.steps import Encode, Steps
 from streamer.model.thinker import Thinker
 from streamer.model.windows import WindowLedger
 
@@ -48,7 +48,7 @@ class Listener:
 
     def hear(self, window: Window) -> Steps[None]:
         """Encode a complete window and prefill it."""
-        self._append(window)
+        yield from self._append(window)
         yield from self._prefill()
 
     def observe(self, maximum: float, now_samples: int) -> bool:
@@ -63,15 +63,15 @@ class Listener:
         if stale is not None:
             yield from self._redo(stale)
 
-    def so_far(self, window: Window) -> Listener:
-        """A listener whose turn ends with `window`, on the same KV slot behind what this one holds.
+    def so_far(self, window: Window) -> Steps[Listener]:
+        """Steps that return a listener whose turn ends with `window`, on the same KV slot behind what this one holds.
 
         For a sentence on a turn that goes on: nothing of this one changes, so there is nothing to roll back. It must
         not be used once this one feeds again, and need not be closed.
         """
         fork = copy.copy(self)
         fork.sequence = Sequence(self.sequence.ids, self.sequence.n_cached)
-        fork._hold(fork._encode(window, self._ledger.clip_max(window)))
+        fork._hold((yield from fork._encode(window, self._ledger.clip_max(window))))
         fork.sequence.extend(self.thinker.suffix_ids)
         fork.sequence.start_answer()
         return fork
@@ -85,7 +85,7 @@ class Listener:
         if stale is not None:
             yield from self._redo(stale)
         for window in rest:
-            self._append(window)
+            yield from self._append(window, is_urgent=True)
         if prefills:
             yield from self._prefill()
         self.sequence.extend(self.thinker.suffix_ids)
@@ -110,18 +110,16 @@ class Listener:
             self.thinker.engine.close(self._slot)
             self._slot = None
 
-    def _append(self, window: Window) -> None:
+    def _append(self, window: Window, is_urgent: bool = False) -> Steps[None]:
         """Encode the next window; its positions are pending."""
-        embeddings = self._encode(window, self._ledger.deliver(window))
+        embeddings = yield from self._encode(window, self._ledger.deliver(window), is_urgent)
         self._windows.append(window)
         self._starts.append(len(self.sequence))
         self._embeddings.append(embeddings)
         self._hold(embeddings)
 
-    @torch.inference_mode()
-    def _encode(self, window: Window, maximum: float) -> Tensor:
-        features = window.features(maximum).to(self.thinker.engine.text.embedding.device)
-        return self.thinker.tower.encode(features[None])[0]
+    def _encode(self, window: Window, maximum: float, is_urgent: bool = False) -> Steps[Tensor]:
+        return (yield Encode(window.features(maximum).to(self.engine.text.embedding.device), is_urgent))
 
     def _hold(self, embeddings: Tensor) -> None:
         """Put audio placeholders at the sequence's end; their embeddings wait for the next step."""
@@ -138,6 +136,6 @@ class Listener:
         self._tail = None
         for i, redo in enumerate(self._ledger.redo(from_index), start=from_index):
             if redo.changed:
-                self._embeddings[i] = self._encode(redo.window, self._ledger.maximum)
+                self._embeddings[i] = yield from self._encode(redo.window, self._ledger.maximum)
             self._hold(self._embeddings[i])
         yield from self._prefill()

@@ -1,7 +1,8 @@
 """The KV memory of one engine. In: slot numbers and positions. Out: views of keys and values, no copies.
 
-One tensor each for keys and values, [layers, slots, kv_heads, max_len, head_dim]; a slot belongs to one stream
-from `acquire` to `release`. Zeros from the start: NaN beyond a row's length would poison masked attention.
+One tensor each for keys and values, [layers, slots, kv_heads, max_len, head_dim]; for the compiled kernels the keys
+lie in panels of positions and sizes are padded. A slot belongs to one stream from `acquire` to `release`. Zeros from
+the start: NaN beyond a row's length would poison masked attention.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 
 import torch
+from torch import Tensor
 
 from streamer.model.shapes import TextShape
 
@@ -18,13 +20,23 @@ class SlotsFull(RuntimeError):
 
 
 class KVSlots:
-    """`keys` and `values` [layers, slots, kv_heads, max_len, head_dim]; bounded by `num_slots` and `max_len`."""
+    """`keys` and `values` [layers, slots, kv_heads, max_len, head_dim]; bounded by `num_slots` and `max_len`.
 
-    def __init__(self, shape: TextShape, num_slots: int, max_len: int, dtype: torch.dtype, device: str) -> None:
-        size = (shape.layers, num_slots, shape.kv_heads, max_len, shape.head_dim)
-        self.keys = torch.zeros(size, dtype=dtype, device=device)
-        self.values = torch.zeros(size, dtype=dtype, device=device)
+    panel: where not 0, max_len and the values' head_dim are padded to multiples of it, and keys are [layers, slots,
+    kv_heads, max_len / panel, head_dim, panel].
+    """
+
+    def __init__(
+        self, shape: TextShape, num_slots: int, max_len: int, dtype: torch.dtype, device: str, panel: int = 0
+    ) -> None:
+        outer = (shape.layers, num_slots, shape.kv_heads)
+        length, dim = (-(-size // (panel or 1)) * (panel or 1) for size in (max_len, shape.head_dim))
+        inner = (length // panel, shape.head_dim, panel) if panel else (length, dim)
+        self._panel = panel or 1
+        self.keys = torch.zeros((*outer, *inner), dtype=dtype, device=device)
+        self.values = torch.zeros((*outer, length, dim), dtype=dtype, device=device)
         self.max_len = max_len
+        self.arrays = tuple(part.numpy() for part in (self.keys, self.values) if panel)  # for the kernels
         self._free = list(range(num_slots - 1, -1, -1))
         self._taken: set[int] = set()
         self._books = threading.Lock()
@@ -35,7 +47,11 @@ class KVSlots:
 
     @property
     def bytes_per_slot(self) -> int:
-        return 2 * self.keys[:, 0].numel() * self.keys.element_size()
+        return (self.keys[:, 0].numel() + self.values[:, 0].numel()) * self.keys.element_size()
+
+    def beginning(self, slot: int, n: int) -> tuple[Tensor, Tensor]:
+        """Views of the first `n` positions of `slot`, or of the panels that hold them: keys, values."""
+        return self.keys[:, slot, :, : -(-n // self._panel)], self.values[:, slot, :, :n]
 
     def acquire(self) -> int:
         """Take the lowest free slot. Raises SlotsFull."""

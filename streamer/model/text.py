@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -20,12 +21,30 @@ from streamer.model.slots import KVSlots
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where one row's new positions lie: packed rows [first, first + n) go to `slot` at `start`."""
+    """Where one row's new positions lie: packed rows [first, first + n) go to `slot` at `start`.
+
+    num_logits: of how many of its last positions logits are wanted.
+    """
 
     slot: int
     start: int
     first: int
     n: int
+    num_logits: int = 0
+
+
+Audio = Seq[tuple[int, Tensor]]  # embeddings [m, hidden] that stand in for packed rows from a first one on
+
+
+class Text(Protocol):
+    """What an engine runs: `TextModel` here, or the compiled one (model/fast.py)."""
+
+    shape: TextShape
+    embedding: Tensor  # [vocab, hidden]
+
+    def slots(self, num_slots: int, max_len: int) -> KVSlots: ...
+    def embed(self, ids: Seq[int]) -> Tensor: ...
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +70,26 @@ class TextModel:
         self._group = shape.heads // shape.kv_heads
         self._cos, self._sin = self._rotary(0)
 
+    def slots(self, num_slots: int, max_len: int) -> KVSlots:
+        """KV memory in the layout that `forward` reads."""
+        return KVSlots(self.shape, num_slots, max_len, self.embedding.dtype, str(self.embedding.device))
+
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""
         return F.embedding(torch.tensor(ids, device=self.embedding.device), self.embedding)
+
+    @torch.inference_mode()
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for."""
+        x = self.embed(ids)
+        for first, embeds in audio:
+            x[first : first + len(embeds)] = embeds
+        hidden = self.forward(x, spans, slots)
+        wanted = [slice(s.first + s.n - s.num_logits, s.first + s.n) for s in spans if s.num_logits]
+        if not wanted:
+            return hidden.new_empty((0, 0))
+        # [:1] of one row or a gather of many: the head is the widest product.
+        return self.logits(hidden[wanted[0]] if len(wanted) == 1 else torch.cat([hidden[w] for w in wanted]))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[n, vocab] float32 of hidden states [n, hidden] that `forward` returned."""

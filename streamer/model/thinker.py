@@ -18,13 +18,14 @@ from streamer.model.card import ModelCard, read_card
 from streamer.model.engine import Engine
 from streamer.model.layout import check_layout
 from streamer.model.shapes import Shapes, read_shapes
-from streamer.model.slots import KVSlots
-from streamer.model.text import TextModel
+from streamer.model.text import Text, TextModel
+from streamer.model.threads import SMALL
 from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
-from streamer.model.tower import AudioTower
+from streamer.model.tower import AudioTower, Tower
 from streamer.model.weights import ModelError, load_weights
 
 Role = Literal["edge", "cloud"]
+Engines = Literal["fast", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
@@ -40,7 +41,7 @@ class Thinker:
     vocabulary: Vocabulary
     never: torch.Tensor  # [vocab] bool, `vocabulary.never` on the model's device
     suffix_ids: tuple[int, ...]
-    tower: AudioTower
+    tower: Tower
     engine: Engine
     num_params: int
 
@@ -70,8 +71,11 @@ def _download(hub_id: str) -> Path:
         raise ModelError(hub_id, f"no such directory, and the hub did not give it ({reason})") from None
 
 
-def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thinker:
-    """Load a model, fp32 on a CPU, bf16 elsewhere. Raises ModelError with one clear line."""
+def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast") -> Thinker:
+    """Load a model, fp32 on a CPU, bf16 elsewhere. Raises ModelError with one clear line.
+
+    engine "stock": transformers' modules run it, for comparison.
+    """
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
     card = read_card(directory)
@@ -79,7 +83,10 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     weights = load_weights(directory, dtype, device)
     num_params = sum(weight.numel() for weight in weights.values())
-    tower, text = AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
+    if engine == "stock":
+        tower, text = _stock_functions(directory, shapes, dtype, device)
+    else:
+        tower, text = _functions(weights, shapes, num_params, device)
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)
@@ -89,10 +96,36 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu") -> Thin
     length = len(prompt) + math.ceil(card.max_turn_s * EMBEDDINGS_PER_S) + len(suffix) + SPARE_IDS
     if length > shapes.text.max_positions:
         raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
-    slots = KVSlots(shapes.text, num_slots, length, dtype, device)
     never = torch.from_numpy(vocabulary.never).to(device)
-    engine = Engine(text, slots, prompt)
-    return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, engine, num_params)
+    steps = Engine(text, text.slots(num_slots, length), prompt, tower)
+    return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params)
+
+
+def runs_compiled(num_params: int, device: str) -> bool:
+    """Whether engine `fast` takes the compiled kernels: for a small model on a CPU; else torch's products.
+
+    On one thread they beat torch's on 1, 2 and 4 up to 110 M parameters, the largest tried (2026-11, a busy machine).
+    """
+    return device == "cpu" and num_params <= SMALL
+
+
+def _functions(
+    weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str
+) -> tuple[Tower, Text]:
+    if not runs_compiled(num_params, device):
+        return AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
+    from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
+    from streamer.model.fast_tower import FastTower
+
+    return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
+
+
+def _stock_functions(directory: Path, shapes: Shapes, dtype: torch.dtype, device: str) -> tuple[Tower, Text]:
+    from streamer.model.stock import load_stock  # late: transformers' modelling code costs seconds
+    from streamer.model.stock_engine import StockText, StockTower
+
+    stock = load_stock(directory, dtype).to(device)
+    return StockTower(stock), StockText(stock, shapes.text)
 
 
 def shapes_of(directory: Path) -> Shapes:

@@ -16,7 +16,7 @@ from streamer.model.steps import Steps
 
 def describe_so_far(listener: Listener, window: Window, rules: Rules, sampling: Sampling) -> Steps[list[int]]:
     """Steps that return the sentence's ids. May be dropped at any step; must be, before `listener` feeds again."""
-    fork = listener.so_far(window)
+    fork = yield from listener.so_far(window)
     drafter, vocabulary = IncrementalDrafter(fork, rules, sampling), listener.thinker.vocabulary
     ids, _ = yield from drafter.draft(rules.max_new_tokens)
     last = stop(vocabulary, rules, ids[:-1], ids[-1])

@@ -1,6 +1,7 @@
-"""A first turn costs ten times a second one: libraries choose and compile kernels per shape. In: a thinker. Out: warm.
+"""A first turn costs ten times a second one: kernels are loaded, or compiled. In: a thinker. Out: warm.
 
-Measured 2026-11 on the embedded pair: 0.78 s for the first turn, 0.09 s for the second.
+Measured 2026-11 on the embedded pair: 0.78 s for the first turn, 0.09 s for the second; 13 s where the kernels are not
+yet compiled for this processor, which `python -m streamer.model.warm` does ahead (`make setup` runs it).
 """
 
 from __future__ import annotations
@@ -32,3 +33,15 @@ def warm_up(thinker: Thinker) -> None:
             drive(listener.engine, listener.feed(num_logits=k + 1))
     finally:
         listener.close()
+
+
+def main() -> None:
+    """Compile what the embedded pair needs and leave it on disk."""
+    from streamer.model.thinker import load
+
+    for role in ("edge", "cloud"):
+        warm_up(load("embedded", role))
+
+
+if __name__ == "__main__":
+    main()

@@ -350,3 +350,13 @@ def test_large_rows_have_the_same_signals_alone_and_together(seed: int) -> None:
     logits = torch.randn(3, 151_936, generator=generator) * 3
     together = signals_of(logits, [0, 1, 2])
     assert together == [signals_of(logits[r : r + 1], [r])[0] for r in range(3)]
+
+
+@given(st.lists(answers, min_size=1, max_size=5), st.integers(0, 2**32), settings_of_rules, st.booleans())
+def test_the_compiled_choice_is_the_slow_one(batch: list[list[int]], seed: int, rules: Rules, coarse: bool) -> None:
+    """Ties too: the lowest id."""
+    logits = logits_of(seed, len(batch))
+    logits = logits.round() if coarse else logits
+    constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
+    slow = pick(processed(logits, constraints, NEVER, rules), constraints, GREEDY, rules)
+    assert choose(logits, constraints, NEVER, GREEDY, rules).ids == slow

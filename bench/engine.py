@@ -1,0 +1,220 @@
+"""Time of one engine step by rows and ids per row, beside transformers' modules and the machine's limit. Out: a plot.
+
+`python -m bench.engine [--rounds 40]`. Rows of 300 positions, one thread. In each round every arm of a shape runs four
+times in a row and its last three count, as a decoding loop would find its caches; medians of paired ratios. The limit
+of a step is the larger of two times: its bytes (weights as they are kept, keys and values of its rows) over the read
+bandwidth of an array of that size, and its multiplications over the rate of a large matrix product; both measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.common import RESULTS, median, progress, table, write
+from bench.limits import bandwidth, rate
+from streamer.model import kernels
+from streamer.model.engine import Engine, Row
+from streamer.model.fast import FastText, up
+from streamer.model.fast_tower import FastTower
+from streamer.model.simd import PANEL
+from streamer.model.stock import load_stock
+from streamer.model.text import TextModel
+from streamer.model.thinker import resolve, shapes_of
+from streamer.model.tower import AudioTower
+from streamer.model.weights import load_weights
+
+CONTEXT, PROMPT, SPARE = 300, 6, 64
+NUM_ROWS, NUM_IDS = (1, 4, 16, 64), (1, 2, 5, 9)
+Arm = Callable[[], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=40, help="rounds of each shape, after one that is dropped")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for role in ("edge", "cloud"):
+        rows += steps_of(role, options.rounds)
+        rows.append(tower_of(role, options.rounds))
+    header = ("model", "rows", "ids", "ms", "torch / ours", "modules / ours", "limit ms", "of the limit", "to 1 x 1")
+    names = ("model", "rows", "q", "ms", "torch_ratio", "stock_ratio", "limit_ms", "reached", "to_one")
+    steps = [row for row in rows if row["what"] == "step"]
+    print(table(header, [[row[name] for name in names] for row in steps]))
+    print(table(("model", "window ms", "torch / ours", "stock tower / ours"),
+                [[r[k] for k in ("model", "ms", "torch_ratio", "stock_ratio")] for r in rows if r["what"] == "tower"]))
+    print(table(("model", "ids", "products us", "attention us", "rest of the kernel us", "Python us"),
+                [[r["model"], r["q"], *r["parts_us"]] for r in steps if "parts_us" in r]))  # fmt: skip
+    print("written:", write("engine", rows), plot(steps))
+
+
+def steps_of(role: str, rounds: int) -> list[dict[str, Any]]:
+    """Every shape of one model."""
+    directory = resolve("embedded", role)
+    shape = shapes_of(directory).text
+    fast, plain = (
+        Engine(text, text.slots(max(NUM_ROWS), PROMPT + CONTEXT + SPARE), [5] * PROMPT)
+        for text in (kind(load_weights(directory, torch.float32, "cpu"), shape) for kind in (FastText, TextModel))
+    )
+    for engine in (fast, plain):
+        for slot in [engine.open() for _ in range(max(NUM_ROWS))]:
+            engine.step([Row(slot, PROMPT, [7] * CONTEXT, num_logits=0)])
+    stock = load_stock(directory)
+    found: list[dict[str, Any]] = []
+    for rows in progress(NUM_ROWS, role):
+        cache = stock_cache(stock, rows)
+        for q in NUM_IDS:
+            given = [Row(slot, PROMPT + CONTEXT, [9] * q, num_logits=q) for slot in range(rows)]
+            arms = {
+                "ours": lambda given=given: fast.step(given),
+                "torch": lambda given=given: plain.step(given),
+                "stock": lambda cache=cache, q=q, rows=rows: stock_step(stock, cache, rows, q),
+            }
+            times = interleaved(arms, rounds)
+            row = {"what": "step", "model": role, "rows": rows, "q": q, **figures(times), **limit(fast, rows, q)}
+            row["reached"] = row["limit_ms"] / row["ms"]
+            row["to_one"] = row["ms"] / (found[0]["ms"] if found else row["ms"])
+            if rows == 1:
+                row["parts_us"] = parts(fast, q, row["ms"], rounds)
+            found.append(row)
+    return found
+
+
+def tower_of(role: str, rounds: int) -> dict[str, Any]:
+    """One whole window through the audio tower."""
+    directory = resolve("embedded", role)
+    weights, shape = load_weights(directory, torch.float32, "cpu"), shapes_of(directory).audio
+    fast, plain, stock = FastTower(dict(weights), shape), AudioTower(dict(weights), shape), load_stock(directory)
+    features, length = 0.5 * torch.randn(1, 128, 200), torch.tensor([200])
+    with torch.inference_mode():
+        times = interleaved({
+            "ours": lambda: fast.encode(features),
+            "torch": lambda: plain.encode(features),
+            "stock": lambda: stock.model.audio_tower(features[0], feature_lens=length),
+        }, rounds)  # fmt: skip
+    return {"what": "tower", "model": role, **figures(times)}
+
+
+def interleaved(arms: dict[str, Arm], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of every arm in every round."""
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for i in range(rounds + 1):
+        for name, arm in arms.items():
+            arm()
+            started = time.perf_counter()
+            for _ in range(3):
+                arm()
+            if i:
+                times[name].append(1000 * (time.perf_counter() - started) / 3)
+    return times
+
+
+def figures(times: dict[str, list[float]]) -> dict[str, float]:
+    ours = times["ours"]
+    ratios = {f"{n}_ratio": median(t / o for t, o in zip(times[n], ours, strict=True)) for n in ("torch", "stock")}
+    return {"ms": median(ours), "ms_p95": float(np.percentile(ours, 95)), **ratios}
+
+
+def stock_cache(stock: Any, rows: int) -> Any:
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    stock_forward(stock, cache, torch.full((rows, PROMPT + CONTEXT), 7), 0)
+    return cache
+
+
+@torch.inference_mode()
+def stock_forward(stock: Any, cache: Any, ids: torch.Tensor, start: int) -> torch.Tensor:
+    positions = torch.arange(start, start + ids.shape[1])[None, None].expand(3, *ids.shape)
+    hidden = stock.model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)[0]
+    logits: torch.Tensor = stock.lm_head(hidden)
+    return logits
+
+
+def stock_step(stock: Any, cache: Any, rows: int, q: int) -> None:
+    """transformers' own text model and cache: no generate() around it."""
+    stock_forward(stock, cache, torch.full((rows, q), 9), PROMPT + CONTEXT)
+    cache.crop(-q)
+
+
+def limit(engine: Engine, rows: int, q: int) -> dict[str, float]:
+    """What the machine would need for the same bytes and multiplications."""
+    text, s = engine.text, engine.text.shape
+    assert isinstance(text, FastText)
+    weights = text._weights.size + text._head.size
+    size = weights * text._weights.itemsize + rows * 2 * s.layers * s.kv_heads * s.head_dim * CONTEXT * 4
+    products = rows * q * (weights + 2 * s.layers * s.heads * s.head_dim * CONTEXT)
+    by_bytes, by_products = size / bandwidth(size), 2 * products / rate()
+    return {"limit_ms": 1000 * max(by_bytes, by_products), "bytes": size, "products": products}
+
+
+def parts(engine: Engine, q: int, total_ms: float, rounds: int) -> list[float]:
+    """Microseconds of one row's step: products, attention, what else the kernel does, Python around it."""
+    text, s = engine.text, engine.text.shape
+    assert isinstance(text, FastText)
+    keys, values = engine.slots.arrays
+    where = np.array([(0, PROMPT + CONTEXT, 0, q, q)], dtype=np.int64)
+    logits = np.empty((q, up(s.vocab)), np.float32)
+    wide, both, mixed = up(s.hidden), up((s.heads + 2 * s.kv_heads) * s.head_dim), up(2 * s.ffn)
+    inner = s.heads * s.head_dim
+
+    def product(depth: int, columns: int, weights: Any) -> None:
+        a, b = text._halves
+        kernels.multiply(a, depth, weights, 0, PANEL, depth * PANEL, b, columns, q, depth, columns // PANEL)
+
+    def products() -> None:
+        for _ in range(s.layers):
+            for depth, columns in ((s.hidden, both), (inner, wide), (s.hidden, mixed), (s.ffn, wide)):
+                product(depth, columns, text._weights)
+        product(s.hidden, up(s.vocab), text._head)
+
+    def attention() -> None:
+        a, b = text._halves
+        for i in range(s.layers):
+            kernels.attend(b, both, where, 0, s.heads, s.kv_heads, s.head_dim, keys[i], values[i], a, inner, text._room)
+
+    def kernel() -> None:
+        kernels.step(text._x, q, where, text._sizes, text._eps, text._weights, text._head, text._vectors, text._angles,
+                     keys, values, text._halves, text._room, logits)  # fmt: skip
+
+    times = interleaved({"products": products, "attention": attention, "kernel": kernel}, rounds)
+    by_product, by_attention, whole = (1000 * median(of_part) for of_part in times.values())
+    return [by_product, by_attention, whole - by_product - by_attention, 1000 * total_ms - whole]
+
+
+def plot(rows: Sequence[dict[str, Any]]) -> str:
+    """Milliseconds per step against rows, one panel per model."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(12, 4.4), constrained_layout=True, sharey=True)
+    for axis, model in zip(axes, ("edge", "cloud"), strict=True):
+        for i, q in enumerate(NUM_IDS):
+            mine = [row for row in rows if row["model"] == model and row["q"] == q]
+            x = [row["rows"] for row in mine]
+            axis.plot(x, [row["ms"] for row in mine], marker="o", color=f"C{i}", label=f"{q} ids per row")
+            axis.plot(x, [row["ms"] * row["stock_ratio"] for row in mine], linestyle=":", color=f"C{i}")
+            axis.plot(x, [row["limit_ms"] for row in mine], linestyle="--", linewidth=0.8, color=f"C{i}")
+        axis.set(title=f"{model}, context {CONTEXT}, one thread", xlabel="rows", xscale="log", yscale="log")
+        axis.set_xticks(NUM_ROWS, [str(rows) for rows in NUM_ROWS])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("ms per step")
+    axes[1].plot([], [], color="black", linestyle=":", label="transformers' modules")
+    axes[1].plot([], [], color="black", linestyle="--", linewidth=0.8, label="the machine's limit")
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", fontsize=9)
+    file = RESULTS / "engine.png"
+    figure.savefig(file, dpi=120)
+    return str(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""How many streams does one process sustain in real time? In: held-out clips. Out: streams, CPU and memory, a plot.
+
+`python -m bench.load [--seconds 10] [--limit-ms 500]`. N sessions of one process are fed at real time, in 100 ms
+pieces, their starts spread over the length of a turn, two turns each; N doubles until the first text of a turn comes
+later than the limit (p95, from the commit) or a feed is held back for so long. Ours against the same sessions over
+plain transformers, which collect the turn and call one-shot `generate()` of the same cloud, one at a time, with all
+cores (bench/one_shot_server.py). Every N in a process of its own; CPU seconds and memory are that process's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import anyio
+import numpy as np
+import torch
+
+from bench.arms import models_of
+from bench.clips import Clip, held_out
+from bench.common import RESULTS, table, write
+from bench.one_shot_server import OneShot, opening
+from streamer.core.results import Description, TextDelta
+from streamer.describer import Describer
+from streamer.model.stock import load_stock
+from streamer.stages.events import SessionOptions
+
+PIECE_S, RATE_HZ, TURNS, MOST = 0.1, 16_000, 2, 255
+ARMS = ("transformers", "edge", "gated", "exact")
+
+
+class Player:
+    """One stream: feeds turn after turn at real time; notes when the first text came and how late a feed was."""
+
+    def __init__(self, session: Any, clips: Sequence[Clip]) -> None:
+        self.ttft_ms: list[float] = []
+        self.late_ms = 0.0
+        self._session, self._clips = session, clips
+        self._committed_at: float | None = None
+        self._over = anyio.Event()
+
+    async def run(self, delay_s: float) -> None:
+        await anyio.sleep(delay_s)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._read)
+            for clip in self._clips:
+                await self._play((clip.samples * 32767).astype("<i2").tobytes())
+                self._committed_at, self._over = time.perf_counter(), anyio.Event()
+                await self._session.commit()
+                await self._over.wait()
+            group.cancel_scope.cancel()
+
+    async def _play(self, pcm: bytes) -> None:
+        size, started = 2 * int(RATE_HZ * PIECE_S), time.perf_counter()
+        for i, at in enumerate(range(0, len(pcm), size), start=1):
+            due = started + i * PIECE_S
+            await anyio.sleep(max(0.0, due - time.perf_counter()))
+            await self._session.feed(pcm[at : at + size])
+            self.late_ms = max(self.late_ms, 1000 * (time.perf_counter() - due))
+
+    async def _read(self) -> None:
+        async for event in self._session.events():
+            if isinstance(event, TextDelta) and event.text and self._committed_at is not None:
+                self.ttft_ms.append(1000 * (time.perf_counter() - self._committed_at))
+                self._committed_at = None
+            if isinstance(event, Description):
+                self._over.set()
+
+
+async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, Any]:
+    """`num` streams at once; percentiles, and what they cost this process."""
+    clips = held_out(16, seconds)
+    async with AsyncExitStack() as stack:
+        if arm == "transformers":
+            cloud = models_of(mode="cloud").pair[1]
+            assert cloud is not None
+            torch.set_num_threads(threads)
+            open_session = opening(OneShot(cloud, load_stock(cloud.directory), anyio.Lock()))
+        else:
+            describer = await stack.enter_async_context(Describer.open(mode=arm, num_slots=num + 1))
+            await describer.load()
+            open_session = describer.stream  # type: ignore[assignment]
+        options = SessionOptions(RATE_HZ, None, None, True)
+        warm = Player(await stack.enter_async_context(open_session(options)), clips[:1])
+        await warm.run(0.0)
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        players = [
+            Player(await stack.enter_async_context(open_session(options)), [clips[(i + j) % 16] for j in range(TURNS)])
+            for i in range(num)
+        ]
+        with anyio.move_on_after(seconds * (TURNS + 1) + 60):  # beyond this it is broken anyway
+            async with anyio.create_task_group() as group:
+                for i, player in enumerate(players):
+                    group.start_soon(player.run, seconds * i / num)
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    return summarise(arm, num, seconds, players, before, after)
+
+
+def summarise(arm: str, num: int, seconds: float, players: Sequence[Player], before: Any, after: Any) -> dict[str, Any]:
+    ttft = [t for player in players for t in player.ttft_ms]
+    missing = num * TURNS - len(ttft)  # not answered in time, or taken for no speech
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "arm": arm, "streams": num, "seconds": seconds, "answered": len(ttft), "missing": missing,
+        "ttft_p50_ms": float(np.percentile(ttft, 50)) if ttft else float("inf"),
+        "ttft_p95_ms": float(np.percentile(ttft, 95)) if ttft else float("inf"),
+        "late_p95_ms": float(np.percentile([player.late_ms for player in players], 95)),
+        "cpu_s_per_stream_minute": cpu / (num * TURNS * seconds / 60),
+        "mb_per_stream": (after.ru_maxrss - before.ru_maxrss) / 1024 / num,
+        "rss_mb": after.ru_maxrss / 1024,
+    }  # fmt: skip
+
+
+def in_own_process(arm: str, num: int, options: argparse.Namespace) -> dict[str, Any]:
+    command = [sys.executable, "-m", "bench.load", "--one", arm, str(num), "--seconds", str(options.seconds),
+               "--threads", str(options.threads)]  # fmt: skip
+    out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    row: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return row
+
+
+def climb(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """All arms at one N, then at twice as many, each until it breaks: a drifting machine drifts for all."""
+    rows, num, arms = [], options.first, list(options.arms)
+    while arms:
+        for arm in list(arms):
+            row = in_own_process(arm, num, options)
+            slow = max(row["ttft_p95_ms"], row["late_p95_ms"]) > options.limit_ms
+            row["holds"] = not slow and row["missing"] <= 0.1 * num * TURNS
+            rows.append(row)
+            print(f"{arm}, {num} streams: first text p50 {row['ttft_p50_ms']:.0f}, p95 {row['ttft_p95_ms']:.0f} ms, "
+                  f"late {row['late_p95_ms']:.0f} ms, {row['cpu_s_per_stream_minute']:.2f} CPU s per stream-minute, "
+                  f"holds: {row['holds']}", flush=True)  # fmt: skip
+            if not row["holds"] or num >= MOST:
+                arms.remove(arm)
+        num = min(2 * num, MOST)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--limit-ms", type=float, default=500)
+    parser.add_argument("--first", type=int, default=2, help="streams to begin with")
+    parser.add_argument("--threads", type=int, default=4, help="of generate()")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--one", nargs=2, metavar=("ARM", "NUM"), help="one level in this process, as JSON")
+    options = parser.parse_args()
+    if options.one:
+        arm, num = options.one
+        print(json.dumps(anyio.run(level, arm, int(num), options.seconds, options.threads)))
+        return
+    rows = climb(options)
+    names = ("arm", "streams", "ttft_p50_ms", "ttft_p95_ms", "late_p95_ms", "cpu_s_per_stream_minute", "mb_per_stream")
+    print(table(names, [[row[name] for name in names] for row in rows]))
+    for arm in options.arms:
+        held = [row["streams"] for row in rows if row["arm"] == arm and row["holds"]]
+        print(arm, "sustains", max(held, default=0), "streams")
+    print("written:", write("load", rows), plot(rows, options.limit_ms))
+
+
+def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> str:
+    """First text against the number of streams."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8, 4.4), constrained_layout=True)
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        mine = [row for row in rows if row["arm"] == arm]
+        x, y = [r["streams"] for r in mine], [r["ttft_p95_ms"] for r in mine]
+        axis.plot(x, y, marker="o", linestyle="--" if arm == "transformers" else "-", label=arm)
+    axis.axhline(limit_ms, color="black", linewidth=0.8)
+    axis.set(xscale="log", yscale="log", xlabel="streams at once, in real time", ylabel="first text, p95, ms",
+             title=f"Turns of {rows[0]['seconds']:g} s, one process")  # fmt: skip
+    ticks = sorted({row["streams"] for row in rows})
+    axis.set_xticks(ticks, [str(num) for num in ticks])
+    axis.minorticks_off()
+    axis.grid(alpha=0.3)
+    axis.legend()
+    file = RESULTS / "load.png"
+    figure.savefig(file, dpi=120)
+    return str(file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""The language model on compiled kernels, for small models on a CPU. In: embeddings of packed rows. Out: hidden.
+
+The same interface as `TextModel`, and equal to it to 1e-5; a tenth of its time at one row, since nothing is dispatched
+(2026-11). Weights that float16 holds exactly are kept as float16: half the memory to stream, the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from streamer.model import kernels
+from streamer.model.shapes import TextShape
+from streamer.model.simd import PANEL
+from streamer.model.slots import KVSlots
+from streamer.model.text import Audio, Span
+
+Floats = NDArray[np.float32]
+
+
+class FastText:
+    """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work memory is one."""
+
+    def __init__(self, weights: dict[str, Tensor], shape: TextShape) -> None:
+        self.shape = shape
+        self.embedding = weights["model.embed_tokens.weight"]
+        head = self.embedding if shape.tied else weights["lm_head.weight"]
+        packed, vectors = [], []
+        for i in range(shape.layers):
+            of_layer, small = _take_layer(weights, f"model.layers.{i}.")
+            packed += [panels(matrix) for matrix in of_layer]
+            vectors += [padded(vector) for vector in small]
+        self._vectors = np.concatenate([*vectors, padded(weights["model.norm.weight"])])
+        self._weights, self._head = halved([np.concatenate(packed), panels(head)])
+        self._table = self.embedding.numpy()
+        self._eps = np.float32(shape.eps)
+        self._wide, self._columns = up(shape.hidden), up(shape.vocab)
+        self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
+        self._rows = self._length = 0
+        self._reserve(1, PANEL)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the weights are kept as float16."""
+        return bool(self._weights.dtype == np.uint16)
+
+    def slots(self, num_slots: int, max_len: int) -> KVSlots:
+        """KV memory in the layout that `step` reads."""
+        return KVSlots(self.shape, num_slots, max_len, torch.float32, "cpu", panel=PANEL)
+
+    def embed(self, ids: Seq[int]) -> Tensor:
+        """[n, hidden] of `ids`."""
+        return F.embedding(torch.tensor(ids), self.embedding)
+
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for.
+
+        A row's result is the same to the last bit whatever rows stand beside it, and however its ids are cut.
+        """
+        rows, end = len(ids), max(span.start + span.n for span in spans)
+        self._reserve(rows, end)
+        x = self._x[: rows * self._wide].reshape(rows, -1)[:, : self.shape.hidden]
+        x[:] = self._table[ids]
+        for first, embeds in audio:
+            x[first : first + len(embeds)] = embeds.numpy()
+        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], dtype=np.int64)
+        logits = np.empty((sum(span.num_logits for span in spans), self._columns), np.float32)
+        keys, values = slots.arrays
+        kernels.step(
+            self._x, rows, where, self._sizes, self._eps, self._weights, self._head, self._vectors, self._angles,
+            keys, values, self._halves, self._room, logits,
+        )  # fmt: skip
+        return torch.from_numpy(logits[:, : self.shape.vocab])
+
+    def _reserve(self, rows: int, length: int) -> None:
+        """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling, never shrinks."""
+        s, group = self.shape, self.shape.heads // self.shape.kv_heads
+        if rows > self._rows:
+            self._rows = rows = max(rows, 2 * self._rows)
+            qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
+            self._x = np.zeros(rows * self._wide, np.float32)
+            inner = max(self._wide, s.heads * s.head_dim, s.ffn)
+            self._halves = _room(rows * inner, rows * max(qkv, up(2 * s.ffn)))
+        if length > self._length:
+            self._length = length = up(max(length, 2 * self._length, 1024))
+            self._angles = self._rotary(length)
+            queries = kernels.QUERIES * group
+            sizes = (length, s.head_dim, up(s.head_dim), 1)  # scores, folded queries, weighted sums, totals
+            self._room = _room(*(queries * size for size in sizes))
+
+    def _rotary(self, length: int) -> tuple[Floats, Floats]:
+        """cos and sin [length, head_dim / 2] of every position."""
+        d = self.shape.head_dim
+        inverse = 1.0 / (self.shape.rope_theta ** (torch.arange(0, d, 2, dtype=torch.float) / d))
+        angle = torch.arange(length, dtype=torch.float)[:, None] * inverse
+        return angle.cos().numpy(), angle.sin().numpy()
+
+
+def _room(*sizes: int) -> tuple[Floats, ...]:
+    return tuple(np.zeros(size, np.float32) for size in sizes)
+
+
+def up(width: int) -> int:
+    return -(-width // PANEL) * PANEL
+
+
+def _take_layer(weights: dict[str, Tensor], p: str) -> tuple[list[Tensor], list[Tensor]]:
+    """One layer's matrices and vectors, in the order in which `kernels.step` reads them."""
+
+    def take(*names: str) -> Tensor:
+        return torch.cat([weights.pop(p + name) for name in names])
+
+    matrices = [
+        take(*(f"self_attn.{name}_proj.weight" for name in "qkv")),
+        take("self_attn.o_proj.weight"),
+        take("mlp.gate_proj.weight", "mlp.up_proj.weight"),
+        take("mlp.down_proj.weight"),
+    ]
+    bias = take(*(f"self_attn.{name}_proj.bias" for name in "qkv"))
+    return matrices, [take("input_layernorm.weight"), bias, take("post_attention_layernorm.weight")]
+
+
+def panels(matrix: Tensor) -> Floats:
+    """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends."""
+    out, depth = matrix.shape
+    padded = np.zeros((up(out), depth), np.float32)
+    padded[:out] = matrix.numpy()
+    return np.ascontiguousarray(padded.reshape(-1, PANEL, depth).transpose(0, 2, 1)).reshape(-1)
+
+
+def padded(vector: Tensor) -> Floats:
+    padded = np.zeros(up(len(vector)), np.float32)
+    padded[: len(vector)] = vector.numpy()
+    return padded
+
+
+def halved(matrices: list[Floats]) -> list[Any]:
+    """As float16 bits where that loses nothing in any of them, else as they are."""
+    with np.errstate(over="ignore"):
+        halves = [m.astype(np.float16) for m in matrices]
+    if all(np.array_equal(h.astype(np.float32), m) for h, m in zip(halves, matrices, strict=True)):
+        return [h.view(np.uint16) for h in halves]
+    return matrices

@@ -1,0 +1,67 @@
+"""Our engine against transformers' modules over whole turns: the same ids, from 3 to 60 s of speech."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from streamer.config import Config
+from streamer.models import Models
+from streamer.recording import chunks_of, hear, open_audio
+
+
+@functools.cache
+def models(engine, mode):
+    return Models(Config(mode=mode, engine=engine, max_new_tokens=48))
+
+
+@functools.cache
+def speech(samples):
+    """All bundled recordings one after the other, 16 kHz mono."""
+    parts = []
+    for path in samples:
+        with open_audio(path) as audio:
+            parts += list(chunks_of(audio))
+    return np.concatenate(parts)
+
+
+def clip(samples, seconds, seed):
+    """`seconds` of them from a place that depends on `seed`, at a loudness that does too."""
+    whole, chance = speech(tuple(samples)), np.random.default_rng(seed)
+    whole = np.roll(whole, -int(chance.integers(len(whole))))
+    return np.resize(whole, int(16_000 * seconds)) * np.float32(chance.uniform(0.2, 1.0))
+
+
+def ids_of(engine, mode, sound):
+    turn = models(engine, mode).new_turn()
+    try:
+        hear(turn, iter([sound]))
+        return [token for delta in turn.answer() for token in delta.ids], turn.stop_reason
+    finally:
+        turn.close()
+
+
+@pytest.mark.parametrize("mode", ["exact", "edge"])
+@pytest.mark.parametrize("seconds", [3, 30])
+def test_both_engines_say_the_same(samples, mode, seconds):
+    sound = clip(samples, seconds, 1)
+    fast = ids_of("fast", mode, sound)
+    assert fast == ids_of("stock", mode, sound)
+    assert len(fast[0]) >= 16
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [3, 10, 30, 60])
+def test_both_engines_say_the_same_on_many_clips(samples, seconds):
+    """200 turns over all lengths, mode cloud: the target alone."""
+    for seed in range(50):
+        sound = clip(samples, seconds, seed)
+        assert ids_of("fast", "cloud", sound) == ids_of("stock", "cloud", sound), seed
+
+
+@pytest.mark.parametrize("seconds", [3, 10, 30, 60])
+def test_exact_is_cloud_to_the_last_id(samples, seconds):
+    """One numeric class: no two logits are too close for that."""
+    for seed in range(3):
+        sound = clip(samples, seconds, seed)
+        assert ids_of("fast", "exact", sound) == ids_of("fast", "cloud", sound)
