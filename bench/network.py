@@ -195,10 +195,10 @@ def plot(rows: Sequence[dict[str, Any]], name: str) -> str:
     from matplotlib import pyplot
 
     settings = list(dict.fromkeys((row["edge_ms"], row["mbit"]) for row in rows))
-    figure, axes = pyplot.subplots(len(settings), 3, figsize=(14, 3.6 * len(settings)), squeeze=False,
+    figure, axes = pyplot.subplots(len(settings), 3, figsize=(14, 0.8 + 3.9 * len(settings)), squeeze=False,
                                    constrained_layout=True)  # fmt: skip
-    what = (("ttft_ms_p50", "first text after the end of speech, ms"), ("total_ms_p50", "whole sentence, ms"),
-            ("speed_vs_plain", "ids per second, ratio to plain speculation"))  # fmt: skip
+    what = (("ttft_ms_p50", "first text after the last word, ms"), ("total_ms_p50", "whole sentence, ms"),
+            ("speed_vs_plain", "ids per s, ratio to plain speculation"))  # fmt: skip
     for (edge_ms, mbit), line in zip(settings, axes, strict=True):
         for axis, (column, label) in zip(line, what, strict=True):
             for i, arm in enumerate(ARMS):

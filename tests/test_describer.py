@@ -221,7 +221,7 @@ async def test_open_takes_keywords_a_config_or_a_file(tmp_path):
         ({"min_new_tokens": 97}, "min_new_tokens"),
         ({"num_slots": 0}, "num_slots"),
         ({"cloud": "none", "mode": "exact"}, "needs a cloud"),
-        ({"cloud": "ws://host:1"}, "in process"),
+        ({"cloud": "ws://"}, "names no host"),
         ({"speed": 3}, "unknown option 'speed'"),
         ({"k": "four"}, "k is 'four', the wrong type"),
         ({"k": 4.5}, "wrong type"),
