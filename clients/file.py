@@ -51,7 +51,7 @@ class Link:
         self.url, self.headers = url, {"Authorization": f"Bearer {key}"} if key else {}
         self.kept = collections.deque()  # messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
-        self.session_id, self.num_events, self.broken_at = None, 0, None
+        self.session_id, self.num_events, self.broken_at, self.is_told = None, 0, None, False
         self.has_more = asyncio.Event()
         self.put({"type": "session.update", "session": {"type": "transcription", **session}})
         self.hello = self.kept[0]
@@ -112,10 +112,12 @@ class Link:
         self.num_events += 1
         match event["type"]:
             case "session.created":
-                self.session_id, self.num_sent, self.broken_at = event["session"]["id"], 0, None
+                self.session_id, self.num_sent = event["session"]["id"], 0
+                self.broken_at, self.is_told = None, False
             case "streamer.resumed":
                 self._forget(event["messages"])
-                self.num_events, self.num_sent, self.broken_at = event["event"], self.num_taken, None
+                self.num_events, self.num_sent = event["event"], self.num_taken
+                self.broken_at, self.is_told = None, False
                 if event["lost_events"]:
                     raise Failed(f"{event['lost_events']} events are lost; the link was broken for too long")
             case "streamer.ack":
@@ -152,6 +154,9 @@ class Link:
         self.broken_at = self.broken_at or now
         if self.session_id is None or now - self.broken_at > PATIENCE_S:
             raise Failed(reason)
+        if now - self.broken_at > 1 and not self.is_told:
+            self.is_told = True
+            print(f"\n{reason}; trying again for {PATIENCE_S:.0f} s", file=sys.stderr, flush=True)
         await asyncio.sleep(min(3.0, 0.1 + (now - self.broken_at) / 2))
 
 
@@ -174,10 +179,12 @@ class Recording:
     def pieces(self):
         """20 ms each. Raises Failed."""
         try:
-            for samples in self.file.blocks(int(self.rate * PIECE_S), dtype="float32", always_2d=True):
-                pcm = np.clip(np.round(samples.mean(axis=1) * 32_768), -32_768, 32_767)
-                self.num_samples += len(pcm)
-                yield pcm.astype("<i2").tobytes()
+            n = int(self.rate * PIECE_S)  # read 50 at once: MP3 decoders complain of short reads
+            for samples in self.file.blocks(50 * n, dtype="float32", always_2d=True):
+                pcm = np.clip(np.round(samples.mean(axis=1) * 32_768), -32_768, 32_767).astype("<i2")
+                for at in range(0, len(pcm), n):
+                    self.num_samples += len(pcm[at : at + n])
+                    yield pcm[at : at + n].tobytes()
         except (OSError, soundfile.SoundFileError) as error:
             raise Failed(f"{self.path}: cannot be read to its end ({error})") from None
 

@@ -55,7 +55,7 @@ class Link:
         self.url, self.headers = url, {"Authorization": f"Bearer {key}"} if key else {}
         self.kept = collections.deque()  # messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
-        self.session_id, self.num_events, self.broken_at = None, 0, None
+        self.session_id, self.num_events, self.broken_at, self.is_told = None, 0, None, False
         self.has_more = asyncio.Event()
         self.put({"type": "session.update", "session": {"type": "transcription", **session}})
         self.hello = self.kept[0]
@@ -116,10 +116,12 @@ class Link:
         self.num_events += 1
         match event["type"]:
             case "session.created":
-                self.session_id, self.num_sent, self.broken_at = event["session"]["id"], 0, None
+                self.session_id, self.num_sent = event["session"]["id"], 0
+                self.broken_at, self.is_told = None, False
             case "streamer.resumed":
                 self._forget(event["messages"])
-                self.num_events, self.num_sent, self.broken_at = event["event"], self.num_taken, None
+                self.num_events, self.num_sent = event["event"], self.num_taken
+                self.broken_at, self.is_told = None, False
                 if event["lost_events"]:
                     raise Failed(f"{event['lost_events']} events are lost; the link was broken for too long")
             case "streamer.ack":
@@ -156,6 +158,9 @@ class Link:
         self.broken_at = self.broken_at or now
         if self.session_id is None or now - self.broken_at > PATIENCE_S:
             raise Failed(reason)
+        if now - self.broken_at > 1 and not self.is_told:
+            self.is_told = True
+            print(f"\n{reason}; trying again for {PATIENCE_S:.0f} s", file=sys.stderr, flush=True)
         await asyncio.sleep(min(3.0, 0.1 + (now - self.broken_at) / 2))
 
 

@@ -11,13 +11,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamer.config import Config
+    from streamer.audio import AudioError
+    from streamer.config import Config, ConfigError
     from streamer.core.results import Description, TextDelta
     from streamer.describer import Describer
+    from streamer.model.weights import ModelError
+    from streamer.session import LiveSession
+    from streamer.stages.events import (
+        Cleared,
+        LiveUpdate,
+        NothingToCommit,
+        SpeechStarted,
+        SpeechStopped,
+        TurnCommitted,
+        TurnDetection,
+        TurnFailed,
+    )
+    from streamer.stages.outlet import SlowReader
 
 __version__ = "0.1.0"
-__all__ = ["Config", "Describer", "Description", "TextDelta", "__version__"]
-_HOMES = {"Config": "config", "Describer": "describer", "Description": "core.results", "TextDelta": "core.results"}
+__all__ = [
+    "AudioError", "Cleared", "Config", "ConfigError", "Describer", "Description", "LiveSession", "LiveUpdate",
+    "ModelError", "NothingToCommit", "SlowReader", "SpeechStarted", "SpeechStopped", "TextDelta", "TurnCommitted",
+    "TurnDetection", "TurnFailed", "__version__",
+]  # fmt: skip
+_EVENTS = ("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped", "TurnCommitted",
+           "TurnDetection", "TurnFailed")  # fmt: skip
+_HOMES = {"AudioError": "audio", "Config": "config", "ConfigError": "config", "Describer": "describer",
+          "Description": "core.results", "LiveSession": "session", "ModelError": "model.weights",
+          "SlowReader": "stages.outlet", "TextDelta": "core.results",
+          **dict.fromkeys(_EVENTS, "stages.events")}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -43,7 +43,8 @@ class Describer:
     async def open(cls, config: Config | str | Path | None = None, /, **options: Any) -> AsyncIterator[Describer]:
         """A describer from keywords, a Config, or the path of a TOML pipeline. Raises ConfigError.
 
-        `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
+        `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...` Keywords are the fields
+        of Config; an unknown one is told with the list of all.
         """
         if config is not None and options:
             raise ConfigError("give a config or keywords, not both")
@@ -77,6 +78,8 @@ class Describer:
         `on_delta` is called on the event loop for each committed piece. Raises AudioError, ModelError. When the
         caller is cancelled, the turn ends at its next commit and gives its KV slots back.
         """
+        if not isinstance(source, str | Path):
+            raise TypeError(f"source is of type {type(source).__name__}; give a path (live audio: session)")
         from streamer.recording import describe_recording
         from streamer.recording_live import describe_live
 
@@ -112,10 +115,20 @@ class Describer:
         live_update_s: float | None = None,
         answers_itself: bool = True,
     ) -> AsyncIterator[LiveSession]:
-        """A live stream of PCM16 mono. `vad`: voice activity ends turns, by OpenAI's defaults or those given.
+        """A live stream of PCM16 mono at `sample_rate` Hz (1..384 kHz).
 
-        Raises ModelError, and ValueError for a rate outside 1..384 kHz. See LiveSession for feeding and iterating.
+        vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else `commit` does.
+        live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600. answers_itself: False waits with the
+        answer to a committed turn until `answer()`.
+
+        Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Cleared, TextDelta, TurnFailed,
+        and a Description at the end of each answer. Without vad an iteration ends with its turn's Description: feed,
+        commit, iterate, and again. With vad it goes on until `end`, so one task feeds and another iterates.
+
+        Raises ModelError, TypeError, and ValueError for options that mean nothing.
         """
+        if not isinstance(vad, bool | TurnDetection):
+            raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
         detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
         options = SessionOptions(sample_rate, detection, live_update_s, answers_itself)
         async with self.stream(options) as stream:

@@ -26,6 +26,7 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
         tls = tls_of(options.cert, options.key)
         key = key_of(options.api_key)
         check_public(options.host, key)
+        check_port(options.port)
     except ConfigError as error:
         fail(str(error))
         return 2
@@ -98,6 +99,11 @@ def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"--cert {cert}, --key {key}: cannot be used ({why}); give PEM without a password") from None
     return context
+
+
+def check_port(port: int) -> None:
+    if not 0 <= port <= 65_535:
+        raise ConfigError(f"port is {port}; it may be 1 to 65535, or 0 for a free one")
 
 
 def check_public(host: str, key: str | None) -> None:

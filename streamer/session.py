@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import anyio
+
 from streamer.core.results import Description
 from streamer.stages.events import Event, SessionOptions, TurnFailed
 from streamer.stages.stream import Stream
@@ -26,8 +28,16 @@ class LiveSession:
         return self._stream.num_bytes_fed
 
     async def feed(self, pcm: bytes) -> None:
-        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are in hand."""
-        await self._stream.feed(pcm)
+        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are in hand.
+
+        Raises TypeError for what is no bytes (a numpy array: give `array.tobytes()`), anyio.ClosedResourceError after
+        `end`.
+        """
+        if not isinstance(pcm, bytes | bytearray | memoryview):
+            raise TypeError(f"feed takes bytes of PCM16, not {type(pcm).__name__}; of an int16 array give .tobytes()")
+        if self._is_ended:
+            raise anyio.ClosedResourceError("the session has ended; open another one")
+        await self._stream.feed(bytes(pcm))
 
     async def commit(self) -> int:
         """End the turn here; its number. Raises NothingToCommit where nothing was fed since the last one."""

@@ -9,7 +9,7 @@ import sys
 from streamer.config import VERIFIER_SCHEMES, ConfigError
 from streamer.console import fail
 from streamer.logs import log_errors_to
-from streamer.serve import SWITCH_INTERVAL_S, check_public, key_of, tls_of
+from streamer.serve import SWITCH_INTERVAL_S, check_port, check_public, key_of, tls_of
 
 HEARING_THREADS = 2
 
@@ -22,6 +22,7 @@ def run(options: argparse.Namespace) -> int:
         tls = tls_of(options.cert, options.key)
         key = key_of(options.api_key)
         check_public(options.host, key)
+        check_port(options.port)
         _check(options)
     except ConfigError as error:
         fail(str(error))

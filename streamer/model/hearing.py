@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from streamer.core.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
 from streamer.core.hearing import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, Opened
 from streamer.model.ear import Ear
+from streamer.model.mel import WINDOW_SAMPLES
 from streamer.model.vad import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector, TurnRule, VoiceActivity
 
 Samples = NDArray[np.float32]
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
+BEHIND_SAMPLES = 40  # a window is complete so many samples behind its boundary
+SOON_SAMPLES = SAMPLE_RATE_HZ // 5
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
@@ -94,6 +97,12 @@ class Hearing:
         self._past, self._num_past = self._past[n:], self._num_past + n
 
 
+def _after_window(sample: int) -> int:
+    """When an update that is due at `sample` may begin: the window that ends there, or soon after, goes before it."""
+    boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
+    return boundary if boundary - sample < SOON_SAMPLES else sample
+
+
 class PartCutter:
     """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the turns."""
 
@@ -102,6 +111,7 @@ class PartCutter:
         self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)
         self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
+        self._first = _after_window(self._every or 0)
         self._ear: Ear | None = None
         self._next_update = 0
         self._held = NOTHING  # near the limit: too early to say which part it belongs to
@@ -114,7 +124,7 @@ class PartCutter:
         """Begin a turn, where none is open."""
         if self._ear is not None:
             return []
-        self._ear, self._next_update, self.num_turns = Ear(), self._every or 0, self.num_turns + 1
+        self._ear, self._next_update, self.num_turns = Ear(), self._first, self.num_turns + 1
         return [Opened(self.num_turns - 1, at_ms)]
 
     def push(self, samples: Samples) -> list[Item]:
@@ -161,7 +171,7 @@ class PartCutter:
         provisional = None
         if self._every is not None and ear.has_speech and ear.num_samples >= self._next_update:
             provisional = ear.provisional()
-            self._next_update = (ear.num_samples // self._every + 1) * self._every
+            self._next_update = _after_window((ear.num_samples // self._every + 1) * self._every)
         return [Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)]
 
     def _finish(

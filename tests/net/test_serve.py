@@ -42,8 +42,7 @@ def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys):
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "openai.OpenAI(" in block]
     address = server.replace("ws", "http", 1).removesuffix("/realtime")
     assert "http://127.0.0.1:8765/v1" in code
-    pcm16 = soundfile.read(SAMPLES[1], dtype="int16")[0].tobytes()
-    exec(code.replace("http://127.0.0.1:8765/v1", address), {"openai": openai, "base64": base64, "pcm16": pcm16})
+    exec(code.replace("http://127.0.0.1:8765/v1", address).replace("clip.wav", str(SAMPLES[1])), {})
     assert capsys.readouterr().out == wanted[SAMPLES[1].name]["text"]
 
 
@@ -275,6 +274,7 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
         (["--cert", "x.pem"], "needs both"),
         (["--cert", "x.pem", "--key", "y.pem"], "cannot be used"),
         (["--max-sessions", "0"], "1 to 100"),
+        (["--port", "99999"], "1 to 65535"),
         (["--mode", "exact", "--cloud", "none"], "needs a cloud"),
         (["--pipeline", "nowhere.toml"], "cannot be read"),
         (["--edge", "./nowhere"], "no such model directory"),
