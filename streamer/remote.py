@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.config import Config, ConfigError
+from streamer.config import Config
 from streamer.core.remote import Terms
 from streamer.models import Models
 
@@ -40,10 +40,13 @@ async def background() -> AsyncIterator[TaskGroup]:
 async def open_remote(models: Models, group: TaskGroup) -> Link:
     """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses us for good."""
     from streamer.model.weights import ModelError
+    from streamer.net.admission import KEY_CHARACTERS
     from streamer.net.link import Link, Verifier
 
     config, first = models.config, models.first
     key = config.cloud_key or os.environ.get(KEY)
+    if key and not KEY_CHARACTERS.fullmatch(key):
+        raise ModelError(config.cloud, f"the key in cloud_key or {KEY} holds characters that no key has; check it")
     verifier = Verifier(config.cloud, key, _tls(config), config.cloud_audio == "eager")
     vocabulary, plan = first.vocabulary, models.plan
     terms = Terms(
@@ -59,11 +62,14 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:
-    """Of wss://. Raises ConfigError for a certificate that cannot be read."""
+    """Of wss://. Raises ModelError for a certificate that cannot be read."""
+    from streamer.model.weights import ModelError
+
     if not config.cloud.startswith("wss://"):
         return None
     try:
         return ssl.create_default_context(cafile=config.cloud_ca)
     except (OSError, ssl.SSLError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cloud_ca is {config.cloud_ca!r}; it cannot be read ({why}); give a PEM file") from None
+        told = f"cloud_ca {config.cloud_ca!r} cannot be read ({why}); give a PEM file"
+        raise ModelError(config.cloud, told) from None

@@ -19,6 +19,7 @@ from streamer.core.rules import Rules
 from streamer.core.verify import VerifyRequest
 
 RATE_HZ = 16_000
+MAX_RULE = 4_096  # of any number in an edge's rules: they run in everybody's step
 MAX_ANSWER_IDS = 176  # committed and drafted together: what a KV slot has room for behind the longest turn
 
 
@@ -87,6 +88,9 @@ def _rules(raw: dict[str, Any]) -> Rules:
     rules: Rules = msgspec.convert(raw, Rules)
     if rules.max_new_tokens > MAX_ANSWER_IDS - 48:
         raise ValueError(f"max_new_tokens is {rules.max_new_tokens}; it may be {MAX_ANSWER_IDS - 48}")
+    for name, value in vars(rules).items():
+        if isinstance(value, int | float) and not value <= MAX_RULE:
+            raise ValueError(f"{name} is {value:g}; it may be {MAX_RULE} at most")
     return rules
 
 

@@ -183,7 +183,7 @@ class Speculator:
             return
         self._flights.clear()
         self._fired = None
-        if self.plan.mode == "gated" or (self.plan.mode == "exact" and self.plan.degrade):
+        if self._may_go_on:
             self._settle(self.tail[: head.n], head.n, verified=False)
         else:
             self._end("error")
@@ -192,6 +192,11 @@ class Speculator:
         """End here: what is committed stays, the blocks in hand are dropped."""
         if self.stop_reason is None:
             self._end(reason)
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether what the target does not verify is committed all the same."""
+        return self.plan.mode == "gated" or (self.plan.mode == "exact" and self.plan.degrade)
 
     @property
     def num_in_flight(self) -> int:
@@ -203,7 +208,7 @@ class Speculator:
         unsent = self._flights.unsent
         if unsent is not None:
             return self._hand_out(unsent, now)
-        if self._asks_for_an_id:
+        if self._asks_for_an_id and (is_up or not self._may_go_on):
             self._ask(0)
             return None
         room = self._room
@@ -264,7 +269,7 @@ class Speculator:
         if self._fired is None:
             self._fired = self._fires(self.sequence.n_committed + at, self._signals[at : at + n])
             self.counts.blocks += 1
-        if self._fired and (is_up or self.plan.mode == "exact"):
+        if self._fired and (is_up or not self._may_go_on):
             if self._flights.num_asked >= self.plan.credits:
                 return False
             self._ask(n)

@@ -52,7 +52,7 @@ def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
     """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p <= loop_max_period."""
     longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
     tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
-    for period in range(1, rules.loop_max_period + 1):
+    for period in range(1, min(rules.loop_max_period, len(tail) // 2) + 1):
         width = max(rules.loop_min_ids, 2 * period)
         if len(tail) >= width and tail[-1 - period] == candidate and _has_period(tail[-width:], period):
             return True

@@ -28,6 +28,7 @@ from streamer.stages.parts import TargetLost
 
 CONNECT_S = 5.0
 PING_S = 1.0
+LASTING_S = 1.0  # a link that ends sooner is no success: the pause before the next one grows
 PATIENCE_S = 5.0  # without a word from the verifier
 PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # before connecting again; the last one from then on
 WRITE_BYTES = 4_096  # in our buffer before a send waits: so a request does not queue behind another turn's audio
@@ -116,11 +117,11 @@ class Link:
         while True:
             try:
                 async with self._connect() as socket:
-                    num_pongs = self.num_pongs
+                    num_pongs, since = self.num_pongs, self.clock()
                     try:
                         await self._serve(socket)
                     finally:
-                        if self.num_pongs > num_pongs:  # it was one
+                        if self.num_pongs > num_pongs and self.clock() - since > LASTING_S:  # it was one
                             num_failed = 0
             except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
                 self._note(error)
@@ -205,7 +206,9 @@ class Link:
         """One message of each turn at a time."""
         while True:
             self._wake = anyio.Event()
-            sent = [await self._send(socket, self._goodbyes.popleft()) for _ in range(len(self._goodbyes))]
+            sent = []
+            while self._goodbyes:  # also those that come meanwhile: a channel's Close goes before its next Open
+                sent.append(await self._send(socket, self._goodbyes.popleft()))
             for target in list(self._targets.values()):
                 message = target.pull()
                 if message is not None:

@@ -145,6 +145,9 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
         async with near(port, verify_budget_s=0.5, **options) as describer:
             found = await describer.describe(SAMPLES[0])
             assert (found.stop_reason, found.verified_share) == ("sentence", 0.0)
+            assert found.stall_ms < 750, "one budget, and then it asks no more"
+            again = await describer.describe(SAMPLES[1])
+            assert (again.stop_reason, again.cloud_calls, again.stall_ms) == ("sentence", 0, 0.0)
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 12))])

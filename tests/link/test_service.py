@@ -59,6 +59,7 @@ async def test_an_edge_that_does_not_fit_is_told_why(verifier, tokenizer):
         "not the one": {"model": "0123", "tokenizer": tokenizer},
         "has others": {"rules": rules | {"new_rule": 1}, "tokenizer": tokenizer},
         "must be above 0": {"rules": rules | {"repetition_penalty": -1.0}, "tokenizer": tokenizer},
+        "loop_max_period is": {"rules": rules | {"loop_max_period": 10**9}, "tokenizer": tokenizer},
         "temperature must be": {"sampling": (-1.0, 1.0, 0), "tokenizer": tokenizer},
     }
     async with connect(verifier + wire.PATH) as ws:
@@ -219,6 +220,13 @@ def test_key_tls_and_errors_are_one_line(tmp_path):
         status, rows, told = describe(SAMPLES[0], *ca, "--cloud-key", "wrong")
         assert (status, rows, told.count("\n")) == (1, [], 1)
         assert "HTTP 401 (wrong or missing API key" in told
+        for key in ("quokka\nlines", "quokka x"):
+            status, rows, told = describe(SAMPLES[0], *ca, STREAMER_CLOUD_KEY=key)
+            assert (status, rows, told.count("\n")) == (1, [], 1)
+            assert "quokka" not in told
+        status, rows, told = describe(SAMPLES[0], "--cloud", url, "--cloud-ca", tmp_path / "none.pem", "--mode", "exact")
+        assert (status, rows, told.count("\n")) == (1, [], 1)
+        assert "cannot be read" in told
     status, rows, told = describe(SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2)
     assert (status, rows, told.count("\n")) == (1, [], 1)
     assert "--degrade" in told
