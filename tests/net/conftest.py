@@ -9,7 +9,7 @@ from wire import describe_files, serving
 
 @pytest.fixture(scope="package")
 def server():
-    with serving("--mode", "exact", "--resume-s", 5) as (url, _):
+    with serving("--mode", "exact", "--resume-s", 5, "--max-sessions", 32) as (url, _):
         yield url
 
 
