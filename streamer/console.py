@@ -17,6 +17,7 @@ from streamer.config import Config
 from streamer.core.results import Description, TextDelta
 from streamer.describer import Describer
 from streamer.stages.parts import TargetLost
+from streamer.starting import loading
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -39,7 +40,8 @@ async def describe_files(files: Sequence[str], config: Config, as_json: bool, qu
     """Describe each file; the exit status is 1 when any of them, or the model, failed."""
     async with Describer.open(config) as describer:
         try:
-            await describer.load()
+            with loading():
+                await describer.load()
         except Exception as error:
             if not _is_model_error(error):
                 raise

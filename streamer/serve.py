@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamer.config import Config, ConfigError
+from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
 from streamer.console import fail
 from streamer.logs import log_errors_to
+from streamer.starting import loading, tell_loading
 
 SWITCH_INTERVAL_S = 0.001  # the engine's thread and the event loop take turns: at 5 ms the loop lags
 
@@ -47,9 +48,11 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
     def ready(port: int) -> None:
         print(f"listening on ws{s}://{shown}:{port}{PATH} (page: http{s}://{shown}:{port}/)", flush=True)
 
+    tell_loading(told_models(config))
     try:
         async with Describer.open(config) as describer:
-            await describer.load()
+            with loading():
+                await describer.load()
             origins = tuple(options.allow_origin or ())
             admission = Admission((PATH,), options.max_sessions, key, origins)
             terms = Terms(options.resume_s, options.live_updates, describer.attributes)
@@ -62,6 +65,14 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
         fail(f"cannot listen on {shown}:{options.port} ({error.strerror or error}); choose another --port")
         return 1
     return 0
+
+
+def told_models(config: Config) -> str:
+    """What a server loads, for its first line."""
+    is_away = config.cloud.startswith(VERIFIER_SCHEMES)
+    edge = [] if config.mode == "cloud" and not is_away else [f"edge {config.edge}"]
+    cloud = [] if config.mode == "edge" or config.cloud == "none" else [f"cloud {config.cloud}"]
+    return " and ".join(edge + cloud)
 
 
 def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Config:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import random
 import subprocess
 import sys
@@ -27,7 +28,7 @@ ANSWER = '{"type": "response.create"}'
 
 @contextlib.contextmanager
 def serving(*options, **environment):
-    """A server process on a free port: (its websocket address, the process). It must have nothing to complain of."""
+    """A server process on a free port: (its websocket address, the process). It says what it loads, and complains of nothing."""
     command = [sys.executable, "-m", "streamer", "serve", "--port", "0", *map(str, options)]
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True, env=ENVIRONMENT | environment)
@@ -41,7 +42,7 @@ def serving(*options, **environment):
             complaints.seek(0)
             told = complaints.read()
         assert line.startswith("listening on "), told
-        assert told == ""
+        assert re.fullmatch(r"loading .+ \.\.\.\n", told), told
 
 
 def describe_files(files, mode):

@@ -139,6 +139,11 @@ def shapes_of(directory: Path) -> Shapes:
         raise ModelError(file, getattr(error, "strerror", None) or str(error)) from None
 
 
+def num_params_of(directory: Path) -> int:
+    """How many parameters `load` would read, from headers alone. Raises ModelError."""
+    return sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes_of(directory)))
+
+
 def check_pair(edge: Thinker, cloud: Thinker) -> None:
     """Raise ModelError unless both read ids the same way: by content, never by the size of the vocabulary."""
     if edge.vocabulary.fingerprint != cloud.vocabulary.fingerprint:
