@@ -56,7 +56,7 @@ def tell_steps(clip: str) -> None:
         at[0] = time.process_time()
 
     with loading():
-        import streamer.console  # noqa: F401
+        import streamer.console
         from streamer.config import Config
 
         lap("streamer's own, anyio, numpy")
@@ -101,10 +101,12 @@ def main() -> None:
     for _ in progress(range(options.num), "cold"):
         rows.append({"what": "round", "streamer": run(ours), "torch": run(TORCH)})
     steps = laps(options.clip)
-    first, cpu = ([median(row[who][key] for row in rows) for who in ("streamer", "torch")] for key in ("first_s", "cpu_s"))
     share = median(row["torch"]["cpu_s"] / row["streamer"]["cpu_s"] for row in rows)
-    print(table(("median of " + str(options.num), "first word, s", "CPU, s"),
-                [("streamer describe", first[0], cpu[0]), ("import torch", first[1], cpu[1])]))  # fmt: skip
+    medians = [
+        [name, *(median(row[who][key] for row in rows) for key in ("first_s", "cpu_s"))]
+        for name, who in (("streamer describe", "streamer"), ("import torch", "torch"))
+    ]
+    print(table((f"median of {options.num}", "first word, s", "CPU, s"), medians))
     print(f"torch's import is {share:.0%} of the CPU time (median of paired ratios)\n")
     print(table(("step", "CPU, s"), [(step["step"], step["cpu_s"]) for step in steps]))
     print(write("cold", [*rows, *({"what": "step", **step} for step in steps)]))

@@ -55,6 +55,7 @@ def _add_describe(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads; - for a WAV on stdin")
     p.add_argument("--json", action="store_true", help="one JSON object per file on stdout, nothing else")
     p.add_argument("--quiet", action="store_true", help="the sentence only")
+    p.add_argument("--names", action="store_true", help="FILE: before each sentence on stdout, for several files")
     p.add_argument("--log", metavar="FILE", help="append structured logs (JSON lines) to FILE")
     p.add_argument("--log-text", action="store_true", help="let the log hold what was described")
     p.set_defaults(run=_describe)
@@ -95,21 +96,27 @@ def _describe(options: argparse.Namespace) -> int:
     import anyio
 
     from streamer.config import Config, ConfigError
-    from streamer.console import describe_files, fail
+    from streamer.console import Style, describe_files, fail
+    from streamer.contradictions import check_given
 
     try:
-        config = Config.from_mapping(_model_options(options))
+        given = _model_options(options)
+        config = Config.from_mapping(given)
+        check_given(given, config)
+        if options.log_text and not options.log:
+            raise ConfigError("--log-text is given without --log FILE; say where the log goes, or leave it out")
     except ConfigError as error:
         fail(str(error))
         return 2
+    style = Style(options.json, options.quiet, options.names)
     if not options.log:
-        return anyio.run(describe_files, options.files, config, options.json, options.quiet)
+        return anyio.run(describe_files, options.files, config, style)
     from streamer.logs import log_to
 
     try:
         with open(options.log, "a", encoding="utf-8") as file:
             log_to(file, text=options.log_text)
-            return anyio.run(describe_files, options.files, config, options.json, options.quiet)
+            return anyio.run(describe_files, options.files, config, style)
     except OSError as error:
         fail(f"--log {options.log}: cannot be written ({error.strerror})")
         return 2

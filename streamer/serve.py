@@ -12,6 +12,7 @@ from typing import Any
 
 from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
 from streamer.console import fail
+from streamer.contradictions import check_given
 from streamer.logs import log_errors_to
 from streamer.starting import loading, tell_loading
 
@@ -79,6 +80,7 @@ def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Confi
     """A pipeline file, what the command line says over it, and slots for every session's two turns."""
     config = Config.from_toml(options.pipeline) if options.pipeline else Config()
     config = replace(config, **model_options)
+    check_given(model_options, config)
     if not 1 <= options.max_sessions <= 100:
         raise ConfigError(f"max-sessions is {options.max_sessions}; it may be 1 to 100")
     if not 0 <= options.resume_s <= 300:

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import random
+import re
 import subprocess
 import sys
 import tempfile
