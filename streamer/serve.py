@@ -72,7 +72,8 @@ def told_models(config: Config) -> str:
     """What a server loads, for its first line."""
     is_away = config.cloud.startswith(VERIFIER_SCHEMES)
     edge = [] if config.mode == "cloud" and not is_away else [f"edge {config.edge}"]
-    cloud = [] if config.mode == "edge" or config.cloud == "none" else [f"cloud {config.cloud}"]
+    has_cloud = config.mode != "edge" and config.cloud != "none" and not is_away
+    cloud = [f"cloud {config.cloud}"] if has_cloud else []
     return " and ".join(edge + cloud)
 
 
