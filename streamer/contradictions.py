@@ -1,7 +1,8 @@
 """Options that cannot both be meant. In: what the command line gave, the config it led to. Out: nothing, or one line.
 
 Only what would quietly not happen is refused: audio that does not go where it was sent, a key that nobody is shown.
-That an option matters less in one mode (--k in cloud) is no contradiction: scripts try the modes in turn.
+That an option has nothing to do in one mode (--k in cloud, --cloud in edge) is no contradiction: scripts try the
+modes in turn.
 """
 
 from __future__ import annotations
@@ -17,17 +18,9 @@ OF_A_VERIFIER = ("cloud_key", "cloud_ca", "cloud_audio", "draft_ahead")
 def check_given(given: Mapping[str, Any], config: Config) -> None:
     """Raises ConfigError where an option of `given` has no effect under `config`, a pipeline's options included."""
     is_away = config.cloud.startswith(VERIFIER_SCHEMES)
-    if config.mode == "edge" and is_away and "cloud" in given:
-        raise ConfigError(f"mode edge asks no cloud, but --cloud is {config.cloud}; take another mode, or leave it out")
     for name in OF_A_VERIFIER:
-        if name in given and (not is_away or config.mode == "edge"):
+        if name in given and not is_away:
             option = "--" + name.replace("_", "-")
-            raise ConfigError(f"{option} is for a verifier elsewhere, and none is asked; give --cloud ws://HOST:PORT")
+            raise ConfigError(f"{option} is for a verifier elsewhere, and none is named; give --cloud ws://HOST:PORT")
     if "cloud_ca" in given and not config.cloud.startswith("wss://"):
         raise ConfigError(f"--cloud-ca is for wss://, but --cloud is {config.cloud}; one of the two is wrong")
-    if given.get("degrade") and config.mode != "exact":
-        raise ConfigError(f"--degrade is for mode exact, but the mode is {config.mode}; gated goes on by itself")
-    if "threshold" in given and config.mode == "exact":
-        raise ConfigError("--threshold is the gate's, and mode exact verifies every block; take mode gated")
-    if config.temperature == 0 and given.get("top_p", 1.0) < 1.0:
-        raise ConfigError("--top-p is for sampling, and temperature 0 is greedy; give --temperature too")

@@ -75,13 +75,9 @@ def test_bad_files_are_told_and_the_others_described(models, samples, tmp_path):
 
 
 @pytest.mark.parametrize(("options", "told"), [
-    ("--mode edge --cloud ws://127.0.0.1:9", "mode edge asks no cloud"),
     ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
     ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
     ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
-    ("--mode gated --degrade", "--degrade is for mode exact"),
-    ("--mode exact --threshold 1", "--threshold is the gate's"),
-    ("--top-p 0.9", "--top-p is for sampling"),
     ("--log-text", "--log-text is given without --log FILE"),
 ])  # fmt: skip
 def test_options_that_cannot_both_be_meant_are_told(options, told, samples, capsys):
