@@ -1,8 +1,9 @@
 """Where the time of one drafted id goes beside the model's step. In: held-out clips. Out: a table, JSON lines.
 
-`python -m bench.per_id [--num 8] [--seconds 20] [--rounds 5]`. Whole answers of the edge, the gate asked at every block
-and never firing, one thread. Each turn is decoded with the rules and the choice compiled, and the readable way, in
-turns; medians over turns of microseconds of the thread's own time per id. The step is the text model's alone; all else is ours to keep small:
+`python -m bench.per_id [--num 8] [--seconds 20] [--rounds 5]`, two minutes. Whole answers of the edge, the gate asked
+at every block and never firing, one thread. Each turn is decoded with the rules and the choice compiled, and the
+readable way, in turns; medians over turns of microseconds of the thread's own time per id. The step is the text
+model's alone; all else is ours to keep small:
 
     choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids
     engine   from rows to the model's arguments and back
@@ -79,7 +80,7 @@ def row_of(arm: str, num: int, spent: list[Spent]) -> dict[str, Any]:
 
 
 class Clock:
-    """Adds up this thread's own time, in seconds, under the name of whoever had it: others on the machine do not count."""
+    """This thread's own seconds, by the name of whoever had them: others on the machine do not count."""
 
     def __init__(self) -> None:
         self.spent: Spent = defaultdict(float)

@@ -7,9 +7,9 @@ allocated or built per id; what that leaves aside, chance and other devices go t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from streamer.core.choice import Sampling
@@ -24,12 +24,7 @@ from streamer.model.ruled import next_id
 _SPARE = 128  # ids that an answer's array begins with
 
 
-class Choice(NamedTuple):
-    """One id; is_last: the answer ends with it. signal: of its raw softmax, zeros where it was not wanted."""
-
-    id: int
-    is_last: bool
-    signal: Signal
+Choice = tuple[int, bool, Signal]  # an id; whether the answer ends with it; zeros where no signal was wanted
 
 
 class Chooser:
@@ -39,6 +34,7 @@ class Chooser:
         self._vocabulary, self._never, self._rules, self._sampling = vocabulary, never, rules, sampling
         self._is_compiled = sampling.temperature == 0.0 and never.device.type == "cpu"
         self._book: Ints | None = None
+        self._is_checked = False
         self._answer, self._n = np.zeros(_SPARE, np.int64), 0
 
     def _prepare(self) -> None:
@@ -64,7 +60,7 @@ class Chooser:
         found = self._compiled(logits, row, wants_signal) or self._readable(logits[row : row + 1], wants_signal)
         if self._n == len(self._answer):
             self._answer = np.append(self._answer, np.zeros_like(self._answer))
-        self._answer[self._n] = found.id
+        self._answer[self._n] = found[0]
         self._n += 1
         return found
 
@@ -78,17 +74,25 @@ class Chooser:
         for row in range(num_drafted + 1):
             self._n = n - num_drafted + row
             found = self._compiled(logits, row, False) or self._readable(logits[row : row + 1], False)
-            ids.append(found.id)
+            ids.append(found[0])
         return ids
 
     def _compiled(self, logits: Tensor, row: int, wants_signal: bool) -> Choice | None:
-        if self._book is None:
+        if not self._is_compiled or not (self._is_checked or self._fits(logits)):
             return None
-        token, is_last, *signal = next_id(
-            logits.numpy()[row], self._scores, self._mask, self._book, self._marks, self._answer, self._n,
-            self._penalty, self._bias, wants_signal,
+        address = logits.data_ptr() + (4 * row * logits.stride(0) if row else 0)
+        token, is_last, entropy, margin, log_prob = next_id(
+            address, self._scores, self._mask, self._book, self._marks, self._answer, self._n, self._penalty,
+            self._bias, wants_signal,
         )  # fmt: skip
-        return Choice(token, is_last, Signal(*signal)) if token >= 0 else None
+        return (token, is_last, Signal(entropy, margin, log_prob)) if token >= 0 else None
+
+    def _fits(self, logits: Tensor) -> bool:
+        """Whether an engine's logits are what compiled code reads: looked at once, they are all alike."""
+        is_float = logits.dtype == torch.float32 and logits.device.type == "cpu"
+        self._is_compiled = is_float and logits.shape[1] == len(self._scores) and logits.stride(1) == 1
+        self._is_checked = self._is_compiled
+        return self._is_checked
 
     def _readable(self, logits: Tensor, wants_signal: bool) -> Choice:
         said = self._answer[: self._n].tolist()
@@ -96,4 +100,4 @@ class Chooser:
         found = choose(logits, [constraint], self._never, self._sampling, self._rules, wants_signal)
         [token] = found.ids
         signal = found.signals[0] if wants_signal else Signal(0.0, 0.0, 0.0)
-        return Choice(token, stop(self._vocabulary, self._rules, said, token) is not None, signal)
+        return token, stop(self._vocabulary, self._rules, said, token) is not None, signal

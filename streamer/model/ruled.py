@@ -6,6 +6,12 @@ against the other. What is rare is left to them: a split character, a role word 
 
 from __future__ import annotations
 
+from typing import Any
+
+from numba import carray, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
 from streamer.model import rule_book as at
 from streamer.model.decide import BANNED, first_best, measure
 from streamer.model.kernels import compiled
@@ -20,13 +26,25 @@ _LONG_LINE = 64  # core/rules_ids.py's role_ids
 _NEWLINE = 10
 
 
+@intrinsic
+def _floats(_context: Any, address: Any) -> Any:
+    """A pointer to float32 of an address."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], cgutils.ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(address), codegen
+
+
 @compiled
-def next_id(raw, scores, mask, book, marks, answer, n, penalty, bias, wants_signal):  # type: ignore[no-untyped-def]
+def next_id(address, scores, mask, book, marks, answer, n, penalty, bias, wants_signal):  # type: ignore[no-untyped-def]
     """(id, whether the answer ends with it, entropy, margin, log_prob); id -1: to be chosen the readable way.
 
-    raw, scores [V] float32, scores is overwritten; mask [V] bool, or [0] where the rules are not `clean`; marks [V]
-    int32 of the caller, never touched by others; answer [>= n] int64, its first n ids are said.
+    address: of raw logits [V] float32 (a tensor's own: its NumPy view takes longer than all this); scores [V] float32,
+    is overwritten; mask [V] bool, or [0] where the rules are not `clean`; marks [V] int32 of the caller, zeros before
+    and after; answer [>= n] int64, its first n ids are said.
     """
+    raw = carray(_floats(address), len(scores))
     for i in range(len(raw)):
         scores[i] = raw[i]
     for i in range(len(mask)):
