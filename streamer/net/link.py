@@ -50,7 +50,7 @@ class Verifier:
 class Link:
     """See stages/parts.py's Cloud. `run` it; `close` ends the run."""
 
-    is_remote = True
+    is_remote, is_busy = True, False
 
     def __init__(self, verifier: Verifier, terms: Terms, clock: Callable[[], float]) -> None:
         self.verifier, self.terms, self.clock = verifier, terms, clock
