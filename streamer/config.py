@@ -21,13 +21,14 @@ PRESET_NAMES = ("fluent", "quality")
 CLOUD_AUDIO = ("eager", "lazy")
 DRAFTERS = ("incremental", "generate")
 ENGINES = ("fast", "stock")
+DEVICES = ("cpu", "cuda")
 MIN_NEW_TOKENS = 16
 GATED_BUDGET_S, EXACT_BUDGET_S = 5.0, 30.0
-NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "engine": ENGINES,
+NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "engine": ENGINES, "device": DEVICES,
          "cloud_audio": CLOUD_AUDIO}  # fmt: skip
 VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
 TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
-    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine"), (str,)),
+    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine", "device"), (str,)),
     **dict.fromkeys(("cloud_key", "cloud_ca", "cloud_audio"), (str,)),
     **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots", "draft_ahead"), (int,)),
     **dict.fromkeys(("threshold", "temperature", "top_p", "verify_budget_s"), (int, float)),
@@ -62,6 +63,7 @@ class Config:
     degrade: bool = False  # exact goes on unverified, too, instead of ending with an error
     draft: Literal["incremental", "generate"] = "incremental"
     engine: Literal["fast", "stock"] = "fast"  # stock: transformers' own modules, for comparison
+    device: Literal["cpu", "cuda"] = "cpu"  # of both models; cuda: bf16, the first GPU of CUDA_VISIBLE_DEVICES
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
@@ -76,6 +78,8 @@ class Config:
         self._check_numbers()
         if self.cloud == "none" and self.mode in ("exact", "cloud"):
             raise ConfigError(f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated")
+        if self.draft == "generate" and self.device != "cpu":
+            raise ConfigError("draft generate runs on the CPU only; take --device cpu, or draft incremental")
         if self.draft == "generate" and self.temperature != 0:
             ways = "leave it at 0, or take draft incremental"
             raise ConfigError(f"temperature is {self.temperature}, but draft generate is greedy; {ways}")

@@ -36,8 +36,8 @@ class Models:
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
         is_away = self.verifier_url is not None
-        edge = None if mode == "cloud" and not is_away else load(c.edge, "edge", c.num_slots, engine=c.engine)
-        cloud = None if mode == "edge" or is_away else load(c.cloud, "cloud", c.num_slots, engine=c.engine)
+        edge = None if mode == "cloud" and not is_away else load(c.edge, "edge", c.num_slots, c.device, c.engine)
+        cloud = None if mode == "edge" or is_away else load(c.cloud, "cloud", c.num_slots, c.device, c.engine)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
         loaded = [thinker for thinker in (edge, cloud) if thinker is not None]

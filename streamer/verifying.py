@@ -53,7 +53,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
         print(f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})", flush=True)
 
     try:
-        thinker = await anyio.to_thread.run_sync(load, options.cloud, "cloud", options.max_sessions + 1)
+        thinker = await anyio.to_thread.run_sync(load, options.cloud, "cloud", options.max_sessions + 1, options.device)
         set_threads(thinker.num_params)
         await anyio.to_thread.run_sync(warm_up, thinker)
         house, threads = house_of(thinker), anyio.CapacityLimiter(HEARING_THREADS)

@@ -16,6 +16,7 @@ import torch
 from streamer.core.vocabulary import Vocabulary
 from streamer.model.card import ModelCard, read_card
 from streamer.model.engine import Engine
+from streamer.model.graphs import GraphText
 from streamer.model.layout import check_layout
 from streamer.model.shapes import Shapes, read_shapes
 from streamer.model.text import Text, TextModel
@@ -72,10 +73,11 @@ def _download(hub_id: str) -> Path:
 
 
 def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast") -> Thinker:
-    """Load a model, fp32 on a CPU, bf16 elsewhere. Raises ModelError with one clear line.
+    """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
     engine "stock": transformers' modules run it, for comparison.
     """
+    check_device(device)
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
     card = read_card(directory)
@@ -98,6 +100,8 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
         raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
     never = torch.from_numpy(vocabulary.never).to(device)
     steps = Engine(text, text.slots(num_slots, length), prompt, tower)
+    if device != "cpu" and isinstance(text, GraphText):
+        text.prepare()
     return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params)
 
 
@@ -109,9 +113,18 @@ def runs_compiled(num_params: int, device: str) -> bool:
     return device == "cpu" and num_params <= SMALL
 
 
+def check_device(device: str) -> None:
+    """Raise ModelError where torch cannot use `device`."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        reason = f"there is no GPU that torch {torch.__version__} can use"
+        raise ModelError(f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU")
+
+
 def _functions(
     weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str
 ) -> tuple[Tower, Text]:
+    if device != "cpu":
+        return AudioTower(weights, shapes.audio), GraphText(weights, shapes.text)
     if not runs_compiled(num_params, device):
         return AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
     from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
