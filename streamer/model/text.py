@@ -93,7 +93,7 @@ class TextModel:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[n, vocab] float32 of hidden states [n, hidden] that `forward` returned."""
-        return F.linear(self._rms(hidden, self.norm), self.head).float()
+        return self._linear(self._rms(hidden, self.norm), self.head).float()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N, hidden].
@@ -105,15 +105,18 @@ class TextModel:
         masks = [_mask(span, x, self._group) for span in spans]
         for i, layer in enumerate(self.layers):
             normed = self._rms(x, layer.norm_in)
-            q, k, v = self._heads(F.linear(normed, layer.qkv, layer.qkv_bias), cos, sin)
+            q, k, v = self._heads(self._linear(normed, layer.qkv, layer.qkv_bias), cos, sin)
             attended = [
                 self._attend(q, k, v, span, mask, slots.keys[i], slots.values[i])
                 for span, mask in zip(spans, masks, strict=True)
             ]
-            x = x + F.linear(attended[0] if len(attended) == 1 else torch.cat(attended), layer.out)
-            gate, up = F.linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate) * up, layer.down)
+            x = x + self._linear(attended[0] if len(attended) == 1 else torch.cat(attended), layer.out)
+            gate, up = self._linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, dim=-1)
+            x = x + self._linear(F.silu(gate) * up, layer.down)
         return x
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.linear(x, weight, bias)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
         """As Qwen2RMSNorm writes it; on a CPU F.rms_norm takes three times as long for one row (2026-11)."""
@@ -139,11 +142,13 @@ class TextModel:
         group = self._group
         folded = q[here].view(span.n, s.kv_heads, group, s.head_dim).permute(1, 2, 0, 3)
         folded = folded.reshape(1, s.kv_heads, group * span.n, s.head_dim)
-        out = F.scaled_dot_product_attention(
-            folded, keys[span.slot, None, :, :end], values[span.slot, None, :, :end], attn_mask=mask
-        )
+        out = self._weigh(folded, keys[span.slot, None, :, :end], values[span.slot, None, :, :end], mask, span.n)
         out = out.view(s.kv_heads, group, span.n, s.head_dim).permute(2, 0, 1, 3)
         return out.reshape(span.n, s.heads * s.head_dim)
+
+    def _weigh(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int) -> Tensor:
+        """Attention of `n` positions, the last ones of `keys`; `queries` [1, kv_heads, group * n, head_dim]."""
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
     def _angles(self, spans: Seq[Span]) -> tuple[Tensor, Tensor]:
         """cos and sin [N, 1, head_dim] of every packed position, from tables that grow by doubling."""

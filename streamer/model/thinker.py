@@ -19,6 +19,7 @@ from streamer.model.engine import Engine
 from streamer.model.graphs import GraphText
 from streamer.model.layout import check_layout
 from streamer.model.shapes import Shapes, read_shapes
+from streamer.model.stable import StableText
 from streamer.model.text import Text, TextModel
 from streamer.model.threads import SMALL
 from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
@@ -26,7 +27,7 @@ from streamer.model.tower import AudioTower, Tower
 from streamer.model.weights import ModelError, load_weights
 
 Role = Literal["edge", "cloud"]
-Engines = Literal["fast", "stock"]
+Engines = Literal["fast", "stable", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
@@ -75,7 +76,8 @@ def _download(hub_id: str) -> Path:
 def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast") -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
-    engine "stock": transformers' modules run it, for comparison.
+    engine "stable": what the compiled kernels do for small models, a row's bits depend on its own ids alone, for
+    large ones too, where it costs time; "stock": transformers' modules run it, for comparison.
     """
     check_device(device)
     directory = resolve(spec, role)
@@ -88,7 +90,7 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
     if engine == "stock":
         tower, text = _stock_functions(directory, shapes, dtype, device)
     else:
-        tower, text = _functions(weights, shapes, num_params, device)
+        tower, text = _functions(weights, shapes, num_params, device, engine == "stable")
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)
@@ -121,12 +123,12 @@ def check_device(device: str) -> None:
 
 
 def _functions(
-    weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str
+    weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str, is_stable: bool
 ) -> tuple[Tower, Text]:
     if device != "cpu":
         return AudioTower(weights, shapes.audio), GraphText(weights, shapes.text)
     if not runs_compiled(num_params, device):
-        return AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
+        return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(weights, shapes.text)
     from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
     from streamer.model.fast_tower import FastTower
 
