@@ -82,9 +82,9 @@ def _model_parser() -> _Parser:
     p.add_argument("--draft", choices=("incremental", "generate"),
                    help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "
                         "rules: none at all in mode edge; verified ids still follow them")  # fmt: skip
-    p.add_argument("--engine", choices=("fast", "stable", "stock"),
-                   help="stable: exact equals cloud to the last bit on large models too, slower; stock: "
-                        "transformers' own modules, for comparison, slow")  # fmt: skip
+    p.add_argument("--engine", choices=("fast", "stable", "int8", "stock"),
+                   help="for large models, stable: exact equals cloud to the last bit, slower; int8: the same with "
+                        "8-bit weights, faster; stock: transformers' modules, for comparison, slow")  # fmt: skip
     p.add_argument("--device", choices=("cpu", "cuda"), help="cuda: both models in bf16 on a GPU")
     p.add_argument("--temperature", type=float, metavar="T", help="0 (default) is greedy")
     p.add_argument("--top-p", type=float, metavar="P", help="sample within this share of the mass")

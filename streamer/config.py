@@ -20,7 +20,7 @@ from streamer.core.speculate import MODES, Mode, Plan
 PRESET_NAMES = ("fluent", "quality")
 CLOUD_AUDIO = ("eager", "lazy")
 DRAFTERS = ("incremental", "generate")
-ENGINES = ("fast", "stable", "stock")
+ENGINES = ("fast", "stable", "int8", "stock")
 DEVICES = ("cpu", "cuda")
 MIN_NEW_TOKENS = 16
 GATED_BUDGET_S, EXACT_BUDGET_S = 5.0, 30.0
@@ -63,8 +63,8 @@ class Config:
     degrade: bool = False  # exact goes on unverified, too, instead of ending with an error
     draft: Literal["incremental", "generate"] = "incremental"
     # stable: the same bits whatever a step holds, for models too large for the compiled kernels, which always are so;
-    # stock: transformers' own modules, for comparison
-    engine: Literal["fast", "stable", "stock"] = "fast"
+    # int8: 8-bit weights; stock: transformers' own modules, for comparison
+    engine: Literal["fast", "stable", "int8", "stock"] = "fast"
     device: Literal["cpu", "cuda"] = "cpu"  # of both models; cuda: bf16, the first GPU of CUDA_VISIBLE_DEVICES
     temperature: float = 0.0
     top_p: float = 1.0
@@ -80,8 +80,8 @@ class Config:
         self._check_numbers()
         if self.cloud == "none" and self.mode in ("exact", "cloud"):
             raise ConfigError(f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated")
-        if self.engine == "stable" and self.device != "cpu":
-            raise ConfigError("engine stable is for the CPU only; take --device cpu, or engine fast")
+        if self.engine in ("stable", "int8") and self.device != "cpu":
+            raise ConfigError(f"engine {self.engine} is for the CPU only; take --device cpu, or engine fast")
         if self.draft == "generate" and self.device != "cpu":
             raise ConfigError("draft generate runs on the CPU only; take --device cpu, or draft incremental")
         if self.draft == "generate" and self.temperature != 0:

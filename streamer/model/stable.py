@@ -38,16 +38,20 @@ class StableText(TextModel):
         return F.linear(x, weight, bias)
 
     def _weigh(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int) -> Tensor:
-        """Position by position, each as if it were the last."""
-        if n == 1:
-            return F.scaled_dot_product_attention(queries, keys, values)
-        end, by_position = keys.shape[2], queries.unflatten(2, (-1, n))
-        parts = []
-        for i in range(n):
-            read = slice(0, end - n + i + 1)
-            one = by_position[:, :, :, i].contiguous()
-            parts.append(F.scaled_dot_product_attention(one, keys[:, :, read], values[:, :, read]))
-        return torch.stack(parts, dim=3).flatten(2, 3)
+        return one_by_one(queries, keys, values, n)
+
+
+def one_by_one(queries: Tensor, keys: Tensor, values: Tensor, n: int) -> Tensor:
+    """Attention of the last `n` positions, each as if it were the last: the arguments of `TextModel._weigh`."""
+    if n == 1:
+        return F.scaled_dot_product_attention(queries, keys, values)
+    end, by_position = keys.shape[2], queries.unflatten(2, (-1, n))
+    parts = []
+    for i in range(n):
+        read = slice(0, end - n + i + 1)
+        one = by_position[:, :, :, i].contiguous()
+        parts.append(F.scaled_dot_product_attention(one, keys[:, :, read], values[:, :, read]))
+    return torch.stack(parts, dim=3).flatten(2, 3)
 
 
 @torch.inference_mode()

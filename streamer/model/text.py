@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -50,12 +50,12 @@ class Text(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Layer:
     norm_in: Tensor
-    qkv: Tensor  # [(heads + 2 kv_heads) * head_dim, hidden]
+    qkv: Any  # [(heads + 2 kv_heads) * head_dim, hidden], as `_pack` keeps it; so are out, gate_up and down
     qkv_bias: Tensor
-    out: Tensor
+    out: Any
     norm_mlp: Tensor
-    gate_up: Tensor  # [2 * ffn, hidden]
-    down: Tensor
+    gate_up: Any  # [2 * ffn, hidden]
+    down: Any
 
 
 class TextModel:
@@ -65,8 +65,8 @@ class TextModel:
         self.shape = shape
         self.embedding = weights["model.embed_tokens.weight"]
         self.norm = weights["model.norm.weight"]
-        self.head = self.embedding if shape.tied else weights["lm_head.weight"]
-        self.layers = [_fuse(weights, f"model.layers.{i}.") for i in range(shape.layers)]
+        self.head = self._pack(self.embedding if shape.tied else weights["lm_head.weight"])
+        self.layers = [self._fuse(weights, f"model.layers.{i}.") for i in range(shape.layers)]
         self._group = shape.heads // shape.kv_heads
         self._cos, self._sin = self._rotary(0)
 
@@ -115,7 +115,11 @@ class TextModel:
             x = x + self._linear(F.silu(gate) * up, layer.down)
         return x
 
-    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def _pack(self, weight: Tensor) -> Any:
+        """A matrix [out, in] as `_linear` takes it."""
+        return weight
+
+    def _linear(self, x: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -168,22 +172,21 @@ class TextModel:
         angle = torch.cat((angle, angle), dim=-1)[:, None]
         return angle.cos().to(self.embedding.dtype), angle.sin().to(self.embedding.dtype)
 
+    def _fuse(self, weights: dict[str, Tensor], prefix: str) -> _Layer:
+        """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of three or two."""
 
-def _fuse(weights: dict[str, Tensor], prefix: str) -> _Layer:
-    """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of three or two."""
+        def take(*names: str) -> Tensor:
+            return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()
 
-    def take(*names: str) -> Tensor:
-        return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()
-
-    return _Layer(
-        norm_in=take("input_layernorm.weight"),
-        qkv=take(*(f"self_attn.{p}_proj.weight" for p in "qkv")),
-        qkv_bias=take(*(f"self_attn.{p}_proj.bias" for p in "qkv")),
-        out=take("self_attn.o_proj.weight"),
-        norm_mlp=take("post_attention_layernorm.weight"),
-        gate_up=take("mlp.gate_proj.weight", "mlp.up_proj.weight"),
-        down=take("mlp.down_proj.weight"),
-    )
+        return _Layer(
+            norm_in=take("input_layernorm.weight"),
+            qkv=self._pack(take(*(f"self_attn.{p}_proj.weight" for p in "qkv"))),
+            qkv_bias=take(*(f"self_attn.{p}_proj.bias" for p in "qkv")),
+            out=self._pack(take("self_attn.o_proj.weight")),
+            norm_mlp=take("post_attention_layernorm.weight"),
+            gate_up=self._pack(take("mlp.gate_proj.weight", "mlp.up_proj.weight")),
+            down=self._pack(take("mlp.down_proj.weight")),
+        )
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from streamer.core.vocabulary import Vocabulary
 from streamer.model.card import ModelCard, read_card
 from streamer.model.engine import Engine
 from streamer.model.graphs import GraphText
+from streamer.model.int8 import Int8Text
 from streamer.model.layout import check_layout
 from streamer.model.shapes import Shapes, read_shapes
 from streamer.model.stable import StableText
@@ -27,7 +28,7 @@ from streamer.model.tower import AudioTower, Tower
 from streamer.model.weights import ModelError, load_weights
 
 Role = Literal["edge", "cloud"]
-Engines = Literal["fast", "stable", "stock"]
+Engines = Literal["fast", "stable", "int8", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
@@ -77,18 +78,21 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
     engine "stable": what the compiled kernels do for small models, a row's bits depend on its own ids alone, for
-    large ones too, where it costs time; "stock": transformers' modules run it, for comparison.
+    large ones too, where it costs time; "int8": so, too, with the text model's weights in 8 bits; "stock":
+    transformers' modules run it, for comparison.
     """
     check_device(device)
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
     card = read_card(directory)
     check_layout(directory, shapes)
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    weights = load_weights(directory, dtype, device)
+    dtype = torch.float32 if device == "cpu" and engine != "int8" else torch.bfloat16
+    weights = load_weights(directory, dtype, device, tower_dtype=torch.float32 if device == "cpu" else dtype)
     num_params = sum(weight.numel() for weight in weights.values())
     if engine == "stock":
         tower, text = _stock_functions(directory, shapes, dtype, device)
+    elif engine == "int8":
+        tower, text = AudioTower(weights, shapes.audio), Int8Text(weights, shapes.text)
     else:
         tower, text = _functions(weights, shapes, num_params, device, engine == "stable")
     try:
