@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from streamer import __version__
 
-MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "temperature", "top_p", "seed",
-                    "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio", "verify_budget_s",
-                    "draft_ahead", "degrade")  # fmt: skip
+MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "device", "temperature",
+                    "top_p", "seed", "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio",
+                    "verify_budget_s", "draft_ahead", "degrade")  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +83,10 @@ def _model_parser() -> _Parser:
     p.add_argument("--draft", choices=("incremental", "generate"),
                    help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "
                         "rules: none at all in mode edge; verified ids still follow them")  # fmt: skip
-    p.add_argument("--engine", choices=("fast", "stock"), help="stock: transformers' own modules, for comparison; slow")
+    p.add_argument("--engine", choices=("fast", "stable", "int8", "stock"),
+                   help="for large models, stable: exact equals cloud to the last bit, slower; int8: the same with "
+                        "8-bit weights, faster; stock: transformers' modules, for comparison, slow")  # fmt: skip
+    p.add_argument("--device", choices=("cpu", "cuda"), help="cuda: both models in bf16 on a GPU")
     p.add_argument("--temperature", type=float, metavar="T", help="0 (default) is greedy")
     p.add_argument("--top-p", type=float, metavar="P", help="sample within this share of the mass")
     p.add_argument("--seed", type=int, metavar="N", help="same seed, same sentence")
@@ -156,6 +159,7 @@ def _add_verifier(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--host", default="127.0.0.1", metavar="H", help="default 127.0.0.1; a public one needs a key")
     p.add_argument("--port", type=int, default=8766, metavar="P", help="default 8766; 0 takes a free one")
     p.add_argument("--cloud", default="embedded", metavar="SPEC", help="embedded (default), a directory, or a hub id")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default cpu; cuda: bf16 on a GPU")
     p.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     p.add_argument("--max-sessions", type=int, default=32, metavar="N", help="turns at once, default 32; then 503")
     p.add_argument("--resume-s", type=float, default=30.0, metavar="S", help="a lost edge may come back; default 30")

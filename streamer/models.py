@@ -40,8 +40,8 @@ class Models:
         cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
         # Before they are read: threads that wait for work on small tensors take a second of the CPU's time.
         set_threads(max(num_params_of(directory) for directory in (edge_at, cloud_at) if directory is not None))
-        edge = None if edge_at is None else load(str(edge_at), "edge", c.num_slots, engine=c.engine)
-        cloud = None if cloud_at is None else load(str(cloud_at), "cloud", c.num_slots, engine=c.engine)
+        edge = None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
+        cloud = None if cloud_at is None else load(str(cloud_at), "cloud", c.num_slots, c.device, c.engine)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
         for thinker in (edge, cloud):

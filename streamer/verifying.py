@@ -57,7 +57,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
         set_threads(num_params_of(directory))
-        thinker = load(str(directory), "cloud", options.max_sessions + 1)
+        thinker = load(str(directory), "cloud", options.max_sessions + 1, options.device)
         warm_up(thinker)
         return thinker
 
