@@ -213,7 +213,10 @@ def draw(curves: Sequence[Sequence[tuple[str, str, str, Lines]]], name: str) -> 
             for arm, (x, y) in arms.items():
                 axis.plot(x, y, marker="o", color=f"C{list(ARMS).index(arm)}", label=arm)
             axis.set(title=title, xlabel=below, ylabel=beside_it)
-            axis.set_ylim(0)
+            if "plain speculation" in beside_it:
+                axis.set_yscale("log")  # edge only and cloud only are far above the others
+            else:
+                axis.set_ylim(0)
             axis.grid(alpha=0.3)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
