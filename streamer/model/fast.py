@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.model import kernels
+from streamer.model.crew import MOST_CHUNKS, address
 from streamer.model.shapes import TextShape
 from streamer.model.simd import PANEL
 from streamer.model.slots import KVSlots
 from streamer.model.text import Audio, Span
+from streamer.model.threads import crew
 
 Floats = NDArray[np.float32]
+SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 
 class FastText:
@@ -40,6 +43,8 @@ class FastText:
         self._weights, self._head = halved([np.concatenate(packed), panels(head)])
         self._table = self.embedding.numpy()
         self._eps = np.float32(shape.eps)
+        self._epsilon = np.array([shape.eps], np.float32)
+        self._crew, self._rooms, self._kept = crew(), np.zeros(0, np.float32), ()
         self._wide, self._columns = up(shape.hidden), up(shape.vocab)
         self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
         self._rows = self._length = 0
@@ -72,11 +77,54 @@ class FastText:
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], dtype=np.int64)
         logits = np.empty((sum(span.num_logits for span in spans), self._columns), np.float32)
         keys, values = slots.arrays
-        kernels.step(
-            self._x, rows, where, self._sizes, self._eps, self._weights, self._head, self._vectors, self._angles,
-            keys, values, self._halves, self._room, logits,
-        )  # fmt: skip
+        with self._crew.others(self._products(rows, spans)) as others:
+            if others:
+                self._crew.lead(self._job(rows, where, keys, values, logits, others + 1), others)
+            else:
+                kernels.step(
+                    self._x, rows, where, self._sizes, self._eps, self._weights, self._head, self._vectors,
+                    self._angles, keys, values, self._halves, self._room, logits,
+                )  # fmt: skip
         return torch.from_numpy(logits[:, : self.shape.vocab])
+
+    def _products(self, rows: int, spans: Seq[Span]) -> float:
+        """Multiplications of a step, for the crew; none where there is but a row or two to share."""
+        if rows < SHARED_ROWS:
+            return 0
+        s = self.shape
+        seen = sum(span.n * (span.start + span.n) for span in spans)
+        return rows * self._weights.size + 2 * s.layers * s.heads * s.head_dim * seen
+
+    def _job(self, rows: int, where: Any, keys: Floats, values: Floats, logits: Floats, threads: int) -> Any:
+        """This step in the form that kernels_shared.py reads. What it points to stays alive until the next one."""
+        from streamer.model import kernels_shared as shared  # late: seconds of compiling on a machine's first use
+
+        chunks = num_chunks(rows, threads)
+        s, group = self.shape, self.shape.heads // self.shape.kv_heads
+        room = self._shared_room(threads)
+        parts = np.empty((chunks, len(where) + 1, 5), np.int64)
+        job = np.zeros(shared.JOB_CELLS, np.int64)
+        job[:3] = chunks, s.layers + 1, 2 * self.is_half
+        job[shared.BEGINS : shared.BEGINS + chunks + 1] = chunk_begins(rows, chunks)
+        shared.cut_spans(where, job[shared.BEGINS :], chunks, parts, job[shared.LOOKS :])
+        a, b = self._halves
+        cos, sin = self._angles
+        own = (address(parts), len(where), address(logits), self._columns, address(self._weights), address(self._head),
+               *self._sizes, keys.shape[1], values.shape[3], len(cos), address(self._vectors), address(self._epsilon),
+               address(cos), address(sin), address(keys), address(values), address(self._x), address(a), address(b),
+               len(a) // self._rows, len(b) // self._rows, address(room), kernels.QUERIES * group, kernels.BLOCK,
+               len(logits))  # fmt: skip
+        job[shared.OWN : shared.OWN + len(own)] = own
+        self._kept = (parts, logits)
+        return job
+
+    def _shared_room(self, threads: int) -> Floats:
+        """Attention's work memory of each thread, one behind the other."""
+        s, group = self.shape, self.shape.heads // self.shape.kv_heads
+        size = threads * kernels.QUERIES * group * (kernels.BLOCK + s.head_dim + up(s.head_dim) + 2)
+        if len(self._rooms) < size:
+            self._rooms = np.zeros(size, np.float32)
+        return self._rooms
 
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling, never shrinks."""
@@ -87,12 +135,10 @@ class FastText:
             self._x = np.zeros(rows * self._wide, np.float32)
             inner = max(self._wide, s.heads * s.head_dim, s.ffn)
             self._halves = _room(rows * inner, rows * max(qkv, up(2 * s.ffn)))
+            self._room = attention_room(min(rows, kernels.QUERIES) * group, s.head_dim)
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = self._rotary(length)
-            queries = kernels.QUERIES * group
-            sizes = (length, s.head_dim, up(s.head_dim), 1)  # scores, folded queries, weighted sums, totals
-            self._room = _room(*(queries * size for size in sizes))
 
     def _rotary(self, length: int) -> tuple[Floats, Floats]:
         """cos and sin [length, head_dim / 2] of every position."""
@@ -104,6 +150,21 @@ class FastText:
 
 def _room(*sizes: int) -> tuple[Floats, ...]:
     return tuple(np.zeros(size, np.float32) for size in sizes)
+
+
+def attention_room(queries: int, dim: int) -> tuple[Floats, ...]:
+    """Scores of a block, folded queries, weighted sums of values, their totals, the largest scores."""
+    return _room(*(queries * size for size in (kernels.BLOCK, dim, up(dim), 1, 1)))
+
+
+def num_chunks(rows: int, threads: int) -> int:
+    """Into how many pieces to cut a job: more than threads where each is large, so that nobody waits for one long."""
+    return min(MOST_CHUNKS, rows // 2, 2 * threads if rows >= 12 * threads else threads)
+
+
+def chunk_begins(rows: int, chunks: int) -> list[int]:
+    """Where each piece begins, even numbers, and `rows`."""
+    return [rows * i // chunks // 2 * 2 for i in range(chunks)] + [rows]
 
 
 def up(width: int) -> int:

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.model import kernels, kernels_tower
-from streamer.model.fast import halved, padded, panels, up
+from streamer.model.fast import attention_room, chunk_begins, halved, num_chunks, padded, panels, up
+from streamer.model.crew import address
 from streamer.model.shapes import AudioShape
 from streamer.model.simd import PANEL
+from streamer.model.threads import crew
 from streamer.model.tower import AudioTower, sinusoids
 
 Floats = NDArray[np.float32]
@@ -29,7 +31,7 @@ class FastTower:
     def __init__(self, weights: dict[str, Tensor], shape: AudioShape) -> None:
         self.shape, self.window_frames = shape, 2 * shape.n_window
         w = {k.removeprefix("audio_tower."): v for k, v in weights.items() if k.startswith("audio_tower.")}
-        self._wide = up(shape.width)
+        self._wide, self._crew = up(shape.width), crew()
         matrices = [_convolution(w["conv1.weight"], shape.num_mels), _convolution(w["conv2.weight"], self._wide)]
         vectors = [w["conv1.bias"], w["conv2.bias"]]
         for i in range(shape.layers):
@@ -54,10 +56,33 @@ class FastTower:
         heard = np.zeros((frames + 2, self.shape.num_mels), np.float32)
         for window, embeddings in zip(features.numpy(), out, strict=True):
             heard[1:-1] = window.T
-            flat = embeddings.reshape(-1)
-            kernels_tower.encode(heard.reshape(-1), frames, self._sizes, self._weights, self._vectors, self._places,
-                                 *room, flat)  # fmt: skip
+            with self._crew.others(frames // 2 * self._weights.size) as others:
+                if others:
+                    job, kept = self._job(heard, frames, room, embeddings, others + 1)
+                    self._crew.lead(job, others)
+                    del kept
+                else:
+                    kernels_tower.encode(heard.reshape(-1), frames, self._sizes, self._weights, self._vectors,
+                                         self._places, *room, embeddings.reshape(-1))  # fmt: skip
         return torch.from_numpy(out[..., : self.shape.output])
+
+    def _job(self, heard: Floats, frames: int, room: list[Any], out: Floats, threads: int) -> Any:
+        """This window in the form that kernels_shared.py reads, and what to keep until it is done."""
+        from streamer.model import kernels_shared as shared  # late: seconds of compiling on a machine's first use
+
+        keys, values, hidden, x, a, b, _ = room
+        rows, dim = (frames - 1) // 2 + 1, self.shape.width // self.shape.heads
+        chunks, queries = num_chunks(rows, threads), min(rows, kernels.QUERIES)
+        rooms = np.empty(threads * queries * (kernels.BLOCK + dim + up(dim) + 2), np.float32)
+        job = np.zeros(shared.JOB_CELLS, np.int64)
+        job[:3] = chunks, self.shape.layers + 2, 1 + 2 * (self._weights.dtype == np.uint16)
+        job[shared.BEGINS : shared.BEGINS + chunks + 1] = chunk_begins(rows, chunks)
+        own = (address(heard), frames, rows, address(out), address(self._weights), 0, *self._sizes,
+               address(self._vectors), address(self._places), address(hidden), address(keys), address(values),
+               address(x), address(a), address(b), address(rooms), len(self._vectors), len(a) // rows, len(b) // rows,
+               queries, kernels.BLOCK)  # fmt: skip
+        job[shared.OWN : shared.OWN + len(own)] = own
+        return job, rooms
 
     @staticmethod
     def num_embeddings(frames: int) -> int:
@@ -67,12 +92,12 @@ class FastTower:
     def _room(self, frames: int) -> list[Any]:
         """keys, values, hidden, x, a, b and attention's own. Keys and values are zeros where nothing is written."""
         s, wide, rows = self.shape, self._wide, (frames - 1) // 2 + 1
-        dim, length, queries = s.width // s.heads, up(rows), kernels.QUERIES
-        keys = np.zeros((1, s.heads, length // PANEL, dim, PANEL), np.float32)
-        values = np.zeros((1, s.heads, length, up(dim)), np.float32)
+        dim, length = s.width // s.heads, up(rows)
+        keys = np.zeros((2, 1, s.heads, length // PANEL, dim, PANEL), np.float32)
+        values = np.zeros((2, 1, s.heads, length, up(dim)), np.float32)
         sizes = ((frames + 2) * wide, rows * wide, rows * wide, rows * max(up(3 * s.width), up(s.ffn)))
-        own = (queries * length, queries * dim, queries * up(dim), queries)
-        return [keys, values, *(np.empty(n, np.float32) for n in sizes), tuple(np.empty(n, np.float32) for n in own)]
+        own = attention_room(min(rows, kernels.QUERIES), dim)
+        return [keys, values, np.zeros(sizes[0], np.float32), *(np.empty(n, np.float32) for n in sizes[1:]), own]
 
 
 def _convolution(weight: Tensor, channels: int) -> Floats:
