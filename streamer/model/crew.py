@@ -1,4 +1,4 @@
-"""Threads that help with a step or a window where there is enough to do. In: a job (kernels_shared.py). Out: done.
+"""Threads that help with a step or a window where there is enough to do. In: a job (kernels_work.py). Out: done.
 
 One crew per process, whatever number of models: it helps one engine at a time, another works alone meanwhile. They sleep
 in the kernel's read() without the GIL, are woken by a byte, and never number more than the cores that are free now.
@@ -18,18 +18,28 @@ from numpy.typing import NDArray
 
 # Multiplications that are worth another thread: 0.1 ms of one, three times what it takes to wake it (2026-11).
 WORTH = 3_000_000
-MOST_CHUNKS = 16  # pieces of one job
 LOOK_S = 0.005  # for so long a look at what else runs on this machine counts
 
 
-class Crew:
-    """`with crew.others(products) as n:` n threads are free to help, maybe none; if some, `lead(job, n)`."""
+def num_running() -> int | None:
+    """How many threads run or want to on this machine, the caller included; None where that is not to be had."""
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            return int(file.read(128).split()[3].split(b"/")[0])
+    except (OSError, ValueError, IndexError):
+        return None
 
-    def __init__(self, num_threads: int, running: Callable[[], int | None] | None = None) -> None:
-        self.num_threads = num_threads  # with the one that leads
-        self._running = running or num_running
+
+class Crew:
+    """`with crew.others(products) as n:` n threads are free to help, maybe none; if some, `lead(job, n)`.
+
+    num_threads: with the one that leads. running: how many threads run on this machine, None: it does not say.
+    """
+
+    def __init__(self, num_threads: int, running: Callable[[], int | None] = num_running) -> None:
+        self.num_threads, self._running = num_threads, running
         self._busy, self._starting = threading.Lock(), threading.Lock()
-        self._is_started = False
+        self._posts: dict[str, _Post] = {}  # by the kind of weights: for another one the kernels are others
         self._looked_at, self._free = 0.0, 0
 
     @contextlib.contextmanager
@@ -44,36 +54,20 @@ class Crew:
         finally:
             self._busy.release()
 
-    def lead(self, job: NDArray[np.int64], others: int) -> None:
-        """Do `job` with up to so many others, within `with crew.others(...)`."""
-        from streamer.model import kernels_shared
+    def lead(self, job: NDArray[np.int64], others: int, example: NDArray[Any]) -> None:
+        """Do `job` with up to so many others, within `with crew.others(...)`. example: of the weights' kind."""
+        post = self.start(example)
+        job[3] = others
+        post.job[:] = job
+        post.work(post.board, post.job, post.wake, 0, example)
 
-        self.start()
-        self._job[: len(job)] = job
-        kernels_shared.lead(self._board, self._job, self._wake, others)
-
-    def start(self) -> None:
-        """Load the kernels, or compile them, and let the threads go to sleep; a second call does nothing."""
+    def start(self, example: NDArray[Any]) -> _Post:
+        """The threads for such weights, asleep; they are started once."""
         with self._starting:
-            if not self._is_started:
-                self._start()
-
-    def _start(self) -> None:
-        from numba import types
-
-        from streamer.model import kernels_shared
-
-        cells = types.int64[::1]
-        for kernel in (kernels_shared.lead, kernels_shared.follow):
-            kernel.compile((cells, cells, types.int64, types.int64))
-        self._board = np.zeros(kernels_shared.BOARD_CELLS, np.int64)
-        self._job = np.zeros(kernels_shared.JOB_CELLS, np.int64)
-        self._sleep, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
-        for who in range(1, self.num_threads):
-            arguments = (self._board, self._job, self._sleep, who)
-            threading.Thread(target=kernels_shared.follow, args=arguments, name=f"crew-{who}", daemon=True).start()
-        self._is_started = True
+            kind = example.dtype.name
+            if kind not in self._posts:
+                self._posts[kind] = _Post(self.num_threads, example)
+            return self._posts[kind]
 
     def _free_cores(self) -> int:
         """Cores that nothing runs on just now, the caller's own not counted; all where the machine does not say."""
@@ -85,15 +79,16 @@ class Crew:
         return self._free
 
 
-def num_running() -> int | None:
-    """How many threads run or want to on this machine, the caller included; None where that is not to be had."""
-    try:
-        with open("/proc/loadavg", "rb", buffering=0) as file:
-            return int(file.read(128).split()[3].split(b"/")[0])
-    except (OSError, ValueError, IndexError):
-        return None
+class _Post:
+    """Where the threads of one kind sleep: their board, their job, the pipe that wakes them."""
 
+    def __init__(self, num_threads: int, example: NDArray[Any]) -> None:
+        from streamer.model.kernels_work import BOARD_CELLS, JOB_CELLS, work  # late: importing numba costs 0.4 s
 
-def address(array: NDArray[Any]) -> int:
-    """Where its first number lies; the caller keeps the array alive."""
-    return int(array.__array_interface__["data"][0])
+        self.work = work
+        self.board, self.job = np.zeros(BOARD_CELLS, np.int64), np.zeros(JOB_CELLS, np.int64)
+        sleep, self.wake = os.pipe()
+        os.set_blocking(self.wake, False)  # full: more are woken already than there are
+        for who in range(1, num_threads):
+            arguments = (self.board, self.job, sleep, who, example[:0])
+            threading.Thread(target=work, args=arguments, name=f"crew-{who}", daemon=True).start()

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.model import kernels
-from streamer.model.crew import MOST_CHUNKS, address
+from streamer.model.jobs import Job, address, attention_room, num_queries, up
+from streamer.model.kernels_work import MOST_CHUNKS
 from streamer.model.shapes import TextShape
 from streamer.model.simd import PANEL
 from streamer.model.slots import KVSlots
@@ -42,11 +43,14 @@ class FastText:
         self._vectors = np.concatenate([*vectors, padded(weights["model.norm.weight"])])
         self._weights, self._head = halved([np.concatenate(packed), panels(head)])
         self._table = self.embedding.numpy()
-        self._eps = np.float32(shape.eps)
-        self._epsilon = np.array([shape.eps], np.float32)
-        self._crew, self._rooms, self._kept = crew(), np.zeros(0, np.float32), ()
+        self._eps = np.array([shape.eps], np.float32)
         self._wide, self._columns = up(shape.hidden), up(shape.vocab)
         self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
+        self._crew, self._slots = crew(), None
+        self._job = Job(shape.layers + 1, False, self._weights)
+        self._parts = np.empty((MOST_CHUNKS, 9, 5), np.int64)
+        fixed = (self._weights, self._head, self._vectors, self._eps)
+        self._job.put(5, self._columns, *self._sizes, *(address(array) for array in fixed))
         self._rows = self._length = 0
         self._reserve(1, PANEL)
 
@@ -76,69 +80,47 @@ class FastText:
             x[first : first + len(embeds)] = embeds.numpy()
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], dtype=np.int64)
         logits = np.empty((sum(span.num_logits for span in spans), self._columns), np.float32)
-        keys, values = slots.arrays
+        if slots is not self._slots:
+            self._point_at(slots)
+        if len(where) > self._parts.shape[1] - 1:
+            self._parts = np.empty((MOST_CHUNKS, 2 * len(where) + 1, 5), np.int64)
+        self._job.put(0, address(where), len(where), address(self._parts), address(logits), len(logits))
         with self._crew.others(self._products(rows, spans)) as others:
-            if others:
-                self._crew.lead(self._job(rows, where, keys, values, logits, others + 1), others)
-            else:
-                kernels.step(
-                    self._x, rows, where, self._sizes, self._eps, self._weights, self._head, self._vectors,
-                    self._angles, keys, values, self._halves, self._room, logits,
-                )  # fmt: skip
+            self._job.run(rows, self._crew, others)
         return torch.from_numpy(logits[:, : self.shape.vocab])
 
     def _products(self, rows: int, spans: Seq[Span]) -> float:
-        """Multiplications of a step, for the crew; none where there is but a row or two to share."""
+        """Multiplications of a step, for the crew; none where there are but few rows to share."""
         if rows < SHARED_ROWS:
             return 0
         s = self.shape
         seen = sum(span.n * (span.start + span.n) for span in spans)
         return rows * self._weights.size + 2 * s.layers * s.heads * s.head_dim * seen
 
-    def _job(self, rows: int, where: Any, keys: Floats, values: Floats, logits: Floats, threads: int) -> Any:
-        """This step in the form that kernels_shared.py reads. What it points to stays alive until the next one."""
-        from streamer.model import kernels_shared as shared  # late: seconds of compiling on a machine's first use
-
-        chunks = num_chunks(rows, threads)
-        s, group = self.shape, self.shape.heads // self.shape.kv_heads
-        room = self._shared_room(threads)
-        parts = np.empty((chunks, len(where) + 1, 5), np.int64)
-        job = np.zeros(shared.JOB_CELLS, np.int64)
-        job[:3] = chunks, s.layers + 1, 2 * self.is_half
-        job[shared.BEGINS : shared.BEGINS + chunks + 1] = chunk_begins(rows, chunks)
-        shared.cut_spans(where, job[shared.BEGINS :], chunks, parts, job[shared.LOOKS :])
-        a, b = self._halves
-        cos, sin = self._angles
-        own = (address(parts), len(where), address(logits), self._columns, address(self._weights), address(self._head),
-               *self._sizes, keys.shape[1], values.shape[3], len(cos), address(self._vectors), address(self._epsilon),
-               address(cos), address(sin), address(keys), address(values), address(self._x), address(a), address(b),
-               len(a) // self._rows, len(b) // self._rows, address(room), kernels.QUERIES * group, kernels.BLOCK,
-               len(logits))  # fmt: skip
-        job[shared.OWN : shared.OWN + len(own)] = own
-        self._kept = (parts, logits)
-        return job
-
-    def _shared_room(self, threads: int) -> Floats:
-        """Attention's work memory of each thread, one behind the other."""
-        s, group = self.shape, self.shape.heads // self.shape.kv_heads
-        size = threads * kernels.QUERIES * group * (kernels.BLOCK + s.head_dim + up(s.head_dim) + 2)
-        if len(self._rooms) < size:
-            self._rooms = np.zeros(size, np.float32)
-        return self._rooms
-
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling, never shrinks."""
-        s, group = self.shape, self.shape.heads // self.shape.kv_heads
+        s, threads = self.shape, self._crew.num_threads
+        if rows <= self._rows and length <= self._length:
+            return
         if rows > self._rows:
             self._rows = rows = max(rows, 2 * self._rows)
             qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
             self._x = np.zeros(rows * self._wide, np.float32)
             inner = max(self._wide, s.heads * s.head_dim, s.ffn)
             self._halves = _room(rows * inner, rows * max(qkv, up(2 * s.ffn)))
-            self._room = attention_room(min(rows, kernels.QUERIES) * group, s.head_dim)
+            queries = num_queries(rows, s.heads // s.kv_heads)
+            self._room = attention_room(queries, s.head_dim, threads if rows >= SHARED_ROWS else 1)
+            self._job.put(23, *(address(array) for array in (self._x, *self._halves)),
+                          *(len(half) // rows for half in self._halves), address(self._room), queries, kernels.BLOCK)  # fmt: skip
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = self._rotary(length)
+            self._job.put(16, *(address(array) for array in self._angles), length)
+
+    def _point_at(self, slots: KVSlots) -> None:
+        keys, values = slots.arrays
+        self._job.put(19, address(keys), address(values), keys.shape[1], values.shape[3])
+        self._slots = slots
 
     def _rotary(self, length: int) -> tuple[Floats, Floats]:
         """cos and sin [length, head_dim / 2] of every position."""
@@ -150,25 +132,6 @@ class FastText:
 
 def _room(*sizes: int) -> tuple[Floats, ...]:
     return tuple(np.zeros(size, np.float32) for size in sizes)
-
-
-def attention_room(queries: int, dim: int) -> tuple[Floats, ...]:
-    """Scores of a block, folded queries, weighted sums of values, their totals, the largest scores."""
-    return _room(*(queries * size for size in (kernels.BLOCK, dim, up(dim), 1, 1)))
-
-
-def num_chunks(rows: int, threads: int) -> int:
-    """Into how many pieces to cut a job: more than threads where each is large, so that nobody waits for one long."""
-    return min(MOST_CHUNKS, rows // 2, 2 * threads if rows >= 12 * threads else threads)
-
-
-def chunk_begins(rows: int, chunks: int) -> list[int]:
-    """Where each piece begins, even numbers, and `rows`."""
-    return [rows * i // chunks // 2 * 2 for i in range(chunks)] + [rows]
-
-
-def up(width: int) -> int:
-    return -(-width // PANEL) * PANEL
 
 
 def _take_layer(weights: dict[str, Tensor], p: str) -> tuple[list[Tensor], list[Tensor]]:

@@ -5,16 +5,14 @@ The same interface as `AudioTower`, and equal to it to 1e-5. A window's embeddin
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.model import kernels, kernels_tower
-from streamer.model.fast import attention_room, chunk_begins, halved, num_chunks, padded, panels, up
-from streamer.model.crew import address
+from streamer.model import kernels
+from streamer.model.fast import halved, padded, panels
+from streamer.model.jobs import Job, address, attention_room, num_queries, up
 from streamer.model.shapes import AudioShape
 from streamer.model.simd import PANEL
 from streamer.model.threads import crew
@@ -51,53 +49,42 @@ class FastTower:
         if frames > self.window_frames:
             raise ValueError(f"a window has at most {self.window_frames} frames, not {frames}")
         n = self.num_embeddings(frames)
-        room = self._room(frames)
-        out = np.empty((batch, n, up(self.shape.output)), np.float32)
+        job, kept = self._job(frames)
         heard = np.zeros((frames + 2, self.shape.num_mels), np.float32)
+        out = np.empty((batch, n, up(self.shape.output)), np.float32)
         for window, embeddings in zip(features.numpy(), out, strict=True):
             heard[1:-1] = window.T
+            job.put(0, address(heard), frames, (frames - 1) // 2 + 1, address(embeddings))
             with self._crew.others(frames // 2 * self._weights.size) as others:
-                if others:
-                    job, kept = self._job(heard, frames, room, embeddings, others + 1)
-                    self._crew.lead(job, others)
-                    del kept
-                else:
-                    kernels_tower.encode(heard.reshape(-1), frames, self._sizes, self._weights, self._vectors,
-                                         self._places, *room, embeddings.reshape(-1))  # fmt: skip
+                job.run((frames - 1) // 2 + 1, self._crew, others)
+        del kept
         return torch.from_numpy(out[..., : self.shape.output])
-
-    def _job(self, heard: Floats, frames: int, room: list[Any], out: Floats, threads: int) -> Any:
-        """This window in the form that kernels_shared.py reads, and what to keep until it is done."""
-        from streamer.model import kernels_shared as shared  # late: seconds of compiling on a machine's first use
-
-        keys, values, hidden, x, a, b, _ = room
-        rows, dim = (frames - 1) // 2 + 1, self.shape.width // self.shape.heads
-        chunks, queries = num_chunks(rows, threads), min(rows, kernels.QUERIES)
-        rooms = np.empty(threads * queries * (kernels.BLOCK + dim + up(dim) + 2), np.float32)
-        job = np.zeros(shared.JOB_CELLS, np.int64)
-        job[:3] = chunks, self.shape.layers + 2, 1 + 2 * (self._weights.dtype == np.uint16)
-        job[shared.BEGINS : shared.BEGINS + chunks + 1] = chunk_begins(rows, chunks)
-        own = (address(heard), frames, rows, address(out), address(self._weights), 0, *self._sizes,
-               address(self._vectors), address(self._places), address(hidden), address(keys), address(values),
-               address(x), address(a), address(b), address(rooms), len(self._vectors), len(a) // rows, len(b) // rows,
-               queries, kernels.BLOCK)  # fmt: skip
-        job[shared.OWN : shared.OWN + len(own)] = own
-        return job, rooms
 
     @staticmethod
     def num_embeddings(frames: int) -> int:
         """How many embeddings `frames` mel frames give; a rest of 1-2 frames gives none."""
         return AudioTower.num_embeddings(frames)
 
-    def _room(self, frames: int) -> list[Any]:
-        """keys, values, hidden, x, a, b and attention's own. Keys and values are zeros where nothing is written."""
+    def _job(self, frames: int) -> tuple[Job, list[Floats]]:
+        """All but the frames themselves, and the work memory it points to.
+
+        hidden, keys and values are zeros where nothing is written; those of two layers by turns, since a thread may be
+        a layer ahead of another.
+        """
         s, wide, rows = self.shape, self._wide, (frames - 1) // 2 + 1
         dim, length = s.width // s.heads, up(rows)
+        hidden = np.zeros((frames + 2) * wide, np.float32)
         keys = np.zeros((2, 1, s.heads, length // PANEL, dim, PANEL), np.float32)
         values = np.zeros((2, 1, s.heads, length, up(dim)), np.float32)
-        sizes = ((frames + 2) * wide, rows * wide, rows * wide, rows * max(up(3 * s.width), up(s.ffn)))
-        own = attention_room(min(rows, kernels.QUERIES), dim)
-        return [keys, values, np.zeros(sizes[0], np.float32), *(np.empty(n, np.float32) for n in sizes[1:]), own]
+        both = max(up(3 * s.width), up(s.ffn))
+        x, a, b = (np.empty(rows * size, np.float32) for size in (wide, wide, both))
+        queries = num_queries(rows, 1)
+        room = attention_room(queries, dim, self._crew.num_threads)
+        job = Job(s.layers + 2, True, self._weights)
+        job.put(6, *self._sizes, address(self._weights), address(self._vectors), len(self._vectors),
+                address(self._places), *(address(array) for array in (hidden, keys, values, x, a, b)), wide, both,
+                address(room), queries, kernels.BLOCK)  # fmt: skip
+        return job, [hidden, keys, values, x, a, b, room]
 
 
 def _convolution(weight: Tensor, channels: int) -> Floats:

@@ -35,6 +35,11 @@ def compiled(function: Any) -> Any:
         return njit(nogil=True, error_model="numpy")(function)
 
 
+def part(function: Any) -> Any:
+    """njit for a part of one large kernel: its code is in its callers alone, so that it is compiled once."""
+    return njit(nogil=True, error_model="numpy", inline="always")(function)
+
+
 @compiled
 def exp(x):  # type: ignore[no-untyped-def]
     """e^x within 1e-7 of it, 0 below e^-80, e^87 above; without a branch, so that loops of it vectorise."""
@@ -218,6 +223,26 @@ def unfold(sums, wide, totals, first, count, head, group, dim, out, step):  # ty
                 to[j] = part[j] * scale
 
 
+@part
+def weigh(at, start, count, seen, group, dim, keys, values, room):  # type: ignore[no-untyped-def]
+    """Folded queries [group * count, dim] over key head `at` of all slots: sums of values, and what they add up to."""
+    scores, folded, sums, totals, best = room
+    panel, length, wide, rows = np.int64(PANEL), values.shape[2], values.shape[3], group * count
+    flat_keys, flat_values, end = keys.reshape(-1), values.reshape(-1), seen if seen else start + count
+    fill(sums, rows * wide, _ZERO)
+    fill(totals, rows, _ZERO)
+    fill(best, rows, _LEAST_SCORE)
+    for block in range(0, end, BLOCK):
+        depth = min(BLOCK, end - block)
+        padded = padded_to_panels(depth)
+        fill(scores, rows * padded, _ZERO)
+        multiply(folded, dim, flat_keys, (at * length + block) * dim, panel, dim * PANEL, scores, padded, rows, dim,
+                 padded // PANEL)  # fmt: skip
+        soften(scores, padded, rows, count, start - block, seen - block if seen else 0, best, totals, sums, wide)
+        multiply(scores, padded, flat_values, (at * length + block) * wide, wide, panel, sums, wide, rows, depth,
+                 wide // PANEL)  # fmt: skip
+
+
 @compiled
 def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):  # type: ignore[no-untyped-def]
     """Attention of every row over its own slot, into `out`. The head group is folded into the query rows: no copies.
@@ -238,31 +263,9 @@ def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_
                 unfold(room[2], values.shape[3], room[3], first + begin, count, head, group, dim, out, out_step)
 
 
-@compiled
-def weigh(at, start, count, seen, group, dim, keys, values, room):  # type: ignore[no-untyped-def]
-    """Folded queries [group * count, dim] over key head `at` of all slots: sums of values, and what they add up to."""
-    keep_apart()
-    scores, folded, sums, totals, best = room
-    panel, length, wide, rows = np.int64(PANEL), values.shape[2], values.shape[3], group * count
-    flat_keys, flat_values, end = keys.reshape(-1), values.reshape(-1), seen if seen else start + count
-    fill(sums, rows * wide, _ZERO)
-    fill(totals, rows, _ZERO)
-    fill(best, rows, _LEAST_SCORE)
-    for block in range(0, end, BLOCK):
-        depth = min(BLOCK, end - block)
-        padded = padded_to_panels(depth)
-        fill(scores, rows * padded, _ZERO)
-        multiply(folded, dim, flat_keys, (at * length + block) * dim, panel, dim * PANEL, scores, padded, rows, dim,
-                 padded // PANEL)  # fmt: skip
-        soften(scores, padded, rows, count, start - block, seen - block if seen else 0, best, totals, sums, wide)
-        multiply(scores, padded, flat_values, (at * length + block) * wide, wide, panel, sums, wide, rows, depth,
-                 wide // PANEL)  # fmt: skip
-
-
-@compiled
+@part
 def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves):  # type: ignore[no-untyped-def]
     """The first part of a layer: keys and values of `rows` packed rows go into their slots, the queries stay in b."""
-    keep_apart()
     _, heads, kv_heads, dim, hidden, _ = sizes
     a, b = halves
     panel = np.int64(PANEL)  # a variable: a constant would be another type, and all of `multiply` compiled for it
@@ -274,16 +277,15 @@ def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, v
     store(b, both, spans, heads, kv_heads, dim, keys, values)
 
 
-@compiled
+@part
 def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, halves, room):  # type: ignore[no-untyped-def]
     """The rest of the layer over x [rows, padded hidden], in place: attention and the gated product."""
-    keep_apart()
     _, heads, kv_heads, dim, hidden, ffn = sizes
     a, b = halves
     panel, wide = np.int64(PANEL), padded_to_panels(hidden)
     inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
     w_at += both * hidden
-    attend(b, both, spans, 0, heads, kv_heads, dim, keys, values, a, inner, room)
+    attend(b, both, spans, w_at - w_at, heads, kv_heads, dim, keys, values, a, inner, room)
     multiply(a, inner, weights, w_at, panel, inner * PANEL, x, wide, rows, inner, wide // PANEL)
     w_at += wide * inner
     normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
@@ -294,7 +296,7 @@ def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, ha
     multiply(a, ffn, weights, w_at, panel, ffn * PANEL, x, wide, rows, ffn, wide // PANEL)
 
 
-@compiled
+@part
 def layer_sizes(sizes):  # type: ignore[no-untyped-def]
     """How many weights and how many numbers of `vectors` one layer has."""
     _, heads, kv_heads, dim, hidden, ffn = sizes
@@ -317,10 +319,9 @@ def gather(x, wide, spans):  # type: ignore[no-untyped-def]
     return to
 
 
-@compiled
+@part
 def speak(x, spans, sizes, eps, head, norm, a, logits):  # type: ignore[no-untyped-def]
     """Logits [wanted, padded vocab] of the rows that want them, which are moved to the front of x."""
-    keep_apart()
     hidden, columns, panel = sizes[4], logits.shape[1], np.int64(PANEL)
     wide = padded_to_panels(hidden)
     wanted = gather(x, wide, spans)
@@ -329,19 +330,3 @@ def speak(x, spans, sizes, eps, head, norm, a, logits):  # type: ignore[no-untyp
         normalise(x, norm, a, wanted, hidden, wide, eps)
         fill(flat, wanted * columns, _ZERO)
         multiply(a, wide, head, panel - panel, panel, hidden * PANEL, flat, columns, wanted, hidden, columns // PANEL)
-
-
-@compiled
-def step(x, rows, spans, sizes, eps, weights, head, vectors, angles, keys, values, halves, room, logits):  # type: ignore[no-untyped-def]
-    """Feed `rows` packed rows of x [rows, padded hidden]; logits [wanted, padded vocab].
-
-    spans [R, 5] int64: slot, start, first, n, num_logits. sizes: layers, heads, kv_heads, dim, hidden, ffn. weights:
-    per layer the panels of qkv, out, gate_up, down. vectors: per layer norm_in, qkv_bias, norm_mlp; at the end the last
-    norm. angles: cos, sin [length, dim / 2]. halves, room: work memory (model/fast.py).
-    """
-    of_layer, small = layer_sizes(sizes)
-    for i in range(sizes[0]):
-        v = vectors[i * small :]
-        remember(x, rows, spans, sizes, eps, weights, i * of_layer, v, angles, keys[i], values[i], halves)
-        respond(x, rows, spans, sizes, eps, weights, i * of_layer, v, keys[i], values[i], halves, room)
-    speak(x, spans, sizes, eps, head, vectors[sizes[0] * small :], halves[0], logits)

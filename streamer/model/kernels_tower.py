@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.model.kernels import attend, compiled, exp, f4, multiply, padded_to_panels, spread, store
+from streamer.model.kernels import attend, compiled, exp, f4, multiply, padded_to_panels, part, spread, store
 from streamer.model.simd import PANEL, fma, keep_apart, make_fold
 
 _ZERO, _HALF, _ONE, _EPS = f4(0.0), f4(0.5), f4(1.0), f4(1e-5)
@@ -54,10 +54,9 @@ def add(x, vector, rows, width):  # type: ignore[no-untyped-def]
             row[i] += vector[i]
 
 
-@compiled
+@part
 def convolve(frames, first, count, mels, hidden, wide, weights, vectors):  # type: ignore[no-untyped-def]
     """The first convolution, of frames [first, first + count): frames [all + 2, mels] -> hidden [all + 2, wide]."""
-    keep_apart()
     panel, at, inner = np.int64(PANEL), np.int64(0), hidden[(first + 1) * wide :]
     spread(vectors, inner, count, wide)
     multiply(frames[first * mels :], mels, weights, at, panel, 3 * mels * PANEL, inner, wide, count, 3 * mels,
@@ -65,10 +64,9 @@ def convolve(frames, first, count, mels, hidden, wide, weights, vectors):  # typ
     gelu(inner, count * wide)
 
 
-@compiled
+@part
 def halve(hidden, first, x, rows, sizes, weights, vectors, places):  # type: ignore[no-untyped-def]
     """The second convolution, of positions [first, first + rows), and their sinusoids: x [rows, wide]."""
-    keep_apart()
     wide, panel = padded_to_panels(sizes[2]), np.int64(PANEL)
     spread(vectors[wide:], x, rows, wide)
     multiply(hidden[first * 2 * wide :], 2 * wide, weights, 3 * sizes[4] * wide, panel, 3 * wide * PANEL, x, wide, rows,
@@ -78,10 +76,9 @@ def halve(hidden, first, x, rows, sizes, weights, vectors, places):  # type: ign
         x[i] += places[first * wide + i]
 
 
-@compiled
+@part
 def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):  # type: ignore[no-untyped-def]
     """The first part of an encoder layer: keys and values of positions [first, first + rows), the queries in b."""
-    keep_apart()
     _, heads, width, _, _, _ = sizes
     wide, dim, panel, both = padded_to_panels(width), width // heads, np.int64(PANEL), padded_to_panels(3 * width)
     centre(x, vectors, vectors[wide:], a, rows, width, wide)
@@ -90,10 +87,9 @@ def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):  # 
     store(b, both, np.array([[0, first, 0, rows, 0]]), heads, heads, dim, keys, values)
 
 
-@compiled
+@part
 def understand(x, rows, seen, sizes, weights, at, vectors, keys, values, a, b, room):  # type: ignore[no-untyped-def]
     """The rest of the layer over x [rows, wide], in place; each position sees all `seen`."""
-    keep_apart()
     _, heads, width, ffn, _, _ = sizes
     wide, dim, panel = padded_to_panels(width), width // heads, np.int64(PANEL)
     both, inner = padded_to_panels(3 * width), padded_to_panels(ffn)
@@ -114,10 +110,9 @@ def understand(x, rows, seen, sizes, weights, at, vectors, keys, values, a, b, r
     multiply(b, inner, weights, at, panel, ffn * PANEL, x, wide, rows, ffn, wide // PANEL)
 
 
-@compiled
+@part
 def pool(x, rows, sizes, weights, at, vectors, a, out):  # type: ignore[no-untyped-def]
     """Two positions become one embedding: out [rows // 2, padded output]."""
-    keep_apart()
     width, columns, n = sizes[2], padded_to_panels(sizes[5]), rows // 2
     wide = padded_to_panels(width)
     for m in range(n):
@@ -128,7 +123,7 @@ def pool(x, rows, sizes, weights, at, vectors, a, out):  # type: ignore[no-untyp
     multiply(a, wide, weights, at, np.int64(PANEL), width * PANEL, out, columns, n, width, columns // PANEL)
 
 
-@compiled
+@part
 def tower_sizes(sizes):  # type: ignore[no-untyped-def]
     """Weights of both convolutions, of one layer, and how many numbers of `vectors` one layer has."""
     _, _, width, ffn, mels, _ = sizes
@@ -138,7 +133,7 @@ def tower_sizes(sizes):  # type: ignore[no-untyped-def]
     )
 
 
-@compiled
+@part
 def encode_phase(phase, first, rows, positions, frames, count, sizes, weights, vectors, places, keys, values, hidden,
                  x, a, b, room, out):  # fmt: skip  # type: ignore[no-untyped-def]
     """Phase 0 ... layers + 1 of one window, of positions [first, first + rows) of `positions`.
@@ -147,31 +142,20 @@ def encode_phase(phase, first, rows, positions, frames, count, sizes, weights, v
     at both ends. x, a, b, out begin at `first`. places [positions, wide]: the sinusoids, flat. weights, vectors: in the
     order of use, flat. keys, values [2, ...]: by turns, a layer's and the one's before it.
     """
-    keep_apart()
     layers, wide = sizes[0], padded_to_panels(sizes[2])
     at, of_layer, small = tower_sizes(sizes)
     if phase == 0:
         many = min(2 * rows, count - 2 * first)
         convolve(frames, 2 * first, many, sizes[4], hidden, wide, weights, vectors)
-        return
-    if phase == 1:
+    elif phase == 1:
         halve(hidden, first, x, rows, sizes, weights, vectors, places)
     else:
         i = phase - 2
         understand(x, rows, positions, sizes, weights, at + i * of_layer, vectors[2 * wide + i * small :], keys[i % 2],
                    values[i % 2], a, b, room)  # fmt: skip
-    if phase <= layers:
+    if 0 < phase <= layers:
         i = phase - 1
         listen(x, rows, first, sizes, weights, at + i * of_layer, vectors[2 * wide + i * small :], keys[i % 2],
                values[i % 2], a, b)  # fmt: skip
-    else:
+    elif phase > layers:
         pool(x, rows, sizes, weights, at + layers * of_layer, vectors[2 * wide + layers * small :], a, out)
-
-
-@compiled
-def encode(frames, count, sizes, weights, vectors, places, keys, values, hidden, x, a, b, room, out):  # type: ignore[no-untyped-def]
-    """One window: frames [count + 2, mels], zeros at both ends -> out [n, padded output]."""
-    rows = (count - 1) // 2 + 1
-    for phase in range(sizes[0] + 2):
-        encode_phase(phase, np.int64(0), rows, rows, frames, count, sizes, weights, vectors, places, keys, values,
-                     hidden, x, a, b, room, out)  # fmt: skip

@@ -14,16 +14,13 @@ from streamer.model.drafters import IncrementalDrafter
 from streamer.model.ear import Ear
 from streamer.model.listener import Listener
 from streamer.model.steps import drive
-from streamer.model.thinker import Thinker, runs_compiled
-from streamer.model.threads import crew
+from streamer.model.thinker import Thinker
 
 SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one
 
 
 def warm_up(thinker: Thinker) -> None:
     """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
-    if runs_compiled(thinker.num_params, str(thinker.engine.text.embedding.device)) and crew().num_threads > 1:
-        crew().start()
     ear, listener = Ear(), Listener(thinker)
     try:
         noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
