@@ -1,16 +1,15 @@
 """Threads that help with a step or a window where there is enough to do. In: a job (kernels_work.py). Out: done.
 
-One crew per process, whatever number of models: it helps one engine at a time, another works alone meanwhile. They sleep
-in the kernel's read() without the GIL, are woken by a byte, and never number more than the cores that are free now.
+One crew per process, whatever number of models: it helps one engine at a time, another works alone meanwhile. They
+sleep in a read() without the GIL, are woken by a byte, and never number more than the cores that are free now.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ def num_running() -> int | None:
 
 
 class Crew:
-    """`with crew.others(products) as n:` n threads are free to help, maybe none; if some, `lead(job, n)`.
+    """`n = crew.take(products)`: n threads are free to help, maybe none; if some, `lead(job, n)`.
 
     num_threads: with the one that leads. running: how many threads run on this machine, None: it does not say.
     """
@@ -42,24 +41,25 @@ class Crew:
         self._posts: dict[str, _Post] = {}  # by the kind of weights: for another one the kernels are others
         self._looked_at, self._free = 0.0, 0
 
-    @contextlib.contextmanager
-    def others(self, products: float) -> Iterator[int]:
-        """How many threads may help with so many multiplications; nobody else has them until the end."""
+    def take(self, products: float) -> int:
+        """How many threads may help with so many multiplications; if any, `lead` must follow, which lets them go."""
         wanted = min(self.num_threads - 1, int(products / WORTH) - 1)
         if wanted <= 0 or not self._busy.acquire(blocking=False):
-            yield 0
-            return
-        try:
-            yield max(0, min(wanted, self._free_cores()))
-        finally:
+            return 0
+        free = max(0, min(wanted, self._free_cores()))
+        if not free:
             self._busy.release()
+        return free
 
     def lead(self, job: NDArray[np.int64], others: int, example: NDArray[Any]) -> None:
-        """Do `job` with up to so many others, within `with crew.others(...)`. example: of the weights' kind."""
-        post = self.start(example)
-        job[3] = others
-        post.job[:] = job
-        post.work(post.board, post.job, post.wake, 0, example)
+        """Do `job` with up to so many others, as many as `take` gave. example: of the weights' kind."""
+        try:
+            post = self.start(example)
+            job[3] = others
+            post.job[:] = job
+            post.work(post.board, post.job, post.wake, 0, example)
+        finally:
+            self._busy.release()
 
     def start(self, example: NDArray[Any]) -> _Post:
         """The threads for such weights, asleep; they are started once."""

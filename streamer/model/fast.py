@@ -15,14 +15,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.model import kernels
+from streamer.model.crew import Crew
 from streamer.model.jobs import Job, address, attention_room, num_queries, up
 from streamer.model.kernels_work import MOST_CHUNKS
 from streamer.model.shapes import TextShape
 from streamer.model.simd import PANEL
 from streamer.model.slots import KVSlots
 from streamer.model.text import Audio, Span
-from streamer.model.threads import crew
+from streamer.model.threads import the_crew
 
 Floats = NDArray[np.float32]
 SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
@@ -31,7 +31,7 @@ SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 class FastText:
     """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work memory is one."""
 
-    def __init__(self, weights: dict[str, Tensor], shape: TextShape) -> None:
+    def __init__(self, weights: dict[str, Tensor], shape: TextShape, crew: Crew | None = None) -> None:
         self.shape = shape
         self.embedding = weights["model.embed_tokens.weight"]
         head = self.embedding if shape.tied else weights["lm_head.weight"]
@@ -42,15 +42,17 @@ class FastText:
             vectors += [padded(vector) for vector in small]
         self._vectors = np.concatenate([*vectors, padded(weights["model.norm.weight"])])
         self._weights, self._head = halved([np.concatenate(packed), panels(head)])
-        self._table = self.embedding.numpy()
+        self._table = np.ascontiguousarray(self.embedding.numpy())
         self._eps = np.array([shape.eps], np.float32)
         self._wide, self._columns = up(shape.hidden), up(shape.vocab)
         self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
-        self._crew, self._slots = crew(), None
+        self._crew = crew or the_crew()
+        self._slots: KVSlots | None = None  # those that the job points to
         self._job = Job(shape.layers + 1, False, self._weights)
-        self._parts = np.empty((MOST_CHUNKS, 9, 5), np.int64)
+        self._make_books(8)
         fixed = (self._weights, self._head, self._vectors, self._eps)
-        self._job.put(5, self._columns, *self._sizes, *(address(array) for array in fixed))
+        self._job.put(6, *self._sizes, *(address(array) for array in fixed))
+        self._job.put(30, self._columns, address(self._table))
         self._rows = self._length = 0
         self._reserve(1, PANEL)
 
@@ -70,24 +72,34 @@ class FastText:
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for.
 
-        A row's result is the same to the last bit whatever rows stand beside it, and however its ids are cut.
+        A row's result is the same to the last bit whatever rows stand beside it, however its ids are cut, and on any
+        number of threads. Raises IndexError for an id that is none of the model's.
         """
+        if not 0 <= min(ids) <= max(ids) < self.shape.vocab:
+            raise IndexError(f"an id is none of the model's {self.shape.vocab}: {min(ids)} or {max(ids)}")
         rows, end = len(ids), max(span.start + span.n for span in spans)
         self._reserve(rows, end)
-        x = self._x[: rows * self._wide].reshape(rows, -1)[:, : self.shape.hidden]
-        x[:] = self._table[ids]
+        given = list(ids)
         for first, embeds in audio:
-            x[first : first + len(embeds)] = embeds.numpy()
-        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], dtype=np.int64)
-        logits = np.empty((sum(span.num_logits for span in spans), self._columns), np.float32)
+            given[first : first + len(embeds)] = [-1] * len(embeds)  # not looked up
+            x = self._x[first * self._wide : (first + len(embeds)) * self._wide].reshape(-1, self._wide)
+            x[:, : self.shape.hidden] = embeds.numpy()
+        self._ids[:rows] = given
+        if len(spans) >= len(self._where):
+            self._make_books(2 * len(spans))
+        self._where[: len(spans)] = [(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans]
+        logits = torch.empty((sum(span.num_logits for span in spans), self._columns))
         if slots is not self._slots:
             self._point_at(slots)
-        if len(where) > self._parts.shape[1] - 1:
-            self._parts = np.empty((MOST_CHUNKS, 2 * len(where) + 1, 5), np.int64)
-        self._job.put(0, address(where), len(where), address(self._parts), address(logits), len(logits))
-        with self._crew.others(self._products(rows, spans)) as others:
-            self._job.run(rows, self._crew, others)
-        return torch.from_numpy(logits[:, : self.shape.vocab])
+        self._job.put(3, len(spans), logits.data_ptr(), len(logits))
+        self._job.run(rows, self._crew, self._products(rows, spans))
+        return logits[:, : self.shape.vocab]
+
+    def _make_books(self, num_spans: int) -> None:
+        """Where spans are written, whole and cut."""
+        self._where = np.zeros((num_spans, 5), np.int64)
+        self._parts = np.zeros((MOST_CHUNKS, num_spans + 1, 5), np.int64)
+        self._job.put(0, address(self._where), address(self._parts))
 
     def _products(self, rows: int, spans: Seq[Span]) -> float:
         """Multiplications of a step, for the crew; none where there are but few rows to share."""
@@ -110,8 +122,10 @@ class FastText:
             self._halves = _room(rows * inner, rows * max(qkv, up(2 * s.ffn)))
             queries = num_queries(rows, s.heads // s.kv_heads)
             self._room = attention_room(queries, s.head_dim, threads if rows >= SHARED_ROWS else 1)
-            self._job.put(23, *(address(array) for array in (self._x, *self._halves)),
-                          *(len(half) // rows for half in self._halves), address(self._room), queries, kernels.BLOCK)  # fmt: skip
+            self._ids = np.zeros(rows, np.int64)
+            self._job.put(2, address(self._ids))
+            self._job.put(23, *(address(array) for array in (self._x, *self._halves)))
+            self._job.put(26, *(len(half) // rows for half in self._halves), address(self._room), queries)
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = self._rotary(length)

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.model import kernels
+from streamer.model.crew import Crew
 from streamer.model.fast import halved, padded, panels
 from streamer.model.jobs import Job, address, attention_room, num_queries, up
 from streamer.model.shapes import AudioShape
 from streamer.model.simd import PANEL
-from streamer.model.threads import crew
+from streamer.model.threads import the_crew
 from streamer.model.tower import AudioTower, sinusoids
 
 Floats = NDArray[np.float32]
@@ -26,10 +26,10 @@ class FastTower:
 
     windows_at_once = 1  # each is a product large enough: together they take as long as one after the other
 
-    def __init__(self, weights: dict[str, Tensor], shape: AudioShape) -> None:
+    def __init__(self, weights: dict[str, Tensor], shape: AudioShape, crew: Crew | None = None) -> None:
         self.shape, self.window_frames = shape, 2 * shape.n_window
         w = {k.removeprefix("audio_tower."): v for k, v in weights.items() if k.startswith("audio_tower.")}
-        self._wide, self._crew = up(shape.width), crew()
+        self._wide, self._crew = up(shape.width), crew or the_crew()
         matrices = [_convolution(w["conv1.weight"], shape.num_mels), _convolution(w["conv2.weight"], self._wide)]
         vectors = [w["conv1.bias"], w["conv2.bias"]]
         for i in range(shape.layers):
@@ -55,8 +55,7 @@ class FastTower:
         for window, embeddings in zip(features.numpy(), out, strict=True):
             heard[1:-1] = window.T
             job.put(0, address(heard), frames, (frames - 1) // 2 + 1, address(embeddings))
-            with self._crew.others(frames // 2 * self._weights.size) as others:
-                job.run((frames - 1) // 2 + 1, self._crew, others)
+            job.run((frames - 1) // 2 + 1, self._crew, frames // 2 * self._weights.size)
         del kept
         return torch.from_numpy(out[..., : self.shape.output])
 
@@ -83,7 +82,7 @@ class FastTower:
         job = Job(s.layers + 2, True, self._weights)
         job.put(6, *self._sizes, address(self._weights), address(self._vectors), len(self._vectors),
                 address(self._places), *(address(array) for array in (hidden, keys, values, x, a, b)), wide, both,
-                address(room), queries, kernels.BLOCK)  # fmt: skip
+                address(room), queries)  # fmt: skip
         return job, [hidden, keys, values, x, a, b, room]
 
 

@@ -28,15 +28,15 @@ class Job:
         """Set the kind's own numbers from `at` on."""
         self._cells[OWN + at : OWN + at + len(numbers)] = numbers
 
-    def run(self, rows: int, crew: Crew, others: int) -> None:
-        """Do it, with so many others of the crew, within its `others`."""
+    def run(self, rows: int, crew: Crew, products: float) -> None:
+        """Do it, so many multiplications, with those of the crew that are free."""
+        others = crew.take(products) if products else 0
         chunks = num_chunks(rows, others + 1) if others else 1
-        self._cells[0] = chunks
+        self._cells[0], self._cells[3] = chunks, others
         self._cells[BEGINS : BEGINS + chunks + 1] = chunk_begins(rows, chunks)
         if others:
             crew.lead(self._cells, others, self._weights)
         else:
-            self._cells[3] = 0
             work(self._board, self._cells, -1, 0, self._weights)
 
 

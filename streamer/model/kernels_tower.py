@@ -134,14 +134,16 @@ def tower_sizes(sizes):  # type: ignore[no-untyped-def]
 
 
 @part
-def encode_phase(phase, first, rows, positions, frames, count, sizes, weights, vectors, places, keys, values, hidden,
-                 x, a, b, room, out):  # fmt: skip  # type: ignore[no-untyped-def]
-    """Phase 0 ... layers + 1 of one window, of positions [first, first + rows) of `positions`.
+def encode_phase(phase, place, frames, sizes, weights, vectors, places, keys, values, hidden, work, room, out):  # type: ignore[no-untyped-def]
+    """Phase 0 ... layers + 1 of one window; each needs the phase before it of all positions.
 
-    Each needs the phase before it of all positions. frames [count + 2, mels] and hidden [count + 2, wide] have zeros
-    at both ends. x, a, b, out begin at `first`. places [positions, wide]: the sinusoids, flat. weights, vectors: in the
-    order of use, flat. keys, values [2, ...]: by turns, a layer's and the one's before it.
+    place: first, rows, seen, count: positions [first, first + rows) of `seen`, of `count` frames. frames [count + 2,
+    mels] and hidden [count + 2, wide] have zeros at both ends. work: x, a, b; they and `out` begin at `first`. places
+    [positions, wide]: the sinusoids, flat. weights, vectors: in the order of use, flat. keys, values [2, ...]: by
+    turns, a layer's and the one's before it.
     """
+    first, rows, seen, count = place
+    x, a, b = work
     layers, wide = sizes[0], padded_to_panels(sizes[2])
     at, of_layer, small = tower_sizes(sizes)
     if phase == 0:
@@ -151,7 +153,7 @@ def encode_phase(phase, first, rows, positions, frames, count, sizes, weights, v
         halve(hidden, first, x, rows, sizes, weights, vectors, places)
     else:
         i = phase - 2
-        understand(x, rows, positions, sizes, weights, at + i * of_layer, vectors[2 * wide + i * small :], keys[i % 2],
+        understand(x, rows, seen, sizes, weights, at + i * of_layer, vectors[2 * wide + i * small :], keys[i % 2],
                    values[i % 2], a, b, room)  # fmt: skip
     if 0 < phase <= layers:
         i = phase - 1

@@ -12,20 +12,20 @@ import numpy as np
 from numba import carray
 
 from streamer.model.atomics import add_to, at_address, give_way, look_at, put_in, sleep, wake
-from streamer.model.kernels import compiled, layer_sizes, padded_to_panels, part, remember, respond, speak
+from streamer.model.kernels import BLOCK, compiled, layer_sizes, padded_to_panels, part, remember, respond, speak
 from streamer.model.kernels_tower import encode_phase
 from streamer.model.simd import PANEL
 
 MOST_CHUNKS, _PANEL = 16, np.int64(PANEL)
-# Cells of `board`, each on a cache line of its own: is there a job, threads inside it, the next phase of the next chunk;
-# then how many phases each chunk is through.
+# Cells of `board`, each on a cache line of its own: is there a job, threads inside it, the next phase of the next
+# chunk; then how many phases each chunk is through.
 _OPEN, _INSIDE, _NEXT, _THROUGH, _APART = 0, 8, 16, 24, 8
 BOARD_CELLS = _THROUGH + _APART * MOST_CHUNKS
-# What every job begins with: chunks, phases, is it a tower's, how many others to wake; then where each chunk begins (and
-# the last one ends), then the first chunk whose keys each one looks at; then the kind's own numbers (model/jobs.py).
+# What every job begins with: chunks, phases, is it a tower's, how many others to wake; then where each chunk begins
+# (and the last one ends), then the first chunk whose keys each one looks at; then the kind's own numbers.
 BEGINS, LOOKS = 4, 4 + MOST_CHUNKS + 1
 OWN = LOOKS + MOST_CHUNKS
-JOB_CELLS = OWN + 32
+JOB_CELLS = OWN + 34
 
 
 @compiled
@@ -67,8 +67,8 @@ def _open(board, job, pipe):  # type: ignore[no-untyped-def]
         put_in(board, _THROUGH + _APART * chunk, 0)
     if job[2] == 0:
         own = job[OWN:]
-        spans = carray(at_address(own[0]), (own[1], 5), np.int64)
-        parts = carray(at_address(own[2]), (job[0], own[1] + 1, 5), np.int64)
+        spans = carray(at_address(own[0]), (own[3], 5), np.int64)
+        parts = carray(at_address(own[1]), (job[0], own[3] + 1, 5), np.int64)
         _cut(spans, job[BEGINS:], job[0], parts, job[LOOKS:])
     if job[3] > 0:
         put_in(board, _OPEN, 1)
@@ -126,6 +126,15 @@ def _floats(address, size):  # type: ignore[no-untyped-def]
     return carray(at_address(address), size, np.float32)
 
 
+@compiled
+def _look_up(ids, table, hidden, x, wide):  # type: ignore[no-untyped-def]
+    """Rows of x become the embeddings of `ids`; those of -1 stay as they are."""
+    for m in range(len(ids)):
+        if ids[m] >= 0:
+            for i in range(hidden):
+                x[m * wide + i] = table[ids[m] * hidden + i]
+
+
 @part
 def _room(address, who, queries, block, dim):  # type: ignore[no-untyped-def]
     """Thread `who`'s own: scores, folded queries, sums, totals, the largest scores (model/jobs.py)."""
@@ -143,8 +152,8 @@ def _text_phase(job, own, phase, chunk, who, example):  # type: ignore[no-untype
     sizes = (own[6], own[7], own[8], own[9], own[10], own[11])
     layers, kv_heads, dim, hidden = own[6], own[8], own[9], own[10]
     begin, wide = job[BEGINS + chunk], padded_to_panels(hidden)
-    rows, num = job[BEGINS + chunk + 1] - begin, own[1]
-    parts = carray(at_address(own[2]), (job[0], num + 1, 5), np.int64)[chunk]
+    rows, num = job[BEGINS + chunk + 1] - begin, own[3]
+    parts = carray(at_address(own[1]), (job[0], num + 1, 5), np.int64)[chunk]
     spans = parts[: parts[num, 0]]
     of_layer, small = layer_sizes(sizes)
     weights = carray(at_address(own[12]), 1, example.dtype)
@@ -156,16 +165,19 @@ def _text_phase(job, own, phase, chunk, who, example):  # type: ignore[no-untype
     x = _floats(own[23] + 4 * begin * wide, rows * wide)
     a = _floats(own[24] + 4 * begin * own[26], rows * own[26])
     b = _floats(own[25] + 4 * begin * own[27], rows * own[27])
-    if phase > 0:
+    if phase == 0:
+        ids = carray(at_address(own[2]), begin + rows, np.int64)[begin:]
+        _look_up(ids, _floats(own[31], hidden), hidden, x, wide)
+    else:
         i = phase - 1
-        room = _room(own[28], who, own[29], own[30], dim)
+        room = _room(own[28], who, own[29], BLOCK, dim)
         respond(x, rows, spans, sizes, eps, weights, i * of_layer, vectors[i * small :], keys[i], values[i], (a, b),
                 room)  # fmt: skip
     if phase < layers:
         remember(x, rows, spans, sizes, eps, weights, phase * of_layer, vectors[phase * small :], (cos, sin),
                  keys[phase], values[phase], (a, b))  # fmt: skip
     else:
-        logits = carray(at_address(own[3]), (own[4], own[5]), np.float32)[parts[num, 1] :]
+        logits = carray(at_address(own[4]), (own[5], own[30]), np.float32)[parts[num, 1] :]
         head = carray(at_address(own[13]), 1, example.dtype)
         speak(x, spans, sizes, eps, head, vectors[layers * small :], a, logits)
 
@@ -183,8 +195,9 @@ def _tower_phase(job, own, phase, chunk, who, example):  # type: ignore[no-untyp
     keys = carray(at_address(own[17]), (2, 1, heads, length // _PANEL, dim, _PANEL), np.float32)
     values = carray(at_address(own[18]), (2, 1, heads, length, padded_to_panels(dim)), np.float32)
     x = _floats(own[19] + 4 * first * wide, rows * wide)
-    a, b = _floats(own[20] + 4 * first * own[22], rows * own[22]), _floats(own[21] + 4 * first * own[23], rows * own[23])
-    room = _room(own[24], who, own[25], own[26], dim)
+    a = _floats(own[20] + 4 * first * own[22], rows * own[22])
+    b = _floats(own[21] + 4 * first * own[23], rows * own[23])
+    room = _room(own[24], who, own[25], BLOCK, dim)
     out = _floats(own[3] + 4 * (first // 2) * columns, rows // 2 * columns)
-    encode_phase(phase, first, rows, positions, frames, count, sizes, weights, vectors, places, keys, values, hidden, x,
-                 a, b, room, out)  # fmt: skip
+    encode_phase(phase, (first, rows, positions, count), frames, sizes, weights, vectors, places, keys, values, hidden,
+                 (x, a, b), room, out)  # fmt: skip

@@ -1,8 +1,8 @@
 """How threads share the cores. In: the loaded models' sizes. Out: torch, Python and the compiled kernels are told.
 
-Measured 2026-11 on 4 cores, the embedded pair, one gated answer: idle 1, 2 and 4 threads of torch take 65, 62 and 66 ms;
-beside three busy processes 74, 190 and 1,900 ms, since each of a step's products waits for its slowest thread. The
-compiled kernels' threads wait for nobody who has not come (model/kernels_shared.py).
+Measured 2026-11 on 4 cores, the embedded pair, one gated answer: idle 1, 2 and 4 threads of torch take 65, 62 and
+66 ms; beside three busy processes 74, 190 and 1,900 ms, since each of a step's products waits for its slowest thread.
+The compiled kernels' threads wait for nobody who has not come (model/kernels_work.py).
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def num_kernel_threads() -> int:
 
 
 @functools.cache
-def crew() -> Crew:
+def the_crew() -> Crew:
     """The one crew of this process."""
     return Crew(num_kernel_threads())
