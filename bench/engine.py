@@ -3,9 +3,9 @@
 `python -m bench.engine [--rounds 40] [--context 300]`. Rows of 300 positions; ours on one thread and on as many as it
 may take (OMP_NUM_THREADS bounds them; it takes only cores that are free), torch on one. In each round every arm of a
 shape runs four times in a row and its last three count, as a decoding loop would find its caches; medians of paired
-ratios. The limit of a step is the larger of two times: its bytes (weights as they are kept, keys and values of its rows) over the read
-bandwidth of an array of that size, and its multiplications over the rate of a large matrix product; both measured here,
-on one thread and on all.
+ratios. The limit of a step is the larger of two times: its bytes (weights as they are kept, keys and values of its
+rows) over the read bandwidth of an array of that size, and its multiplications over the rate of a large matrix product;
+both measured here, on one thread and on all.
 """
 
 from __future__ import annotations
