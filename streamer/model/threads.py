@@ -26,8 +26,13 @@ SWITCH_S = 0.0005
 def set_threads(num_params: int) -> None:
     """One thread for small models, torch's own choice for others; OMP_NUM_THREADS in the environment wins."""
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
-    if num_params <= SMALL and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
+    torch.set_num_threads(num_torch_threads(num_params))
+
+
+def num_torch_threads(num_params: int) -> int:
+    """What `set_threads` sets."""
+    is_free = num_params <= SMALL and "OMP_NUM_THREADS" not in os.environ
+    return 1 if is_free else torch.get_num_threads()
 
 
 def num_cores() -> int:
