@@ -19,10 +19,10 @@ from streamer.model.engine import Engine
 from streamer.model.graphs import GraphText
 from streamer.model.int8 import Int8Text
 from streamer.model.layout import check_layout
-from streamer.model.shapes import Shapes, read_shapes
+from streamer.model.measured import choose, is_exact
+from streamer.model.shapes import Shapes, TextShape, read_shapes
 from streamer.model.stable import StableText
 from streamer.model.text import Text, TextModel
-from streamer.model.threads import SMALL
 from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.tower import AudioTower, Tower
 from streamer.model.weights import ModelError, load_weights
@@ -111,12 +111,12 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
     return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params)
 
 
-def runs_compiled(num_params: int, device: str) -> bool:
-    """Whether engine `fast` takes the compiled kernels: for a small model on a CPU; else torch's products.
+def runs_compiled(num_params: int, device: str, shape: TextShape, is_half: bool) -> bool:
+    """Whether engine `fast` takes the compiled kernels: on a CPU, where they were measured to be faster than torch.
 
-    On one thread they beat torch's on 1, 2 and 4 up to 110 M parameters, the largest tried (2026-11, a busy machine).
+    is_half: float16 holds the weights.
     """
-    return device == "cpu" and num_params <= SMALL
+    return device == "cpu" and choose(shape, num_params, is_half).is_compiled
 
 
 def check_device(device: str) -> None:
@@ -131,7 +131,8 @@ def _functions(
 ) -> tuple[Tower, Text]:
     if device != "cpu":
         return AudioTower(weights, shapes.audio), GraphText(weights, shapes.text)
-    if not runs_compiled(num_params, device):
+    is_half = all(is_exact(weight) for name, weight in weights.items() if name.startswith("model.layers.0."))
+    if not runs_compiled(num_params, device, shapes.text, is_half):
         return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(weights, shapes.text)
     from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
     from streamer.model.fast_tower import FastTower
