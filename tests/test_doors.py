@@ -74,7 +74,7 @@ import streamer.model.thinker as thinker
 from streamer.config import Config
 from streamer.models import Models
 read = thinker.load_weights
-thinker.load_weights = lambda *where: (print(torch.get_num_threads()), read(*where))[1]
+thinker.load_weights = lambda *where, **more: (print(torch.get_num_threads()), read(*where, **more))[1]
 torch.set_num_threads(3)
 Models(Config()).load()"""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
