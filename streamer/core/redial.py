@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # the last one from then on
-WINDOW_S = 20.0
+WINDOW_S = 30.0
 JITTER = 0.25  # of a pause, up or down: edges that lost one verifier do not come back to it all at once
 
 

@@ -225,6 +225,10 @@ def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
     return samples.astype("<f4").tobytes(), True
 
 
+def num_samples_of(message: Audio) -> int:
+    return len(message.data) // (4 if message.is_float else 2)
+
+
 def unpack_audio(message: Audio) -> NDArray[np.float32]:
     """Samples [n] float32, bit for bit those that were packed. Raises WireError."""
     width = 4 if message.is_float else 2

@@ -120,7 +120,12 @@ class FarTarget:
         """The next piece, where the window has room."""
         if not self._may_send or len(self._unheard) >= MAX_PIECES:
             return None
-        return self.turn.pull(self._link.window.room(sum(n for n, *_ in self._unheard)))
+        message = self.turn.pull(self._link.window.room(sum(n for n, *_ in self._unheard)))
+        if isinstance(message, wire.Audio):
+            num_samples = wire.num_samples_of(message)
+            self._unheard.append((num_samples, message.start + num_samples, self._link.clock()))
+            self._link.window.sent(num_samples)
+        return message
 
     def sent(self, message: wire.Up, num_bytes: int) -> None:
         """It was written."""

@@ -4,7 +4,7 @@ import os
 
 import pytest
 import soundfile
-from far import describe
+from processes import describe
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import describe as describe_live

@@ -12,8 +12,9 @@ import time
 import anyio
 import pytest
 from far import free_port, verifying
+from processes import ENVIRONMENT
 from speech import SAMPLES
-from wire import ENVIRONMENT, http
+from wire import http
 
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta

@@ -2,31 +2,17 @@
 ends with an error within its limit; what was committed stays, and the next verifier is trusted again."""
 
 import random
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from far import honest, lying
 from speech import SAMPLES
-from websockets.asyncio.server import serve
-from websockets.exceptions import ConnectionClosed
 
 from streamer import Describer, TextDelta
 from streamer.core import wire
 from streamer.stages.events import TurnFailed
 
 WHOLE = 1 << 20
-
-
-def honest(message, chance):
-    """Opened, Pong, Heard as they should be."""
-    match message:
-        case wire.Ping(token=token):
-            return [wire.Pong(token)]
-        case wire.Open():
-            return [wire.Opened(message.channel, message.epoch, 0, "model")]
-        case wire.Finish():
-            return [wire.Heard(message.channel, 1, message.num_samples, True)]
-    return []
 
 
 def with_verdict(make):
@@ -59,25 +45,6 @@ HOSTILE = {
     "silence": lambda m, _: [],
     "closes at once": None,
 }
-
-
-@asynccontextmanager
-async def lying(reply, seed=0):
-    """A websocket server that says what `reply` says: its port."""
-    chance = random.Random(seed)
-
-    async def handle(socket):
-        if reply is None:
-            return
-        try:
-            async for data in socket:
-                for message in reply(wire.decode_up(data), chance):
-                    await socket.send(message if isinstance(message, bytes) else wire.encode(message))
-        except ConnectionClosed:
-            return
-
-    async with serve(handle, "127.0.0.1", 0, compression=None) as server:
-        yield server.sockets[0].getsockname()[1]
 
 
 async def one_turn(describer, file):

@@ -8,7 +8,8 @@ import subprocess
 
 import anyio
 import pytest
-from far import describe, verifying
+from far import verifying
+from processes import describe
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
