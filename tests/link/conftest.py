@@ -22,3 +22,12 @@ def wanted():
     for mode in ("exact", "gated", "edge"):
         found[mode] = {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, mode)}
     return found
+
+
+@pytest.fixture(scope="package")
+def tokenizer():
+    """Of the shipped models' tokenizer."""
+    from streamer.model.thinker import EMBEDDED, shapes_of
+    from streamer.model.tokens import vocabulary_of
+
+    return vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).fingerprint

@@ -36,20 +36,6 @@ async def hear(ws):
         return wire.decode_down(await ws.recv())
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    from streamer.model.thinker import EMBEDDED
-    from streamer.model.tokens import vocabulary_of
-
-    return vocabulary_of(EMBEDDED / "cloud", vocabulary_size()).fingerprint
-
-
-def vocabulary_size():
-    from streamer.model.thinker import EMBEDDED, shapes_of
-
-    return shapes_of(EMBEDDED / "cloud").text.vocab
-
-
 async def test_an_edge_that_does_not_fit_is_told_why(verifier, tokenizer):
     """Before a slot is taken; the link lives, and the next turn on it may fit."""
     rules = dict(vars(Rules()))
