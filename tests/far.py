@@ -3,18 +3,23 @@
 import contextlib
 import random
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import anyio
+from msgspec.structs import replace
 from processes import listening
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core import wire
+from streamer.core.hearing import Closed, Heard
 from streamer.core.served import House
 from streamer.core.verify import Verdict
 from streamer.net.admission import Admission
+from streamer.net.dial import Verifier
+from streamer.net.link import Link
 from streamer.net.service import Address
 from streamer.net.verifier import VerifierServer
 
@@ -51,9 +56,15 @@ async def lying(reply, seed=0):
     async def handle(socket):
         if reply is None:
             return
+        epochs = {}
         try:
             async for data in socket:
-                for message in reply(wire.decode_up(data), chance):
+                asked = wire.decode_up(data)
+                if isinstance(asked, wire.Open):
+                    epochs[asked.channel] = asked.epoch
+                for message in reply(asked, chance):
+                    if isinstance(message, wire.Heard):
+                        message = replace(message, epoch=epochs[message.channel])
                     await socket.send(message if isinstance(message, bytes) else wire.encode(message))
         except ConnectionClosed:
             return
@@ -63,14 +74,16 @@ async def lying(reply, seed=0):
 
 
 def honest(message, chance):
-    """Opened, Pong, Heard as they should be."""
+    """Opened, Pong, Heard as they should be; `lying` knows the epoch."""
     match message:
         case wire.Ping(token=token):
             return [wire.Pong(token)]
         case wire.Open():
             return [wire.Opened(message.channel, message.epoch, 0, "model")]
+        case wire.Audio():
+            return [wire.Heard(message.channel, 0, message.start + wire.num_samples_of(message), False)]
         case wire.Finish():
-            return [wire.Heard(message.channel, 1, message.num_samples, True)]
+            return [wire.Heard(message.channel, 0, message.num_samples, True)]
     return []
 
 
@@ -108,6 +121,45 @@ async def serving_judges(open_judge):
         await is_ready.wait()
         yield port[0], server
         server.stop()
+
+
+@asynccontextmanager
+async def linked(port, terms):
+    """An edge's link, without an edge."""
+    link = Link(Verifier(f"ws://127.0.0.1:{port}"), terms, time.perf_counter)
+    async with anyio.create_task_group() as group:
+        group.start_soon(link.run)
+        yield link
+        group.cancel_scope.cancel()
+
+
+async def hear(target, samples, piece=1_600):
+    """A turn's samples, a tenth of a second each time."""
+    for at in range(0, len(samples), piece):
+        await target.hear(Heard(0, (), 0.0, len(samples), samples=samples[at : at + piece]))
+
+
+async def finish(target):
+    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, None))
+
+
+async def until(condition, within_s=10.0):
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.01)
+
+
+def mutated(chance, data):
+    """Bytes that are nearly right."""
+    data = bytearray(data)
+    for _ in range(chance.randint(0, 4)):
+        if data and chance.random() < 0.7:
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        elif chance.random() < 0.5:
+            data += chance.randbytes(chance.randint(1, 9))
+        else:
+            del data[chance.randrange(len(data) + 1) :]
+    return bytes(data) if chance.random() < 0.9 else chance.randbytes(chance.randint(0, 400))
 
 
 def free_port():

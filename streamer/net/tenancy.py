@@ -127,8 +127,8 @@ class Tenancy:
             tenant.over.set()
 
     async def _hold(self, tenant: Tenant) -> None:
-        """Until the edge comes back, or for `hold_s`."""
-        with anyio.move_on_after(self._hold_s):
+        """Until the edge comes back, or for `hold_s`; to a verifier that is going down nobody can come back."""
+        with anyio.move_on_after(0.0 if self._admission.is_draining else self._hold_s):
             await tenant.came_back.wait()
             return
         await self._end(tenant)

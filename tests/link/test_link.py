@@ -6,52 +6,26 @@ from contextlib import asynccontextmanager
 import anyio
 import numpy as np
 import pytest
-from far import HOUSE, Slow, honest, lying, serving_judges
+from far import HOUSE, Slow, finish, hear, honest, linked, lying, serving_judges, until
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core import wire
 from streamer.core.choice import Sampling
-from streamer.core.hearing import Closed, Heard
 from streamer.core.remote import RemoteFault, RemoteTurn, Terms
 from streamer.core.rules import Rules
 from streamer.core.verify import VerifyRequest, prefix_hash
 from streamer.core.window import MAX_SAMPLES, PIECE_SAMPLES
-from streamer.net.dial import Verifier
 from streamer.net.far import REOPEN_S
-from streamer.net.link import MAX_PINGS, Link
+from streamer.net.link import MAX_PINGS
 from streamer.stages.parts import TargetLost
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 
 
-@asynccontextmanager
-async def linked(port, eager=True):
-    link = Link(Verifier(f"ws://127.0.0.1:{port}", eager=eager), TERMS, time.perf_counter)
-    async with anyio.create_task_group() as group:
-        group.start_soon(link.run)
-        yield link
-        group.cancel_scope.cancel()
-
-
 def sound(seconds):
     return np.random.default_rng(0).integers(-9_000, 9_000, int(seconds * 16_000)).astype(np.float32) / 32768
-
-
-async def hear(target, samples, piece=1_600):
-    for at in range(0, len(samples), piece):
-        await target.hear(Heard(0, (), 0.0, len(samples), samples=samples[at : at + piece]))
-
-
-async def finish(target):
-    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, None))
-
-
-async def until(condition, within_s=10.0):
-    with anyio.fail_after(within_s):
-        while not condition():
-            await anyio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -79,7 +53,7 @@ async def test_a_verifier_that_drops_every_link_is_not_stormed():
     found = {}
 
     async def watch(after_s):
-        async with dropping(after_s) as (port, opened), linked(port):
+        async with dropping(after_s) as (port, opened), linked(port, TERMS):
             started = anyio.current_time()
             await anyio.sleep(10.0)
             found[after_s] = [at - started for at in opened]
@@ -101,7 +75,7 @@ async def test_a_verifier_that_rejects_every_turn_is_asked_ever_more_seldom():
             return [wire.Rejected(message.channel, message.epoch, False, "all sessions are taken")]
         return honest(message, _)
 
-    async with lying(reply) as port, linked(port) as link:
+    async with lying(reply) as port, linked(port, TERMS) as link:
         target = link.listen()
         await hear(target, sound(0.1))
         await until(lambda: opens)
@@ -123,7 +97,7 @@ async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
         judges.append((turn, Slow(2 * 16_000 if not judges else 1e9)))
         return judges[-1][1]
 
-    async with serving_judges(open_judge) as (port, _), linked(port) as link:
+    async with serving_judges(open_judge) as (port, _), linked(port, TERMS) as link:
         slow, quick = link.listen(), link.listen()
         await until(lambda: link.is_up)
         await hear(slow, sound(60.0))
@@ -178,7 +152,7 @@ async def test_the_newest_ping_is_heard_though_none_before_it_was_answered():
             return [wire.Pong(message.token)] if len(tokens) > 2 * MAX_PINGS else []
         return honest(message, _)
 
-    async with lying(reply) as port, linked(port) as link:
+    async with lying(reply) as port, linked(port, TERMS) as link:
         await until(lambda: link.is_linked)
         while len(tokens) <= 2 * MAX_PINGS:
             assert not link.is_up
@@ -197,7 +171,7 @@ async def test_what_a_verifier_says_reaches_people_as_one_plain_line():
             return [wire.Rejected(message.channel, message.epoch, True, ESCAPE)]
         return honest(message, _)
 
-    async with lying(reply) as port, linked(port) as link:
+    async with lying(reply) as port, linked(port, TERMS) as link:
         target = link.listen()
         with pytest.raises(TargetLost) as lost:
             await target.verify(FIRST)
@@ -207,7 +181,7 @@ async def test_what_a_verifier_says_reaches_people_as_one_plain_line():
     async def refuse(socket, request):
         return socket.respond(401, ESCAPE)
 
-    async with serve(lambda socket: None, "127.0.0.1", 0, process_request=refuse) as server, linked(server.sockets[0].getsockname()[1]) as link:
+    async with serve(lambda socket: None, "127.0.0.1", 0, process_request=refuse) as server, linked(server.sockets[0].getsockname()[1], TERMS) as link:
         await link.settled(5.0)
         assert link.lost.isprintable()
         assert "401" in link.lost
@@ -231,7 +205,7 @@ async def test_an_address_that_was_right_is_tried_again(status, is_final):
         except ConnectionClosed:
             return
 
-    async with serve(handle, "127.0.0.1", 0, process_request=decide) as server, linked(server.sockets[0].getsockname()[1]) as link:
+    async with serve(handle, "127.0.0.1", 0, process_request=decide) as server, linked(server.sockets[0].getsockname()[1], TERMS) as link:
         await until(lambda: num_refused)
         await anyio.sleep(0.05)
         assert (link.lost is not None) == is_final
