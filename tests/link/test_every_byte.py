@@ -39,6 +39,7 @@ async def decode(link, num=None):
             verdict = await target.verify(VerifyRequest(len(ids) + 1, len(ids), prefix_hash(ids), (), ()))
         if verdict is None:
             break
+        assert isinstance(verdict, Verdict), verdict
         ids.append(verdict.next_id)
     target.close()
     return ids
