@@ -11,6 +11,7 @@ from speech import SAMPLES
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core import wire
+from streamer.net.far import FarTarget
 from streamer.stages.events import TurnFailed
 
 WHOLE = 1 << 20
@@ -98,9 +99,11 @@ async def test_verdicts_that_could_be_are_taken_and_the_rest_is_not(seed):
             assert events[-1].stop_reason in ("sentence", "eos", "loop", "max_tokens")
 
 
-async def test_a_turn_rejected_for_good_asks_no_more():
+async def test_a_turn_rejected_for_good_asks_no_more(monkeypatch):
     """One request, one answer; the rest of the turn is the edge's alone, also where it is exact and may fall back."""
-    asked = []
+    asked, wanted = [], []
+    verify = FarTarget.verify
+    monkeypatch.setattr(FarTarget, "verify", lambda target, request: (wanted.append(request), verify(target, request))[1])
 
     def reply(message, chance):
         asked.extend([message] * isinstance(message, wire.Verify))
@@ -109,10 +112,11 @@ async def test_a_turn_rejected_for_good_asks_no_more():
     async with lying(reply) as port:
         for options in ({"mode": "gated", "threshold": 0.0}, {"mode": "exact", "degrade": True}):
             asked.clear()
+            wanted.clear()
             async with Describer.open(cloud=f"ws://127.0.0.1:{port}", draft_ahead=0, **options) as describer:
                 await describer.load()
                 events, _ = await one_turn(describer, SAMPLES[0])
-                assert len(asked) == 1
+                assert len(asked) == len(wanted) == 1
                 assert (events[-1].cloud_calls, events[-1].n_uploaded) == (1, len(asked[0].draft) // 3)
                 assert (events[-1].verified_share, events[-1].stop_reason) == (0.0, "sentence")
                 assert describer._parts.cloud.is_up, "another turn may be served"
