@@ -32,7 +32,7 @@ def verifying(*options, port=0, **environment):
 
 
 @contextlib.contextmanager
-def verifiers(*options, num_ahead=2):
+def verifiers(*options, num_ahead=3):
     """A function that gives one fresh verifier process after another: (its port, the process)."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(num_ahead) as pool:
         started = [pool.submit(stack.enter_context, verifying(*options)) for _ in range(num_ahead)]

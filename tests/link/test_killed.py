@@ -62,6 +62,7 @@ def check_gated(found):
 
 def check_exact(found, one):
     text, ids, verified, end = found
+    assert not isinstance(end, TurnFailed), end
     assert (end.text, list(end.ids), end.stop_reason) == (one["text"], one["ids"], one["stop_reason"])
     assert (text, ids) == (one["text"], one["ids"])
     assert all(verified)
@@ -85,7 +86,7 @@ async def test_killed_at_any_moment_and_another_comes(wanted, times):
         port, process = await anyio.to_thread.run_sync(another)
         async with (
             Proxy(port, Toxics(latency_s=0.005)) as proxy,
-            near(proxy.port, mode="exact") as exact,
+            near(proxy.port, mode="exact", verify_budget_s=120) as exact,  # a busy machine starts a process slowly
             near(proxy.port, mode="gated", threshold=0.0, verify_budget_s=BUDGET_S) as gated,
             near(proxy.port, mode="exact", degrade=True, verify_budget_s=BUDGET_S) as degraded,
         ):
