@@ -118,7 +118,7 @@ class Opened(Message, tag=1, frozen=True):
 
 
 class Heard(Message, tag=2, frozen=True):
-    """So many samples are prefilled, said after each Audio that brings some; after Finish, all of them and the suffix."""
+    """So many samples are prefilled, said after each Audio; after Finish, all of them and the suffix."""
 
     channel: Channel
     epoch: Count
