@@ -101,7 +101,7 @@ class Config:
                 raise ConfigError(f"{name} is {spec!r}; give embedded, a model directory or a hub id")
 
         if self.cloud.startswith(VERIFIER_SCHEMES) and not _has_host(self.cloud):
-            raise ConfigError(f"cloud is {self.cloud!r}, which names no host; give ws://HOST:PORT")
+            raise ConfigError(f"cloud is {self.cloud!r}, which names no host, or no port from 1 to 65535; give ws://HOST:PORT")
 
     def _check_numbers(self) -> None:
         if self.k is not None and not 1 <= self.k <= 64:
@@ -172,6 +172,6 @@ class Config:
 def _has_host(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
+        return bool((parts.hostname or "").encode("idna")) and parts.port != 0
+    except ValueError:  # a port that is no number, or none of a computer's; a name that is none
         return False

@@ -57,10 +57,14 @@ class ModelJudge:
         while True:
             reply = await self._target.verify(request)
             yield reply
-            answer = self._listener.sequence.answer
-            if not runs_on or isinstance(reply, Refusal) or self._is_over(answer):
+            if not runs_on or isinstance(reply, Refusal):
                 return
-            request = VerifyRequest(request.number + 1, len(answer), prefix_hash(answer), (), ())
+            # Where a reply is said again, after a cut link, the sequence is further on: the next one is said again too.
+            at = request.base + len(request.unverified) + reply.n_accepted + 1
+            answer = self._listener.sequence.answer[:at]
+            if self._is_over(answer):
+                return
+            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
 
     def close(self) -> None:
         self._target.close()

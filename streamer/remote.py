@@ -41,7 +41,8 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
     """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses us for good."""
     from streamer.model.weights import ModelError
     from streamer.net.admission import KEY_CHARACTERS
-    from streamer.net.link import Link, Verifier
+    from streamer.net.dial import Verifier
+    from streamer.net.link import Link
 
     config, first = models.config, models.first
     key = config.cloud_key or os.environ.get(KEY)

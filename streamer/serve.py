@@ -25,15 +25,10 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
 
     try:
         config = _config(options, model_options)
-        tls = tls_of(options.cert, options.key)
-        key = key_of(options.api_key)
-        check_public(options.host, key)
-        check_port(options.port)
+        tls, key = door_of(options)
     except ConfigError as error:
         fail(str(error))
         return 2
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    log_errors_to(sys.stderr)
     return anyio.run(_serve, options, config, tls, key)
 
 
@@ -89,6 +84,17 @@ def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Confi
     if options.live_updates is not None and not 0.5 <= options.live_updates <= 3_600:
         raise ConfigError(f"live-updates is {options.live_updates:g}; it may be 0.5 to 3600")
     return replace(config, num_slots=2 * options.max_sessions + 1)
+
+
+def door_of(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, str | None]:
+    """TLS and key of any service of ours, whose errors go to stderr from now on. Raises ConfigError."""
+    tls = tls_of(options.cert, options.key)
+    key = key_of(options.api_key)
+    check_public(options.host, key)
+    check_port(options.port)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    log_errors_to(sys.stderr)
+    return tls, key
 
 
 def key_of(given: str | None) -> str | None:

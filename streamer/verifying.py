@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import ssl
-import sys
 
 from streamer.config import VERIFIER_SCHEMES, ConfigError
 from streamer.console import fail
-from streamer.logs import log_errors_to
-from streamer.serve import SWITCH_INTERVAL_S, check_port, check_public, key_of, tls_of
+from streamer.serve import door_of
 from streamer.starting import loading, tell_loading
 
 HEARING_THREADS = 2
@@ -20,16 +18,11 @@ def run(options: argparse.Namespace) -> int:
     import anyio
 
     try:
-        tls = tls_of(options.cert, options.key)
-        key = key_of(options.api_key)
-        check_public(options.host, key)
-        check_port(options.port)
         _check(options)
+        tls, key = door_of(options)
     except ConfigError as error:
         fail(str(error))
         return 2
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    log_errors_to(sys.stderr)
     return anyio.run(_serve, options, tls, key)
 
 

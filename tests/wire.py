@@ -3,53 +3,35 @@
 import asyncio
 import contextlib
 import json
-import os
 import random
-import re
-import subprocess
-import sys
-import tempfile
 import urllib.error
 import urllib.request
 
 import anyio
 import pipecat_types
+import processes
 import pytest
 from openai.types import realtime as types
+from processes import listening
 
 from streamer.net.admission import Admission
 from streamer.net.server import PATH, RealtimeServer, Terms
 from streamer.net.service import Address
 
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 COMMIT = '{"type": "input_audio_buffer.commit"}'
 ANSWER = '{"type": "response.create"}'
 
 
-@contextlib.contextmanager
 def serving(*options, **environment):
-    """A server process on a free port: (its websocket address, the process). It says what it loads, and complains of nothing."""
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", *map(str, options)]
-    with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True, env=ENVIRONMENT | environment)
-        try:
-            line = process.stdout.readline()
-            if line:
-                yield line.split()[2], process
-        finally:
-            process.kill()
-            process.communicate()
-            complaints.seek(0)
-            told = complaints.read()
-        assert line.startswith("listening on "), told
-        assert re.fullmatch(r"loading .+ \.\.\.\n", told), told
+    """A server process on a free port: (its websocket address, the process)."""
+    return listening("serve", "--port", 0, *options, **environment)
 
 
 def describe_files(files, mode):
     """What `streamer describe --json` says, a row for each."""
-    command = [sys.executable, "-m", "streamer", "describe", *map(str, files), "--json", "--mode", mode]
-    done = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
-    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+    status, rows, told = processes.describe(*files, "--mode", mode)
+    assert status == 0, told
+    return rows
 
 
 def http(url, path, headers=None):

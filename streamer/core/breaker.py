@@ -1,11 +1,13 @@
 """Whether it is worth asking a target elsewhere now. In: what happened, the time. Out: yes or no.
 
 Opens when the link is lost or a verdict did not come in time; closes by itself when the verifier has answered a ping
-and the pause is over, which doubles with every failure in a row. So one that answers pings and never verifies costs
-one verify budget per pause, not one per block.
+that was sent since, and the pause is over, which doubles with every failure in a row. So one that answers pings and
+never verifies costs one verify budget per pause, not one per block.
 """
 
 from __future__ import annotations
+
+import math
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -17,7 +19,7 @@ class Breaker:
     def __init__(self) -> None:
         self.num_failures = 0  # in a row
         self._is_linked = self._is_answering = False
-        self._retry_at = 0.0
+        self._failed_at = self._retry_at = -math.inf
 
     def is_closed(self, now: float) -> bool:
         """Whether to ask."""
@@ -28,9 +30,11 @@ class Breaker:
         """How long to wait after the latest failure."""
         return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self.num_failures - 1)) if self.num_failures else 0.0
 
-    def linked(self) -> None:
-        """There is a link; the verifier has answered on it."""
-        self._is_linked = self._is_answering = True
+    def answered(self, asked_at: float) -> None:
+        """The verifier answered a ping that was sent then: there is a link. One sent before a failure tells no more."""
+        self._is_linked = True
+        if asked_at >= self._failed_at:
+            self._is_answering = True
 
     def unlinked(self) -> None:
         """The link is gone. That is no failure of the verifier's: a new one may be there at once."""
@@ -40,12 +44,9 @@ class Breaker:
         """A verdict did not come, or cannot be."""
         self.num_failures += 1
         self._is_answering = False
-        self._retry_at = now + self.pause_s
-
-    def answered(self) -> None:
-        """A ping that was sent after the latest failure came back."""
-        self._is_answering = True
+        self._failed_at, self._retry_at = now, now + self.pause_s
 
     def succeeded(self) -> None:
         """A verdict came."""
-        self.num_failures, self._retry_at, self._is_answering = 0, 0.0, True
+        self.num_failures, self._is_answering = 0, True
+        self._failed_at = self._retry_at = -math.inf

@@ -6,6 +6,7 @@ link may be cut). `attach` on every new link; `pull` what is to be sent next; `t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,7 @@ from streamer.core import wire
 from streamer.core.choice import Sampling
 from streamer.core.rules import Rules
 from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
-
-PIECE_SAMPLES = 8_000  # of one Audio at most: half a second, so that no other turn's request waits long behind it
+from streamer.core.window import PIECE_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -90,23 +90,28 @@ class RemoteTurn:
         self._requests.pop(number, None)
         self._sent.discard(number)
 
+    @property
+    def is_open_sent(self) -> bool:
+        """On this link."""
+        return self._open_sent
+
     def attach(self) -> None:
         """A new link: nothing was sent on it."""
         self.epoch += 1
-        self._open_sent = self._finish_sent = self.is_opened = False
+        self._open_sent = self._finish_sent = self.is_opened = self.is_ready = False
         self._num_sent = 0 if self.epoch == 1 else None
         self._sent.clear()
         self._run_from = None
 
-    def pull(self) -> wire.Up | None:
-        """The next message to be sent on this link, None where there is none for now."""
+    def pull(self, max_samples: int = PIECE_SAMPLES) -> wire.Up | None:
+        """The next message to be sent on this link, with so much audio at most; None where there is none for now."""
         if not self._open_sent:
             self._open_sent = True
             return self._open()
         if self._num_sent is None:
             return None
         if self._num_sent < self.num_samples:
-            return self._audio(self._num_sent)
+            return self._audio(self._num_sent, min(max_samples, PIECE_SAMPLES)) if max_samples > 0 else None
         if self._is_finished and not self._finish_sent:
             self._finish_sent = True
             return wire.Finish(self.channel, self.num_samples)
@@ -144,13 +149,16 @@ class RemoteTurn:
         self.model, self.is_opened = model, True
         if self._num_sent is None:
             self._num_sent = self.num_prefilled = num_samples
-            self.is_ready = False
 
-    def _audio(self, start: int) -> wire.Audio:
-        i = int(np.searchsorted(self._starts, start, side="right")) - 1
-        piece = self._pieces[i][start - self._starts[i] :]
-        self._num_sent = start + len(piece)
-        return wire.Audio(self.channel, start, *wire.pack_audio(piece))
+    def _audio(self, start: int, size: int) -> wire.Audio:
+        """Samples from `start` on, `size` at most, of as many pieces as wait: a link that is behind sends fewer."""
+        i = bisect_right(self._starts, start) - 1
+        pieces = [self._pieces[i][start - self._starts[i] :]]
+        while sum(map(len, pieces)) < size and (i := i + 1) < len(self._pieces):
+            pieces.append(self._pieces[i])
+        samples = np.concatenate(pieces)[:size]
+        self._num_sent = start + len(samples)
+        return wire.Audio(self.channel, start, *wire.pack_audio(samples))
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)
@@ -165,12 +173,16 @@ class RemoteTurn:
         if verdict.next_id >= self.terms.num_ids:
             raise RemoteFault(f"the verifier chose id {verdict.next_id} of {self.terms.num_ids}")
         request = self._requests.get(verdict.number)
-        if request is None:  # given up, or not asked for yet
-            if self._run_from is not None and verdict.number >= self._run_from and len(self._early) < wire.MAX_IDS:
+        is_early = request is None and self._run_from is not None and verdict.number >= self._run_from
+        if request is None and not is_early:  # given up
+            return None
+        n_drafted = len(request.draft) if request is not None else 0
+        if verdict.n_accepted > n_drafted:
+            raise RemoteFault(f"the verifier accepted {verdict.n_accepted} ids of {n_drafted}")
+        if is_early:
+            if len(self._early) < wire.MAX_IDS:
                 self._early[verdict.number] = verdict
             return None
-        if verdict.n_accepted > len(request.draft):
-            raise RemoteFault(f"the verifier accepted {verdict.n_accepted} ids of {len(request.draft)}")
         self.forget(verdict.number)
         if self._is_unasked and verdict.number == FIRST.number:
             self._early[verdict.number], self._is_unasked = verdict, False

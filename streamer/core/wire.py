@@ -118,7 +118,7 @@ class Opened(Message, tag=1, frozen=True):
 
 
 class Heard(Message, tag=2, frozen=True):
-    """So many samples are prefilled; after Finish, all of them and the suffix."""
+    """So many samples are prefilled, said after each Audio; after Finish, all of them and the suffix."""
 
     channel: Channel
     epoch: Count
@@ -223,6 +223,10 @@ def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
     if np.array_equal(pcm, scaled):
         return pcm.tobytes(), False
     return samples.astype("<f4").tobytes(), True
+
+
+def num_samples_of(message: Audio) -> int:
+    return len(message.data) // (4 if message.is_float else 2)
 
 
 def unpack_audio(message: Audio) -> NDArray[np.float32]:

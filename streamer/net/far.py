@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from typing import TYPE_CHECKING
 
 import anyio
 
 from streamer.core import wire
 from streamer.core.hearing import Closed, Heard
+from streamer.core.plain import one_line
+from streamer.core.redial import jittered
 from streamer.core.remote import RemoteTurn, Terms
 from streamer.core.verify import Refusal, Verdict, VerifyRequest
+from streamer.core.window import MAX_PIECES
 from streamer.stages.parts import TargetLost
 
 if TYPE_CHECKING:
     from streamer.net.link import Link
 
-REOPEN_S = 0.25  # before a turn that found no place asks again
+REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)  # before a turn that found no place asks again; the last one from then on
 PREFILL_S = 1.0  # that `prefilled` waits without anything new
 
 
@@ -25,12 +30,24 @@ class FarTarget:
     def __init__(self, link: Link, channel: int, session: bytes, terms: Terms) -> None:
         self.turn = RemoteTurn(channel, session, terms)
         self.num_bytes_up = self.num_bytes_down = 0
+        self.reopen_at = -math.inf  # after a rejection: not before
         self._link, self.terms = link, terms
         self._is_wanted = link.verifier.eager  # lazy: from the first request on
         self._waiting: dict[int, _Waiting] = {}
+        self._sent: set[int] = set()  # numbers of requests that were sent, on whatever link
+        self._unheard: deque[tuple[int, int, float]] = deque()  # of this link: samples, where they end, when sent
         self._prefilled = anyio.Event()
-        self._reopen_at = 0.0
+        self._heard_at = -math.inf  # the latest word for this turn
+        self._num_rejected = 0  # since the last verdict
+        self._is_behind = False  # a verdict was wanted before the request could be sent
+        self._was_verified = False  # on this link
         self._lost: str | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether to ask this turn: not while it has no place there, nor while it has still to catch up."""
+        is_held_up = self._is_rejected or (self._is_behind and not self.turn.is_ready)
+        return self._lost is None and not is_held_up
 
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
@@ -61,6 +78,19 @@ class FarTarget:
             raise TargetLost(self._lost or self._link.lost or "the verifier gave the turn up")
         return waiting.reply
 
+    def has_sent(self, number: int) -> bool:
+        return number in self._sent
+
+    def failed(self) -> None:
+        """A verdict did not come in time. The verifier is blamed where it was asked, or has said nothing; a request
+        that waits here behind the turn's own audio, or for a place there, is this turn's own misfortune."""
+        is_unsent = bool(self._waiting) and not any(number in self._sent for number in self._waiting)
+        is_moving = self._is_rejected or self._link.clock() - self._heard_at < PREFILL_S
+        if is_unsent and is_moving and self._link.is_linked:
+            self._is_behind = True
+        else:
+            self._link.failed()
+
     async def prefilled(self) -> None:
         """Wait until the verifier has prefilled all that was heard; a lazy one is not asked to."""
         while self._is_wanted and self._link.is_linked and self.turn.num_prefilled < self.turn.num_samples:
@@ -76,47 +106,100 @@ class FarTarget:
 
     def close(self) -> None:
         """A second call does nothing."""
+        self._forget_unheard()
+        if self._was_verified:  # the link served a turn to its end
+            self._was_verified = False
+            self._link.redial.succeeded()
         self._link.leave(self)
 
     def pull(self) -> wire.Up | None:
-        """What the link is to send next."""
-        if not self._is_wanted or self._lost is not None or self._link.clock() < self._reopen_at:
+        """What the link is to send next, but for audio."""
+        return self.turn.pull(0) if self._may_send else None
+
+    def pull_audio(self) -> wire.Up | None:
+        """The next piece, where the window has room."""
+        if not self._may_send or len(self._unheard) >= MAX_PIECES:
             return None
-        return self.turn.pull()
+        message = self.turn.pull(self._link.window.room(sum(n for n, *_ in self._unheard)))
+        if isinstance(message, wire.Audio):
+            num_samples = wire.num_samples_of(message)
+            self._unheard.append((num_samples, message.start + num_samples, self._link.clock()))
+            self._link.window.sent(num_samples)
+        return message
+
+    def sent(self, message: wire.Up, num_bytes: int) -> None:
+        """It was written."""
+        self.num_bytes_up += num_bytes
+        if isinstance(message, wire.Verify | wire.Decode):
+            self._sent.add(message.number)
 
     def take(self, message: wire.Down) -> None:
         """What came for this turn. Raises RemoteFault."""
+        self._heard_at = self._link.clock()
         if isinstance(message, wire.Rejected):
             self._rejected(message)
             return
         reply = self.turn.take(message)
-        if reply is not None:
+        self._count_heard()
+        if isinstance(reply, Verdict):
             self._link.breaker.succeeded()
-            if (waiting := self._waiting.get(reply.number)) is not None:
-                waiting.answer(reply)
+            self._was_verified, self._num_rejected = True, 0
+        if reply is not None and (waiting := self._waiting.get(reply.number)) is not None:
+            waiting.answer(reply)
         self._prefilled.set()
         self._want()
 
+    def attach(self) -> None:
+        """There is a new link."""
+        self.turn.attach()
+        self.reopen_at = -math.inf
+
     def unlinked(self) -> None:
         """The link was cut."""
+        self._forget_unheard()
+        self._was_verified = False
         self._prefilled.set()
 
     def lose(self, why: str) -> None:
         """Nothing will come any more."""
         self._lost = why
+        self._forget_unheard()
         self._prefilled.set()
         for waiting in self._waiting.values():
             waiting.is_over.set()
 
+    @property
+    def _is_rejected(self) -> bool:
+        return self.reopen_at > -math.inf and not self.turn.is_opened
+
+    @property
+    def _may_send(self) -> bool:
+        return self._is_wanted and self._lost is None and self._link.clock() >= self.reopen_at
+
     def _rejected(self, message: wire.Rejected) -> None:
         if message.epoch != self.turn.epoch:
             return
+        self._forget_unheard()
+        reason = one_line(message.reason)
         if message.is_final:
-            self.lose(f"{self._link.name} refuses: {message.reason}")
+            self.lose(f"{self._link.name} refuses: {reason}")
             return
-        self._link.trouble = message.reason
-        self._reopen_at = self._link.clock() + REOPEN_S
+        self._link.trouble = reason
+        pause = REOPEN_S[min(self._num_rejected, len(REOPEN_S) - 1)]
+        self._num_rejected += 1
         self.turn.attach()
+        self.reopen_at = self._link.clock() + jittered(pause, self._link.chance())
+        self._link.wake()
+
+    def _count_heard(self) -> None:
+        now = self._link.clock()
+        while self._unheard and self._unheard[0][1] <= self.turn.num_prefilled:
+            num_samples, _, sent_at = self._unheard.popleft()
+            self._link.window.heard(num_samples, sent_at, now)
+
+    def _forget_unheard(self) -> None:
+        self._link.window.dropped(sum(n for n, *_ in self._unheard))
+        self._unheard.clear()
 
     def _want(self) -> None:
         if self._is_wanted:

@@ -1,82 +1,68 @@
 """The edge's link to a verifier elsewhere. In: turns, their samples and requests. Out: verdicts.
 
-One websocket for all turns of a process. It is connected from the start, again whenever it is lost (with growing
-pauses), and what each turn still needs is said again on it (core/remote.py). Bounds: turns by their KV slots on the
-edge, of each turn its samples (at most max_turn_s) and C requests; what is received is handed on at once.
+One websocket for all turns of a process. It is connected from the start, again whenever it is lost (core/redial.py),
+and what each turn still needs is said again on it (core/remote.py). Bounds: turns by their KV slots on the edge, of
+each turn its samples (at most max_turn_s) and C requests; audio on its way by core/window.py, and what is written
+before a send waits by net/dial.py. So requests and pings wait behind one piece of audio here, never behind a turn's.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import secrets
-import socket as sockets
-import ssl
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import anyio
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import WebSocketException
 
 from streamer.core import wire
 from streamer.core.breaker import Breaker
+from streamer.core.redial import Redial
 from streamer.core.remote import RemoteFault, Terms
+from streamer.core.window import Window
+from streamer.net.dial import Verifier, dial, first_of, is_final, keep_short, why
 from streamer.net.far import FarTarget
 from streamer.stages.parts import TargetLost
 
-CONNECT_S = 5.0
 PING_S = 1.0
-LASTING_S = 1.0  # a link that ends sooner is no success: the pause before the next one grows
+MAX_PINGS = 16  # without an answer; the oldest is forgotten then
 PATIENCE_S = 5.0  # without a word from the verifier
-PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # before connecting again; the last one from then on
-WRITE_BYTES = 4_096  # in our buffer before a send waits: so a request does not queue behind another turn's audio
-UNSENT_BYTES = 16_384  # the same in the kernel's
-_NOTSENT_LOWAT = getattr(sockets, "TCP_NOTSENT_LOWAT", None)
-
-
-@dataclass(frozen=True)
-class Verifier:
-    """Where it is and how to ask. eager: send audio while someone speaks, else only when a verdict is wanted.
-    limit_s: how long a turn that cannot do without waits for a verifier that is away."""
-
-    url: str
-    key: str | None = None
-    tls: ssl.SSLContext | None = None
-    eager: bool = True
 
 
 class Link:
-    """See stages/parts.py's Cloud. `run` it; `close` ends the run."""
+    """See stages/parts.py's Cloud. `run` it until it is cancelled."""
 
     is_remote, is_busy = True, False
 
-    def __init__(self, verifier: Verifier, terms: Terms, clock: Callable[[], float]) -> None:
-        self.verifier, self.terms, self.clock = verifier, terms, clock
-        self.breaker = Breaker()
-        self.num_bytes_up = self.num_bytes_down = self.num_links = self.num_pongs = 0
+    def __init__(
+        self, verifier: Verifier, terms: Terms, clock: Callable[[], float],
+        chance: Callable[[], float] = random.random,
+    ) -> None:  # fmt: skip
+        self.verifier, self.terms, self.clock, self.chance = verifier, terms, clock, chance
+        self.breaker, self.redial, self.window = Breaker(), Redial(), Window()
+        self.num_bytes_up = self.num_bytes_down = self.num_links = 0
         self.rtt_s: float | None = None  # of the latest ping
         self.lost: str | None = None  # why it makes no sense to go on, until a link is up again
         self.trouble = "not connected yet"  # why there is no link, or no verdict
+        self.name = verifier.name
+        self.is_linked = False
         self._silence: str | None = None
         self._targets: dict[int, FarTarget] = {}
-        self._goodbyes: deque[wire.Up] = deque()
+        self._goodbyes: deque[wire.Close] = deque()  # one for each channel at most
         self._wake = anyio.Event()
         self._settled = anyio.Event()  # linked for the first time, or refused for good
-        self._pings: dict[int, float] = {}
+        self._pings: dict[int, float] = {}  # token -> when it was sent
         self._num_pings = 0
+        self._wants_ping = False
+        self._last_audio = 0  # the channel that sent audio last
         self._heard_at = 0.0
-        self.is_linked = False
 
     @property
     def is_up(self) -> bool:
         return self.breaker.is_closed(self.clock())
-
-    @property
-    def name(self) -> str:
-        parts = urlsplit(self.verifier.url)
-        return f"the verifier at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def listen(self) -> FarTarget:
         """A turn begins: it takes the lowest free channel. Raises TargetLost where all are taken."""
@@ -86,14 +72,14 @@ class Link:
         target = FarTarget(self, channel, secrets.token_bytes(16), self.terms)
         self._targets[channel] = target
         if self.is_linked:
-            target.turn.attach()
+            target.attach()
         return target
 
     def leave(self, target: FarTarget) -> None:
         """The turn is over."""
         if self._targets.get(target.turn.channel) is target:
             del self._targets[target.turn.channel]
-            if self.is_linked and target.turn.epoch:
+            if self.is_linked and target.turn.is_open_sent:
                 self._goodbyes.append(wire.Close(target.turn.channel))
                 self.wake()
 
@@ -113,59 +99,41 @@ class Link:
 
     async def run(self) -> None:
         """Connect, serve, connect again; until cancelled."""
-        num_failed = 0
         while True:
+            self.redial.dialled(self.clock())
             try:
-                async with self._connect() as socket:
-                    num_pongs, since = self.num_pongs, self.clock()
-                    try:
-                        await self._serve(socket)
-                    finally:
-                        if self.num_pongs > num_pongs and self.clock() - since > LASTING_S:  # it was one
-                            num_failed = 0
+                async with dial(self.verifier) as socket:
+                    await self._serve(socket)
             except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
                 self._note(error)
             self.breaker.unlinked()
-            await anyio.sleep(PAUSES_S[min(num_failed, len(PAUSES_S) - 1)])
-            num_failed += 1
-
-    def _connect(self) -> connect:
-        url = self.verifier.url.rstrip("/")
-        url += "" if urlsplit(url).path else wire.PATH
-        headers = {"Authorization": f"Bearer {self.verifier.key}"} if self.verifier.key else None
-        return connect(
-            url, additional_headers=headers, ssl=self.verifier.tls, compression=None, open_timeout=CONNECT_S,
-            ping_interval=None, close_timeout=0.5, max_size=wire.MAX_MESSAGE_BYTES, write_limit=WRITE_BYTES,
-            proxy=None,
-        )  # fmt: skip
+            await anyio.sleep(self.redial.pause_s(self.clock(), self.chance()))
 
     def _note(self, error: Exception) -> None:
         """Remember why there is no link; where it will not get better, whoever waits is told."""
-        self.trouble = self._silence or _why(error)
+        self.trouble = self._silence or why(error)
         self._silence = None
         if isinstance(error, RemoteFault | wire.WireError):
             self.breaker.failed(self.clock())
-        if isinstance(error, InvalidStatus) and error.response.status_code in (400, 401, 403, 404):
+        if is_final(error, was_linked=self.num_links > 0):
             self._lose(f"{self.name} refuses: {self.trouble}")
 
-    def _lose(self, why: str) -> None:
-        self.lost = why
+    def _lose(self, told: str) -> None:
+        self.lost = told
         self._settled.set()
         for target in self._targets.values():
-            target.lose(why)
+            target.lose(told)
 
     async def _serve(self, socket: ClientConnection) -> None:
         """One link to its end."""
-        raw = socket.transport.get_extra_info("socket")
-        if _NOTSENT_LOWAT is not None and raw is not None:
-            with suppress(OSError):
-                raw.setsockopt(sockets.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES)
+        keep_short(socket)
         self.num_links += 1
         self._goodbyes.clear()
         self._pings.clear()
-        for target in self._targets.values():
-            target.turn.attach()
+        self.window = Window()
         self.is_linked, self.lost = True, None
+        for target in self._targets.values():
+            target.attach()
         self._heard_at = self.clock()
         self._ping()
         try:
@@ -175,7 +143,7 @@ class Link:
                 await self._read(socket)
         except ExceptionGroup as ended:
             socket.transport.abort()
-            raise _first(ended) from None
+            raise first_of(ended) from None
         finally:
             self.is_linked = False
             for target in self._targets.values():
@@ -193,8 +161,7 @@ class Link:
             sent_at = self._pings.pop(message.token, None)
             if sent_at is not None:
                 self.rtt_s = self.clock() - sent_at
-                self.num_pongs += 1
-                self.breaker.linked()
+                self.breaker.answered(sent_at)
                 self._settled.set()
             return
         target = self._targets.get(message.channel)
@@ -203,26 +170,47 @@ class Link:
             target.take(message)
 
     async def _write(self, socket: ClientConnection) -> None:
-        """One message of each turn at a time."""
+        """One message at a time, each chosen when the one before it is written."""
         while True:
             self._wake = anyio.Event()
-            sent = []
-            while self._goodbyes:  # also those that come meanwhile: a channel's Close goes before its next Open
-                sent.append(await self._send(socket, self._goodbyes.popleft()))
-            for target in list(self._targets.values()):
-                message = target.pull()
-                if message is not None:
-                    size = await self._send(socket, message)
-                    target.num_bytes_up += size
-                    sent.append(size)
-            if not sent:
-                await self._wake.wait()
+            message, target = self._next()
+            if message is None:
+                with anyio.move_on_after(self._until_reopen_s()):
+                    await self._wake.wait()
+                continue
+            data = wire.encode(message)
+            self.num_bytes_up += len(data)
+            await socket.send(data)
+            if target is not None:
+                target.sent(message, len(data))
 
-    async def _send(self, socket: ClientConnection, message: wire.Up) -> int:
-        data = wire.encode(message)
-        self.num_bytes_up += len(data)
-        await socket.send(data)
-        return len(data)
+    def _next(self) -> tuple[wire.Up | None, FarTarget | None]:
+        """Goodbyes first, for a channel's next Open comes after them; then a ping, what turns ask, and audio last."""
+        if self._goodbyes:
+            return self._goodbyes.popleft(), None
+        if self._wants_ping:
+            return self._next_ping(), None
+        for target in self._targets.values():
+            if (message := target.pull()) is not None:
+                return message, target
+        for channel in sorted(self._targets, key=lambda channel: (channel <= self._last_audio, channel)):
+            if (message := self._targets[channel].pull_audio()) is not None:
+                self._last_audio = channel
+                return message, self._targets[channel]
+        return None, None
+
+    def _next_ping(self) -> wire.Ping:
+        self._wants_ping = False
+        self._num_pings = (self._num_pings + 1) % (1 << 30)
+        if len(self._pings) >= MAX_PINGS:
+            del self._pings[min(self._pings, key=self._pings.__getitem__)]
+        self._pings[self._num_pings] = self.clock()
+        return wire.Ping(self._num_pings)
+
+    def _until_reopen_s(self) -> float:
+        """Until a turn that found no place asks again."""
+        now = self.clock()
+        return min((t.reopen_at - now for t in self._targets.values() if t.reopen_at > now), default=math.inf)
 
     async def _watch(self, socket: ClientConnection) -> None:
         """Ask now and then whether the verifier is there; give the link up when it has not said a word for long."""
@@ -233,31 +221,6 @@ class Link:
         socket.transport.abort()
 
     def _ping(self) -> None:
-        if self.is_linked and len(self._pings) < 16:
-            self._num_pings = (self._num_pings + 1) % (1 << 30)
-            self._pings[self._num_pings] = self.clock()
-            self._goodbyes.append(wire.Ping(self._num_pings))
-            self.wake()
-
-
-def _first(group: ExceptionGroup) -> Exception:
-    """What ended a link: a fault of the verifier's, if there was one, else that the link was cut."""
-    flat = [e for part in group.exceptions for e in (part.exceptions if isinstance(part, ExceptionGroup) else [part])]
-    faults = [error for error in flat if not isinstance(error, ConnectionClosed)]
-    found = (faults or flat)[0]
-    assert isinstance(found, Exception)
-    return found
-
-
-def _why(error: BaseException) -> str:
-    """One line for a person."""
-    if isinstance(error, InvalidStatus):
-        body = error.response.body.decode("utf-8", "replace").strip()
-        return f"HTTP {error.response.status_code}" + (f" ({body[:200]})" if body else "")
-    if isinstance(error, ConnectionClosed):
-        return f"the link was closed ({error.rcvd.reason or error.rcvd.code})" if error.rcvd else "the link was cut"
-    if isinstance(error, TimeoutError):
-        return f"no answer within {CONNECT_S:g} s"
-    if isinstance(error, InvalidHandshake):
-        return f"it does not speak our protocol ({error})"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+        """One that waits to be sent is as good as another."""
+        self._wants_ping = self.is_linked
+        self.wake()

@@ -15,7 +15,7 @@ from streamer.core.verify import Refusal, Verdict
 from streamer.stages.books import Books
 from streamer.stages.drafting import Drafting
 from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of
-from streamer.stages.parts import Cloud, Parts, TargetLost
+from streamer.stages.parts import Cloud, Parts, Target, TargetLost
 
 CREDITS = 4  # requests, and verdicts, that fit into the queues between draft and verify
 
@@ -40,6 +40,7 @@ class Draft:
         self._cancelled = -1  # this turn and all before it
         self._num_asked = self._num_replied = 0  # of the turn in hand
         self._is_prepared = False
+        self._asked: dict[int, int] = {}  # request -> its draft's ids, as counted; those without a reply
         self._lost: str | None = None  # why the target of the turn in hand will answer no more
 
     async def run(self, answers_itself: bool) -> None:
@@ -72,6 +73,7 @@ class Draft:
     async def _answer(self, ready: Ready) -> None:
         self._answering, self._is_prepared = ready.turn.number, False
         self._num_asked = self._num_replied = 0
+        self._asked.clear()
         self._lost = None
         over: Over | Failed
         try:
@@ -112,16 +114,17 @@ class Draft:
             action = await self._on_edge(edge, edge.begin())
             spec = edge.spec
         prefilled_at: float | None = None  # by the target, where it speaks first
-        num_failures = 0
+        num_failures = num_calls = 0
         while True:
             if action is None:
                 if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
                     spec.cancel()
                 self._take_replies(spec, turn.number)
-                action = spec.next(self._clock(), cloud is not None and cloud.is_up)
-            if spec.num_failures > num_failures and cloud is not None:
+                is_up = cloud is not None and cloud.is_up and turn.cloud is not None and turn.cloud.is_up
+                action = spec.next(self._clock(), is_up)
+            if spec.num_failures > num_failures and turn.cloud is not None:
                 num_failures = spec.num_failures
-                cloud.failed()
+                turn.cloud.failed()
             now, action = action, None
             match now:
                 case DraftMore(n):
@@ -131,6 +134,9 @@ class Draft:
                     await self._prepare(ready)
                     self._num_asked += 1
                     assert turn.cloud is not None
+                    if spec.counts.cloud_calls > num_calls:  # else it was refused, and counted then
+                        num_calls = spec.counts.cloud_calls
+                        self._asked[request.number] = len(request.draft)
                     await self._requests.send(Ask(turn.number, turn.cloud, request))
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
@@ -141,7 +147,7 @@ class Draft:
                     return Failed(turn.number, self._why_lost(spec))
                 case Done(reason):
                     if turn.cloud is not None:
-                        spec.counts.bytes_up, spec.counts.bytes_down = turn.cloud.traffic
+                        self._count_sent(spec.counts, turn.cloud)
                     if edge is not None:
                         prefilled_at = min(filter(None, (edge.prefilled_at, prefilled_at)), default=None)
                     return Over(ready, reason, parts.mode, spec.counts, prefilled_at, self._clock())
@@ -149,6 +155,14 @@ class Draft:
     def _is_sure_to_ask(self, cloud: Cloud) -> bool:
         """Whether the cloud hears the end at the same time as the edge: where it will be asked, or is idle anyway."""
         return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
+
+    def _count_sent(self, counts: Counts, target: Target) -> None:
+        """What was asked and never left was neither uploaded nor a call."""
+        counts.bytes_up, counts.bytes_down = target.traffic
+        for number, n_drafted in self._asked.items():
+            if not target.has_sent(number):
+                counts.cloud_calls -= 1
+                counts.n_uploaded -= n_drafted
 
     async def _on_edge(self, edge: Drafting, steps: Any) -> Action | None:
         """Run steps of `edge`; what they came to."""
@@ -184,8 +198,10 @@ class Draft:
             case Reply(error=Exception() as error):
                 raise error
             case Reply(verdict=Refusal() as refusal):
+                self._asked.pop(refusal.number, None)
                 spec.refused(refusal)
             case Reply(verdict=Verdict() as verdict):
+                self._asked.pop(verdict.number, None)
                 spec.verdict(verdict, self._clock())
 
     def _why_lost(self, spec: Speculator) -> str:

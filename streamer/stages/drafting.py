@@ -72,9 +72,10 @@ class Drafting:
 
     def _next(self) -> Action | None:
         """The next action but Emit, which is done here; None where the stage has a word in it."""
-        cloud = self._parts.cloud
+        cloud, target = self._parts.cloud, self._ready.turn.cloud
         while not (self._is_cancelled() or self.spec.num_in_flight or len(self._unsaid) > MAX_UNSAID):
-            action = self.spec.next(self._clock(), cloud is not None and cloud.is_up)
+            is_up = cloud is not None and cloud.is_up and target is not None and target.is_up
+            action = self.spec.next(self._clock(), is_up)
             if not isinstance(action, Emit):
                 return action
             self._unsaid.append(Said(self._ready, action.ids, action.verified))

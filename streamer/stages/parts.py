@@ -67,6 +67,19 @@ class Target(Protocol):
         ...
 
     @property
+    def is_up(self) -> bool:
+        """Whether it is worth asking for this turn now, where its Cloud is up."""
+        ...
+
+    def has_sent(self, number: int) -> bool:
+        """Whether the request of this number has left for the target."""
+        ...
+
+    def failed(self) -> None:
+        """A verdict did not come in time."""
+        ...
+
+    @property
     def traffic(self) -> tuple[int, int]:
         """Bytes up and down, on the way to a target elsewhere."""
         ...
@@ -122,10 +135,6 @@ class Cloud(Protocol):
 
     def listen(self) -> Target:
         """A turn begins."""
-        ...
-
-    def failed(self) -> None:
-        """A verdict did not come in time."""
         ...
 
 

@@ -22,6 +22,8 @@ class Verifier(Protocol):
 class LocalTarget:
     """See parts.py's Target. Holds a KV slot until it is closed; nothing may be in hand then."""
 
+    is_up = True
+
     def __init__(
         self, batcher: Batcher, hearer: Hearer, verifier_of: Callable[[Any], Verifier], prefills: bool = False
     ) -> None:
@@ -29,6 +31,7 @@ class LocalTarget:
         self._verifier_of, self._prefills = verifier_of, prefills
         self._verifier: Verifier | None = None
         self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
+        self._begun: set[int] = set()  # numbers of requests that the model was given
 
     async def hear(self, heard: Heard) -> None:
         """Prefill the windows that are complete, and again those that a louder sound made stale."""
@@ -49,8 +52,15 @@ class LocalTarget:
         """Raises what the model raises."""
         async with self._one_at_a_time:
             assert self._verifier is not None, "the turn is not finished"
+            self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
             return reply
+
+    def has_sent(self, number: int) -> bool:
+        return number in self._begun
+
+    def failed(self) -> None:
+        """It is as near as before."""
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -77,6 +87,3 @@ class LocalCloud:
 
     def listen(self) -> LocalTarget:
         return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)
-
-    def failed(self) -> None:
-        """It is as near as before."""

@@ -1,9 +1,8 @@
-"""k follows the delay and what is accepted; the breaker opens, pauses longer, and closes by itself."""
+"""k follows the delay and what is accepted."""
 
 import pytest
 from timed import OURS, PLAIN, Link, exact, measure
 
-from streamer.core.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker
 from streamer.core.pace import LEAST_K, MORE, MOST_K, STEP, Pace, expected
 
 
@@ -75,30 +74,3 @@ def test_a_guess_needs_time_for_a_second_id():
     pace = learned(0.1, 0.2, 6)
     assert pace.is_worth_a_guess(0.25)
     assert not pace.is_worth_a_guess(0.15)
-
-
-def test_the_breaker_closes_by_itself():
-    breaker = Breaker()
-    assert not breaker.is_closed(0.0), "there is no link yet"
-    breaker.linked()
-    assert breaker.is_closed(0.0)
-    breaker.failed(1.0)
-    assert not breaker.is_closed(100.0), "the verifier has not answered since"
-    breaker.linked()
-    assert not breaker.is_closed(1.0 + FIRST_PAUSE_S / 2)
-    assert breaker.is_closed(1.0 + FIRST_PAUSE_S)
-    breaker.unlinked()
-    assert not breaker.is_closed(50.0)
-
-
-def test_pauses_double_until_a_verdict_comes():
-    breaker, pauses = Breaker(), []
-    breaker.linked()
-    for _ in range(9):
-        breaker.failed(0.0)
-        pauses.append(breaker.pause_s)
-    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
-    assert pauses[-1] == LONGEST_PAUSE_S
-    breaker.succeeded()
-    assert breaker.is_closed(0.0)
-    assert breaker.pause_s == 0.0

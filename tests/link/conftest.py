@@ -1,14 +1,11 @@
 """What the tests of the link share: verifier processes, and what one process says about the bundled recordings."""
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 from far import verifying
 from speech import SAMPLES
-from wire import ENVIRONMENT
+from wire import describe_files
 
 
 @pytest.fixture(scope="package")
@@ -23,7 +20,14 @@ def wanted():
     """mode -> file name -> what `streamer describe` says in one process."""
     found = {}
     for mode in ("exact", "gated", "edge"):
-        command = [sys.executable, "-m", "streamer", "describe", *map(str, SAMPLES), "--json", "--mode", mode]
-        rows = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT).stdout.decode().splitlines()
-        found[mode] = {os.path.basename(json.loads(row)["file"]): json.loads(row) for row in rows}
+        found[mode] = {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, mode)}
     return found
+
+
+@pytest.fixture(scope="package")
+def tokenizer():
+    """Of the shipped models' tokenizer."""
+    from streamer.model.thinker import EMBEDDED, shapes_of
+    from streamer.model.tokens import vocabulary_of
+
+    return vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).fingerprint

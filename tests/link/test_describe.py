@@ -4,7 +4,7 @@ import os
 
 import pytest
 import soundfile
-from far import describe
+from processes import describe
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import describe as describe_live
@@ -67,7 +67,7 @@ async def test_what_is_no_recording_is_told_as_ever(verifier, tmp_path):
     assert [line.split(":")[1].split("/")[-1] for line in told.splitlines()] == ["garbage.wav", "none.wav"]
 
 
-@pytest.mark.parametrize("url", ["ws://", "ws://:8766", "wss:///x", "ws://host:port"])
+@pytest.mark.parametrize("url", ["ws://", "ws://:8766", "wss:///x", "ws://host:port", "ws://h:99999", "ws://h:0", "ws://a..b:1", "ws://" + 70 * "h"])
 def test_an_address_without_a_host_is_refused(url):
     with pytest.raises(ConfigError, match="names no host"):
         Config(cloud=url)

@@ -2,31 +2,19 @@
 ends with an error within its limit; what was committed stays, and the next verifier is trusted again."""
 
 import random
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from far import honest, lying
 from speech import SAMPLES
-from websockets.asyncio.server import serve
-from websockets.exceptions import ConnectionClosed
 
+from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core import wire
+from streamer.net.far import FarTarget
 from streamer.stages.events import TurnFailed
 
 WHOLE = 1 << 20
-
-
-def honest(message, chance):
-    """Opened, Pong, Heard as they should be."""
-    match message:
-        case wire.Ping(token=token):
-            return [wire.Pong(token)]
-        case wire.Open():
-            return [wire.Opened(message.channel, message.epoch, 0, "model")]
-        case wire.Finish():
-            return [wire.Heard(message.channel, 1, message.num_samples, True)]
-    return []
 
 
 def with_verdict(make):
@@ -59,25 +47,6 @@ HOSTILE = {
     "silence": lambda m, _: [],
     "closes at once": None,
 }
-
-
-@asynccontextmanager
-async def lying(reply, seed=0):
-    """A websocket server that says what `reply` says: its port."""
-    chance = random.Random(seed)
-
-    async def handle(socket):
-        if reply is None:
-            return
-        try:
-            async for data in socket:
-                for message in reply(wire.decode_up(data), chance):
-                    await socket.send(message if isinstance(message, bytes) else wire.encode(message))
-        except ConnectionClosed:
-            return
-
-    async with serve(handle, "127.0.0.1", 0, compression=None) as server:
-        yield server.sockets[0].getsockname()[1]
 
 
 async def one_turn(describer, file):
@@ -128,3 +97,49 @@ async def test_verdicts_that_could_be_are_taken_and_the_rest_is_not(seed):
             events, _ = await one_turn(describer, SAMPLES[seed % 4])
             assert events[-1].text == "".join(event.text for event in events if isinstance(event, TextDelta))
             assert events[-1].stop_reason in ("sentence", "eos", "loop", "max_tokens")
+
+
+async def test_a_turn_rejected_for_good_asks_no_more(monkeypatch):
+    """One request, one answer; the rest of the turn is the edge's alone, also where it is exact and may fall back."""
+    asked, wanted = [], []
+    verify = FarTarget.verify
+    monkeypatch.setattr(FarTarget, "verify", lambda target, request: (wanted.append(request), verify(target, request))[1])
+
+    def reply(message, chance):
+        asked.extend([message] * isinstance(message, wire.Verify))
+        return HOSTILE["rejects for good"](message, chance)
+
+    async with lying(reply) as port:
+        for options in ({"mode": "gated", "threshold": 0.0}, {"mode": "exact", "degrade": True}):
+            asked.clear()
+            wanted.clear()
+            async with Describer.open(cloud=f"ws://127.0.0.1:{port}", draft_ahead=0, **options) as describer:
+                await describer.load()
+                events, _ = await one_turn(describer, SAMPLES[0])
+                assert len(asked) == len(wanted) == 1
+                assert (events[-1].cloud_calls, events[-1].n_uploaded) == (1, len(asked[0].draft) // 3)
+                assert (events[-1].verified_share, events[-1].stop_reason) == (0.0, "sentence")
+                assert describer._parts.cloud.is_up, "another turn may be served"
+
+
+async def test_what_never_left_was_not_uploaded(verifier, wanted):
+    """A link so thin that the turn's audio is still on its way when its verdict is given up: no call, no upload, and no
+    blame for the verifier; the turn does not stall again for each further block."""
+    options = {"mode": "gated", "threshold": 0.0, "verify_budget_s": 0.3, "draft_ahead": 0}
+    pcm = SAMPLES[0].read_bytes()[44:]
+    async with (
+        Proxy(int(verifier.rsplit(":", 1)[1])) as proxy,
+        Describer.open(cloud=f"ws://127.0.0.1:{proxy.port}", **options) as describer,
+        describer.session() as session,
+    ):
+        await session.feed(pcm[:6_400])
+        await session._stream.catch_up()
+        proxy.toxics = Toxics(bandwidth=50_000)
+        await session.feed(pcm[6_400:])
+        await session.commit()
+        end = [event async for event in session][-1]
+        assert (end.cloud_calls, end.n_uploaded, end.n_accepted) == (0, 0, 0)
+        assert end.bytes_up > 10_000
+        assert end.stall_ms < 1000 * (0.3 + 0.25)
+        assert list(end.ids) == wanted["edge"][SAMPLES[0].name]["ids"]
+        assert describer._parts.cloud.breaker.num_failures == 0

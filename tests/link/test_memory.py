@@ -93,10 +93,11 @@ class Hosted:
                 yield wire.Refused(channel, epoch, reply.number, reply.reason)
                 return
             yield wire.Judged(channel, epoch, reply.number, reply.n_accepted, reply.next_id)
-            answer = self.verifier.stream.sequence.answer
+            at = request.base + len(request.unverified) + reply.n_accepted + 1
+            answer = self.verifier.stream.sequence.answer[:at]
             if not runs_on or stop(VOCABULARY, far_rules(self), answer[:-1], answer[-1]) is not None:
                 return
-            request = VerifyRequest(request.number + 1, len(answer), prefix_hash(answer), (), ())
+            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
 
 
 def far_rules(hosted):

@@ -3,20 +3,24 @@
 import contextlib
 import random
 import signal
-import ssl
-import subprocess
+from dataclasses import replace
 
 import anyio
 import pytest
-from far import describe, verifying
+import trustme
+from far import mutated, verifying
+from processes import describe
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http
 
-from streamer import Describer
+from bench.proxy import Proxy
+from streamer import Describer, ModelError
 from streamer.core import wire
+from streamer.core.gate import Gate
 from streamer.core.rules import Rules
+from streamer.models import Models
 
 
 def opening(channel=0, session=b"s" * 16, epoch=1, **changed):
@@ -33,20 +37,6 @@ async def say(ws, *messages):
 async def hear(ws):
     with anyio.fail_after(10):
         return wire.decode_down(await ws.recv())
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    from streamer.model.thinker import EMBEDDED
-    from streamer.model.tokens import vocabulary_of
-
-    return vocabulary_of(EMBEDDED / "cloud", vocabulary_size()).fingerprint
-
-
-def vocabulary_size():
-    from streamer.model.thinker import EMBEDDED, shapes_of
-
-    return shapes_of(EMBEDDED / "cloud").text.vocab
 
 
 async def test_an_edge_that_does_not_fit_is_told_why(verifier, tokenizer):
@@ -127,26 +117,14 @@ async def test_a_repeat_is_answered_once_more_and_an_older_link_is_not_heard(ver
         assert "older than link 2" in told.reason
 
 
-def mutated(chance, messages):
-    """A stream of bytes that is nearly right."""
-    data = bytearray(wire.encode(chance.choice(messages)))
-    for _ in range(chance.randint(0, 4)):
-        if data and chance.random() < 0.7:
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        elif chance.random() < 0.5:
-            data += chance.randbytes(chance.randint(1, 9))
-        else:
-            del data[chance.randrange(len(data) + 1) :]
-    return bytes(data) if chance.random() < 0.9 else chance.randbytes(chance.randint(0, 400))
-
-
 @pytest.mark.parametrize("links", [25, pytest.param(600, marks=pytest.mark.long)])
 async def test_garbage_closes_its_link_at_most(verifier, wanted, tokenizer, links):
     """Fuzzed messages on many links; an honest edge beside them is served as ever. The process has no complaints."""
-    chance = random.Random(links)
+    chance, count = random.Random(links), 0
 
     async def fuzz():
-        for _ in range(links):
+        nonlocal count
+        for _ in range(links // 5):
             messages = [
                 opening(chance.randint(0, 3), chance.randbytes(16), 1, tokenizer=tokenizer), wire.Audio(0, 0, bytes(640), False),
                 wire.Finish(0, 320), wire.Verify(0, 1, 1, 0, 0, b"", b"\x01\x00\x00"), wire.Close(0), wire.Ping(3),
@@ -155,15 +133,45 @@ async def test_garbage_closes_its_link_at_most(verifier, wanted, tokenizer, link
             with contextlib.suppress(ConnectionClosed):
                 async with connect(verifier + wire.PATH) as ws:
                     for _ in range(chance.randint(1, 30)):
-                        await ws.send(mutated(chance, messages) if chance.random() < 0.8 else wire.encode(chance.choice(messages)))
+                        data = wire.encode(chance.choice(messages))
+                        await ws.send(mutated(chance, data) if chance.random() < 0.8 else data)
+                        count += 1
 
     async with anyio.create_task_group() as group:
-        group.start_soon(fuzz)
+        for _ in range(5):
+            group.start_soon(fuzz)
         async with Describer.open(mode="exact", cloud=verifier) as describer:
             for file in SAMPLES:
                 found = await describer.describe(file)
                 assert list(found.ids) == wanted["exact"][file.name]["ids"]
     assert http(verifier + "/v1/realtime", "/healthz")[0] == 200
+    print(f"{count} messages on {links} links")
+
+
+async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
+    """A cut link: the verifier is further on than its edge, and says what was lost, in order, and nothing else."""
+    from streamer.core.verify import prefix_hash
+
+    async def hear_all(ws, number):
+        found = []
+        while len(found) < 8:
+            told = await hear(ws)
+            if isinstance(told, wire.Judged | wire.Refused):
+                assert isinstance(told, wire.Judged), told
+                assert told == wire.Judged(0, told.epoch, number + len(found), 0, told.next_id)
+                found.append(told.next_id)
+        return found
+
+    session, whole = b"decodes alone   ", None
+    for epoch, number in enumerate((1, 1, 4), start=1):
+        ids = (whole or [])[: number - 1]
+        prefix = int.from_bytes(prefix_hash(ids), "big")
+        async with connect(verifier + wire.PATH) as ws:
+            await say(ws, opening(0, session, epoch, tokenizer=tokenizer), *[wire.Audio(0, 0, bytes(32_000), False)] * (epoch == 1))
+            await say(ws, wire.Finish(0, 16_000), wire.Decode(0, epoch, number, len(ids), prefix, b""))
+            found = await hear_all(ws, number)
+            whole = whole or found
+            assert ids + found == whole + found[8 - len(ids) :]
 
 
 async def test_text_and_giants_are_refused(verifier):
@@ -195,38 +203,69 @@ async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
 
 
 async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted):
-    sure = {"mode": "gated", "threshold": 99.0, "cloud_audio": "lazy"}
-    async with Describer.open(cloud=verifier, **sure) as describer:
-        found = await describer.describe(SAMPLES[0])
-        assert found.bytes_up == 0 or found.cloud_calls
-    async with Describer.open(cloud=verifier, mode="exact", cloud_audio="lazy") as describer:
-        found = await describer.describe(SAMPLES[0])
-        assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
-        assert found.bytes_up > SAMPLES[0].stat().st_size - 100
+    """Eager: while someone speaks. Lazy: not a byte of it before the first request, then the whole turn, once."""
+    pcm = SAMPLES[0].read_bytes()[44:]
+    for mode, audio, before in (("exact", "eager", 0.9), ("exact", "lazy", 0.0), ("gated", "lazy", 0.0)):
+        async with (
+            Proxy(int(verifier.rsplit(":", 1)[1])) as proxy,
+            Describer.open(mode=mode, cloud=f"ws://127.0.0.1:{proxy.port}", cloud_audio=audio, threshold=0.0) as describer,
+            describer.session() as session,
+        ):
+            await session.feed(pcm)
+            await session._stream.catch_up()
+            assert before * len(pcm) <= proxy.num_up < 2_000 + (1.1 * len(pcm) if before else 0)
+            await session.commit()
+            events = [event async for event in session]
+            assert len(pcm) < events[-1].bytes_up < 1.1 * len(pcm) + 2_000
+            assert events[-1].verified_share > 0.5
+            if mode == "exact":
+                assert list(events[-1].ids) == wanted["exact"][SAMPLES[0].name]["ids"]
 
 
-def test_key_tls_and_errors_are_one_line(tmp_path):
+async def test_lazy_audio_of_a_turn_without_requests_never_crosses(verifier, monkeypatch):
+    """A gate that never fires: nothing goes up, whatever the verifier could say."""
+    never = Gate(entropy=99.0, density=None, loop=False)
+    plan = Models.plan.fget
+    monkeypatch.setattr(Models, "plan", property(lambda models: replace(plan(models), gate=never)))
+    async with Describer.open(cloud=verifier, mode="gated", cloud_audio="lazy") as describer:
+        for file in SAMPLES:
+            found = await describer.describe(file)
+            assert (found.bytes_up, found.bytes_down, found.cloud_calls) == (0, 0, 0)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """(certificate chain, private key, the authority's certificate), for 127.0.0.1."""
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    chain, key, ca = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
+    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    ca.write_bytes(authority.cert_pem.bytes())
+    return chain, key, ca
+
+
+async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
     """wss:// with a key; a wrong one, and a verifier that is not there, are told in one line; exit 1."""
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
-            "subjectAltName=IP:127.0.0.1", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]  # fmt: skip
-    subprocess.run(made, check=True, capture_output=True)
-    ssl.create_default_context(cafile=tmp_path / "cert.pem")
-    tls = ("--cert", tmp_path / "cert.pem", "--key", tmp_path / "key.pem", "--api-key", "secret")
-    with verifying(*tls) as (url, _):
+    chain, key, ca = files
+    with verifying("--cert", chain, "--key", key, "--api-key", "secret") as (url, _):
         assert url.startswith("wss://")
-        ca = ("--cloud", url, "--cloud-ca", tmp_path / "cert.pem", "--mode", "exact")
-        status, rows, told = describe(SAMPLES[0], *ca, STREAMER_CLOUD_KEY="secret")
-        assert (status, told, rows[0]["verified_share"]) == (0, "", 1.0)
-        status, rows, told = describe(SAMPLES[0], *ca, "--cloud-key", "wrong")
+        options = {"mode": "exact", "cloud": url, "cloud_ca": str(ca)}
+        async with Describer.open(**options, cloud_key="secret") as describer:
+            assert (await describer.describe(SAMPLES[0])).verified_share == 1.0
+        status, rows, told = describe(SAMPLES[0], "--cloud", url, "--cloud-ca", ca, "--mode", "exact", "--cloud-key", "wrong")
         assert (status, rows, told.count("\n")) == (1, [], 1)
         assert "HTTP 401 (wrong or missing API key" in told
-        for key in ("quokka\nlines", "quokka x"):
-            status, rows, told = describe(SAMPLES[0], *ca, STREAMER_CLOUD_KEY=key)
-            assert (status, rows, told.count("\n")) == (1, [], 1)
-            assert "quokka" not in told
-        status, rows, told = describe(SAMPLES[0], "--cloud", url, "--cloud-ca", tmp_path / "none.pem", "--mode", "exact")
-        assert (status, rows, told.count("\n")) == (1, [], 1)
-        assert "cannot be read" in told
+        for wrong in ("quokka\nlines", "quokka x"):
+            monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
+            async with Describer.open(**options) as describer:
+                with pytest.raises(ModelError) as refused:
+                    await describer.load()
+            assert "quokka" not in str(refused.value)
+            assert "\n" not in str(refused.value)
+        async with Describer.open(mode="exact", cloud=url, cloud_ca=str(tmp_path / "none.pem"), cloud_key="secret") as describer:
+            with pytest.raises(ModelError, match="cannot be read"):
+                await describer.load()
     status, rows, told = describe(SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2)
     assert (status, rows, told.count("\n")) == (1, [], 1)
     assert "--degrade" in told

@@ -111,3 +111,44 @@ async def test_one_that_comes_back_while_its_turn_ends_begins_anew():
         with anyio.fail_after(5):
             while len(open_now) > 1:
                 await anyio.sleep(0.01)
+
+
+async def test_one_session_from_two_links_at_once_is_one_turn():
+    """Both wait while a held turn makes place; the second finds what the first has begun, and its slot is no other."""
+    async with house() as (tenancy, admission, open_now):
+        gone = Said()
+        for i in range(4):
+            await tenancy.open(gone, opening(i, i))
+            await tenancy.take(gone, wire.Audio(i, 0, bytes(640), False))
+        tenancy.detach(gone)
+        links, refused = [Said(), Said()], []
+
+        async def come(link):
+            try:
+                await tenancy.open(link, opening(50))
+            except Broken as broken:
+                refused.append(broken)
+
+        async with anyio.create_task_group() as group:
+            for link in links:
+                group.start_soon(come, link)
+        assert [(str(broken), broken.is_final) for broken in refused] == [("link 1 is older than link 1", False)]
+        assert sum(len(link.messages) for link in links) == 1
+        num_before = admission.num_sessions
+        for link in links:
+            await tenancy.close(link, 0)
+        assert admission.num_sessions == num_before - 1 == len(open_now) == tenancy.num_held
+
+
+async def test_a_turn_whose_edge_has_gone_does_not_hold_up_the_end():
+    async with house() as (tenancy, admission, _):
+        links = [Said(), Said()]
+        for i in range(2):
+            await tenancy.open(links[i], opening(i))
+        admission.is_draining = True
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(tenancy.all_over)
+                await anyio.lowlevel.checkpoint()
+                tenancy.detach(links[0])
+                await tenancy.close(links[1], 0)

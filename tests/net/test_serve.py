@@ -17,12 +17,12 @@ import openai
 import pytest
 import soundfile
 import websockets
+from processes import ENVIRONMENT
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import (
     ANSWER,
     COMMIT,
-    ENVIRONMENT,
     describe,
     http,
     pcm,

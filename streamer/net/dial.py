@@ -1,0 +1,93 @@
+"""How an edge connects to a verifier. In: where it is. Out: a websocket, or in one line why there is none."""
+
+from __future__ import annotations
+
+import socket as sockets
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from streamer.core import wire
+from streamer.core.plain import one_line
+
+CONNECT_S = 5.0
+WRITE_BYTES = 4_096  # in our buffer before a send waits: so a request does not queue behind another turn's audio
+UNSENT_BYTES = 16_384  # the same in the kernel's
+_NOTSENT_LOWAT = getattr(sockets, "TCP_NOTSENT_LOWAT", None)
+REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it another one
+REFUSED_AT_FIRST = (400, 404)  # a wrong address; where a link has been up the address is right, and it may be again
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Where it is and how to ask. eager: send audio while someone speaks, else only when a verdict is wanted."""
+
+    url: str
+    key: str | None = None
+    tls: ssl.SSLContext | None = None
+    eager: bool = True
+
+    @property
+    def name(self) -> str:
+        """For error messages; without a password that the URL may hold."""
+        parts = urlsplit(self.url)
+        return f"the verifier at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def dial(verifier: Verifier) -> connect:
+    """A link, as an async context."""
+    url = verifier.url.rstrip("/")
+    url += "" if urlsplit(url).path else wire.PATH
+    headers = {"Authorization": f"Bearer {verifier.key}"} if verifier.key else None
+    return connect(
+        url, additional_headers=headers, ssl=verifier.tls, compression=None, open_timeout=CONNECT_S,
+        ping_interval=None, close_timeout=0.5, max_size=wire.MAX_MESSAGE_BYTES, write_limit=WRITE_BYTES,
+        proxy=None,
+    )  # fmt: skip
+
+
+def keep_short(socket: ClientConnection) -> None:
+    """Let the kernel, too, take little before a send waits."""
+    raw = socket.transport.get_extra_info("socket")
+    if _NOTSENT_LOWAT is not None and raw is not None:
+        with suppress(OSError):
+            raw.setsockopt(sockets.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES)
+
+
+def is_final(error: Exception, was_linked: bool) -> bool:
+    """Whether to connect again makes no sense, as far as one can tell; it is tried all the same, seldom."""
+    if not isinstance(error, InvalidStatus):
+        return False
+    status = error.response.status_code
+    return status in REFUSED_FOR_GOOD or (status in REFUSED_AT_FIRST and not was_linked)
+
+
+def first_of(group: ExceptionGroup) -> Exception:
+    """What ended a link: a fault of the verifier's, if there was one, else that the link was cut."""
+    flat = [e for part in group.exceptions for e in (part.exceptions if isinstance(part, ExceptionGroup) else [part])]
+    faults = [error for error in flat if not isinstance(error, ConnectionClosed)]
+    found = (faults or flat)[0]
+    assert isinstance(found, Exception)
+    return found
+
+
+def why(error: BaseException) -> str:
+    """One line for a person, whatever the other side says."""
+    return one_line(_why(error))
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, InvalidStatus):
+        body = error.response.body.decode("utf-8", "replace").strip()
+        return f"HTTP {error.response.status_code}" + (f" ({body[:200]})" if body else "")
+    if isinstance(error, ConnectionClosed):
+        return f"the link was closed ({error.rcvd.reason or error.rcvd.code})" if error.rcvd else "the link was cut"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECT_S:g} s"
+    if isinstance(error, InvalidHandshake):
+        return f"it does not speak our protocol ({error})"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
