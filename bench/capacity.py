@@ -1,9 +1,10 @@
 """How many edges does one verifier process carry? In: held-out clips. Out: ids per second, verifying or decoding alone.
 
-`python -m bench.capacity [--edges 1 4 16]`. The requests of real turns in exact mode are recorded once. Then so many
-turns at once are prefilled, and when all are ready each sends the requests of its turn: what is measured is the
-verifier alone, no edge computes beside it. In the same run, alternating, the rival: the same turns decoded by the cloud
-alone (Decode). Both give the same ids, both are batched by the same engine. Prefill is apart, and the same for both.
+`python -m bench.capacity` (8 minutes on a quiet machine, most of it prefill: turns of 10, 30 and 60 s). The requests of
+real turns in exact mode are recorded once. Then so many turns at once are prefilled, and when all are ready each sends
+the requests of its turn: what is measured is the verifier alone, no edge computes beside it. In the same run,
+alternating, the rival: the same turns decoded by the cloud alone (Decode). Both give the same ids, both are batched by
+the same engine. Prefill is apart, and the same for both.
 """
 
 from __future__ import annotations
@@ -96,33 +97,34 @@ async def ids_per_s(verifier: str, turns: Sequence[Recorded], is_alone: bool) ->
     return sum(one.num_ids for one in turns) / (max(await asyncio.gather(*tasks)) - started)
 
 
-async def measure(verifier: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    recorded = await record(verifier, held_out(options.num, options.seconds))
+async def measure(verifier: str, seconds: int, options: argparse.Namespace) -> list[dict[str, Any]]:
+    recorded = await record(verifier, held_out(options.num, seconds))
     rows = []
     for edges in options.edges:
         turns = (recorded * edges)[:edges]
         found: dict[bool, list[float]] = {False: [], True: []}
-        for i in progress(range(options.repeats + 1), f"{edges} edges"):
+        for i in progress(range(options.repeats + 1), f"{edges} edges, {seconds} s"):
             for is_alone in (False, True):
                 speed = await ids_per_s(verifier, turns, is_alone)
                 if i:
                     found[is_alone].append(speed)
         verifying, alone = median(found[False]), median(found[True])
         ratio = median(a / b for a, b in zip(found[False], found[True], strict=True))
-        rows.append({"seconds": options.seconds, "edges": edges, "verifying_ids_per_s": verifying,
-                     "cloud_only_ids_per_s": alone, "ratio": ratio})  # fmt: skip
+        ids = sum(one.num_ids for one in turns)
+        rows.append({"seconds": seconds, "edges": edges, "requests_per_id": sum(len(t.requests) for t in turns) / ids,
+                     "verifying_ids_per_s": verifying, "cloud_only_ids_per_s": alone, "ratio": ratio})  # fmt: skip
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edges", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--num", type=int, default=16, help="different clips")
-    parser.add_argument("--seconds", type=int, default=10, help="length of the clips")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=int, nargs="+", default=[10, 30, 60], help="lengths of the clips")
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     with child("streamer", "verifier", "--port", "0", "--max-sessions", "64") as line:
-        rows = asyncio.run(measure(line.split()[2], options))
+        rows = [row for seconds in options.seconds for row in asyncio.run(measure(line.split()[2], seconds, options))]
     print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     print("written:", write("capacity", rows))
 

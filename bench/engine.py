@@ -1,9 +1,11 @@
 """Time of one engine step by rows and ids per row, beside transformers' modules and the machine's limit. Out: a plot.
 
-`python -m bench.engine [--rounds 40]`. Rows of 300 positions, one thread. In each round every arm of a shape runs four
-times in a row and its last three count, as a decoding loop would find its caches; medians of paired ratios. The limit
-of a step is the larger of two times: its bytes (weights as they are kept, keys and values of its rows) over the read
-bandwidth of an array of that size, and its multiplications over the rate of a large matrix product; both measured here.
+`python -m bench.engine [--rounds 40] [--context 300]`. Rows of 300 positions; ours on one thread and on as many as it
+may take (OMP_NUM_THREADS bounds them; it takes only cores that are free), torch on one. In each round every arm of a
+shape runs four times in a row and its last three count, as a decoding loop would find its caches; medians of paired
+ratios. The limit of a step is the larger of two times: its bytes (weights as they are kept, keys and values of its
+rows) over the read bandwidth of an array of that size, and its multiplications over the rate of a large matrix product;
+both measured here, on one thread and on all.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ import torch
 from bench.common import RESULTS, median, progress, table, write
 from bench.limits import bandwidth, rate
 from streamer.model import kernels
+from streamer.model.crew import Crew
 from streamer.model.engine import Engine, Row
-from streamer.model.fast import FastText, up
+from streamer.model.fast import FastText
 from streamer.model.fast_tower import FastTower
+from streamer.model.jobs import num_queries, up
 from streamer.model.simd import PANEL
 from streamer.model.stock import load_stock
 from streamer.model.text import TextModel
 from streamer.model.thinker import resolve, shapes_of
+from streamer.model.threads import the_crew
 from streamer.model.tower import AudioTower
 from streamer.model.weights import load_weights
 
-CONTEXT, PROMPT, SPARE = 300, 6, 64
+PROMPT, SPARE = 6, 64
 NUM_ROWS, NUM_IDS = (1, 4, 16, 64), (1, 2, 5, 9)
 Arm = Callable[[], object]
 
@@ -37,51 +42,63 @@ Arm = Callable[[], object]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40, help="rounds of each shape, after one that is dropped")
+    parser.add_argument("--context", type=int, default=300, help="positions of a row: 25 per second, 1500 for 60 s")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     for role in ("edge", "cloud"):
-        rows += steps_of(role, options.rounds)
+        rows += steps_of(role, options.rounds, options.context)
         rows.append(tower_of(role, options.rounds))
-    header = ("model", "rows", "ids", "ms", "torch / ours", "modules / ours", "limit ms", "of the limit", "to 1 x 1")
-    names = ("model", "rows", "q", "ms", "torch_ratio", "stock_ratio", "limit_ms", "reached", "to_one")
+    threads = the_crew().num_threads
+    header = ("model", "rows", "ids", "ms", "torch / ours", "modules / ours", "limit ms", "of the limit", "to 1 x 1",
+              f"{threads} threads", "ms", "limit ms", "of the limit", "to 1 x 1")  # fmt: skip
+    names = ("model", "rows", "q", "ms", "torch_ratio", "stock_ratio", "limit_ms", "reached", "to_one",
+             "shared_ratio", "shared_ms", "shared_limit_ms", "shared_reached", "shared_to_one")  # fmt: skip
     steps = [row for row in rows if row["what"] == "step"]
     print(table(header, [[row[name] for name in names] for row in steps]))
-    print(table(("model", "window ms", "torch / ours", "stock tower / ours"),
-                [[r[k] for k in ("model", "ms", "torch_ratio", "stock_ratio")] for r in rows if r["what"] == "tower"]))
+    print(table(("model", "window ms", "torch / ours", "stock tower / ours", f"{threads} threads"),
+                [[r[k] for k in ("model", "ms", "torch_ratio", "stock_ratio", "shared_ratio")]
+                 for r in rows if r["what"] == "tower"]))  # fmt: skip
     print(table(("model", "ids", "products us", "attention us", "rest of the kernel us", "around it us"),
                 [[r["model"], r["q"], *r["parts_us"]] for r in steps if "parts_us" in r]))  # fmt: skip
     print("written:", write("engine", rows), plot(steps))
 
 
-def steps_of(role: str, rounds: int) -> list[dict[str, Any]]:
+def steps_of(role: str, rounds: int, context: int) -> list[dict[str, Any]]:
     """Every shape of one model."""
     directory = resolve("embedded", role)
     shape = shapes_of(directory).text
-    fast, plain = (
-        Engine(text, text.slots(max(NUM_ROWS), PROMPT + CONTEXT + SPARE), [5] * PROMPT)
-        for text in (kind(load_weights(directory, torch.float32, "cpu"), shape) for kind in (FastText, TextModel))
+    texts = [
+        FastText(load_weights(directory, torch.float32, "cpu"), shape, Crew(1)),
+        FastText(load_weights(directory, torch.float32, "cpu"), shape),
+        TextModel(load_weights(directory, torch.float32, "cpu"), shape),
+    ]
+    fast, shared, plain = (
+        Engine(text, text.slots(max(NUM_ROWS), PROMPT + context + SPARE), [5] * PROMPT) for text in texts
     )
-    for engine in (fast, plain):
+    for engine in (fast, shared, plain):
         for slot in [engine.open() for _ in range(max(NUM_ROWS))]:
-            engine.step([Row(slot, PROMPT, [7] * CONTEXT, num_logits=0)])
+            engine.step([Row(slot, PROMPT, [7] * context, num_logits=0)])
     stock = load_stock(directory)
     found: list[dict[str, Any]] = []
     for rows in progress(NUM_ROWS, role):
-        cache = stock_cache(stock, rows)
+        cache = stock_cache(stock, rows, context)
         for q in NUM_IDS:
-            given = [Row(slot, PROMPT + CONTEXT, [9] * q, num_logits=q) for slot in range(rows)]
+            given = [Row(slot, PROMPT + context, [9] * q, num_logits=q) for slot in range(rows)]
             arms = {
                 "ours": lambda given=given: fast.step(given),
+                "shared": lambda given=given: shared.step(given),
                 "torch": lambda given=given: plain.step(given),
                 "stock": lambda cache=cache, q=q, rows=rows: stock_step(stock, cache, rows, q),
             }
             times = interleaved(arms, rounds)
-            row = {"what": "step", "model": role, "rows": rows, "q": q, **figures(times), **limit(fast, rows, q)}
-            row["reached"] = row["limit_ms"] / row["ms"]
-            row["to_one"] = row["ms"] / (found[0]["ms"] if found else row["ms"])
+            row = {"what": "step", "model": role, "rows": rows, "q": q, "context": context, **figures(times)}
+            for kind, threads in (("", 1), ("shared_", the_crew().num_threads)):
+                row[f"{kind}limit_ms"] = limit_ms(fast, rows, q, context, threads)
+                row[f"{kind}reached"] = row[f"{kind}limit_ms"] / row[f"{kind}ms"]
+                row[f"{kind}to_one"] = row[f"{kind}ms"] / (found[0] if found else row)["ms"]
             if rows == 1:
-                row["parts_us"] = parts(fast, q, row["ms"], rounds)
+                row["parts_us"] = parts(fast, q, row["ms"], rounds, context)
             found.append(row)
     return found
 
@@ -90,11 +107,13 @@ def tower_of(role: str, rounds: int) -> dict[str, Any]:
     """One whole window through the audio tower."""
     directory = resolve("embedded", role)
     weights, shape = load_weights(directory, torch.float32, "cpu"), shapes_of(directory).audio
-    fast, plain, stock = FastTower(dict(weights), shape), AudioTower(dict(weights), shape), load_stock(directory)
+    fast, shared = FastTower(dict(weights), shape, Crew(1)), FastTower(dict(weights), shape)
+    plain, stock = AudioTower(dict(weights), shape), load_stock(directory)
     features, length = 0.5 * torch.randn(1, 128, 200), torch.tensor([200])
     with torch.inference_mode():
         times = interleaved({
             "ours": lambda: fast.encode(features),
+            "shared": lambda: shared.encode(features),
             "torch": lambda: plain.encode(features),
             "stock": lambda: stock.model.audio_tower(features[0], feature_lens=length),
         }, rounds)  # fmt: skip
@@ -118,14 +137,16 @@ def interleaved(arms: dict[str, Arm], rounds: int) -> dict[str, list[float]]:
 def figures(times: dict[str, list[float]]) -> dict[str, float]:
     ours = times["ours"]
     ratios = {f"{n}_ratio": median(t / o for t, o in zip(times[n], ours, strict=True)) for n in ("torch", "stock")}
-    return {"ms": median(ours), "ms_p95": float(np.percentile(ours, 95)), **ratios}
+    gain = median(o / s for o, s in zip(ours, times["shared"], strict=True))
+    return {"ms": median(ours), "ms_p95": float(np.percentile(ours, 95)), **ratios, "shared_ms": median(ours) / gain,
+            "shared_ratio": gain}  # fmt: skip
 
 
-def stock_cache(stock: Any, rows: int) -> Any:
+def stock_cache(stock: Any, rows: int, context: int) -> Any:
     from transformers import DynamicCache
 
     cache = DynamicCache()
-    stock_forward(stock, cache, torch.full((rows, PROMPT + CONTEXT), 7), 0)
+    stock_forward(stock, cache, torch.full((rows, PROMPT + context), 7), 0)
     return cache
 
 
@@ -139,22 +160,21 @@ def stock_forward(stock: Any, cache: Any, ids: torch.Tensor, start: int) -> torc
 
 def stock_step(stock: Any, cache: Any, rows: int, q: int) -> None:
     """transformers' own text model and cache: no generate() around it."""
-    stock_forward(stock, cache, torch.full((rows, q), 9), PROMPT + CONTEXT)
+    stock_forward(stock, cache, torch.full((rows, q), 9), cache.get_seq_length())
     cache.crop(-q)
 
 
-def limit(engine: Engine, rows: int, q: int) -> dict[str, float]:
-    """What the machine would need for the same bytes and multiplications."""
+def limit_ms(engine: Engine, rows: int, q: int, context: int, threads: int) -> float:
+    """What the machine would need for the same bytes and multiplications, on one thread or on so many."""
     text, s = engine.text, engine.text.shape
     assert isinstance(text, FastText)
     weights = text._weights.size + text._head.size
-    size = weights * text._weights.itemsize + rows * 2 * s.layers * s.kv_heads * s.head_dim * CONTEXT * 4
-    products = rows * q * (weights + 2 * s.layers * s.heads * s.head_dim * CONTEXT)
-    by_bytes, by_products = size / bandwidth(size), 2 * products / rate()
-    return {"limit_ms": 1000 * max(by_bytes, by_products), "bytes": size, "products": products}
+    size = weights * text._weights.itemsize + rows * 2 * s.layers * s.kv_heads * s.head_dim * context * 4
+    products = rows * q * (weights + 2 * s.layers * s.heads * s.head_dim * context)
+    return 1000 * min(max(size / bandwidth(size, n), 2 * products / rate(n)) for n in {1, threads})
 
 
-def parts(engine: Engine, q: int, total_ms: float, rounds: int) -> list[float]:
+def parts(engine: Engine, q: int, total_ms: float, rounds: int, context: int) -> list[float]:
     """Microseconds of one row's step: products, attention, what else the kernel does; around it: Python, cold caches.
 
     The parts are measured one by one, each again and again, so they find their data nearer than a step does.
@@ -162,10 +182,11 @@ def parts(engine: Engine, q: int, total_ms: float, rounds: int) -> list[float]:
     text, s = engine.text, engine.text.shape
     assert isinstance(text, FastText)
     keys, values = engine.slots.arrays
-    where = np.array([(0, PROMPT + CONTEXT, 0, q, q)], dtype=np.int64)
-    logits = np.empty((q, up(s.vocab)), np.float32)
+    where = np.array([(0, PROMPT + context, 0, q, q)], dtype=np.int64)
     wide, both, mixed = up(s.hidden), up((s.heads + 2 * s.kv_heads) * s.head_dim), up(2 * s.ffn)
-    inner = s.heads * s.head_dim
+    inner, queries = s.heads * s.head_dim, num_queries(q, s.heads // s.kv_heads)
+    room = tuple(np.zeros(queries * n, np.float32) for n in (kernels.BLOCK, s.head_dim, up(s.head_dim), 1, 1))
+    kept = engine.step([Row(0, PROMPT + context, [9] * q, num_logits=q)])  # what the job points to
 
     def product(depth: int, columns: int, weights: Any, at: int) -> int:
         a, b = text._halves
@@ -182,13 +203,11 @@ def parts(engine: Engine, q: int, total_ms: float, rounds: int) -> list[float]:
     def attention() -> None:
         a, b = text._halves
         for i in range(s.layers):
-            kernels.attend(b, both, where, 0, s.heads, s.kv_heads, s.head_dim, keys[i], values[i], a, inner, text._room)
+            kernels.attend(b, both, where, 0, s.heads, s.kv_heads, s.head_dim, keys[i], values[i], a, inner, room)
 
-    def kernel() -> None:
-        kernels.step(text._x, q, where, text._sizes, text._eps, text._weights, text._head, text._vectors, text._angles,
-                     keys, values, text._halves, text._room, logits)  # fmt: skip
-
-    times = interleaved({"products": products, "attention": attention, "kernel": kernel}, rounds)
+    times = interleaved({"products": products, "attention": attention, "kernel": lambda: text._job.run(q, Crew(1), 0)},
+                        rounds)  # fmt: skip
+    del kept
     by_product, by_attention, whole = (1000 * median(of_part) for of_part in times.values())
     return [by_product, by_attention, whole - by_product - by_attention, 1000 * total_ms - whole]
 
@@ -206,15 +225,18 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
             mine = [row for row in rows if row["model"] == model and row["q"] == q]
             x = [row["rows"] for row in mine]
             axis.plot(x, [row["ms"] for row in mine], marker="o", color=f"C{i}", label=f"{q} ids per row")
+            axis.plot(x, [row["shared_ms"] for row in mine], marker="x", linewidth=0.8, color=f"C{i}")
             axis.plot(x, [row["ms"] * row["stock_ratio"] for row in mine], linestyle=":", color=f"C{i}")
             axis.plot(x, [row["limit_ms"] for row in mine], linestyle="--", linewidth=0.8, color=f"C{i}")
-        axis.set(title=f"{model}, context {CONTEXT}, one thread", xlabel="rows", xscale="log", yscale="log")
+        axis.set(title=f"{model}, {rows[0]['context']} positions", xlabel="rows", xscale="log", yscale="log")
         axis.set_xticks(NUM_ROWS, [str(rows) for rows in NUM_ROWS])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("ms per step")
-    axes[1].plot([], [], color="black", linestyle=":", label="transformers' modules")
-    axes[1].plot([], [], color="black", linestyle="--", linewidth=0.8, label="the machine's limit")
+    threads = the_crew().num_threads
+    axes[1].plot([], [], color="black", marker="x", linewidth=0.8, label=f"up to {threads} threads")
+    axes[1].plot([], [], color="black", linestyle=":", label="transformers' modules, one thread")
+    axes[1].plot([], [], color="black", linestyle="--", linewidth=0.8, label="the machine's limit, one thread")
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", fontsize=9)
     file = RESULTS / "engine.png"
     figure.savefig(file, dpi=120)

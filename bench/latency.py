@@ -1,9 +1,17 @@
 """How long after the last word does text come, over a real socket? In: held-out clips. Out: percentiles, a plot.
 
-`python -m bench.latency [--clients 1 4 16] [--seconds 3 10 20 30 60]`. Starts a server of its own (or takes --url),
-plays clips at real time from that many clients at once, and measures at the client: TTFT from the end of speech, ITL,
-time to the whole sentence, commit lag. In the same run, behind the same socket: what a person would write today
-(bench/one_shot_server.py); and for one client the same turns without any socket or queue (the pipeline's overhead).
+`python -m bench.latency [--clients 1 4 16 64] [--seconds 3 10 20 30 60] [--num 12]`. Starts a server of its own (or
+takes --url), plays clips at real time from that many clients at once, and measures at the client: TTFT from the end of
+speech, ITL, time to the whole sentence, commit lag. In the same run, behind the same socket: what a person would write
+today (bench/one_shot_server.py).
+
+Overhead, for one client: each turn over the socket, and at once the same turn in one loop of this process (the same
+engine, its windows prefilled while they arrive, the cloud beside the edge, no queue, socket or JSON): the median of the
+pairs' (whole time over the socket / whole time alone) - 1, from the last sample on. One client's turns are played at
+LEAD times real time up to their last 6 s, to have many; where the server would be behind by that, `behind_max` says it.
+
+A round of a cell takes its seconds, --num / clients rounds each: 2 minutes a cell of 60 s and 12 turns by one client,
+3 by 4, 1 by 16 or 64; the default, 20 cells, 25 minutes. 64 clients want cores of their own.
 """
 
 from __future__ import annotations
@@ -15,19 +23,21 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bench.arms import models_of, run_paced
 from bench.clips import Clip, held_out
 from bench.common import RESULTS, median, progress, write
-from bench.socket_clients import Timing, play_all
+from bench.socket_clients import Timing, play, play_all
 
 BASELINE_SPEED = 50.0  # it does nothing before the commit, so its clients need not wait for real time
 TARGET_LAG_S = 0.02
+LEAD = 8.0
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -95,16 +105,28 @@ def summarise(found: Sequence[Timing], **what: Any) -> dict[str, Any]:
             "behind_max": round(max(t.behind for t in found), 1)}  # fmt: skip
 
 
-def overhead(models: Any, clips: Sequence[Clip], found: Sequence[Timing]) -> float:
-    """Whole time at the client over that of the same turns in one loop of this process, less 1: median over turns."""
-    alone = {clip.name: median(1000 * run_paced(models, clip.samples).total_s for _ in range(3)) for clip in clips}
-    return median(t.total / alone[t.clip] for t in found) - 1
+def overhead(pairs: Sequence[tuple[Timing, float]]) -> dict[str, float]:
+    """Of (turn over the socket, milliseconds of the same turn alone): the medians of ratio and of difference."""
+    return {"alone_total": round(median(alone for _, alone in pairs), 2),
+            "overhead": median(timing.total / alone for timing, alone in pairs) - 1,
+            "overhead_ms": round(median(timing.total - alone for timing, alone in pairs), 2)}  # fmt: skip
 
 
-async def watched(watch: Watch, url: str, clips: Sequence[Clip], num: int) -> list[Timing]:
+async def in_pairs(url: str, models: Any, clips: Sequence[Clip]) -> list[tuple[Timing, float]]:
+    """One client's turns, each followed by the same turn alone."""
+    pairs = []
+    for clip in clips:
+        timing = await play(url, clip, 0.0, lead=LEAD)
+        alone = await asyncio.to_thread(run_paced, models, clip.samples)
+        if timing is not None:
+            pairs.append((timing, 1000 * alone.total_s))
+    return pairs
+
+
+async def watched(watch: Watch, work: Awaitable[T]) -> T:
     keeping = asyncio.create_task(watch.keep())
     try:
-        return await play_all(url, clips, num)
+        return await work
     finally:
         keeping.cancel()
 
@@ -115,16 +137,21 @@ def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: st
     cells = [(seconds, num) for seconds in options.seconds for num in options.clients]
     for seconds, num in progress(cells, "cells"):
         clips = held_out(8 if seconds == 20 else 16, seconds)
-        some = (clips * num)[: max(num, options.num)]
+        some = (clips * num)[: max(num, options.num)] if num > 1 else (clips * options.num)[: options.num]
         watch = Watch(url, pid)
-        ours = asyncio.run(watched(watch, url, some, num))
+        pairs: list[tuple[Timing, float]] = []
+        if num == 1:
+            asyncio.run(in_pairs(url, models, clips[:2]))  # both sides warm
+            pairs = asyncio.run(watched(watch, in_pairs(url, models, some)))
+            ours = [timing for timing, _ in pairs]
+        else:
+            ours = asyncio.run(watched(watch, play_all(url, some, num)))
         row = summarise(ours, arm="streamer", seconds=seconds, clients=num) | watch.read(num)
         theirs = summarise(asyncio.run(play_all(baseline, some, num, BASELINE_SPEED)), arm="generate()",
                            seconds=seconds, clients=num)  # fmt: skip
         row["ttft_ratio"] = row["ttft"]["p50"] / theirs["ttft"]["p50"]
         row["total_ratio"] = row["total"]["p50"] / theirs["total"]["p50"]
-        if num == 1:
-            row["overhead"] = overhead(models, some, ours)
+        row |= overhead(pairs) if pairs else {}
         rows += [row, theirs]
         print("\r" + line_of(row), flush=True)
     return rows
@@ -135,7 +162,7 @@ def line_of(row: dict[str, Any]) -> str:
     told = (f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 {ttft['p95']:.0f} ms, "
             f"{row['ttft_ratio']:.2f} of generate() (whole {row['total_ratio']:.2f}), at most {behind_s:.1f} s behind, "
             f"loop over 20 ms: {row['loop_over_20ms']:.3f}")  # fmt: skip
-    return told + (f", overhead {row['overhead']:.2f}" if "overhead" in row else "")
+    return told + (f", overhead {row['overhead']:.2f} ({row['overhead_ms']:.1f} ms)" if "overhead" in row else "")
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
@@ -170,7 +197,7 @@ def main() -> None:
     parser.add_argument("--url", help="a running server; default: one of its own")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10, 20, 30, 60])
-    parser.add_argument("--num", type=int, default=4, help="turns of each length, at least one per client")
+    parser.add_argument("--num", type=int, default=12, help="turns of each length, at least one per client")
     parser.add_argument("--threads", type=int, default=4, help="of the baseline's generate()")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:

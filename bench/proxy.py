@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import random
+import sys
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
@@ -149,16 +150,21 @@ async def _first(work: list[Awaitable[None]]) -> None:
 
 async def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("port", type=int, help="where to hand on to, on 127.0.0.1")
-    parser.add_argument("--rtt-ms", type=float, default=0.0)
-    parser.add_argument("--jitter-ms", type=float, default=0.0)
-    parser.add_argument("--mbit", type=float, help="bandwidth in each direction")
+    parser.add_argument("port", type=int, help="where to hand on to, on 127.0.0.1; then read from stdin: MS MBIT")
     options = parser.parse_args()
-    bandwidth = None if options.mbit is None else options.mbit * 125_000
-    toxics = Toxics(options.rtt_ms / 2_000, options.jitter_ms / 1_000, bandwidth)
-    async with Proxy(options.port, toxics) as proxy:
+    async with Proxy(options.port) as proxy:
         print(proxy.port, flush=True)
-        await asyncio.Event().wait()
+        await _obey(proxy)
+
+
+async def _obey(proxy: Proxy) -> None:
+    """A line "RTT_MS MBIT" (0: no limit) changes the link, and is said again when it has."""
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := (await lines.readline()).decode():
+        rtt_ms, mbit = map(float, line.split())
+        proxy.toxics = Toxics(rtt_ms / 2_000, bandwidth=mbit * 125_000 or None)
+        print(line, end="", flush=True)
 
 
 if __name__ == "__main__":

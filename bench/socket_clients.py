@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from bench.clips import Clip
 
 PIECE_S = 0.02
+TAIL_S = 6.0  # of a turn that is played at real time in any case: three windows
 SPREAD_S = 2.0  # the clients of one round start within
 EXTENSIONS = {"binary": True, "events": True, "acks": True}
 UPDATE = {"type": "session.update", "session": {"type": "realtime", "streamer": EXTENSIONS,
@@ -37,8 +38,15 @@ class Timing:
     behind: float
 
 
-async def play(url: str, clip: Clip, delay_s: float, speed: float = 1.0) -> Timing | None:
-    """One turn as a microphone would send it; None for one that is taken for no speech."""
+def due_at(sent_s: float, whole_s: float, speed: float, lead: float) -> float:
+    """When the piece that ends at `sent_s` of a turn is sent, in seconds from its beginning: all but the last TAIL_S at
+    `lead` times real time, the rest, and a turn whose lead is 1, at `speed` times."""
+    quick_s = min(sent_s, max(0.0, whole_s - TAIL_S)) if lead > 1 else 0.0
+    return quick_s / lead + (sent_s - quick_s) / speed
+
+
+async def play(url: str, clip: Clip, delay_s: float, speed: float = 1.0, lead: float = 1.0) -> Timing | None:
+    """One turn as a microphone would send it, its beginning maybe faster; None for one that is taken for no speech."""
     await asyncio.sleep(delay_s)
     pcm = (clip.samples * 32767).astype("<i2").tobytes()
     size = 2 * int(16_000 * PIECE_S)
@@ -48,7 +56,7 @@ async def play(url: str, clip: Clip, delay_s: float, speed: float = 1.0) -> Timi
         started = time.perf_counter()
         reading = asyncio.create_task(_read(socket, sent, clip.name))
         for i, at in enumerate(range(0, len(pcm), size)):
-            due = started + (i + 1) * PIECE_S / speed
+            due = started + due_at((i + 1) * PIECE_S, len(clip.samples) / 16_000, speed, lead)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             await socket.send(pcm[at : at + size])
             sent.append((at + size, time.perf_counter()))

@@ -1,10 +1,11 @@
 """The same models, clips and machine in one run: transformers' own generation, and ours. Out: ratios, a plot.
 
-`python -m bench.vs_transformers [--num 8]`. transformers gets the cheapest equal extractor (the clip's own length, not
-300 s of padding) and the same prompt; what it does after the end of the audio is timed: extract, encode, prefill,
-decode. Ours hears while the audio arrives, so after its end only the last window and the suffix remain. Assisted
-generation is transformers' own, as it is (its assistant never receives the audio) and mended (bench/assisted.py).
-"ours, stock" is exact mode on transformers' modules (`--engine stock`).
+`python -m bench.vs_transformers [--num 8] [--arms NAME ...]`. transformers gets the cheapest equal extractor (the
+clip's own length, not 300 s of padding) and the same prompt; what it does after the end of the audio is timed: extract,
+encode, prefill, decode. Ours hears while the audio arrives, so after its end only the last window and the suffix
+remain. transformers' further arms, all of the cloud: its static cache, the same under torch.compile (where there is a
+C++ compiler), its assisted generation as it is (its assistant never receives the audio) and mended
+(bench/assisted.py). "stock" arms of ours run on transformers' modules (`--engine stock`).
 
 tokens/s: ids after the first text over the time after it, on both sides. Assisted generation tells no id before all are
 there: its ids over its time less the log-mel and the first forward of both models.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,9 +33,13 @@ from streamer.model.mel import StreamingLogMel
 from streamer.model.stock import load_stock
 from streamer.model.thinker import Thinker
 
-LENGTHS = (3, 10, 30, 60)
-OURS = {"ours, edge": "edge", "ours, cloud": "cloud", "ours, exact": "exact", "ours, gated": "gated"}
+LENGTHS = (3, 10, 20, 30, 60)
+BASES = ("generate(), edge", "generate(), cloud")
+STATIC, COMPILED = "generate(), static cache", "generate(), compiled"
 ASSISTED = ("assisted generation", "assisted, hearing")
+MODES = ("edge", "cloud", "exact", "gated")
+OURS = {f"{kind}, {mode}": (engine, mode) for kind, engine in (("ours", "fast"), ("stock", "stock")) for mode in MODES}
+ARMS = (*BASES, STATIC, COMPILED, *ASSISTED, *OURS)
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,11 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=8, help="clips of each length")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each clip, after one that is dropped")
     parser.add_argument("--threads", type=int, default=2, help="of transformers' arms; ours takes its own choice")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[*LENGTHS, 20])
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="seconds of audio")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS, metavar="NAME",
+                        help=f"of {'; '.join(ARMS)}; both of {' and '.join(BASES)} always run")  # fmt: skip
     options = parser.parse_args()
-    arms = make_arms(options.threads)
+    arms = make_arms(options.threads, options.arms)
     rows = []
     for seconds in sorted(options.lengths):
         clips = held_out(options.num, seconds)
@@ -79,27 +88,47 @@ def main() -> None:
               r["total_ratio"], r["speed_ratio"]) for r in rows]  # fmt: skip
     print(table(header, cells))
     print("ratios: medians of pairs in this run; edge against generate() of the edge, all others of the cloud")
+    for r in rows:
+        if "over_assisted" in r:
+            print(f"{r['seconds']} s: ids/s of exact mode are {r['over_assisted']:.1f} times those of {ASSISTED[1]}")
     print("\nwritten:", write("vs_transformers", rows), plot(rows))
 
 
-def make_arms(threads: int) -> dict[str, Callable[[np.ndarray], Timing]]:
-    """Every arm as a function of samples, all on the same weights; transformers' with `threads`, ours with its own."""
-    ours = {name: models_of(mode=mode) for name, mode in OURS.items()}
-    edge, cloud = ours["ours, exact"].pair
+def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Callable[[np.ndarray], Timing]]:
+    """The chosen arms as functions of samples, all on the same weights; transformers' with `threads`, ours its own."""
+    ours = {name: models_of(engine=engine, mode=mode) for name, (engine, mode) in OURS.items() if name in chosen}
+    for models in ours.values():
+        models.load()
+    edge, cloud = models_of(mode="exact").pair
     assert edge is not None
     assert cloud is not None
     own = torch.get_num_threads()  # as loading the models has set it
     stock_edge, stock_cloud = load_stock(edge.directory), load_stock(cloud.directory)
-    assistants = (stock_edge, hearing(load_stock(edge.directory)))
-    slow = models_of(mode="exact", engine="stock")
-    return {
-        "generate(), edge": with_threads(threads, lambda s: one_shot(edge, stock_edge, s)),
-        "generate(), cloud": with_threads(threads, lambda s: one_shot(cloud, stock_cloud, s)),
-        **{name: with_threads(threads, functools.partial(one_shot, cloud, stock_cloud, assistant_model=assistant))
-           for name, assistant in zip(ASSISTED, assistants, strict=True)},
-        **{name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()},
-        "ours, stock": with_threads(own, functools.partial(timed, slow)),
-    }
+    of_cloud = functools.partial(one_shot, cloud, stock_cloud)
+    arms = {BASES[0]: functools.partial(one_shot, edge, stock_edge), BASES[1]: of_cloud}
+    arms[STATIC] = functools.partial(of_cloud, cache_implementation="static")
+    arms[COMPILED] = functools.partial(of_cloud, cache_implementation="static", compile_config=compiled())
+    arms[ASSISTED[0]] = functools.partial(of_cloud, assistant_model=stock_edge)
+    arms[ASSISTED[1]] = functools.partial(of_cloud, assistant_model=hearing(load_stock(edge.directory)))
+    if COMPILED in chosen and not has_compiler():
+        print(f"{COMPILED}: not available here: no compiler")
+        del arms[COMPILED]
+    wanted = {name: with_threads(threads, arm) for name, arm in arms.items() if name in (*BASES, *chosen)}
+    return wanted | {name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()}
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile can build C++ here."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
+
+
+def compiled() -> Any:
+    """transformers compiles the decoding step by itself, but on a CPU only when told to."""
+    from transformers import CompileConfig
+
+    config = CompileConfig(mode="default")
+    config._compile_all_devices = True
+    return config
 
 
 def with_threads(num: int, arm: Callable[[np.ndarray], Timing]) -> Callable[[np.ndarray], Timing]:
@@ -123,7 +152,7 @@ def compare(
                     found[name].append(timing)
     rows = []
     for name, timings in found.items():
-        base = found["generate(), edge" if name.endswith("edge") else "generate(), cloud"]
+        base = found[BASES[0] if name.endswith("edge") else BASES[1]]
         rows.append({
             "arm": name,
             "first_ms": 1000 * median(t.first_s for t in timings),
@@ -134,6 +163,9 @@ def compare(
             "speed_ratio": median(t.tokens_per_s / b.tokens_per_s for t, b in zip(timings, base, strict=True)),
             "num_ids": median(t.num_ids for t in timings),
         })  # fmt: skip
+        if name == "ours, exact" and (assisted := found.get(ASSISTED[1])):
+            pairs = zip(timings, assisted, strict=True)
+            rows[-1]["over_assisted"] = median(t.tokens_per_s / a.tokens_per_s for t, a in pairs)
     return rows
 
 
@@ -149,9 +181,10 @@ def one_shot(
     num_audio = sum(thinker.tower.num_embeddings(window.n_frames) for window in windows)
     prompt = [*thinker.engine.prompt_ids, *[thinker.shapes.audio_id] * num_audio, *thinker.suffix_ids]
     ids = torch.tensor([prompt])
-    streaming = {} if more else {"streamer": clock}  # assisted generation refuses a streamer
+    assistant = more.get("assistant_model")
+    streaming = {} if assistant else {"streamer": clock}  # assisted generation refuses a streamer
     heard = time.perf_counter()
-    with FirstForward(*([stock, *more.values()] if more else [])) as prefill:
+    with FirstForward(*([stock, assistant] if assistant else [])) as prefill:
         out = stock.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
@@ -181,14 +214,15 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.2), constrained_layout=True)
-    names = [n for n in dict.fromkeys(row["arm"] for row in rows) if not n.startswith("generate()")]  # those are 1
+    names = [n for n in dict.fromkeys(row["arm"] for row in rows) if n not in BASES]  # those are 1
     for i, name in enumerate(names):
         mine = [row for row in rows if row["arm"] == name]
-        style: dict[str, Any] = {"linestyle": "-" if name.startswith("ours") else "--", "color": f"C{i}"}
+        style: dict[str, Any] = {"linestyle": "-" if name in OURS else "--", "color": f"C{i % 10}"}
         x = [row["seconds"] for row in mine]
+        style["marker"] = "o" if name.startswith("ours") else "x"
         if name not in ASSISTED:  # they give all ids at the end
-            left.plot(x, [row["first_ratio"] for row in mine], marker="o", **style)
-        right.plot(x, [row["speed_ratio"] for row in mine], marker="o", label=name, **style)
+            left.plot(x, [row["first_ratio"] for row in mine], **style)
+        right.plot(x, [row["speed_ratio"] for row in mine], label=name, **style)
     left.set(title="First text after the end of the audio", yscale="log")
     right.set(title="Ids per second while decoding", ylim=(0, None))
     for axis in (left, right):

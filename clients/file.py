@@ -169,9 +169,23 @@ class Recording:
     def __init__(self, path):
         self.path, self.num_samples = path, 0  # given so far
         try:
+            with open(path, "rb") as file:
+                if not file.read(1):
+                    raise Failed(f"{path}: is empty (0 bytes)")
             self.file = soundfile.SoundFile(path)
-        except (OSError, soundfile.SoundFileError) as error:
-            raise Failed(f"{path}: cannot be read ({error})") from None
+        except FileNotFoundError:
+            raise Failed(f"{path}: no such file") from None
+        except IsADirectoryError:
+            raise Failed(f"{path}: is a directory; name the files in it, e.g. DIRECTORY/*.wav") from None
+        except PermissionError:
+            raise Failed(f"{path}: no permission to read it") from None
+        except (OSError, ValueError) as error:
+            raise Failed(f"{path}: cannot be opened ({error})") from None
+        except soundfile.LibsndfileError as error:
+            why = error.error_string.rstrip(".")
+            raise Failed(f"{path}: is no recording that libsndfile can read ({why}); convert it first") from None
+        if self.file.frames == 0:
+            raise Failed(f"{path}: holds no samples, only a header")
         self.rate = self.file.samplerate
         if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
             raise Failed(f"{path}: its rate of {self.rate} Hz is outside 8000..48000; resample it first")

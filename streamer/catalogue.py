@@ -16,7 +16,8 @@ from streamer.console import fail, table_row
 from streamer.core.gate import SIGNALS
 from streamer.model.card import ModelCard, read_card
 from streamer.model.layout import check_layout
-from streamer.model.thinker import resolve, runs_compiled, shapes_of
+from streamer.model.measured import known
+from streamer.model.thinker import resolve, shapes_of
 from streamer.model.weights import ModelError
 
 
@@ -32,22 +33,28 @@ def print_models(as_json: bool) -> int:
     if as_json:
         print(json.dumps({"models": rows}, ensure_ascii=False, indent=2))
         return status
-    widths = (28, 6, 10, 9, 7, 17, 26)
+    widths = (28, 6, 10, 9, 7, 26, 26)
     print(table_row(("spec", "role", "params", "MB", "device", "engine", "gate: threshold, k, promise"), widths))
     for row in rows:
         gate = "; ".join(_told(name, preset) for name, preset in row["presets"].items())
         millions = f"{row['num_params'] / 1e6:.2f} M"
         cells = (row["spec"], row["role"], millions, row["megabytes"], row["device"], row["engine"], gate)
         print(table_row(cells, widths))
+    for row in rows:
+        if ratios := row["torch_over_kernels"]:
+            at = ", ".join(f"{ratio:g} at {step}" for step, ratio in ratios.items())
+            print(f"{row['spec']} {row['role']}: torch's time over the compiled kernels', measured here: {at}")
     return status
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     """One model as plain types. Raises ModelError for one that `load` would refuse by its headers."""
     card = read_card(directory)
-    tensors = check_layout(directory, shapes_of(directory))
+    shapes = shapes_of(directory)
+    tensors = check_layout(directory, shapes)
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     num_params = sum(math.prod(t.shape) for t in tensors)
+    chosen = known(shapes.text, num_params, is_half=all(t.dtype == "F16" for t in tensors))
     return {
         "spec": spec,
         "role": role,
@@ -55,7 +62,8 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "num_params": num_params,
         "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
         "device": "cpu",
-        "engine": "compiled kernels" if runs_compiled(num_params, "cpu") else "torch",
+        "engine": chosen.name if chosen else "measured at the first load",
+        "torch_over_kernels": chosen.ratios if chosen else {},
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
         "presets": {name: _preset(card, name) for name in card.presets},

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from streamer import __version__
 
-MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "temperature", "top_p", "seed",
-                    "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio", "verify_budget_s",
-                    "draft_ahead", "degrade")  # fmt: skip
+MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "device", "temperature",
+                    "top_p", "seed", "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio",
+                    "verify_budget_s", "draft_ahead", "degrade")  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,6 +55,7 @@ def _add_describe(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads; - for a WAV on stdin")
     p.add_argument("--json", action="store_true", help="one JSON object per file on stdout, nothing else")
     p.add_argument("--quiet", action="store_true", help="the sentence only")
+    p.add_argument("--names", action="store_true", help="FILE: before each sentence on stdout, for several files")
     p.add_argument("--log", metavar="FILE", help="append structured logs (JSON lines) to FILE")
     p.add_argument("--log-text", action="store_true", help="let the log hold what was described")
     p.set_defaults(run=_describe)
@@ -82,7 +83,10 @@ def _model_parser() -> _Parser:
     p.add_argument("--draft", choices=("incremental", "generate"),
                    help="generate: transformers' own, per block: slow, greedy (temperature 0 only) and by none of our "
                         "rules: none at all in mode edge; verified ids still follow them")  # fmt: skip
-    p.add_argument("--engine", choices=("fast", "stock"), help="stock: transformers' own modules, for comparison; slow")
+    p.add_argument("--engine", choices=("fast", "stable", "int8", "stock"),
+                   help="for large models, stable: exact equals cloud to the last bit, slower; int8: the same with "
+                        "8-bit weights, faster; stock: transformers' modules, for comparison, slow")  # fmt: skip
+    p.add_argument("--device", choices=("cpu", "cuda"), help="cuda: both models in bf16 on a GPU")
     p.add_argument("--temperature", type=float, metavar="T", help="0 (default) is greedy")
     p.add_argument("--top-p", type=float, metavar="P", help="sample within this share of the mass")
     p.add_argument("--seed", type=int, metavar="N", help="same seed, same sentence")
@@ -95,21 +99,27 @@ def _describe(options: argparse.Namespace) -> int:
     import anyio
 
     from streamer.config import Config, ConfigError
-    from streamer.console import describe_files, fail
+    from streamer.console import Style, describe_files, fail
+    from streamer.contradictions import check_given
 
     try:
-        config = Config.from_mapping(_model_options(options))
+        given = _model_options(options)
+        config = Config.from_mapping(given)
+        check_given(given, config)
+        if options.log_text and not options.log:
+            raise ConfigError("--log-text is given without --log FILE; say where the log goes, or leave it out")
     except ConfigError as error:
         fail(str(error))
         return 2
+    style = Style(options.json, options.quiet, options.names)
     if not options.log:
-        return anyio.run(describe_files, options.files, config, options.json, options.quiet)
+        return anyio.run(describe_files, options.files, config, style)
     from streamer.logs import log_to
 
     try:
         with open(options.log, "a", encoding="utf-8") as file:
             log_to(file, text=options.log_text)
-            return anyio.run(describe_files, options.files, config, options.json, options.quiet)
+            return anyio.run(describe_files, options.files, config, style)
     except OSError as error:
         fail(f"--log {options.log}: cannot be written ({error.strerror})")
         return 2
@@ -149,6 +159,7 @@ def _add_verifier(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--host", default="127.0.0.1", metavar="H", help="default 127.0.0.1; a public one needs a key")
     p.add_argument("--port", type=int, default=8766, metavar="P", help="default 8766; 0 takes a free one")
     p.add_argument("--cloud", default="embedded", metavar="SPEC", help="embedded (default), a directory, or a hub id")
+    p.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default cpu; cuda: bf16 on a GPU")
     p.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     p.add_argument("--max-sessions", type=int, default=32, metavar="N", help="turns at once, default 32; then 503")
     p.add_argument("--resume-s", type=float, default=30.0, metavar="S", help="a lost edge may come back; default 30")

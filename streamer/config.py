@@ -20,14 +20,15 @@ from streamer.core.speculate import MODES, Mode, Plan
 PRESET_NAMES = ("fluent", "quality")
 CLOUD_AUDIO = ("eager", "lazy")
 DRAFTERS = ("incremental", "generate")
-ENGINES = ("fast", "stock")
+ENGINES = ("fast", "stable", "int8", "stock")
+DEVICES = ("cpu", "cuda")
 MIN_NEW_TOKENS = 16
 GATED_BUDGET_S, EXACT_BUDGET_S = 5.0, 30.0
-NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "engine": ENGINES,
+NAMED = {"mode": MODES, "preset": PRESET_NAMES, "draft": DRAFTERS, "engine": ENGINES, "device": DEVICES,
          "cloud_audio": CLOUD_AUDIO}  # fmt: skip
 VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
 TYPES: dict[str, tuple[type, ...]] = {  # of each option; None beside them where None is its default
-    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine"), (str,)),
+    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine", "device"), (str,)),
     **dict.fromkeys(("cloud_key", "cloud_ca", "cloud_audio"), (str,)),
     **dict.fromkeys(("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots", "draft_ahead"), (int,)),
     **dict.fromkeys(("threshold", "temperature", "top_p", "verify_budget_s"), (int, float)),
@@ -61,7 +62,10 @@ class Config:
     draft_ahead: int = 48  # ids drafted while a verdict of a verifier elsewhere is on its way; 0: wait for each
     degrade: bool = False  # exact goes on unverified, too, instead of ending with an error
     draft: Literal["incremental", "generate"] = "incremental"
-    engine: Literal["fast", "stock"] = "fast"  # stock: transformers' own modules, for comparison
+    # stable: the same bits whatever a step holds, for models too large for the compiled kernels, which always are so;
+    # int8: 8-bit weights; stock: transformers' own modules, for comparison
+    engine: Literal["fast", "stable", "int8", "stock"] = "fast"
+    device: Literal["cpu", "cuda"] = "cpu"  # of both models; cuda: bf16, the first GPU of CUDA_VISIBLE_DEVICES
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
@@ -76,6 +80,10 @@ class Config:
         self._check_numbers()
         if self.cloud == "none" and self.mode in ("exact", "cloud"):
             raise ConfigError(f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated")
+        if self.engine in ("stable", "int8") and self.device != "cpu":
+            raise ConfigError(f"engine {self.engine} is for the CPU only; take --device cpu, or engine fast")
+        if self.draft == "generate" and self.device != "cpu":
+            raise ConfigError("draft generate runs on the CPU only; take --device cpu, or draft incremental")
         if self.draft == "generate" and self.temperature != 0:
             ways = "leave it at 0, or take draft incremental"
             raise ConfigError(f"temperature is {self.temperature}, but draft generate is greedy; {ways}")

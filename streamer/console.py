@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamer.audio import AudioError
@@ -17,6 +18,7 @@ from streamer.config import Config
 from streamer.core.results import Description, TextDelta
 from streamer.describer import Describer
 from streamer.stages.parts import TargetLost
+from streamer.starting import loading
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -35,22 +37,32 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(breaks))
 
 
-async def describe_files(files: Sequence[str], config: Config, as_json: bool, quiet: bool) -> int:
+@dataclass(frozen=True)
+class Style:
+    """What goes to stdout and stderr: JSON objects; the sentence only; the file's name before it."""
+
+    as_json: bool = False
+    quiet: bool = False
+    names: bool = False
+
+
+async def describe_files(files: Sequence[str], config: Config, style: Style) -> int:
     """Describe each file; the exit status is 1 when any of them, or the model, failed."""
     async with Describer.open(config) as describer:
         try:
-            await describer.load()
+            with loading():
+                await describer.load()
         except Exception as error:
             if not _is_model_error(error):
                 raise
             fail(str(error))
             return 1
         with ExitStack() as stack:
-            shown = len(files) > 1 and not (as_json or quiet)
+            shown = len(files) > 1 and not (style.as_json or style.quiet)
             progress = progress_bar(stack, len(files), "describing") if shown else None
             failures = 0
             for file in files:
-                failures += not await _describe_file(describer, file, _Screen(file, as_json, quiet, progress))
+                failures += not await _describe_file(describer, file, _Screen(file, style, progress))
                 if progress is not None:
                     progress.advance(progress.task_ids[0])
     return 1 if failures else 0
@@ -75,19 +87,20 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
 class _Screen:
     """One file's output. Text goes out as it commits, whatever stdout is; colour only where it is a terminal."""
 
-    def __init__(self, file: str, as_json: bool, quiet: bool, progress: Progress | None) -> None:
-        self._file, self._json, self._quiet, self._progress = file, as_json, quiet, progress
+    def __init__(self, file: str, style: Style, progress: Progress | None) -> None:
+        self._json, self._quiet, self._progress = style.as_json, style.quiet, progress
+        self._name = f"{one_line(file)}: " if style.names else ""
         # Under a live progress bar the sentence is written when it is whole: a bar would tear a growing line.
-        self._grows = not as_json and not (progress is not None and sys.stderr.isatty())
+        self._grows = not style.as_json and not (progress is not None and sys.stderr.isatty())
         self._colour = sys.stdout.isatty()
         self._pieces: list[str] = []
 
     def delta(self, delta: TextDelta) -> None:
         piece = delta.text if delta.verified or not self._colour else f"{DIM}{delta.text}{RESET}"
-        self._pieces.append(piece)
         if self._grows:
-            sys.stdout.write(piece)
+            sys.stdout.write(piece if self._pieces else self._name + piece)
             sys.stdout.flush()
+        self._pieces.append(piece)
 
     def end(self) -> None:
         """Close a line that an error cut short; what was shown stays."""
@@ -99,12 +112,12 @@ class _Screen:
             print(json.dumps(result.as_json(), ensure_ascii=False), flush=True)
             return
         if self._grows:
-            print(flush=True)
+            print("" if self._pieces else self._name.rstrip(), flush=True)
         else:
             assert self._progress is not None
             self._progress.console.file.flush()
             self._progress.stop()
-            print("".join(self._pieces), flush=True)
+            print((self._name + "".join(self._pieces)).rstrip(), flush=True)
             self._progress.start()
         if not self._quiet:
             print(summary(result), file=sys.stderr, flush=True)

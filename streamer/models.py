@@ -29,21 +29,24 @@ class Models:
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere. Raises ModelError."""
-        from streamer.model.thinker import check_pair, load
+        from streamer.model.thinker import check_pair, load, num_params_of, resolve
         from streamer.model.threads import set_threads
         from streamer.model.warm import warm_up
 
         c = self.config
         mode = "edge" if c.cloud == "none" else c.mode
         is_away = self.verifier_url is not None
-        edge = None if mode == "cloud" and not is_away else load(c.edge, "edge", c.num_slots, engine=c.engine)
-        cloud = None if mode == "edge" or is_away else load(c.cloud, "cloud", c.num_slots, engine=c.engine)
+        edge_at = None if mode == "cloud" and not is_away else resolve(c.edge, "edge")
+        cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
+        # Before they are read: threads that wait for work on small tensors take a second of the CPU's time.
+        set_threads(max(num_params_of(directory) for directory in (edge_at, cloud_at) if directory is not None))
+        edge = None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
+        cloud = None if cloud_at is None else load(str(cloud_at), "cloud", c.num_slots, c.device, c.engine)
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
-        loaded = [thinker for thinker in (edge, cloud) if thinker is not None]
-        set_threads(max(thinker.num_params for thinker in loaded))
-        for thinker in loaded:
-            warm_up(thinker)
+        for thinker in (edge, cloud):
+            if thinker is not None:
+                warm_up(thinker)
         return edge, cloud
 
     @property

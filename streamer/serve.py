@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamer.config import Config, ConfigError
+from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
 from streamer.console import fail
+from streamer.contradictions import check_given
 from streamer.logs import log_errors_to
+from streamer.starting import loading, tell_loading
 
 SWITCH_INTERVAL_S = 0.001  # the engine's thread and the event loop take turns: at 5 ms the loop lags
 
@@ -42,9 +44,11 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
     def ready(port: int) -> None:
         print(f"listening on ws{s}://{shown}:{port}{PATH} (page: http{s}://{shown}:{port}/)", flush=True)
 
+    tell_loading(told_models(config))
     try:
         async with Describer.open(config) as describer:
-            await describer.load()
+            with loading():
+                await describer.load()
             origins = tuple(options.allow_origin or ())
             admission = Admission((PATH,), options.max_sessions, key, origins)
             terms = Terms(options.resume_s, options.live_updates, describer.attributes)
@@ -59,10 +63,20 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
     return 0
 
 
+def told_models(config: Config) -> str:
+    """What a server loads, for its first line."""
+    is_away = config.cloud.startswith(VERIFIER_SCHEMES)
+    edge = [] if config.mode == "cloud" and not is_away else [f"edge {config.edge}"]
+    has_cloud = config.mode != "edge" and config.cloud != "none" and not is_away
+    cloud = [f"cloud {config.cloud}"] if has_cloud else []
+    return " and ".join(edge + cloud)
+
+
 def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Config:
     """A pipeline file, what the command line says over it, and slots for every session's two turns."""
     config = Config.from_toml(options.pipeline) if options.pipeline else Config()
     config = replace(config, **model_options)
+    check_given(model_options, config)
     if not 1 <= options.max_sessions <= 100:
         raise ConfigError(f"max-sessions is {options.max_sessions}; it may be 1 to 100")
     if not 0 <= options.resume_s <= 300:

@@ -8,6 +8,7 @@ import ssl
 from streamer.config import VERIFIER_SCHEMES, ConfigError
 from streamer.console import fail
 from streamer.serve import door_of
+from streamer.starting import loading, tell_loading
 
 HEARING_THREADS = 2
 
@@ -26,13 +27,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: str | None) -> int:
+    tell_loading(f"cloud {options.cloud}")
     import anyio
     import anyio.to_thread
 
     from streamer.core.wire import PATH
     from streamer.judge import ModelJudge, house_of
     from streamer.live import open_side
-    from streamer.model.thinker import load
+    from streamer.model.thinker import Thinker, load, num_params_of, resolve
     from streamer.model.threads import set_threads
     from streamer.model.warm import warm_up
     from streamer.model.weights import ModelError
@@ -45,10 +47,16 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     def ready(port: int) -> None:
         print(f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})", flush=True)
 
+    def load_cloud() -> Thinker:
+        directory = resolve(options.cloud, "cloud")
+        set_threads(num_params_of(directory))
+        thinker = load(str(directory), "cloud", options.max_sessions + 1, options.device)
+        warm_up(thinker)
+        return thinker
+
     try:
-        thinker = await anyio.to_thread.run_sync(load, options.cloud, "cloud", options.max_sessions + 1)
-        set_threads(thinker.num_params)
-        await anyio.to_thread.run_sync(warm_up, thinker)
+        with loading():
+            thinker = await anyio.to_thread.run_sync(load_cloud)
         house, threads = house_of(thinker), anyio.CapacityLimiter(HEARING_THREADS)
         admission = Admission((PATH,), options.max_sessions, key)
         async with open_side(thinker, "verifier") as side:

@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from streamer.cli import main
+from streamer.config import Config
+from streamer.contradictions import check_given
+
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
 
 
@@ -68,6 +72,37 @@ def test_bad_files_are_told_and_the_others_described(models, samples, tmp_path):
     for file, line in zip(files[:6], lines, strict=True):
         assert str(file) in line, "names the file"
         assert "Traceback" not in line
+
+
+@pytest.mark.parametrize(("options", "told"), [
+    ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
+    ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
+    ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
+    ("--log-text", "--log-text is given without --log FILE"),
+])  # fmt: skip
+def test_options_that_cannot_both_be_meant_are_told(options, told, samples, capsys):
+    """One line, before any model is loaded, for both commands that take them."""
+    commands = [["describe", str(samples[0]), *options.split()], ["serve", *options.split()]]
+    for command in commands[: 1 if options.startswith("--log") else 2]:
+        assert main(command) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert told in said.err
+
+
+def test_a_pipeline_may_be_overruled(tmp_path):
+    """What the command line does not say is no contradiction: a pipeline's verifier is left alone in mode edge."""
+    check_given({"mode": "edge"}, Config(mode="edge", cloud="ws://127.0.0.1:9"))
+    check_given({"cloud_key": "k"}, Config(cloud="ws://127.0.0.1:9", cloud_key="k"))
+
+
+def test_names_stand_before_the_sentences(models, samples, tmp_path):
+    soundfile.write(tmp_path / "short.wav", np.zeros(160), 16_000)
+    files = [samples[0], tmp_path / "short.wav", samples[1]]
+    status, out, _ = streamer("describe", *files, "--names", "--mode", "edge", *models)
+    _, plain, _ = streamer("describe", *files, "--mode", "edge", *models)
+    assert status == 0
+    assert out.splitlines() == [f"{file}: {text}".rstrip() for file, text in zip(files, plain.splitlines(), strict=True)]
 
 
 def test_speech_too_short_is_no_error(models, tmp_path):

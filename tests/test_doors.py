@@ -1,6 +1,7 @@
 """The rooms import only what they may (design.md), and importing the package is instant and without torch."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,35 @@ def test_a_room_imports_only_through_its_doors(file):
 def test_importing_needs_no_torch(module):
     code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
+    """Seconds are noise; modules are not. (numba itself takes scipy where that is installed.)"""
+    unwanted = {"transformers", "huggingface_hub", "librosa", "matplotlib", "sklearn", "pandas", "PIL", "requests", "rich",
+                "silero_vad", "websockets", "prometheus_client", "msgspec", "torch._dynamo", "torch._inductor", "sympy"}  # fmt: skip
+    code = f"""import gc, sys; from streamer.cli import main
+assert main(["describe", {str(ROOT / "samples" / "fast_loud.wav")!r}, "--quiet"]) == 0
+assert "torch" in sys.modules
+assert gc.isenabled()
+assert gc.get_freeze_count() > 100_000
+print([m for m in {sorted(unwanted)} if m in sys.modules])"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == ["[]"]
+
+
+def test_one_thread_reads_a_small_model():
+    """Four that wait for each other's small sums cost a second of the CPU at every start."""
+    code = """import torch
+import streamer.model.thinker as thinker
+from streamer.config import Config
+from streamer.models import Models
+read = thinker.load_weights
+thinker.load_weights = lambda *where: (print(torch.get_num_threads()), read(*where))[1]
+torch.set_num_threads(3)
+Models(Config()).load()"""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == ["1", "1"]
 
 
 def test_only_streamer_is_installed():

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from speech import SAMPLES
 
+from streamer.core.attributes import ATTRIBUTES
+from streamer.model.card import read_card
+from streamer.model.thinker import resolve
+
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -27,6 +31,15 @@ def test_the_python_examples_run_as_they_stand(code, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": root})
     assert done.stderr == b""
     assert "说话人" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("role", ["edge", "cloud"])
+def test_the_table_of_attributes_is_that_of_the_models(role):
+    table = re.findall(r"^\| `(\w+)`, [^|]+ \|(.+)\|$", README, re.M)
+    shown = {name: [cell.strip().split(" / ") for cell in cells.split("|") if cell.strip()] for name, cells in table}
+    attributes = read_card(resolve("embedded", role)).attributes
+    assert shown == {name: [level["phrases"] for level in levels] for name, levels in attributes.items()}
+    assert tuple(shown) == ATTRIBUTES
 
 
 def test_there_are_such_examples():

@@ -61,6 +61,15 @@ class Flights:
     def find(self, number: int) -> Flight | None:
         return next((f for f in self._flights if f.request is not None and f.request.number == number), None)
 
+    def answer(self, verdict: Verdict, num_ids: int) -> Flight | None:
+        """The one that `verdict` is for, which has it now; None where it is not on its way. Raises ValueError."""
+        flight = self.find(verdict.number)
+        if flight is not None:
+            if not 0 <= verdict.n_accepted <= flight.n or not 0 <= verdict.next_id < num_ids:
+                raise ValueError(f"verdict {verdict} does not fit a block of {flight.n} ids")
+            flight.verdict = verdict
+        return flight
+
     def ask(self, answer: Ids[int], n_committed: int, n: int) -> VerifyRequest:
         """A request for the `n` ids behind those that are here already."""
         start = n_committed + self.span

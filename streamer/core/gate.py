@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from streamer.core.stop import loop_suspected
 from streamer.core.vocabulary import Vocabulary
 from streamer.core.vocabulary_characters import PUNCTUATION, SENTENCE_ENDS
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
+class Signal(NamedTuple):
     """What the drafter knew about one id, from its raw softmax.
 
     entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the CHOSEN id.
@@ -73,7 +73,7 @@ def fires(
             return name
     if gate.density is not None and density(vocabulary.text_of(block_ids)) > gate.density:
         return "density"
-    if gate.loop and loop_suspected([*answer, *block_ids]):
+    if gate.loop and loop_suspected([*answer[-12:], *block_ids]):
         return "loop"
     return None
 

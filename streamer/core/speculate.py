@@ -13,87 +13,20 @@ target's bonus id; a verdict that accepts all and gives that id leaves the work 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
-from typing import Literal
 
 from streamer.core.counts import Counts
 from streamer.core.flights import Flight, Flights
-from streamer.core.gate import PRESETS, Gate, Signal, fires
+from streamer.core.gate import Signal, fires
 from streamer.core.pace import Pace
-from streamer.core.rules import Rules
+from streamer.core.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Verify, Wait
 from streamer.core.sequence import Sequence
-from streamer.core.stop import stop
-from streamer.core.verify import Refusal, Verdict, VerifyRequest
+from streamer.core.tail import Tail
+from streamer.core.verify import Refusal, Verdict
 from streamer.core.vocabulary import Vocabulary
 
-Mode = Literal["gated", "exact", "edge", "cloud"]
-MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")
+__all__ = ["MODES", "Action", "Done", "DraftMore", "Emit", "Mode", "Plan", "Speculator", "Verify", "Wait"]
 MAX_REFUSALS = 3  # of one block, each time asked anew from the answer's beginning
-AHEAD_S = 0.008  # of drafting ahead at once: a verdict that comes meanwhile waits for it
-
-
-@dataclass(frozen=True, slots=True)
-class DraftMore:
-    """Draft up to `n` ids onto the sequence, then report them with `drafted` (at least one)."""
-
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """Send `request` to the target, then report its `verdict`; there may be others before it."""
-
-    request: VerifyRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Emit:
-    """Show `ids` now; they are committed."""
-
-    ids: tuple[int, ...]
-    verified: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A verdict is on its way; call `next` again when it is here or at `until` (seconds, the caller's clock)."""
-
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The answer is over: sentence, eos, loop, max_tokens, cancelled or error."""
-
-    reason: str
-
-
-Action = DraftMore | Verify | Emit | Wait | Done
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How one answer is decoded."""
-
-    mode: Mode = "gated"
-    k: int = 4  # draft length
-    gate: Gate = PRESETS["fluent"].gate
-    rules: Rules = field(default_factory=Rules)
-    verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
-    ahead: int = 0  # ids that may be drafted behind the oldest block on its way
-    credits: int = 1  # blocks that may be on their way
-    adapts: bool = False  # exact: k follows the measured delay and acceptance (core/pace.py)
-    degrade: bool = False  # exact, too, goes on unverified
-
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode {self.mode!r} is none of {', '.join(MODES)}")
-        if not 1 <= self.k <= 64:
-            raise ValueError(f"k is {self.k}; the draft length must be 1..64")
-        if self.ahead < 0 or self.credits < 1:
-            raise ValueError(f"ahead is {self.ahead}, credits {self.credits}; they must be at least 0 and 1")
 
 
 class Speculator:
@@ -102,22 +35,26 @@ class Speculator:
     def __init__(self, plan: Plan, vocabulary: Vocabulary, sequence: Sequence, pace: Pace | None = None) -> None:
         self.plan, self.vocabulary, self.sequence = plan, vocabulary, sequence
         self.pace = pace or Pace()
-        self.counts = Counts()
-        self.stop_reason: str | None = None
         self.num_failures = 0  # verdicts that did not come within the budget, or were refused for good
+        self._tail = Tail(plan.rules, vocabulary, sequence)
         self._flights = Flights()
-        self._signals: list[Signal] = []  # of every id that is not committed
-        self._is_ended = False  # the last id drafted ends the answer, if it stands
         self._fired: bool | None = None  # whether the whole block behind the flights is to be verified
         self._k: int | None = None  # of the block being drafted
-        self._emits: deque[Emit] = deque()
-        self._drafting_since: tuple[float, int] | None = None
+        self._drafting_since: float | None = None
         self._waiting_since: float | None = None
 
     @property
-    def tail(self) -> list[int]:
-        """Ids drafted beyond what is committed."""
-        return self.sequence.answer[self.sequence.n_committed :]
+    def counts(self) -> Counts:
+        return self._tail.counts
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._tail.stop_reason
+
+    @property
+    def num_in_flight(self) -> int:
+        """Blocks whose verdict is on its way."""
+        return self._flights.num_asked
 
     def next(self, now: float, is_up: bool = True) -> Action:
         """Say what to do at time `now` (seconds, any monotonic origin). is_up: it makes sense to ask the target."""
@@ -128,41 +65,27 @@ class Speculator:
         if head is not None and head.deadline is not None and now >= head.deadline:
             self.num_failures += 1
             self.failed()
-        while not self._emits and self.stop_reason is None:
+        while not self._tail.has_emits and self.stop_reason is None:
             action = self._proceed(now, is_up)
             if action is not None:
                 return action
-        return self._emits.popleft() if self._emits else Done(self.stop_reason or "")
+        return self._tail.pop_emit() or Done(self.stop_reason or "")
 
     def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
         """`ids` now stand at the sequence's end. The block ends at k ids or at an id that stops the answer."""
         if not ids or len(ids) != len(signals):
             raise ValueError(f"a draft needs at least one id and a signal each, got {len(ids)}, {len(signals)}")
         if self._drafting_since is not None and now is not None:
-            self.pace.drafted(len(ids), now - self._drafting_since[0])
-        answer = self.sequence.answer
-        self.counts.n_drafted += len(ids)
-        room = self._room
-        for i, signal in enumerate(signals, start=len(answer) - len(ids)):
-            self._signals.append(signal)
-            room -= 1
-            self._is_ended = stop(self.vocabulary, self.plan.rules, answer[:i], answer[i]) is not None
-            if self._is_ended or room == 0:  # nothing after a stop is kept, also not inside a block
-                self.counts.n_wasted += len(answer) - i - 1
-                self.sequence.replace_tail(self.sequence.answer_start + i + 1)
-                return
+            self.pace.drafted(len(ids), now - self._drafting_since)
+        self._tail.extend(signals, self._room)
 
     def verdict(self, verdict: Verdict, now: float | None = None) -> None:
         """Apply the target's reply to a block on its way; one to any other request is ignored."""
-        flight = self._flights.find(verdict.number)
-        if flight is None or flight.request is None:
+        flight = self._flights.answer(verdict, self.vocabulary.num_ids)
+        if flight is None:
             return
-        n = len(flight.request.draft)
-        if not 0 <= verdict.n_accepted <= n or not 0 <= verdict.next_id < self.vocabulary.num_ids:
-            raise ValueError(f"verdict {verdict} does not fit a block of {n} ids")
         if now is not None and flight.sent_at is not None:
-            self.pace.answered(now - flight.sent_at, verdict.n_accepted, n)
-        flight.verdict = verdict
+            self.pace.answered(now - flight.sent_at, verdict.n_accepted, flight.n)
         while (head := self._flights.head) is not None and head.verdict is not None and self.stop_reason is None:
             self._land(head, head.verdict)
         if head is not None and head.is_refused:
@@ -184,7 +107,7 @@ class Speculator:
         self._flights.clear()
         self._fired = None
         if self._may_go_on:
-            self._settle(self.tail[: head.n], head.n, verified=False)
+            self._settle(self._tail.ids[: head.n], head.n, verified=False)
         else:
             self._end("error")
 
@@ -198,11 +121,6 @@ class Speculator:
         """Whether what the target does not verify is committed all the same."""
         return self.plan.mode == "gated" or (self.plan.mode == "exact" and self.plan.degrade)
 
-    @property
-    def num_in_flight(self) -> int:
-        """Blocks whose verdict is on its way."""
-        return self._flights.num_asked
-
     def _proceed(self, now: float, is_up: bool) -> Action | None:
         """One step: an action, or None where something was committed, or closed, and there may be more to do."""
         unsent = self._flights.unsent
@@ -211,12 +129,12 @@ class Speculator:
         if self._asks_for_an_id and (is_up or not self._may_go_on):
             self._ask(0)
             return None
-        room = self._room
-        if self.plan.mode != "cloud" and (room <= 0 or (self._is_ended and self._num_open > 0)):
+        room, is_ended = self._room, self._tail.is_ended
+        if self.plan.mode != "cloud" and (room <= 0 or (is_ended and self._num_open > 0)):
             if self._close_block(is_up):
                 return None
-        elif self.plan.mode != "cloud" and not self._is_ended and (n := min(room, self._num_allowed(now))) > 0:
-            self._drafting_since = (now, n)
+        elif self.plan.mode != "cloud" and not is_ended and (n := min(room, self._num_allowed(now))) > 0:
+            self._drafting_since = now
             return DraftMore(n)
         head = self._flights.head
         assert head is not None and head.deadline is not None, "nothing to do and nothing to wait for"  # noqa: PT018
@@ -234,7 +152,7 @@ class Speculator:
     @property
     def _num_open(self) -> int:
         """Ids of the block being drafted; -1 where the guess before it is still missing."""
-        return len(self._signals) - self._flights.span
+        return len(self._tail) - self._flights.span
 
     @property
     def _room(self) -> int:
@@ -246,11 +164,11 @@ class Speculator:
         head = self._flights.head
         if head is None:
             return self._block_size
-        expected = (now if head.sent_at is None else head.sent_at) + self.pace.verdict_s
-        if len(self._signals) == head.n and not self.pace.is_worth_a_guess(expected - now):
+        left_s = self.pace.verdict_s - (0.0 if head.sent_at is None else now - head.sent_at)
+        n_ahead = len(self._tail) - head.n
+        if n_ahead == 0 and not self.pace.is_worth_a_guess(left_s):
             return 0
-        at_once = max(1, int(AHEAD_S / self.pace.draft_s))
-        return min(at_once, self.plan.ahead - (len(self._signals) - head.n))
+        return min(self.pace.num_at_once, self.plan.ahead - n_ahead)
 
     @property
     def _block_size(self) -> int:
@@ -267,14 +185,14 @@ class Speculator:
         """The block is whole: upload it, commit it unverified, or let it wait for those before it. False: no room."""
         at, n = self._flights.span, min(self._block_size, self._num_open)
         if self._fired is None:
-            self._fired = self._fires(self.sequence.n_committed + at, self._signals[at : at + n])
+            self._fired = self._fires(self.sequence.n_committed + at, self._tail.signals[at : at + n])
             self.counts.blocks += 1
         if self._fired and (is_up or not self._may_go_on):
             if self._flights.num_asked >= self.plan.credits:
                 return False
             self._ask(n)
         elif self._flights.head is None:
-            self._settle(self.tail[:n], n, verified=False)
+            self._settle(self._tail.ids[:n], n, verified=False)
         else:
             self._flights.skip(n)
         self._fired = self._k = None
@@ -316,62 +234,24 @@ class Speculator:
         self.counts.n_accepted += verdict.n_accepted
         self.counts.n_corrected += verdict.n_accepted < flight.n
         self._flights.land(verdict)
-        tail = self.tail
+        tail = self._tail.ids
         is_guessed = verdict.n_accepted == flight.n and tail[flight.n : flight.n + 1] == [verdict.next_id]
         ids = [*tail[: verdict.n_accepted], verdict.next_id]
         self._settle(ids, flight.n + 1 if is_guessed else flight.n, verified=True)
         while self.stop_reason is None and (head := self._flights.head) is not None and head.request is None:
             self._flights.pop()
-            self._settle(self.tail[: head.n], head.n, verified=False)
+            self._settle(self._tail.ids[: head.n], head.n, verified=False)
 
     def _settle(self, ids: Ids[int], n_settled: int, verified: bool) -> None:
-        """Commit `ids` in place of the tail's first `n_settled`, testing the stop at every id; nothing after a stop is
-        committed. What was drafted behind them stays where they are just those."""
-        answer = self.sequence.answer[: self.sequence.n_committed]
-        kept: list[int] = []
-        stopped = None
-        for token in ids:
-            stopped = stop(self.vocabulary, self.plan.rules, answer, token)
-            if stopped is None or stopped.keep:
-                kept.append(token)
-                answer.append(token)
-            if stopped is not None:
-                self.stop_reason = stopped.reason
-                break
-        tail = self.tail
-        if stopped is None and kept == tail[:n_settled]:
-            del self._signals[:n_settled]
-        else:
-            last = token if stopped is not None and not stopped.keep else None
-            self._drop_behind(tail, kept, n_settled, last)
-        self.sequence.commit(len(kept))
-        self.counts.n_committed += len(kept)
-        self.counts.n_verified += len(kept) if verified else 0
-        if kept:
-            self._emits.append(Emit(tuple(kept), verified))
-
-    def _drop_behind(self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None) -> None:
-        """Make the sequence end with `kept`; keep in the cache what is the same. last: it stopped and is not shown."""
-        n_used = 0
-        while n_used < min(len(tail), len(kept)) and tail[n_used] == kept[n_used]:
-            n_used += 1
-        at = self.sequence.answer_start + self.sequence.n_committed
-        self.sequence.replace_tail(at + n_used, kept[n_used:])
-        if last is not None and list(tail[n_used : n_used + 1]) == [last]:
-            n_used += 1  # a drafted EOS or a loop's last id did its work without being shown
-        self.counts.n_wasted += max(0, n_settled - n_used)
-        self.counts.n_ahead_wasted += len(tail) - max(n_settled, n_used)
-        self._forget_ahead()
-
-    def _forget_ahead(self) -> None:
-        self._flights.clear()
-        self._signals, self._is_ended, self._fired, self._k = [], False, None, None
+        if not self._tail.settle(ids, n_settled, verified):
+            self._forget_ahead()
 
     def _end(self, reason: str) -> None:
         head = self._flights.head
-        n_own = len(self.tail) if head is None else head.n
-        self.counts.n_wasted += n_own
-        self.counts.n_ahead_wasted += len(self.tail) - n_own
-        self.sequence.replace_tail(self.sequence.answer_start + self.sequence.n_committed)
+        self._tail.end(reason, None if head is None else head.n)
         self._forget_ahead()
-        self.stop_reason = reason
+
+    def _forget_ahead(self) -> None:
+        """What was drafted behind the commit is gone."""
+        self._flights.clear()
+        self._fired = self._k = None

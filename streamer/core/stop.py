@@ -50,6 +50,8 @@ def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int
 
 def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
     """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p <= loop_max_period."""
+    if candidate not in answer[-rules.loop_max_period :]:  # nearly always: nothing to look for
+        return False
     longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
     tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
     for period in range(1, min(rules.loop_max_period, len(tail) // 2) + 1):
@@ -66,6 +68,8 @@ def loop_suspected(answer: Sequence[int]) -> bool:
     Three for p <= 6, p / 2 for longer ones: earlier than `completes_loop`, so that the cloud can look first.
     """
     tail = list(answer[-12:])
+    if not tail or tail[-1] not in tail[-9:-1]:  # nearly always: nothing to look for
+        return False
     for period in range(1, 9):
         width = period + max(3, period // 2)
         if len(tail) >= width and tail[-1 - period] == tail[-1] and _has_period(tail[-width:], period):

@@ -11,19 +11,19 @@ import numpy as np
 from streamer.model.kernels import compiled, exp, f4, fill
 from streamer.model.simd import PANEL
 
-_BANNED, _LEAST = f4(-np.inf), f4(-1e4)  # 0 * -inf is not a number
+BANNED, _LEAST = f4(-np.inf), f4(-1e4)  # 0 * -inf is not a number
 
 
 @compiled
 def ban(scores, ids):  # type: ignore[no-untyped-def]
     for i in range(len(ids)):
-        scores[ids[i]] = _BANNED
+        scores[ids[i]] = BANNED
 
 
 @compiled
 def first_best(scores):  # type: ignore[no-untyped-def]
     """The lowest id of the highest score; -1 where all are banned."""
-    best, found = _BANNED, -1
+    best, found = BANNED, -1
     for i in range(len(scores)):
         if scores[i] > best:
             best, found = scores[i], i
@@ -37,14 +37,14 @@ def decide(raw, scores, mask, only, is_open, never, commas, adjacency, ngram, pe
     mask [V] bool or [0]: the vocabulary's, not used while a split character is open, when only ids of `only` count.
     """
     if is_open:
-        fill(scores, len(scores), _BANNED)
+        fill(scores, len(scores), BANNED)
         for i in range(len(only)):
             scores[only[i]] = raw[only[i]]
     else:
         for i in range(len(raw)):
             scores[i] = raw[i]
         for i in range(len(mask)):
-            scores[i] = _BANNED if mask[i] else scores[i]
+            scores[i] = BANNED if mask[i] else scores[i]
     for i in range(len(penalised)):
         old = scores[penalised[i]]
         scores[penalised[i]] = old / penalty if old > 0 else old * penalty  # CTRL, arXiv 1909.05858
@@ -84,7 +84,7 @@ def sums(raw, best):  # type: ignore[no-untyped-def]
 def measure(raw, chosen):  # type: ignore[no-untyped-def]
     """Of the raw softmax: entropy in nats, p1 - p2 of the two likeliest, log-probability of `chosen`."""
     first = first_best(raw)
-    best, second = raw[first], _BANNED
+    best, second = raw[first], BANNED
     for i in range(len(raw)):
         if raw[i] > second and i != first:
             second = raw[i]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
 from streamer.core.choice import Sampling
 from streamer.core.gate import Signal
-from streamer.core.rules import Rules, constrain
-from streamer.core.stop import stop
-from streamer.model.choose import choose, signals_of
+from streamer.core.rules import Rules
+from streamer.model.choose import signals_of
+from streamer.model.chooser import Chooser
 from streamer.model.listener import Listener
 from streamer.model.steps import Steps
 
@@ -24,27 +24,31 @@ class Drafter(Protocol):
     def draft(self, n: int) -> Steps[Draft]: ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IncrementalDrafter:
     """One id per step from the KV slot, up to an id that ends the answer: nothing behind it would be kept."""
 
     listener: Listener
     rules: Rules
     sampling: Sampling
+    chooser: Chooser = field(init=False)
+
+    def __post_init__(self) -> None:
+        thinker = self.listener.thinker
+        chooser = Chooser(thinker.vocabulary, thinker.never, self.rules, self.sampling)
+        object.__setattr__(self, "chooser", chooser)
 
     def draft(self, n: int) -> Steps[Draft]:
-        thinker, sequence = self.listener.thinker, self.listener.sequence
+        sequence, chooser = self.listener.sequence, self.chooser
         ids: list[int] = []
         signals: list[Signal] = []
+        chooser.begin(sequence.answer)
         while len(ids) < n:
-            answer = sequence.answer
-            constraint = constrain(thinker.vocabulary, self.rules, answer)
-            logits = yield from self.listener.feed(num_logits=1)
-            choices = choose(logits, [constraint], thinker.never, self.sampling, self.rules)
-            sequence.extend(choices.ids)
-            ids += choices.ids
-            signals += choices.signals
-            if stop(thinker.vocabulary, self.rules, answer, ids[-1]) is not None:
+            token, is_last, signal = chooser.next((yield from self.listener.feed(num_logits=1)))
+            sequence.extend((token,))
+            ids.append(token)
+            signals.append(signal)
+            if is_last:
                 break
         return ids, signals
 

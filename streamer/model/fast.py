@@ -15,19 +15,23 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.model import kernels
+from streamer.model.crew import Crew
+from streamer.model.jobs import Job, address, attention_room, num_queries, up
+from streamer.model.kernels_work import MOST_CHUNKS
 from streamer.model.shapes import TextShape
 from streamer.model.simd import PANEL
 from streamer.model.slots import KVSlots
 from streamer.model.text import Audio, Span
+from streamer.model.threads import the_crew
 
 Floats = NDArray[np.float32]
+SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 
 class FastText:
     """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work memory is one."""
 
-    def __init__(self, weights: dict[str, Tensor], shape: TextShape) -> None:
+    def __init__(self, weights: dict[str, Tensor], shape: TextShape, crew: Crew | None = None) -> None:
         self.shape = shape
         self.embedding = weights["model.embed_tokens.weight"]
         head = self.embedding if shape.tied else weights["lm_head.weight"]
@@ -38,10 +42,17 @@ class FastText:
             vectors += [padded(vector) for vector in small]
         self._vectors = np.concatenate([*vectors, padded(weights["model.norm.weight"])])
         self._weights, self._head = halved([np.concatenate(packed), panels(head)])
-        self._table = self.embedding.numpy()
-        self._eps = np.float32(shape.eps)
+        self._table = np.ascontiguousarray(self.embedding.numpy())
+        self._eps = np.array([shape.eps], np.float32)
         self._wide, self._columns = up(shape.hidden), up(shape.vocab)
         self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
+        self._crew = crew or the_crew()
+        self._slots: KVSlots | None = None  # those that the job points to
+        self._job = Job(shape.layers + 1, False, self._weights)
+        self._make_books(8)
+        fixed = (self._weights, self._head, self._vectors, self._eps)
+        self._job.put(6, *self._sizes, *(address(array) for array in fixed))
+        self._job.put(30, self._columns, address(self._table))
         self._rows = self._length = 0
         self._reserve(1, PANEL)
 
@@ -61,38 +72,69 @@ class FastText:
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for.
 
-        A row's result is the same to the last bit whatever rows stand beside it, and however its ids are cut.
+        A row's result is the same to the last bit whatever rows stand beside it, however its ids are cut, and on any
+        number of threads. Raises IndexError for an id that is none of the model's.
         """
+        if not 0 <= min(ids) <= max(ids) < self.shape.vocab:
+            raise IndexError(f"an id is none of the model's {self.shape.vocab}: {min(ids)} or {max(ids)}")
         rows, end = len(ids), max(span.start + span.n for span in spans)
         self._reserve(rows, end)
-        x = self._x[: rows * self._wide].reshape(rows, -1)[:, : self.shape.hidden]
-        x[:] = self._table[ids]
+        given = list(ids)
         for first, embeds in audio:
-            x[first : first + len(embeds)] = embeds.numpy()
-        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans], dtype=np.int64)
-        logits = np.empty((sum(span.num_logits for span in spans), self._columns), np.float32)
-        keys, values = slots.arrays
-        kernels.step(
-            self._x, rows, where, self._sizes, self._eps, self._weights, self._head, self._vectors, self._angles,
-            keys, values, self._halves, self._room, logits,
-        )  # fmt: skip
-        return torch.from_numpy(logits[:, : self.shape.vocab])
+            given[first : first + len(embeds)] = [-1] * len(embeds)  # not looked up
+            x = self._x[first * self._wide : (first + len(embeds)) * self._wide].reshape(-1, self._wide)
+            x[:, : self.shape.hidden] = embeds.numpy()
+        self._ids[:rows] = given
+        if len(spans) >= len(self._where):
+            self._make_books(2 * len(spans))
+        self._where[: len(spans)] = [(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans]
+        logits = torch.empty((sum(span.num_logits for span in spans), self._columns))
+        if slots is not self._slots:
+            self._point_at(slots)
+        self._job.put(3, len(spans), logits.data_ptr(), len(logits))
+        self._job.run(rows, self._crew, self._products(rows, spans))
+        return logits[:, : self.shape.vocab]
+
+    def _make_books(self, num_spans: int) -> None:
+        """Where spans are written, whole and cut."""
+        self._where = np.zeros((num_spans, 5), np.int64)
+        self._parts = np.zeros((MOST_CHUNKS, num_spans + 1, 5), np.int64)
+        self._job.put(0, address(self._where), address(self._parts))
+
+    def _products(self, rows: int, spans: Seq[Span]) -> float:
+        """Multiplications of a step, for the crew; none where there are but few rows to share."""
+        if rows < SHARED_ROWS:
+            return 0
+        s = self.shape
+        seen = sum(span.n * (span.start + span.n) for span in spans)
+        return rows * self._weights.size + 2 * s.layers * s.heads * s.head_dim * seen
 
     def _reserve(self, rows: int, length: int) -> None:
         """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling, never shrinks."""
-        s, group = self.shape, self.shape.heads // self.shape.kv_heads
+        s, threads = self.shape, self._crew.num_threads
+        if rows <= self._rows and length <= self._length:
+            return
         if rows > self._rows:
             self._rows = rows = max(rows, 2 * self._rows)
             qkv = up((s.heads + 2 * s.kv_heads) * s.head_dim)
             self._x = np.zeros(rows * self._wide, np.float32)
             inner = max(self._wide, s.heads * s.head_dim, s.ffn)
             self._halves = _room(rows * inner, rows * max(qkv, up(2 * s.ffn)))
+            queries = num_queries(rows, s.heads // s.kv_heads)
+            self._room = attention_room(queries, s.head_dim, threads if rows >= SHARED_ROWS else 1)
+            self._ids = np.zeros(rows, np.int64)
+            self._job.put(2, address(self._ids))
+            self._job.put(23, *(address(array) for array in (self._x, *self._halves)))
+            self._job.put(26, *(len(half) // rows for half in self._halves), address(self._room), queries)
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = self._rotary(length)
-            queries = kernels.QUERIES * group
-            sizes = (length, s.head_dim, up(s.head_dim), 1)  # scores, folded queries, weighted sums, totals
-            self._room = _room(*(queries * size for size in sizes))
+            self._job.put(16, *(address(array) for array in self._angles), length)
+
+    def _point_at(self, slots: KVSlots) -> None:
+        keys, values = slots.arrays
+        self._job.put(19, address(keys), address(values), keys.shape[1], values.shape[3])
+        self._slots = slots
 
     def _rotary(self, length: int) -> tuple[Floats, Floats]:
         """cos and sin [length, head_dim / 2] of every position."""
@@ -104,10 +146,6 @@ class FastText:
 
 def _room(*sizes: int) -> tuple[Floats, ...]:
     return tuple(np.zeros(size, np.float32) for size in sizes)
-
-
-def up(width: int) -> int:
-    return -(-width // PANEL) * PANEL
 
 
 def _take_layer(weights: dict[str, Tensor], p: str) -> tuple[list[Tensor], list[Tensor]]:

@@ -5,17 +5,17 @@ The same interface as `AudioTower`, and equal to it to 1e-5. A window's embeddin
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.model import kernels, kernels_tower
-from streamer.model.fast import halved, padded, panels, up
+from streamer.model.crew import Crew
+from streamer.model.fast import halved, padded, panels
+from streamer.model.jobs import Job, address, attention_room, num_queries, up
 from streamer.model.shapes import AudioShape
 from streamer.model.simd import PANEL
+from streamer.model.threads import the_crew
 from streamer.model.tower import AudioTower, sinusoids
 
 Floats = NDArray[np.float32]
@@ -26,10 +26,10 @@ class FastTower:
 
     windows_at_once = 1  # each is a product large enough: together they take as long as one after the other
 
-    def __init__(self, weights: dict[str, Tensor], shape: AudioShape) -> None:
+    def __init__(self, weights: dict[str, Tensor], shape: AudioShape, crew: Crew | None = None) -> None:
         self.shape, self.window_frames = shape, 2 * shape.n_window
         w = {k.removeprefix("audio_tower."): v for k, v in weights.items() if k.startswith("audio_tower.")}
-        self._wide = up(shape.width)
+        self._wide, self._crew = up(shape.width), crew or the_crew()
         matrices = [_convolution(w["conv1.weight"], shape.num_mels), _convolution(w["conv2.weight"], self._wide)]
         vectors = [w["conv1.bias"], w["conv2.bias"]]
         for i in range(shape.layers):
@@ -49,14 +49,14 @@ class FastTower:
         if frames > self.window_frames:
             raise ValueError(f"a window has at most {self.window_frames} frames, not {frames}")
         n = self.num_embeddings(frames)
-        room = self._room(frames)
-        out = np.empty((batch, n, up(self.shape.output)), np.float32)
+        job, kept = self._job(frames)
         heard = np.zeros((frames + 2, self.shape.num_mels), np.float32)
+        out = np.empty((batch, n, up(self.shape.output)), np.float32)
         for window, embeddings in zip(features.numpy(), out, strict=True):
             heard[1:-1] = window.T
-            flat = embeddings.reshape(-1)
-            kernels_tower.encode(heard.reshape(-1), frames, self._sizes, self._weights, self._vectors, self._places,
-                                 *room, flat)  # fmt: skip
+            job.put(0, address(heard), frames, (frames - 1) // 2 + 1, address(embeddings))
+            job.run((frames - 1) // 2 + 1, self._crew, frames // 2 * self._weights.size)
+        del kept
         return torch.from_numpy(out[..., : self.shape.output])
 
     @staticmethod
@@ -64,15 +64,26 @@ class FastTower:
         """How many embeddings `frames` mel frames give; a rest of 1-2 frames gives none."""
         return AudioTower.num_embeddings(frames)
 
-    def _room(self, frames: int) -> list[Any]:
-        """keys, values, hidden, x, a, b and attention's own. Keys and values are zeros where nothing is written."""
+    def _job(self, frames: int) -> tuple[Job, list[Floats]]:
+        """All but the frames themselves, and the work memory it points to.
+
+        hidden, keys and values are zeros where nothing is written; those of two layers by turns, since a thread may be
+        a layer ahead of another.
+        """
         s, wide, rows = self.shape, self._wide, (frames - 1) // 2 + 1
-        dim, length, queries = s.width // s.heads, up(rows), kernels.QUERIES
-        keys = np.zeros((1, s.heads, length // PANEL, dim, PANEL), np.float32)
-        values = np.zeros((1, s.heads, length, up(dim)), np.float32)
-        sizes = ((frames + 2) * wide, rows * wide, rows * wide, rows * max(up(3 * s.width), up(s.ffn)))
-        own = (queries * length, queries * dim, queries * up(dim), queries)
-        return [keys, values, *(np.empty(n, np.float32) for n in sizes), tuple(np.empty(n, np.float32) for n in own)]
+        dim, length = s.width // s.heads, up(rows)
+        hidden = np.zeros((frames + 2) * wide, np.float32)
+        keys = np.zeros((2, 1, s.heads, length // PANEL, dim, PANEL), np.float32)
+        values = np.zeros((2, 1, s.heads, length, up(dim)), np.float32)
+        both = max(up(3 * s.width), up(s.ffn))
+        x, a, b = (np.empty(rows * size, np.float32) for size in (wide, wide, both))
+        queries = num_queries(rows, 1)
+        room = attention_room(queries, dim, self._crew.num_threads)
+        job = Job(s.layers + 2, True, self._weights)
+        job.put(6, *self._sizes, address(self._weights), address(self._vectors), len(self._vectors),
+                address(self._places), *(address(array) for array in (hidden, keys, values, x, a, b)), wide, both,
+                address(room), queries)  # fmt: skip
+        return job, [hidden, keys, values, x, a, b, room]
 
 
 def _convolution(weight: Tensor, channels: int) -> Floats:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamer.model.simd import MAX_ROWS, PANEL, fma, keep_apart, make_fold, make_tile, two_to
+from streamer.model.simd import MAX_ROWS, MOST_ROWS, PANEL, fma, keep_apart, make_fold, make_tile, two_to
 
 f4 = np.float32
-QUERIES = 32  # positions of one row whose scores are held at a time
-_T11, _T12, _T2, _T3, _T4, _T5, _TN = (
-    make_tile(*size) for size in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 1), (5, 1), (MAX_ROWS, 1))
+QUERIES, BLOCK = 64, 128  # of one row: queries, and positions they look at, whose scores are held at a time
+_T11, _T12, _T2, _T22, _T3, _T4, _T5, _TN, _TM = (
+    make_tile(*size) for size in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1), (5, 1), (MAX_ROWS, 1), (MOST_ROWS, 1))
 )
 _sum, _squares, _max = (make_fold(kind) for kind in ("sum", "squares", "max"))
 _LEAST, _MOST, _LOG2_E, _SHIFT = f4(-80.0), f4(87.0), f4(1.44269504), f4(12582912.0)
@@ -24,7 +24,7 @@ _LN2_HIGH, _LN2_LOW = f4(0.693359375), f4(-2.12194440e-4)
 # e^r for |r| <= ln 2 / 2, relative error 2e-8: the coefficients of Cephes' expf.
 _E0, _E1, _E2 = f4(1.9875691500e-4), f4(1.3981999507e-3), f4(8.3334519073e-3)
 _E3, _E4, _E5 = f4(4.1665795894e-2), f4(1.6666665459e-1), f4(5.0000001201e-1)
-_ONE, _ZERO = f4(1.0), f4(0.0)
+_ONE, _ZERO, _LEAST_SCORE = f4(1.0), f4(0.0), f4(-np.inf)
 
 
 def compiled(function: Any) -> Any:
@@ -33,6 +33,11 @@ def compiled(function: Any) -> Any:
         return njit(nogil=True, error_model="numpy", cache=True)(function)
     except RuntimeError:  # neither this folder nor the user's cache can be written to
         return njit(nogil=True, error_model="numpy")(function)
+
+
+def part(function: Any) -> Any:
+    """njit for a part of one large kernel: its code is in its callers alone, so that it is compiled once."""
+    return njit(nogil=True, error_model="numpy", inline="always")(function)
 
 
 @compiled
@@ -71,8 +76,15 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
         while p + 2 <= panels:
             _T12(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
             p += 2
+    if rows == 2:
+        while p + 2 <= panels:
+            _T22(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
+            p += 2
     while p < panels:
         w_p, m = w_at + p * w_next, 0
+        while rows - m >= MOST_ROWS:
+            _TM(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+            m += MOST_ROWS
         while rows - m >= MAX_ROWS:
             _TN(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
             m += MAX_ROWS
@@ -158,24 +170,32 @@ def store(qkv, step, spans, heads, kv_heads, dim, keys, values):  # type: ignore
 
 
 @compiled
-def soften(scores, step, rows, count, first, seen, totals):  # type: ignore[no-untyped-def]
-    """Every row of scores [rows, step]: exp(scores - max) of what it may see, zeros behind; totals: their sums.
+def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):  # type: ignore[no-untyped-def]
+    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros where nothing is seen.
 
-    Row m sees first + m % count + 1 positions, or `seen` where that is not 0. The sum is one of lanes by position, so
-    that zeros behind the limit change nothing. step: a multiple of PANEL.
+    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. What it has so far, best
+    [rows], totals [rows] and sums [rows, wide], follows a new largest score. A row that sees nothing stays as it is,
+    and a sum is one of lanes by position: neither later blocks nor zeros change a bit. step: a multiple of PANEL.
     """
     keep_apart()
     for m in range(rows):
         limit = seen if seen else first + m % count + 1
         row = scores[m * step : (m + 1) * step]
-        for i in range(limit, step):
+        for i in range(max(limit, 0), step):
             row[i] = -np.inf
-        best = _max(row, 0, step)
+        if limit > 0:
+            top = _max(row, 0, step)
+            if top > best[m]:
+                scale, best[m] = exp(best[m] - top), top
+                totals[m] *= scale
+                for i in range(m * wide, (m + 1) * wide):
+                    sums[i] *= scale
+            top = best[m]
+        else:
+            top = _ZERO
         for i in range(step):
-            row[i] = exp(row[i] - best)
-        for i in range(limit, step):
-            row[i] = _ZERO
-        totals[m] = _sum(row, 0, step)
+            row[i] = exp(row[i] - top)
+        totals[m] += _sum(row, 0, step)
 
 
 @compiled
@@ -203,51 +223,69 @@ def unfold(sums, wide, totals, first, count, head, group, dim, out, step):  # ty
                 to[j] = part[j] * scale
 
 
+@part
+def weigh(at, start, count, seen, group, dim, keys, values, room):  # type: ignore[no-untyped-def]
+    """Folded queries [group * count, dim] over key head `at` of all slots: sums of values, and what they add up to."""
+    scores, folded, sums, totals, best = room
+    panel, length, wide, rows = np.int64(PANEL), values.shape[2], values.shape[3], group * count
+    flat_keys, flat_values, end = keys.reshape(-1), values.reshape(-1), seen if seen else start + count
+    fill(sums, rows * wide, _ZERO)
+    fill(totals, rows, _ZERO)
+    fill(best, rows, _LEAST_SCORE)
+    for block in range(0, end, BLOCK):
+        depth = min(BLOCK, end - block)
+        padded = padded_to_panels(depth)
+        fill(scores, rows * padded, _ZERO)
+        multiply(folded, dim, flat_keys, (at * length + block) * dim, panel, dim * PANEL, scores, padded, rows, dim,
+                 padded // PANEL)  # fmt: skip
+        soften(scores, padded, rows, count, start - block, seen - block if seen else 0, best, totals, sums, wide)
+        multiply(scores, padded, flat_values, (at * length + block) * wide, wide, panel, sums, wide, rows, depth,
+                 wide // PANEL)  # fmt: skip
+
+
 @compiled
 def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):  # type: ignore[no-untyped-def]
     """Attention of every row over its own slot, into `out`. The head group is folded into the query rows: no copies.
 
+    Blocks of positions lie where they lie in the slot, so that each query sums in one order however its row is cut.
     seen: 0 where a position sees itself and what lies before it, else how many positions all see.
     """
     keep_apart()
-    scores, folded, sums, totals = room
-    group, panel, length, wide = heads // kv_heads, np.int64(PANEL), values.shape[2], values.shape[3]
-    flat_keys, flat_values = keys.reshape(-1), values.reshape(-1)
+    group = heads // kv_heads
     for r in range(spans.shape[0]):
         slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
         for at in range(slot * kv_heads, (slot + 1) * kv_heads):
             head = (at - slot * kv_heads) * group
             for begin in range(0, n, QUERIES):
                 count = min(QUERIES, n - begin)
-                rows, end = group * count, seen if seen else start + begin + count
-                padded = padded_to_panels(end)
-                fold(qkv, step, first + begin, count, head, group, dim, folded)
-                fill(scores, rows * padded, _ZERO)
-                multiply(folded, dim, flat_keys, at * dim * length, panel, dim * PANEL, scores, padded, rows, dim,
-                         padded // PANEL)  # fmt: skip
-                soften(scores, padded, rows, count, start + begin, seen, totals)
-                fill(sums, rows * wide, _ZERO)
-                multiply(scores, padded, flat_values, at * length * wide, wide, panel, sums, wide, rows, end,
-                         wide // PANEL)  # fmt: skip
-                unfold(sums, wide, totals, first + begin, count, head, group, dim, out, out_step)
+                fold(qkv, step, first + begin, count, head, group, dim, room[1])
+                weigh(at, start + begin, count, seen, group, dim, keys, values, room)
+                unfold(room[2], values.shape[3], room[3], first + begin, count, head, group, dim, out, out_step)
 
 
-@compiled
-def layer(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves, room):  # type: ignore[no-untyped-def]
-    """One layer over `rows` packed rows of x [rows, padded hidden], in place; where the next layer's weights begin."""
-    keep_apart()
-    _, heads, kv_heads, dim, hidden, ffn = sizes
+@part
+def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves):  # type: ignore[no-untyped-def]
+    """The first part of a layer: keys and values of `rows` packed rows go into their slots, the queries stay in b."""
+    _, heads, kv_heads, dim, hidden, _ = sizes
     a, b = halves
     panel = np.int64(PANEL)  # a variable: a constant would be another type, and all of `multiply` compiled for it
-    wide = padded_to_panels(hidden)
-    inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    wide, both = padded_to_panels(hidden), padded_to_panels((heads + 2 * kv_heads) * dim)
     normalise(x, vectors, a, rows, hidden, wide, eps)
     spread(vectors[wide:], b, rows, both)
     multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, both, rows, hidden, both // PANEL)
-    w_at += both * hidden
     rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
     store(b, both, spans, heads, kv_heads, dim, keys, values)
-    attend(b, both, spans, 0, heads, kv_heads, dim, keys, values, a, inner, room)
+
+
+@part
+def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, halves, room):  # type: ignore[no-untyped-def]
+    """The rest of the layer over x [rows, padded hidden], in place: attention and the gated product."""
+    _, heads, kv_heads, dim, hidden, ffn = sizes
+    a, b = halves
+    panel, wide = np.int64(PANEL), padded_to_panels(hidden)
+    inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    w_at += both * hidden
+    attend(b, both, spans, w_at - w_at, heads, kv_heads, dim, keys, values, a, inner, room)
     multiply(a, inner, weights, w_at, panel, inner * PANEL, x, wide, rows, inner, wide // PANEL)
     w_at += wide * inner
     normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
@@ -256,7 +294,15 @@ def layer(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, valu
     w_at += mixed * hidden
     gated(b, mixed, a, rows, ffn)
     multiply(a, ffn, weights, w_at, panel, ffn * PANEL, x, wide, rows, ffn, wide // PANEL)
-    return w_at + wide * ffn
+
+
+@part
+def layer_sizes(sizes):  # type: ignore[no-untyped-def]
+    """How many weights and how many numbers of `vectors` one layer has."""
+    _, heads, kv_heads, dim, hidden, ffn = sizes
+    wide, inner = padded_to_panels(hidden), heads * dim
+    both, mixed = padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    return both * hidden + wide * inner + mixed * hidden + wide * ffn, 2 * wide + both
 
 
 @compiled
@@ -273,24 +319,14 @@ def gather(x, wide, spans):  # type: ignore[no-untyped-def]
     return to
 
 
-@compiled
-def step(x, rows, spans, sizes, eps, weights, head, vectors, angles, keys, values, halves, room, logits):  # type: ignore[no-untyped-def]
-    """Feed `rows` packed rows of x [rows, padded hidden]; logits [wanted, padded vocab].
-
-    spans [R, 5] int64: slot, start, first, n, num_logits. sizes: layers, heads, kv_heads, dim, hidden, ffn. weights:
-    per layer the panels of qkv, out, gate_up, down. vectors: per layer norm_in, qkv_bias, norm_mlp; at the end the last
-    norm. angles: cos, sin [length, dim / 2]. halves, room: work memory (model/fast.py).
-    """
-    layers, heads, kv_heads, dim, hidden, _ = sizes
-    wide, of_layer = padded_to_panels(hidden), 2 * padded_to_panels(hidden)
-    of_layer += padded_to_panels((heads + 2 * kv_heads) * dim)
-    w_at, panel = 0, np.int64(PANEL)
-    for i in range(layers):
-        small, k, v = vectors[i * of_layer :], keys[i], values[i]
-        w_at = layer(x, rows, spans, sizes, eps, weights, w_at, small, angles, k, v, halves, room)
-    wanted, columns = gather(x, wide, spans), logits.shape[1]
+@part
+def speak(x, spans, sizes, eps, head, norm, a, logits):  # type: ignore[no-untyped-def]
+    """Logits [wanted, padded vocab] of the rows that want them, which are moved to the front of x."""
+    hidden, columns, panel = sizes[4], logits.shape[1], np.int64(PANEL)
+    wide = padded_to_panels(hidden)
+    wanted = gather(x, wide, spans)
     if wanted > 0:
-        flat, a = logits.reshape(-1), halves[0]
-        normalise(x, vectors[layers * of_layer :], a, wanted, hidden, wide, eps)
+        flat = logits.reshape(-1)
+        normalise(x, norm, a, wanted, hidden, wide, eps)
         fill(flat, wanted * columns, _ZERO)
-        multiply(a, wide, head, w_at - w_at, panel, hidden * PANEL, flat, columns, wanted, hidden, columns // PANEL)
+        multiply(a, wide, head, panel - panel, panel, hidden * PANEL, flat, columns, wanted, hidden, columns // PANEL)

@@ -53,16 +53,20 @@ def _check_depth(directory: Path, shapes: Shapes, names: Iterable[str]) -> None:
 
 def expected(shapes: Shapes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(name, shape) of every tensor that is used."""
-    text = shapes.text
+    yield from text_layout(shapes.text)
+    yield from _audio_ends(shapes.audio)
+    for i in range(shapes.audio.layers):
+        yield from _audio_layer(f"audio_tower.layers.{i}.", shapes.audio)
+
+
+def text_layout(text: TextShape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(name, shape) of every tensor of the language model."""
     yield "model.embed_tokens.weight", (text.vocab, text.hidden)
     yield "model.norm.weight", (text.hidden,)
     if not text.tied:
         yield "lm_head.weight", (text.vocab, text.hidden)
     for i in range(text.layers):
         yield from _text_layer(f"model.layers.{i}.", text)
-    yield from _audio_ends(shapes.audio)
-    for i in range(shapes.audio.layers):
-        yield from _audio_layer(f"audio_tower.layers.{i}.", shapes.audio)
 
 
 def _text_layer(p: str, s: TextShape) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 # Sums of a tile stay in registers: AVX-512 has 32 of 16 lanes, others 16 of 8 (AVX2) or 32 of 4. Measured 2026-11:
 # tiles of 16 lanes do 100 GFLOP/s where 8 lanes do 65 and MKL 55 to 90. The width changes no sum's order, so no bit.
 _HAS_AVX512 = bool(get_host_cpu_features().get("avx512f"))
-LANES, MAX_ROWS = (16, 6) if _HAS_AVX512 else (8, 3)
+LANES, MAX_ROWS, MOST_ROWS = (16, 6, 12) if _HAS_AVX512 else (8, 3, 3)
 PANEL = 32  # columns of a weight panel
 
 _FLOAT, _HALF, _I32 = ir.FloatType(), ir.HalfType(), ir.IntType(32)

@@ -23,19 +23,21 @@ class KVSlots:
     """`keys` and `values` [layers, slots, kv_heads, max_len, head_dim]; bounded by `num_slots` and `max_len`.
 
     panel: where not 0, max_len and the values' head_dim are padded to multiples of it, and keys are [layers, slots,
-    kv_heads, max_len / panel, head_dim, panel].
+    kv_heads, max_len / panel, head_dim, panel]. num_spare: slots behind the others that no stream gets.
     """
 
     def __init__(
-        self, shape: TextShape, num_slots: int, max_len: int, dtype: torch.dtype, device: str, panel: int = 0
-    ) -> None:
-        outer = (shape.layers, num_slots, shape.kv_heads)
+        self, shape: TextShape, num_slots: int, max_len: int, dtype: torch.dtype, device: str, panel: int = 0,
+        num_spare: int = 0,
+    ) -> None:  # fmt: skip
+        outer = (shape.layers, num_slots + num_spare, shape.kv_heads)
         length, dim = (-(-size // (panel or 1)) * (panel or 1) for size in (max_len, shape.head_dim))
         inner = (length // panel, shape.head_dim, panel) if panel else (length, dim)
         self._panel = panel or 1
         self.keys = torch.zeros((*outer, *inner), dtype=dtype, device=device)
         self.values = torch.zeros((*outer, length, dim), dtype=dtype, device=device)
-        self.max_len = max_len
+        self.num_slots, self.max_len = num_slots, max_len
+        self.spare = num_slots  # the first slot that is nobody's, where there are some
         self.arrays = tuple(part.numpy() for part in (self.keys, self.values) if panel)  # for the kernels
         self._free = list(range(num_slots - 1, -1, -1))
         self._taken: set[int] = set()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -50,12 +50,12 @@ class Text(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Layer:
     norm_in: Tensor
-    qkv: Tensor  # [(heads + 2 kv_heads) * head_dim, hidden]
+    qkv: Any  # [(heads + 2 kv_heads) * head_dim, hidden], as `_pack` keeps it; so are out, gate_up and down
     qkv_bias: Tensor
-    out: Tensor
+    out: Any
     norm_mlp: Tensor
-    gate_up: Tensor  # [2 * ffn, hidden]
-    down: Tensor
+    gate_up: Any  # [2 * ffn, hidden]
+    down: Any
 
 
 class TextModel:
@@ -65,8 +65,8 @@ class TextModel:
         self.shape = shape
         self.embedding = weights["model.embed_tokens.weight"]
         self.norm = weights["model.norm.weight"]
-        self.head = self.embedding if shape.tied else weights["lm_head.weight"]
-        self.layers = [_fuse(weights, f"model.layers.{i}.") for i in range(shape.layers)]
+        self.head = self._pack(self.embedding if shape.tied else weights["lm_head.weight"])
+        self.layers = [self._fuse(weights, f"model.layers.{i}.") for i in range(shape.layers)]
         self._group = shape.heads // shape.kv_heads
         self._cos, self._sin = self._rotary(0)
 
@@ -93,7 +93,7 @@ class TextModel:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[n, vocab] float32 of hidden states [n, hidden] that `forward` returned."""
-        return F.linear(self._rms(hidden, self.norm), self.head).float()
+        return self._linear(self._rms(hidden, self.norm), self.head).float()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N, hidden].
@@ -105,15 +105,22 @@ class TextModel:
         masks = [_mask(span, x, self._group) for span in spans]
         for i, layer in enumerate(self.layers):
             normed = self._rms(x, layer.norm_in)
-            q, k, v = self._heads(F.linear(normed, layer.qkv, layer.qkv_bias), cos, sin)
+            q, k, v = self._heads(self._linear(normed, layer.qkv, layer.qkv_bias), cos, sin)
             attended = [
                 self._attend(q, k, v, span, mask, slots.keys[i], slots.values[i])
                 for span, mask in zip(spans, masks, strict=True)
             ]
-            x = x + F.linear(attended[0] if len(attended) == 1 else torch.cat(attended), layer.out)
-            gate, up = F.linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate) * up, layer.down)
+            x = x + self._linear(attended[0] if len(attended) == 1 else torch.cat(attended), layer.out)
+            gate, up = self._linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, dim=-1)
+            x = x + self._linear(F.silu(gate) * up, layer.down)
         return x
+
+    def _pack(self, weight: Tensor) -> Any:
+        """A matrix [out, in] as `_linear` takes it."""
+        return weight
+
+    def _linear(self, x: Tensor, weight: Any, bias: Tensor | None = None) -> Tensor:
+        return F.linear(x, weight, bias)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
         """As Qwen2RMSNorm writes it; on a CPU F.rms_norm takes three times as long for one row (2026-11)."""
@@ -139,11 +146,13 @@ class TextModel:
         group = self._group
         folded = q[here].view(span.n, s.kv_heads, group, s.head_dim).permute(1, 2, 0, 3)
         folded = folded.reshape(1, s.kv_heads, group * span.n, s.head_dim)
-        out = F.scaled_dot_product_attention(
-            folded, keys[span.slot, None, :, :end], values[span.slot, None, :, :end], attn_mask=mask
-        )
+        out = self._weigh(folded, keys[span.slot, None, :, :end], values[span.slot, None, :, :end], mask, span.n)
         out = out.view(s.kv_heads, group, span.n, s.head_dim).permute(2, 0, 1, 3)
         return out.reshape(span.n, s.heads * s.head_dim)
+
+    def _weigh(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int) -> Tensor:
+        """Attention of `n` positions, the last ones of `keys`; `queries` [1, kv_heads, group * n, head_dim]."""
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
     def _angles(self, spans: Seq[Span]) -> tuple[Tensor, Tensor]:
         """cos and sin [N, 1, head_dim] of every packed position, from tables that grow by doubling."""
@@ -163,22 +172,21 @@ class TextModel:
         angle = torch.cat((angle, angle), dim=-1)[:, None]
         return angle.cos().to(self.embedding.dtype), angle.sin().to(self.embedding.dtype)
 
+    def _fuse(self, weights: dict[str, Tensor], prefix: str) -> _Layer:
+        """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of three or two."""
 
-def _fuse(weights: dict[str, Tensor], prefix: str) -> _Layer:
-    """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of three or two."""
+        def take(*names: str) -> Tensor:
+            return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()
 
-    def take(*names: str) -> Tensor:
-        return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()
-
-    return _Layer(
-        norm_in=take("input_layernorm.weight"),
-        qkv=take(*(f"self_attn.{p}_proj.weight" for p in "qkv")),
-        qkv_bias=take(*(f"self_attn.{p}_proj.bias" for p in "qkv")),
-        out=take("self_attn.o_proj.weight"),
-        norm_mlp=take("post_attention_layernorm.weight"),
-        gate_up=take("mlp.gate_proj.weight", "mlp.up_proj.weight"),
-        down=take("mlp.down_proj.weight"),
-    )
+        return _Layer(
+            norm_in=take("input_layernorm.weight"),
+            qkv=self._pack(take(*(f"self_attn.{p}_proj.weight" for p in "qkv"))),
+            qkv_bias=take(*(f"self_attn.{p}_proj.bias" for p in "qkv")),
+            out=self._pack(take("self_attn.o_proj.weight")),
+            norm_mlp=take("post_attention_layernorm.weight"),
+            gate_up=self._pack(take("mlp.gate_proj.weight", "mlp.up_proj.weight")),
+            down=self._pack(take("mlp.down_proj.weight")),
+        )
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -16,16 +16,19 @@ import torch
 from streamer.core.vocabulary import Vocabulary
 from streamer.model.card import ModelCard, read_card
 from streamer.model.engine import Engine
+from streamer.model.graphs import GraphText
+from streamer.model.int8 import Int8Text
 from streamer.model.layout import check_layout
-from streamer.model.shapes import Shapes, read_shapes
+from streamer.model.measured import choose, is_exact
+from streamer.model.shapes import Shapes, TextShape, read_shapes
+from streamer.model.stable import StableText
 from streamer.model.text import Text, TextModel
-from streamer.model.threads import SMALL
 from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.tower import AudioTower, Tower
 from streamer.model.weights import ModelError, load_weights
 
 Role = Literal["edge", "cloud"]
-Engines = Literal["fast", "stock"]
+Engines = Literal["fast", "stable", "int8", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
@@ -72,21 +75,26 @@ def _download(hub_id: str) -> Path:
 
 
 def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast") -> Thinker:
-    """Load a model, fp32 on a CPU, bf16 elsewhere. Raises ModelError with one clear line.
+    """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
-    engine "stock": transformers' modules run it, for comparison.
+    engine "stable": what the compiled kernels do for small models, a row's bits depend on its own ids alone, for
+    large ones too, where it costs time; "int8": so, too, with the text model's weights in 8 bits; "stock":
+    transformers' modules run it, for comparison.
     """
+    check_device(device)
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
     card = read_card(directory)
     check_layout(directory, shapes)
-    dtype = torch.float32 if device == "cpu" else torch.bfloat16
-    weights = load_weights(directory, dtype, device)
+    dtype = torch.float32 if device == "cpu" and engine != "int8" else torch.bfloat16
+    weights = load_weights(directory, dtype, device, tower_dtype=torch.float32 if device == "cpu" else dtype)
     num_params = sum(weight.numel() for weight in weights.values())
     if engine == "stock":
         tower, text = _stock_functions(directory, shapes, dtype, device)
+    elif engine == "int8":
+        tower, text = AudioTower(weights, shapes.audio), Int8Text(weights, shapes.text)
     else:
-        tower, text = _functions(weights, shapes, num_params, device)
+        tower, text = _functions(weights, shapes, num_params, device, engine == "stable")
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)
@@ -98,22 +106,34 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
         raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
     never = torch.from_numpy(vocabulary.never).to(device)
     steps = Engine(text, text.slots(num_slots, length), prompt, tower)
+    if device != "cpu" and isinstance(text, GraphText):
+        text.prepare()
     return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params)
 
 
-def runs_compiled(num_params: int, device: str) -> bool:
-    """Whether engine `fast` takes the compiled kernels: for a small model on a CPU; else torch's products.
+def runs_compiled(num_params: int, device: str, shape: TextShape, is_half: bool) -> bool:
+    """Whether engine `fast` takes the compiled kernels: on a CPU, where they were measured to be faster than torch.
 
-    On one thread they beat torch's on 1, 2 and 4 up to 110 M parameters, the largest tried (2026-11, a busy machine).
+    is_half: float16 holds the weights.
     """
-    return device == "cpu" and num_params <= SMALL
+    return device == "cpu" and choose(shape, num_params, is_half).is_compiled
+
+
+def check_device(device: str) -> None:
+    """Raise ModelError where torch cannot use `device`."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        reason = f"there is no GPU that torch {torch.__version__} can use"
+        raise ModelError(f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU")
 
 
 def _functions(
-    weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str
+    weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str, is_stable: bool
 ) -> tuple[Tower, Text]:
-    if not runs_compiled(num_params, device):
-        return AudioTower(weights, shapes.audio), TextModel(weights, shapes.text)
+    if device != "cpu":
+        return AudioTower(weights, shapes.audio), GraphText(weights, shapes.text)
+    is_half = all(is_exact(weight) for name, weight in weights.items() if name.startswith("model.layers.0."))
+    if not runs_compiled(num_params, device, shapes.text, is_half):
+        return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(weights, shapes.text)
     from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
     from streamer.model.fast_tower import FastTower
 
@@ -137,6 +157,11 @@ def shapes_of(directory: Path) -> Shapes:
         return read_shapes(json.loads(file.read_text("utf-8")))
     except (ValueError, RecursionError, OSError) as error:
         raise ModelError(file, getattr(error, "strerror", None) or str(error)) from None
+
+
+def num_params_of(directory: Path) -> int:
+    """How many parameters `load` would read, from headers alone. Raises ModelError."""
+    return sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes_of(directory)))
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:

@@ -28,15 +28,18 @@ class ModelError(ValueError):
         self.where, self.reason = str(where), reason
 
 
-def load_weights(directory: Path, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
-    """Tensors by their transformers 4.x names, on `device` in `dtype`. Raises ModelError."""
+def load_weights(
+    directory: Path, dtype: torch.dtype, device: str, tower_dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Tensors by their transformers 4.x names, on `device` in `dtype`, the tower's in its own. Raises ModelError."""
     weights: dict[str, Tensor] = {}
     for file in weight_files(directory):
         try:
             with safe_open(file, framework="pt", device=device) as shard:
                 for name in shard.keys():  # noqa: SIM118 - a shard is no mapping
                     if known := wanted_name(name):
-                        weights[known] = _finite(file, name, shard.get_tensor(name).to(dtype))
+                        wanted = tower_dtype or dtype if known.startswith("audio_tower.") else dtype
+                        weights[known] = _finite(file, name, shard.get_tensor(name).to(wanted))
         except (SafetensorError, OSError) as error:
             raise ModelError(file, f"the weights cannot be read ({error}); copy the file again") from None
     if not weights:

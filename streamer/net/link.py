@@ -35,7 +35,7 @@ PATIENCE_S = 5.0  # without a word from the verifier
 class Link:
     """See stages/parts.py's Cloud. `run` it until it is cancelled."""
 
-    is_remote = True
+    is_remote, is_busy = True, False
 
     def __init__(
         self, verifier: Verifier, terms: Terms, clock: Callable[[], float],

@@ -77,6 +77,11 @@ class Batcher:
         with anyio.CancelScope(shield=True):  # bounded: a round ends
             await anyio.to_thread.run_sync(self._thread.join)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether steps are in hand, or wait to be."""
+        return bool(self._in_hand) or not self._inbox.empty()
+
     async def submit(self, steps: Any) -> Any:
         """The value that `steps` return. Raises what they raise.
 

@@ -46,16 +46,18 @@ async def chunk(
                 break
             held = None
             match command:
-                case Piece():
-                    pcm, fed_at, held = _join(commands, command)
-                    await hand_on(await anyio.to_thread.run_sync(hearing.push, pcm, limiter=threads))
-                case Commit():
-                    found = await anyio.to_thread.run_sync(hearing.commit, limiter=threads)
-                    await hand_on(found)
+                case Piece() | Commit():
+                    pcm, fed_at, held = _join(commands, command, fed_at)
+                    commit, held = (held, None) if isinstance(held, Commit) else (None, held)
+                    if commit is None:
+                        await hand_on(await anyio.to_thread.run_sync(hearing.push, pcm, limiter=threads))
+                        continue
+                    pushed, found = await anyio.to_thread.run_sync(_end, hearing, pcm, limiter=threads)
+                    await hand_on([*pushed, *found])
                     # A turn that voice activity has just ended is what the client means; twice is once.
                     if any(isinstance(item, Closed) for item in found) or hearing.num_turns - 1 > last_committed:
-                        command.turn = last_committed = hearing.num_turns - 1
-                    command.is_done.set()
+                        commit.turn = last_committed = hearing.num_turns - 1
+                    commit.is_done.set()
                 case Clear():
                     await hand_on(await anyio.to_thread.run_sync(hearing.clear, limiter=threads))
                     await outlet.send(Cleared(hearing.num_turns))
@@ -65,24 +67,33 @@ async def chunk(
         await hand_on(await anyio.to_thread.run_sync(hearing.commit, limiter=threads))
 
 
+def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
+    """What the turn's last piece brings, and its end: one way to the thread for both."""
+    return hearing.push(pcm) if pcm else [], hearing.commit()
+
+
 def _join(
-    commands: MemoryObjectReceiveStream[Command], piece: Piece
+    commands: MemoryObjectReceiveStream[Command], first: Piece | Commit, fed_at: float
 ) -> tuple[bytes, float, Command | None]:
-    """`piece` and the pieces that wait behind it, when the last was fed, and what came after them, if it is no piece.
+    """`first` and the pieces that wait behind it, when the last was fed, and what came after them, if it is no piece.
 
     Where many streams share the machine, a hop to a thread for every 20 ms costs more than hearing them.
     """
-    parts, fed_at, size = [piece.pcm], piece.fed_at, len(piece.pcm)
-    while size < MAX_JOINED_BYTES:
+    parts, size, command = list[bytes](), 0, first
+    while True:
+        piece = command.rest if isinstance(command, Commit) else command
+        if piece is not None:
+            parts.append(piece.pcm)
+            fed_at, size = piece.fed_at, size + len(piece.pcm)
+        if isinstance(command, Commit) or size >= MAX_JOINED_BYTES:
+            return b"".join(parts), fed_at, command if isinstance(command, Commit) else None
         try:
-            command = commands.receive_nowait()
+            following = commands.receive_nowait()
         except (anyio.WouldBlock, anyio.EndOfStream):
-            break
-        if not isinstance(command, Piece):
-            return b"".join(parts), fed_at, command
-        parts.append(command.pcm)
-        fed_at, size = command.fed_at, size + len(command.pcm)
-    return b"".join(parts), fed_at, None
+            return b"".join(parts), fed_at, None
+        if not isinstance(following, Piece | Commit):
+            return b"".join(parts), fed_at, following
+        command = following
 
 
 async def _tell(item: Item, outlet: Outlet) -> None:

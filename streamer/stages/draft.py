@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.counts import Counts
-from streamer.core.speculate import Done, DraftMore, Emit, Speculator, Verify, Wait
+from streamer.core.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
 from streamer.core.verify import Refusal, Verdict
 from streamer.stages.books import Books
+from streamer.stages.drafting import Drafting, may_ask
 from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of
-from streamer.stages.parts import Drafter, Parts, Target, TargetLost
+from streamer.stages.parts import Cloud, Parts, Target, TargetLost
 
 CREDITS = 4  # requests, and verdicts, that fit into the queues between draft and verify
 
@@ -100,27 +102,33 @@ class Draft:
         return Over(ready, "no_speech", self._parts.mode, Counts(), None, self._clock())
 
     async def _drive(self, ready: Ready) -> Over | Failed:
-        turn, parts = ready.turn, self._parts
-        await self._finish(ready)
-        spec = parts.speculator(turn.edge)
-        drafter = None if turn.edge is None else parts.drafter(turn.edge)
-        cloud = parts.cloud
-        prefilled_at: float | None = None
+        turn, parts, cloud = ready.turn, self._parts, self._parts.cloud
+        if cloud is not None and self._is_sure_to_ask(cloud):
+            await self._prepare(ready)
+        action: Action | None = None
+        edge = None
+        if turn.edge is None:
+            spec = parts.speculator(None)
+        else:
+            edge = Drafting(ready, parts, self._said, self._clock, lambda: self._is_cancelled)
+            action = await self._on_edge(edge, edge.begin())
+            spec = edge.spec
+        prefilled_at: float | None = None  # by the target, where it speaks first
         num_failures = num_calls = 0
         while True:
-            if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
-                spec.cancel()
-            self._take_replies(spec, turn.number)
-            is_up = cloud is not None and cloud.is_up and turn.cloud is not None and turn.cloud.is_up
-            action = spec.next(self._clock(), is_up)
+            if action is None:
+                if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
+                    spec.cancel()
+                self._take_replies(spec, turn.number)
+                action = spec.next(self._clock(), may_ask(cloud, turn))
             if spec.num_failures > num_failures and turn.cloud is not None:
                 num_failures = spec.num_failures
                 turn.cloud.failed()
-            match action:
+            now, action = action, None
+            match now:
                 case DraftMore(n):
-                    # The first id alone: its step ends the prefill, and when it does is told.
-                    await self._draft(spec, drafter, n if prefilled_at else 1)
-                    prefilled_at = prefilled_at or self._clock()
+                    assert edge is not None
+                    action = await self._on_edge(edge, edge.draft(n))
                 case Verify(request):
                     await self._prepare(ready)
                     self._num_asked += 1
@@ -139,6 +147,8 @@ class Draft:
                 case Done(reason):
                     if turn.cloud is not None:
                         self._count_sent(spec.counts, turn.cloud)
+                    if edge is not None:
+                        prefilled_at = min(filter(None, (edge.prefilled_at, prefilled_at)), default=None)
                     return Over(ready, reason, parts.mode, spec.counts, prefilled_at, self._clock())
 
     def _count_sent(self, counts: Counts, target: Target) -> None:
@@ -149,21 +159,16 @@ class Draft:
                 counts.cloud_calls -= 1
                 counts.n_uploaded -= n_drafted
 
-    async def _finish(self, ready: Ready) -> None:
-        """The edge hears the end; the cloud, where it is sure to be asked, at the same time."""
-        turn, closed = ready.turn, ready.closed
-        cloud = self._parts.cloud
-        if cloud is not None and (cloud.is_remote or self._parts.mode in ("exact", "cloud")):
-            await self._prepare(ready)
-        if turn.edge is not None:
-            assert self._parts.edge is not None
-            await self._parts.edge.batcher.submit(turn.edge.finish(closed.rest, closed.maximum))
+    def _is_sure_to_ask(self, cloud: Cloud) -> bool:
+        """Whether the cloud hears the end at the same time as the edge: where it will be asked, or is idle anyway."""
+        return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
 
-    async def _draft(self, spec: Speculator, drafter: Drafter | None, n: int) -> None:
-        assert drafter is not None
+    async def _on_edge(self, edge: Drafting, steps: Any) -> Action | None:
+        """Run steps of `edge`; what they came to."""
         assert self._parts.edge is not None
-        ids, signals = await self._parts.edge.batcher.submit(drafter.draft(n))
-        spec.drafted(ids, signals, self._clock())
+        action: Action | None = await self._parts.edge.batcher.submit(steps)
+        await edge.flush()
+        return action
 
     async def _prepare(self, ready: Ready) -> None:
         """Let the target hear the turn's end, once."""

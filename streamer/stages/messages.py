@@ -22,8 +22,9 @@ class Piece:
 
 @dataclass(slots=True)
 class Commit:
-    """Ends the turn; `turn` is its number once `is_done`, None when there was nothing to commit."""
+    """Ends the turn behind `rest`, its last piece; `turn` is its number once `is_done`, None where there is none."""
 
+    rest: Piece | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
     turn: int | None = None
 

@@ -29,6 +29,14 @@ class Outlet:
     async def send(self, event: Event) -> None:
         """Hand `event` to the reader. Raises SlowReader; a reader that has gone away is no error."""
         try:
+            self._stream.send_nowait(event)  # nearly always there is room, and no need of a clock
+        except anyio.WouldBlock:
+            await self._wait(event)
+        except anyio.BrokenResourceError:
+            return
+
+    async def _wait(self, event: Event) -> None:
+        try:
             with anyio.fail_after(MAX_WAIT_S):
                 await self._stream.send(event)
         except TimeoutError:

@@ -119,6 +119,11 @@ class Cloud(Protocol):
     @property
     def is_remote(self) -> bool: ...
     @property
+    def is_busy(self) -> bool:
+        """Whether it has other turns' work in hand: then it hears a turn's end only when it is asked."""
+        ...
+
+    @property
     def name(self) -> str:
         """For error messages."""
         ...

@@ -136,9 +136,10 @@ class Stream:
         return True
 
     async def commit(self) -> int:
-        await self._flush()
-        command = Commit()
+        command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
         await self._commands.send(command)
+        if command.rest is not None:
+            del self._held[: len(command.rest.pcm)]
         await command.is_done.wait()
         if command.turn is None:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")

@@ -81,5 +81,9 @@ class LocalCloud:
         self.side = side
         self._verifier_of = verifier_of
 
+    @property
+    def is_busy(self) -> bool:
+        return self.side.batcher.is_busy
+
     def listen(self) -> LocalTarget:
         return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)

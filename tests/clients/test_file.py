@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import soundfile
 from conftest import ROOT
 from speech import SAMPLES
 
@@ -33,8 +34,15 @@ def test_it_says_what_describe_says(server):
 
 
 def test_what_fails_is_told_in_one_line(server, tmp_path):
+    (tmp_path / "empty.wav").touch()
+    (tmp_path / "text.wav").write_text("these are words")
+    soundfile.write(tmp_path / "header.wav", [], 16_000)
     for arguments, told in (
-        ([tmp_path / "missing.wav", "--url", server], "cannot be read"),
+        ([tmp_path / "missing.wav", "--url", server], "missing.wav: no such file"),
+        ([tmp_path, "--url", server], "is a directory"),
+        ([tmp_path / "empty.wav", "--url", server], "empty.wav: is empty (0 bytes)"),
+        ([tmp_path / "text.wav", "--url", server], "text.wav: is no recording that libsndfile can read"),
+        ([tmp_path / "header.wav", "--url", server], "header.wav: holds no samples"),
         ([SAMPLES[0], "--url", server.replace("realtime", "other")], "no such path"),
         ([SAMPLES[0], "--url", "ws://127.0.0.1:9/v1/realtime"], "is `streamer serve` running?"),
         ([SAMPLES[0], "--url", "nonsense"], "cannot be reached"),

@@ -77,7 +77,7 @@ def test_make_train_in_miniature(tmp_path):
     """The whole command, interrupted after synthesis and run again: both models, thresholds, report, plots."""
     command = [sys.executable, "-m", "pipelines.embedded.train", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
                "--shards", 2, "--held-shards", 1, "--workers", 2, "--edge-steps", 3, "--cloud-steps", 3,
-               "--distil-steps", 2, "--clips", 1, "--risk", 0.9, "--confidence", 0,
+               "--distil-steps", 2, "--clips", 2, "--risk", 0.9, "--confidence", 0,
                "--evaluate", 2, "--contrast", 1]  # fmt: skip
     command = [str(part) for part in command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as first:

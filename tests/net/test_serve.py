@@ -285,8 +285,13 @@ def test_what_cannot_be_served_is_told_in_one_line(options, told):
     command = [sys.executable, "-m", "streamer", "serve", "--port", "0", *options]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
     assert done.returncode in (1, 2)
-    assert done.stderr.count("\n") == 1
-    assert told in done.stderr
+    (line,) = complaints(done.stderr)
+    assert told in line
+
+
+def complaints(stderr):
+    """Its lines, but for the one that says what is being loaded."""
+    return [line for line in stderr.splitlines() if not line.startswith("loading ")]
 
 
 def test_a_port_that_is_taken_is_told():
@@ -295,8 +300,9 @@ def test_a_port_that_is_taken_is_told():
         taken.listen()
         command = [sys.executable, "-m", "streamer", "serve", "--port", str(taken.getsockname()[1])]
         done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "choose another --port" in done.stderr
+    (line,) = complaints(done.stderr)
+    assert done.returncode == 1
+    assert "choose another --port" in line
 
 
 def test_rates_are_what_clients_declare(server):

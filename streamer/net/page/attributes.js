@@ -7,7 +7,7 @@ const NAMES = {
   loudness: ["音量", "Loudness"],
   pauses: ["停顿", "Pauses"],
   timbre: ["音色", "Timbre"],
-  arousal: ["情绪", "Tension"],
+  arousal: ["情绪", "Arousal"],
 };
 
 // Of the models that ship; another model's levels are shown by the name it gives them.

@@ -19,9 +19,11 @@ export function ofMicrophone(error) {
   return new Problem(MICROPHONE[error.name] ?? `The microphone cannot be opened (${error.message || error.name}).`);
 }
 
-const WANTS_KEY = "The server wants an API key, and not this one. Type it into the field above.";
 const REFUSED = {
-  401: () => WANTS_KEY,
+  401: (_, key) =>
+    key
+      ? "That API key is not the server's. Type the right one into the field above."
+      : "The server wants an API key. Type it into the field above.",
   403: () => "The server does not take this page's origin (--allow-origin).",
   503: (response) => {
     const wait = response.headers.get("Retry-After");
@@ -38,6 +40,6 @@ export async function whyRefused(url, key) {
   } catch {
     return { status: 0, problem: new Problem("The server cannot be reached. Is `streamer serve` running?") };
   }
-  const told = REFUSED[response.status]?.(response) ?? `The server refuses the connection (${response.status}).`;
+  const told = REFUSED[response.status]?.(response, key) ?? `The server refuses the connection (${response.status}).`;
   return { status: response.status, problem: new Problem(told, response.status === 401) };
 }

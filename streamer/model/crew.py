@@ -1,0 +1,94 @@
+"""Threads that help with a step or a window where there is enough to do. In: a job (kernels_work.py). Out: done.
+
+One crew per process, whatever number of models: it helps one engine at a time, another works alone meanwhile. They
+sleep in a read() without the GIL, are woken by a byte, and never number more than the cores that are free now.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Multiplications that are worth another thread: 0.1 ms of one, three times what it takes to wake it (2026-11).
+WORTH = 3_000_000
+LOOK_S = 0.005  # for so long a look at what else runs on this machine counts
+
+
+def num_running() -> int | None:
+    """How many threads run or want to on this machine, the caller included; None where that is not to be had."""
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            return int(file.read(128).split()[3].split(b"/")[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+class Crew:
+    """`n = crew.take(products)`: n threads are free to help, maybe none; if some, `lead(job, n)`.
+
+    num_threads: with the one that leads. running: how many threads run on this machine, None: it does not say.
+    """
+
+    def __init__(self, num_threads: int, running: Callable[[], int | None] = num_running) -> None:
+        self.num_threads, self._running = num_threads, running
+        self._busy, self._starting = threading.Lock(), threading.Lock()
+        self._posts: dict[str, _Post] = {}  # by the kind of weights: for another one the kernels are others
+        self._looked_at, self._free = 0.0, 0
+
+    def take(self, products: float) -> int:
+        """How many threads may help with so many multiplications; if any, `lead` must follow, which lets them go."""
+        wanted = min(self.num_threads - 1, int(products / WORTH) - 1)
+        if wanted <= 0 or not self._busy.acquire(blocking=False):
+            return 0
+        free = max(0, min(wanted, self._free_cores()))
+        if not free:
+            self._busy.release()
+        return free
+
+    def lead(self, job: NDArray[np.int64], others: int, example: NDArray[Any]) -> None:
+        """Do `job` with up to so many others, as many as `take` gave. example: of the weights' kind."""
+        try:
+            post = self.start(example)
+            job[3] = others
+            post.job[:] = job
+            post.work(post.board, post.job, post.wake, 0, example)
+        finally:
+            self._busy.release()
+
+    def start(self, example: NDArray[Any]) -> _Post:
+        """The threads for such weights, asleep; they are started once."""
+        with self._starting:
+            kind = example.dtype.name
+            if kind not in self._posts:
+                self._posts[kind] = _Post(self.num_threads, example)
+            return self._posts[kind]
+
+    def _free_cores(self) -> int:
+        """Cores that nothing runs on just now, the caller's own not counted; all where the machine does not say."""
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_S:
+            running = self._running()
+            self._free = self.num_threads if running is None else (os.cpu_count() or 1) - running
+            self._looked_at = now
+        return self._free
+
+
+class _Post:
+    """Where the threads of one kind sleep: their board, their job, the pipe that wakes them."""
+
+    def __init__(self, num_threads: int, example: NDArray[Any]) -> None:
+        from streamer.model.kernels_work import BOARD_CELLS, JOB_CELLS, work  # late: importing numba costs 0.4 s
+
+        self.work = work
+        self.board, self.job = np.zeros(BOARD_CELLS, np.int64), np.zeros(JOB_CELLS, np.int64)
+        sleep, self.wake = os.pipe()
+        os.set_blocking(self.wake, False)  # full: more are woken already than there are
+        for who in range(1, num_threads):
+            arguments = (self.board, self.job, sleep, who, example[:0])
+            threading.Thread(target=work, args=arguments, name=f"crew-{who}", daemon=True).start()

@@ -1,0 +1,98 @@
+"""What the edge does alone, on its engine's thread: hear the end, draft, gate, show what stands. Out: what it needs.
+
+The state machine is driven here while it asks for the edge only; whatever else it wants comes back as an action. So a
+block costs no way to the event loop and back, and the next one is drafted while the last one is on its way out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
+from streamer.core.speculate import Action, DraftMore, Emit, Speculator
+from streamer.stages.batcher import post_to_this_loop
+from streamer.stages.messages import Failed, Over, Ready, Said, Turn
+from streamer.stages.parts import Cloud, Parts
+
+MAX_UNSAID = 8  # commits that the next stage has no room for; then drafting waits for it
+
+
+def may_ask(cloud: Cloud | None, turn: Turn) -> bool:
+    """Whether it is worth asking about `turn` now."""
+    return cloud is not None and cloud.is_up and turn.cloud is not None and turn.cloud.is_up
+
+
+class Drafting:
+    """One turn's answer on its edge. `begin`, then `draft` are steps for the edge's batcher; both return an action, or
+    None where the state machine is to be asked anew. `flush` behind each of them. Not to be touched while steps run.
+    """
+
+    def __init__(
+        self,
+        ready: Ready,
+        parts: Parts,
+        said: MemoryObjectSendStream[Said | Over | Failed],
+        clock: Callable[[], float],
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        self.spec: Speculator
+        self.prefilled_at: float | None = None  # when the first id was there: its step ends the prefill
+        self._ready, self._parts, self._said = ready, parts, said
+        self._clock, self._is_cancelled = clock, is_cancelled
+        self._post = post_to_this_loop()
+        self._unsaid: deque[Said] = deque()
+
+    def begin(self) -> Generator[Any, Any, Action | None]:
+        """Hear the turn's end, then draft the first block."""
+        closed, edge = self._ready.closed, self._ready.turn.edge
+        assert edge is not None
+        yield from edge.finish(closed.rest, closed.maximum)
+        self.spec, self._drafter = self._parts.speculator(edge), self._parts.drafter(edge)
+        action = self._next()
+        if isinstance(action, DraftMore):
+            action = yield from self.draft(action.n)
+        return action
+
+    def draft(self, n: int) -> Generator[Any, Any, Action | None]:
+        """Draft `n` ids, and on, as long as nothing but the edge is needed."""
+        while True:
+            # The first id alone: when prefill was over is told.
+            ids, signals = yield from self._drafter.draft(n if self.prefilled_at else 1)
+            now = self._clock()
+            self.prefilled_at = self.prefilled_at or now
+            self.spec.drafted(ids, signals, now)
+            action = self._next()
+            if not isinstance(action, DraftMore):
+                return action
+            n = action.n
+
+    async def flush(self) -> None:
+        """Hand on what the next stage had no room for."""
+        while self._unsaid:  # steps that have returned left no call behind: nobody else hands out
+            await self._said.send(self._unsaid.popleft())
+
+    def _next(self) -> Action | None:
+        """The next action but Emit, which is done here; None where the stage has a word in it."""
+        cloud = self._parts.cloud
+        while not (self._is_cancelled() or self.spec.num_in_flight or len(self._unsaid) > MAX_UNSAID):
+            action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
+            if not isinstance(action, Emit):
+                return action
+            self._unsaid.append(Said(self._ready, action.ids, action.verified))
+            self._post(self._hand_out)
+        return None
+
+    def _hand_out(self) -> None:
+        """On the event loop: what there is room for."""
+        try:
+            while self._unsaid:
+                self._said.send_nowait(self._unsaid[0])
+                self._unsaid.popleft()
+        except anyio.WouldBlock:
+            return
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # the stream is ending: nobody reads
+            self._unsaid.clear()
