@@ -13,7 +13,7 @@ from streamer.core.counts import Counts
 from streamer.core.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
 from streamer.core.verify import Refusal, Verdict
 from streamer.stages.books import Books
-from streamer.stages.drafting import Drafting
+from streamer.stages.drafting import Drafting, may_ask
 from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of
 from streamer.stages.parts import Cloud, Parts, Target, TargetLost
 
@@ -120,8 +120,7 @@ class Draft:
                 if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
                     spec.cancel()
                 self._take_replies(spec, turn.number)
-                is_up = cloud is not None and cloud.is_up and turn.cloud is not None and turn.cloud.is_up
-                action = spec.next(self._clock(), is_up)
+                action = spec.next(self._clock(), may_ask(cloud, turn))
             if spec.num_failures > num_failures and turn.cloud is not None:
                 num_failures = spec.num_failures
                 turn.cloud.failed()
@@ -152,10 +151,6 @@ class Draft:
                         prefilled_at = min(filter(None, (edge.prefilled_at, prefilled_at)), default=None)
                     return Over(ready, reason, parts.mode, spec.counts, prefilled_at, self._clock())
 
-    def _is_sure_to_ask(self, cloud: Cloud) -> bool:
-        """Whether the cloud hears the end at the same time as the edge: where it will be asked, or is idle anyway."""
-        return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
-
     def _count_sent(self, counts: Counts, target: Target) -> None:
         """What was asked and never left was neither uploaded nor a call."""
         counts.bytes_up, counts.bytes_down = target.traffic
@@ -163,6 +158,10 @@ class Draft:
             if not target.has_sent(number):
                 counts.cloud_calls -= 1
                 counts.n_uploaded -= n_drafted
+
+    def _is_sure_to_ask(self, cloud: Cloud) -> bool:
+        """Whether the cloud hears the end at the same time as the edge: where it will be asked, or is idle anyway."""
+        return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
 
     async def _on_edge(self, edge: Drafting, steps: Any) -> Action | None:
         """Run steps of `edge`; what they came to."""

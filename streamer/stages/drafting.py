@@ -15,10 +15,15 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.speculate import Action, DraftMore, Emit, Speculator
 from streamer.stages.batcher import post_to_this_loop
-from streamer.stages.messages import Failed, Over, Ready, Said
-from streamer.stages.parts import Parts
+from streamer.stages.messages import Failed, Over, Ready, Said, Turn
+from streamer.stages.parts import Cloud, Parts
 
 MAX_UNSAID = 8  # commits that the next stage has no room for; then drafting waits for it
+
+
+def may_ask(cloud: Cloud | None, turn: Turn) -> bool:
+    """Whether it is worth asking about `turn` now."""
+    return cloud is not None and cloud.is_up and turn.cloud is not None and turn.cloud.is_up
 
 
 class Drafting:
@@ -72,10 +77,9 @@ class Drafting:
 
     def _next(self) -> Action | None:
         """The next action but Emit, which is done here; None where the stage has a word in it."""
-        cloud, target = self._parts.cloud, self._ready.turn.cloud
+        cloud = self._parts.cloud
         while not (self._is_cancelled() or self.spec.num_in_flight or len(self._unsaid) > MAX_UNSAID):
-            is_up = cloud is not None and cloud.is_up and target is not None and target.is_up
-            action = self.spec.next(self._clock(), is_up)
+            action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
             if not isinstance(action, Emit):
                 return action
             self._unsaid.append(Said(self._ready, action.ids, action.verified))
