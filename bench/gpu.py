@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=["3B", "7B"])
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--k", type=int, default=4, help="draft length: q is 1 and k + 1")
+    parser.add_argument("--contexts", type=int, nargs="+", default=CONTEXTS, help="positions held")
     parser.add_argument("--rounds", type=int, default=30, help="timed rounds of each shape")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -74,11 +75,11 @@ def steps_of(
     """Every shape of one model."""
     shape, device = SHAPES[name], options.device
     text = GraphText(random_weights(shape, dtype, device), shape, num_ids=(1, options.k + 1))
-    slots = text.slots(max(NUM_ROWS), PROMPT + max(CONTEXTS) + SPARE)
+    slots = text.slots(max(NUM_ROWS), PROMPT + max(options.contexts) + SPARE)
     engine = Engine(text, slots, [5] * PROMPT)
     opened = [engine.open() for _ in range(max(NUM_ROWS))]
     found = []
-    for context in CONTEXTS:
+    for context in options.contexts:
         for slot in opened:
             for at in range(0, context, CHUNK):
                 engine.step([Row(slot, PROMPT + at, [7] * min(CHUNK, context - at), num_logits=0)])
