@@ -74,7 +74,7 @@ class Chooser:
         if not self._is_compiled or self._book is None or width != self._vocabulary.num_ids:
             return None
         if self._writer is None:
-            self._writer = Writer(self._book, self._mask, width, self._penalty, self._bias)
+            self._writer = Writer(self._book, self._mask, width, self._rules)
         while self._n + wanted > len(self._answer):
             self._answer = np.append(self._answer, np.zeros_like(self._answer))
         self._writer.begin(self._answer, self._n, wanted)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.gate import Signal
+from streamer.core.rules import Rules
 from streamer.model.rule_book import Ints
 
 # Cells of a lane: book, its length; scores, their length; mask, its length; marks; answer; how many ids are said, how
@@ -16,14 +17,14 @@ from streamer.model.rule_book import Ints
 
 
 class Writer:
-    """One answer's lane. `begin` with what is said, then one engine step with it, then `ids`, `signals` and how it ended.
+    """One answer's lane. `begin` with what is said; after one engine step with it: `ids`, `signals`, how it ended.
 
     lane [LANE_CELLS] int64: addresses of arrays that this object keeps, and counts.
     """
 
-    def __init__(self, book: Ints, mask: NDArray[np.bool_], num_ids: int, penalty: float, bias: float) -> None:
+    def __init__(self, book: Ints, mask: NDArray[np.bool_], num_ids: int, rules: Rules) -> None:
         self.lane = np.zeros(LANE_CELLS, np.int64)
-        self._factors = np.array([penalty, bias], np.float32)
+        self._factors = np.array([rules.repetition_penalty, rules.end_bias], np.float32)
         self._kept = (book, mask, np.empty(num_ids, np.float32), np.zeros(num_ids, np.int32))
         book, mask, scores, marks = self._kept
         self.lane[: MARKS + 1] = (
