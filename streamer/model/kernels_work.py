@@ -91,7 +91,7 @@ def _close(board, job):  # type: ignore[no-untyped-def]
         give_way()
 
 
-@compiled
+@part
 def _goes_on(job, own):  # type: ignore[no-untyped-def]
     """Choose the next id of every row that has a writer; whether there are rows to feed, which are the job now."""
     if own[32] == 0:

@@ -10,7 +10,7 @@ import numpy as np
 from numba import carray
 
 from streamer.model.atomics import at_address
-from streamer.model.kernels import compiled
+from streamer.model.kernels import part
 from streamer.model.ruled import next_id
 from streamer.model.writer import (
     ANSWER,
@@ -33,7 +33,7 @@ from streamer.model.writer import (
 )
 
 
-@compiled
+@part
 def write(spans, ids, lanes, logits, columns):  # type: ignore[no-untyped-def]
     """Choose one id for every row with a lane; those that want another become the first spans, ids and lanes.
 
@@ -55,7 +55,7 @@ def write(spans, ids, lanes, logits, columns):  # type: ignore[no-untyped-def]
     return going
 
 
-@compiled
+@part
 def _write_one(lane, logits):  # type: ignore[no-untyped-def]
     """Choose and append one id from the logits at that address; the id if it is to be fed, else -1."""
     if lane[HOME] == 0:
@@ -83,7 +83,7 @@ def _write_one(lane, logits):  # type: ignore[no-untyped-def]
     return -1 if is_last or lane[WANTED] == 0 else token
 
 
-@compiled
+@part
 def _copy(at, to, count):  # type: ignore[no-untyped-def]
     if at != to:
         source, target = carray(at_address(at), count, np.float32), carray(at_address(to), count, np.float32)
