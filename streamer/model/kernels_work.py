@@ -37,10 +37,10 @@ def work(board, job, pipe, who, example):  # type: ignore[no-untyped-def]
     who 1, 2 ...: a helping thread's whole life: sleep on `pipe`, take part in what there is, sleep. Work memory is by
     this number. example: an array of the kind in which the job's weights are kept, float32 or uint16 (float16).
     """
-    if who == 0:
-        _open(board, job, pipe)
     while True:
-        if who > 0:
+        if who == 0:
+            _open(board, job, pipe)
+        else:
             if sleep(pipe, 1) < 1:
                 return
             add_to(board, _INSIDE, 1)
@@ -60,9 +60,8 @@ def work(board, job, pipe, who, example):  # type: ignore[no-untyped-def]
             _close(board, job)
             if job[2] > 0 or not _goes_on(job, job[OWN:]):
                 return
-            _open(board, job, pipe)
-            continue
-        add_to(board, _INSIDE, -1)
+        else:
+            add_to(board, _INSIDE, -1)
 
 
 @compiled
