@@ -80,9 +80,9 @@ class Chooser:
         self._writer.begin(self._answer, self._n, wanted)
         return self._writer
 
-    def written(self, writer: Writer) -> None:
-        """The writer's ids stand behind the answer: they are in its array already."""
-        self._n += len(writer.ids)
+    def written(self, num_ids: int) -> None:
+        """So many ids of the writer's stand behind the answer: they are in its array already."""
+        self._n += num_ids
 
     def judge(self, logits: Tensor, answer: Sequence[int], num_drafted: int) -> list[int]:
         """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits [num_drafted + 1, V].

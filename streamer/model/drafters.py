@@ -51,8 +51,9 @@ class IncrementalDrafter:
             writer = chooser.writer(n - len(ids), self.listener.thinker.shapes.text.vocab) if writes else None
             logits = yield from self.listener.feed(1, writer)
             if writer is not None:
-                chooser.written(writer)
-                ids += writer.ids
+                new = writer.ids
+                chooser.written(len(new))
+                ids += new
                 signals += writer.signals
                 if writer.is_last:
                     break

@@ -32,7 +32,7 @@ class Writer:
         )  # fmt: skip
         self.lane[FACTORS] = self._factors.ctypes.data
         self.num_ids = num_ids
-        self._signals = np.zeros((0, 3))
+        self._signals, self._answer = np.zeros((0, 3)), np.zeros(0, np.int64)
 
     def begin(self, answer: NDArray[np.int64], n: int, wanted: int) -> None:
         """The first `n` ids of `answer` [>= n + wanted] are said; up to `wanted` are written behind them."""
@@ -40,15 +40,17 @@ class Writer:
             raise ValueError(f"{len(answer)} places do not hold {n} ids and {wanted} more")
         if len(self._signals) < wanted:
             self._signals = np.zeros((wanted, 3))
-        self._answer, self._first = answer, n
-        lane = self.lane
-        lane[ANSWER], lane[SIGNALS] = answer.ctypes.data, self._signals.ctypes.data
-        lane[SAID], lane[WANTED] = n, wanted
-        lane[WRITTEN] = lane[IS_LAST] = lane[IS_RARE] = lane[HOME] = 0
+            self.lane[SIGNALS] = self._signals.ctypes.data
+        if answer is not self._answer:
+            self._answer = answer
+            self.lane[ANSWER] = answer.ctypes.data
+        self._first = n
+        self.lane[SAID : HOME + 1] = (n, wanted, 0, 0, 0, 0)
 
     def limit(self, most: int) -> None:
         """Write no more than `most` ids, 1 or more: the slot ends there."""
-        self.lane[WANTED] = min(int(self.lane[WANTED]), most)
+        if most < self.lane[WANTED]:
+            self.lane[WANTED] = most
 
     @property
     def ids(self) -> list[int]:
