@@ -1,11 +1,12 @@
 """Where the time of one drafted id goes beside the model's step. In: held-out clips. Out: a table, JSON lines.
 
 `python -m bench.per_id [--num 8] [--seconds 20] [--rounds 5]`, two minutes. Whole answers of the edge, the gate asked
-at every block and never firing, one thread. Each turn is decoded with the rules and the choice compiled, and the
-readable way, in turns; medians over turns of microseconds of the thread's own time per id. The step is the text
-model's alone; all else is ours to keep small:
+at every block and never firing, one thread. Each turn is decoded in blocks inside the kernels, with
+the rules and the choice compiled but asked for each id, and the readable way, in turns; medians over turns of
+microseconds of the thread's own time per id. The step is the text model's alone; all else is ours to keep small:
 
-    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids
+    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids; in blocks the
+             compiled part of it is in `step`, and what is left is Python's
     engine   from rows to the model's arguments and back
     machine  the state machine, the gate in it
     out      ids to text
@@ -44,7 +45,7 @@ from streamer.model.turn import Delta, start_answer
 
 OPEN = Gate(entropy=None, margin=-1.0, density=1.0, loop=True)  # asked, and passed by every block of speech
 PARTS = ("step", "choose", "engine", "machine", "out")
-ARMS = ("compiled", "readable")
+ARMS = ("block", "compiled", "readable")
 ROWS = 16
 Spent = dict[str, float]
 
@@ -67,7 +68,8 @@ def main() -> None:
                     found[arm, rows] += [one] if i and one else []
     rows = [row_of(arm, num, spent) for (arm, num), spent in sorted(found.items(), key=lambda one: one[0][1])]
     singles = alone(models, clips[0])
-    print(table(("choice", "rows", *PARTS, "all but the step", "of the step"), [list(row.values()) for row in rows]))
+    heads = ("choice", "rows", *PARTS, "all but the step", "of the step", "whole")
+    print(table(heads, [list(row.values()) for row in rows]))
     print(table(("one call", "us"), singles.items()))
     print("written:", write("per_id", [*rows, singles]))
 
@@ -76,7 +78,8 @@ def row_of(arm: str, num: int, spent: list[Spent]) -> dict[str, Any]:
     parts = {part: median(one.get(part) for one in spent) for part in PARTS}
     ours = median(sum(one.values()) - one["step"] for one in spent)
     share = median((sum(one.values()) - one["step"]) / one["step"] for one in spent)
-    return {"choice": arm, "rows": num, **parts, "ours": ours, "share": share}
+    whole = median(sum(one.values()) for one in spent)
+    return {"choice": arm, "rows": num, **parts, "ours": ours, "share": share, "whole": whole}
 
 
 class Clock:
@@ -125,7 +128,9 @@ def heard(models: Any, clip: Clip) -> Listener:
 
 def drafter_of(models: Any, listener: Listener, arm: str) -> IncrementalDrafter:
     drafter = IncrementalDrafter(listener, models.plan.rules, models.config.sampling())
-    drafter.chooser._is_compiled &= arm == "compiled"
+    if arm != "block":
+        drafter.chooser._is_compiled &= arm == "compiled"
+        drafter.chooser.writer = lambda wanted, width: None  # type: ignore[method-assign]
     return drafter
 
 

@@ -20,6 +20,7 @@ from streamer.core.vocabulary import Vocabulary
 from streamer.model.choose import choose
 from streamer.model.rule_book import Ints, rule_book
 from streamer.model.ruled import next_id
+from streamer.model.writer import Writer
 
 _SPARE = 128  # ids that an answer's array begins with
 
@@ -35,6 +36,7 @@ class Chooser:
         self._is_compiled = sampling.temperature == 0.0 and never.device.type == "cpu"
         self._book: Ints | None = None
         self._is_checked = False
+        self._writer: Writer | None = None
         self._answer, self._n = np.zeros(_SPARE, np.int64), 0
 
     def _prepare(self) -> None:
@@ -63,6 +65,24 @@ class Chooser:
         self._answer[self._n] = found[0]
         self._n += 1
         return found
+
+    def writer(self, wanted: int, width: int) -> Writer | None:
+        """One that chooses up to `wanted` ids behind the answer inside the kernels, from logits of so many ids.
+
+        None: they are to be chosen one by one. Tell what it did to `written`.
+        """
+        if not self._is_compiled or self._book is None or width != self._vocabulary.num_ids:
+            return None
+        if self._writer is None:
+            self._writer = Writer(self._book, self._mask, width, self._rules)
+        while self._n + wanted > len(self._answer):
+            self._answer = np.append(self._answer, np.zeros_like(self._answer))
+        self._writer.begin(self._answer, self._n, wanted)
+        return self._writer
+
+    def written(self, num_ids: int) -> None:
+        """So many ids of the writer's stand behind the answer: they are in its array already."""
+        self._n += num_ids
 
     def judge(self, logits: Tensor, answer: Sequence[int], num_drafted: int) -> list[int]:
         """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits [num_drafted + 1, V].

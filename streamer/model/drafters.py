@@ -26,7 +26,10 @@ class Drafter(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class IncrementalDrafter:
-    """One id per step from the KV slot, up to an id that ends the answer: nothing behind it would be kept."""
+    """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept.
+
+    A whole block per step where the engine's kernels choose too; else, and for what is rare, one id per step.
+    """
 
     listener: Listener
     rules: Rules
@@ -43,8 +46,20 @@ class IncrementalDrafter:
         ids: list[int] = []
         signals: list[Signal] = []
         chooser.begin(sequence.answer)
+        writes = self.listener.engine.writes
         while len(ids) < n:
-            token, is_last, signal = chooser.next((yield from self.listener.feed(num_logits=1)))
+            writer = chooser.writer(n - len(ids), self.listener.thinker.shapes.text.vocab) if writes else None
+            logits = yield from self.listener.feed(1, writer)
+            if writer is not None:
+                new = writer.ids
+                chooser.written(len(new))
+                ids += new
+                signals += writer.signals
+                if writer.is_last:
+                    break
+                if not writer.is_rare:
+                    continue
+            token, is_last, signal = chooser.next(logits)
             sequence.extend((token,))
             ids.append(token)
             signals.append(signal)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from streamer.model.slots import KVSlots
 from streamer.model.text import Span, Text
 from streamer.model.tower import Tower
+from streamer.model.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class Row:
     """Feed `ids` to `slot` from position `start` on; logits of the last `num_logits` positions come back.
 
     embeds [m, hidden]: stand in for the embeddings of the first m ids (audio placeholders).
+    writer: has the next ids chosen and fed in the same step, as many as it wants; for one row of logits.
     """
 
     slot: int
@@ -29,6 +32,7 @@ class Row:
     ids: Seq[int]
     embeds: Tensor | None = None
     num_logits: int = 1
+    writer: Writer | None = None
 
 
 class Engine:
@@ -56,6 +60,11 @@ class Engine:
         self.slots.release(slot)
 
     @property
+    def writes(self) -> bool:
+        """Whether rows may bring writers."""
+        return getattr(self.text, "writes", False)
+
+    @property
     def windows_at_once(self) -> int:
         """How many windows are worth encoding together."""
         return 1 if self.tower is None else self.tower.windows_at_once
@@ -71,10 +80,12 @@ class Engine:
 
         Raises ValueError for a slot that stands in two rows, an empty row, or one beyond the slot's end.
         """
+        writers = [row.writer for row in rows] if any(row.writer for row in rows) else []
         with self._one_step:
             spans, ids = self._spans(rows), [token for row in rows for token in row.ids]
             audio = [(s.first, row.embeds) for s, row in zip(spans, rows, strict=True) if row.embeds is not None]
-            logits = self.text.step(ids, audio, spans, self.slots)
+            step: Any = self.text.step
+            logits = step(ids, audio, spans, self.slots, *([writers] if writers else []))
         return [logits] if len(rows) == 1 else list(logits.split([row.num_logits for row in rows]))
 
     def _spans(self, rows: Seq[Row]) -> list[Span]:
@@ -87,6 +98,10 @@ class Engine:
                 raise ValueError(f"a row of {n} ids cannot give {row.num_logits} logits")
             if row.start + n > self.slots.max_len:
                 raise ValueError(f"position {row.start + n} is beyond the slot's {self.slots.max_len}")
+            if row.writer is not None:
+                if row.num_logits != 1:
+                    raise ValueError(f"a row with a writer gives one row of logits, not {row.num_logits}")
+                row.writer.limit(self.slots.max_len - row.start - n + 1)
             seen.add(row.slot)
             spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n

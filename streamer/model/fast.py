@@ -23,6 +23,7 @@ from streamer.model.simd import PANEL
 from streamer.model.slots import KVSlots
 from streamer.model.text import Audio, Span
 from streamer.model.threads import the_crew
+from streamer.model.writer import WANTED, Writer
 
 Floats = NDArray[np.float32]
 SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
@@ -30,6 +31,8 @@ SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 class FastText:
     """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work memory is one."""
+
+    writes = True  # rows may bring writers
 
     def __init__(self, weights: dict[str, Tensor], shape: TextShape, crew: Crew | None = None) -> None:
         self.shape = shape
@@ -54,6 +57,7 @@ class FastText:
         self._job.put(6, *self._sizes, *(address(array) for array in fixed))
         self._job.put(30, self._columns, address(self._table))
         self._rows = self._length = 0
+        self._later = np.zeros((1, self._columns), np.float32)
         self._reserve(1, PANEL)
 
     @property
@@ -69,15 +73,21 @@ class FastText:
         """[n, hidden] of `ids`."""
         return F.embedding(torch.tensor(ids), self.embedding)
 
-    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
+    def step(
+        self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots, writers: Seq[Writer | None] = ()
+    ) -> Tensor:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for.
 
         A row's result is the same to the last bit whatever rows stand beside it, however its ids are cut, and on any
         number of threads. Raises IndexError for an id that is none of the model's.
+
+        writers: one or None per span. A span with one goes on, step after step, until its writer has what it wants;
+        its one row of logits is then that of the id which is to be chosen the readable way, where there is one.
         """
         if not 0 <= min(ids) <= max(ids) < self.shape.vocab:
             raise IndexError(f"an id is none of the model's {self.shape.vocab}: {min(ids)} or {max(ids)}")
         rows, end = len(ids), max(span.start + span.n for span in spans)
+        end += max((int(writer.lane[WANTED]) for writer in writers if writer), default=0)
         self._reserve(rows, end)
         given = list(ids)
         for first, embeds in audio:
@@ -92,8 +102,18 @@ class FastText:
         if slots is not self._slots:
             self._point_at(slots)
         self._job.put(3, len(spans), logits.data_ptr(), len(logits))
+        self._job.put(32, *self._hold(writers))
         self._job.run(rows, self._crew, self._products(rows, spans))
         return logits[:, : self.shape.vocab]
+
+    def _hold(self, writers: Seq[Writer | None]) -> tuple[int, int]:
+        """Addresses of the writers' lanes and of the logits behind the first step's; zeros where nobody writes."""
+        if not writers:
+            return 0, 0
+        self._lanes = np.array([address(writer.lane) if writer else 0 for writer in writers])
+        if len(writers) > len(self._later):
+            self._later = np.zeros((2 * len(writers), self._columns), np.float32)
+        return address(self._lanes), address(self._later)
 
     def _make_books(self, num_spans: int) -> None:
         """Where spans are written, whole and cut."""

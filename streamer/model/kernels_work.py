@@ -14,6 +14,7 @@ from numba import carray
 from streamer.model.atomics import add_to, at_address, give_way, look_at, put_in, sleep, wake
 from streamer.model.kernels import BLOCK, compiled, layer_sizes, padded_to_panels, part, remember, respond, speak
 from streamer.model.kernels_tower import encode_phase
+from streamer.model.kernels_write import write
 from streamer.model.simd import PANEL
 
 MOST_CHUNKS, _PANEL = 16, np.int64(PANEL)
@@ -30,15 +31,16 @@ JOB_CELLS = OWN + 34
 
 @compiled
 def work(board, job, pipe, who, example):  # type: ignore[no-untyped-def]
-    """who 0: do `job`, with others where it says so; done when this returns, and nobody reads it any more.
+    """who 0: do `job`, with others where it says so; done when this returns, and nobody reads it any more. Where rows
+    of it have writers, their next ids are chosen and fed, step after step, until each writer has enough.
 
     who 1, 2 ...: a helping thread's whole life: sleep on `pipe`, take part in what there is, sleep. Work memory is by
     this number. example: an array of the kind in which the job's weights are kept, float32 or uint16 (float16).
     """
-    if who == 0:
-        _open(board, job, pipe)
     while True:
-        if who > 0:
+        if who == 0:
+            _open(board, job, pipe)
+        else:
             if sleep(pipe, 1) < 1:
                 return
             add_to(board, _INSIDE, 1)
@@ -56,8 +58,10 @@ def work(board, job, pipe, who, example):  # type: ignore[no-untyped-def]
                 put_in(board, _THROUGH + _APART * chunk, phase + 1)
         if who == 0:
             _close(board, job)
-            return
-        add_to(board, _INSIDE, -1)
+            if job[2] > 0 or not _goes_on(job, job[OWN:]):
+                return
+        else:
+            add_to(board, _INSIDE, -1)
 
 
 @compiled
@@ -84,6 +88,23 @@ def _close(board, job):  # type: ignore[no-untyped-def]
     put_in(board, _OPEN, 0)
     while look_at(board, _INSIDE) > 0:
         give_way()
+
+
+@part
+def _goes_on(job, own):  # type: ignore[no-untyped-def]
+    """Choose the next id of every row that has a writer; whether there are rows to feed, which are the job now."""
+    if own[32] == 0:
+        return False
+    spans = carray(at_address(own[0]), (own[3], 5), np.int64)
+    ids, lanes = carray(at_address(own[2]), own[3], np.int64), carray(at_address(own[32]), own[3], np.int64)
+    rows = write(spans, ids, lanes, own[4], own[30])
+    own[3], own[4], own[5] = rows, own[33], rows
+    job[0] = max(1, min(job[0], rows // 2))
+    job[3] = job[3] if job[0] > 1 else 0
+    for i in range(job[0]):  # as jobs.py's chunk_begins
+        job[BEGINS + i] = rows * i // job[0] // 2 * 2
+    job[BEGINS + job[0]] = rows
+    return rows > 0
 
 
 @compiled

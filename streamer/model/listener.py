@@ -19,6 +19,7 @@ from streamer.model.mel import Window
 from streamer.model.steps import Encode, Steps
 from streamer.model.thinker import Thinker
 from streamer.model.windows import WindowLedger
+from streamer.model.writer import Writer
 
 
 class Listener:
@@ -91,13 +92,21 @@ class Listener:
         self.sequence.extend(self.thinker.suffix_ids)
         self.sequence.start_answer()
 
-    def feed(self, num_logits: int) -> Steps[Tensor]:
-        """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of them."""
+    def feed(self, num_logits: int, writer: Writer | None = None) -> Steps[Tensor]:
+        """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of them.
+
+        writer: what it wrote stands behind them in the sequence and is fed, all but its last id; that too where
+        the next one is to be chosen from the logits that are returned.
+        """
         assert self._slot is not None, "the listener is closed"
         pending = self.sequence.pending
-        logits = yield Row(self._slot, self.sequence.n_cached, pending, self._tail, num_logits)
+        logits = yield Row(self._slot, self.sequence.n_cached, pending, self._tail, num_logits, writer)
         self.sequence.mark_fed(len(pending))
         self._tail = None
+        if writer is not None:
+            ids = writer.ids
+            self.sequence.extend(ids)
+            self.sequence.mark_fed(len(ids) - (not writer.is_rare))
         return logits
 
     def features(self) -> Tensor:

@@ -72,7 +72,8 @@ class _Hand:
         n = left if left <= max(budget, row.num_logits) else min(budget, left - row.num_logits)
         embeds = None if row.embeds is None or first >= len(row.embeds) else row.embeds[first : first + n]
         num_logits = row.num_logits if n == left else 0
-        return Row(row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits)
+        writer = row.writer if n == left else None
+        return Row(row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits, writer)
 
 
 class Rounds:

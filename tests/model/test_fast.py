@@ -5,13 +5,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_text import random_weights, shape_of
 
 from streamer.model import kernels
 from streamer.model.engine import Engine, Row
 from streamer.model.fast import FastText
 from streamer.model.fast_tower import FastTower
-from streamer.model.layout import _audio_ends, _audio_layer, _text_layer
-from streamer.model.shapes import AudioShape, TextShape
+from streamer.model.layout import _audio_ends, _audio_layer
+from streamer.model.shapes import AudioShape
 from streamer.model.text import TextModel
 from streamer.model.thinker import load, resolve, shapes_of
 from streamer.model.tower import AudioTower
@@ -20,21 +21,6 @@ from streamer.model.weights import load_weights
 PROMPT = [3, 1, 4]
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab: nothing a multiple of a panel, groups of 1, 3 and 4
 ODD = [(40, 2, 3, 1, 16, 50, 61), (64, 1, 4, 4, 18, 33, 100), (33, 3, 8, 2, 8, 96, 40)]
-
-
-def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):
-    return TextShape(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, 10_000.0, 1e-6, 4096, tied)
-
-
-def random_weights(shape, seed=0, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(seed)
-    names = {"model.embed_tokens.weight": (shape.vocab, shape.hidden), "model.norm.weight": (shape.hidden,)}
-    if not shape.tied:
-        names["lm_head.weight"] = (shape.vocab, shape.hidden)
-    for i in range(shape.layers):
-        names |= dict(_text_layer(f"model.layers.{i}.", shape))
-    drawn = {n: torch.randn(size, generator=generator) / size[-1] ** 0.5 for n, size in names.items()}
-    return {name: weight.to(dtype).float() for name, weight in drawn.items()}
 
 
 def engine_of(text, num_slots=4, length=500):
