@@ -381,3 +381,36 @@ def test_turn_detection_that_means_nothing_is_refused():
     for wrong in ({"threshold": 5.0}, {"prefix_padding_ms": -1}, {"silence_ms": 0}, {"threshold": float("nan")}):
         with pytest.raises(ValueError, match="may be"):
             TurnDetection(**wrong)
+
+
+async def test_a_slow_cloud_in_this_process_costs_one_budget(options, monkeypatch):
+    """Gated goes on unverified; the description does not wait for a cloud that still hears the turn's end."""
+    from streamer.stages.target import LocalTarget
+
+    finish, is_late, heard_at = LocalTarget.finish, anyio.Event(), []
+
+    async def finish_late(self, closed):
+        if is_late.is_set():
+            await anyio.sleep(2.0)
+        await finish(self, closed)
+        heard_at.append(anyio.current_time())
+
+    monkeypatch.setattr(LocalTarget, "finish", finish_late)
+    options |= {"mode": "gated", "threshold": 0.0, "verify_budget_s": 0.3}
+    async with Describer.open(**options) as describer:
+        for _ in range(2):
+            heard_at.clear()
+            async with describer.session(sample_rate=RATE_HZ) as session:
+                await session.feed(pcm(recording(3)))
+                await session.commit()
+                begun = anyio.current_time()
+                *_, last = await one_turn(session)
+                took = anyio.current_time() - begun
+            if is_late.is_set():
+                assert not heard_at, "said before the cloud has heard the end"
+                assert took < 0.3 + 1.0, "one budget, not one for each block"
+                assert last.verified_share == 0
+            else:
+                assert last.verified_share > 0, "every block asks"
+            is_late.set()
+        assert slots_free(describer) == [4, 4]

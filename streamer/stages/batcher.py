@@ -17,6 +17,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+CLOSED = "the describer was closed; nothing of it can be used any more"
+
 
 class Done(Protocol):
     """What one submission came to."""
@@ -64,6 +66,7 @@ class Batcher:
         self._name = name
         self._inbox: queue.SimpleQueue[tuple[_Ticket, bool] | None] = queue.SimpleQueue()
         self._in_hand: set[_Ticket] = set()
+        self._is_closed = False
         self._post: Callable[[Callable[[], object]], object] | None = None
 
     async def __aenter__(self) -> Batcher:
@@ -73,6 +76,7 @@ class Batcher:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._is_closed = True  # nobody comes behind the end: the thread would never see him
         self._inbox.put(None)
         with anyio.CancelScope(shield=True):  # bounded: a round ends
             await anyio.to_thread.run_sync(self._thread.join)
@@ -85,8 +89,11 @@ class Batcher:
     async def submit(self, steps: Any) -> Any:
         """The value that `steps` return. Raises what they raise.
 
-        A caller that is cancelled waits until the engine has let go of its steps: then its slot may be closed.
+        A caller that is cancelled waits until the engine has let go of its steps: then its slot may be closed. Raises
+        RuntimeError when the batcher is closed.
         """
+        if self._is_closed:
+            raise RuntimeError(CLOSED)
         ticket = _Ticket(steps)
         self._inbox.put((ticket, True))
         try:
@@ -115,7 +122,7 @@ class Batcher:
                 self._finish(done.key)
         for ticket in list(self._in_hand):
             self._rounds.drop(ticket)
-            ticket.error = RuntimeError("the describer was closed while this was in hand")
+            ticket.error = RuntimeError(CLOSED)
             self._finish(ticket)
 
     def _take(self) -> bool:

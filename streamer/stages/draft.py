@@ -81,9 +81,9 @@ class Draft:
         except Exception as error:  # this turn's alone
             over = Failed(ready.turn.number, reason_of(error))
         self._answering = None
+        await self._said.send(over)  # before a target is waited for that was too slow already
         await self._settle(ready.turn.number)
         self._books.close(ready.turn)
-        await self._said.send(over)
 
     async def _settle(self, turn: int) -> None:
         """Wait until the target has let go of the turn: it has, where all was replied to."""

@@ -20,15 +20,17 @@ class Verifier(Protocol):
 
 
 class LocalTarget:
-    """See parts.py's Target. Holds a KV slot until it is closed; nothing may be in hand then."""
+    """See parts.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
 
-    is_up = True
+    One that has missed a deadline is not asked again before it has answered: each question would cost a budget.
+    """
 
     def __init__(
         self, batcher: Batcher, hearer: Hearer, verifier_of: Callable[[Any], Verifier], prefills: bool = False
     ) -> None:
         self._batcher, self._hearer = batcher, hearer
         self._verifier_of, self._prefills = verifier_of, prefills
+        self.is_up = True
         self._verifier: Verifier | None = None
         self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
         self._begun: set[int] = set()  # numbers of requests that the model was given
@@ -54,13 +56,15 @@ class LocalTarget:
             assert self._verifier is not None, "the turn is not finished"
             self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
+            self.is_up = True
             return reply
 
     def has_sent(self, number: int) -> bool:
         return number in self._begun
 
     def failed(self) -> None:
-        """It is as near as before."""
+        """No verdict came in time."""
+        self.is_up = False
 
     @property
     def traffic(self) -> tuple[int, int]:

@@ -104,3 +104,11 @@ async def test_closing_ends_what_is_in_hand():
         group.start_soon(call)
         await anyio.wait_all_tasks_blocked()
         await batcher.__aexit__()
+
+
+async def test_who_comes_after_the_end_is_told_at_once():
+    """Nobody would ever answer: the wait has no other end, and a cancelled one waits for the engine."""
+    async with Batcher(CountingRounds(), "test") as batcher:
+        assert await batcher.submit((1, "heard")) == "heard"
+    with anyio.fail_after(5), pytest.raises(RuntimeError, match="the describer was closed"):
+        await batcher.submit((1, "late"))
