@@ -63,9 +63,9 @@ class FarTarget:
         why = self._lost or self._link.lost
         if why is not None:
             raise TargetLost(why)
-        verdict = self.turn.ask(request)
-        if verdict is not None:
-            return verdict
+        reply = self.turn.ask(request)
+        if reply is not None:
+            return reply
         self._is_wanted = True
         self._want()
         waiting = self._waiting[request.number] = _Waiting()
