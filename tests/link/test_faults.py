@@ -85,23 +85,6 @@ async def test_hung_gated_goes_on_within_the_budget_and_asks_again_when_it_is_ba
         assert again.verified_share == usual.verified_share
 
 
-async def test_turns_that_miss_one_outage_are_one_failure(own):
-    """The pause after it is the first, shortest one, however many turns were waiting."""
-    url, process = own
-    async with near(port_of(url), mode="gated", threshold=0.0, verify_budget_s=0.3) as describer:
-        await describer.describe(SAMPLES[0])
-        await is_up(describer)
-        process.send_signal(signal.SIGSTOP)
-        found = []
-        async with anyio.create_task_group() as group:
-            for _ in range(4):
-                group.start_soon(describe_into, describer, SAMPLES[0], found)
-        assert sum(one.stall_ms > 100 for one in found) > 1, "several waited"
-        assert describer._parts.cloud.breaker.num_failures == 1
-        process.send_signal(signal.SIGCONT)
-        await is_up(describer)
-
-
 async def test_hung_exact_waits_and_its_text_is_the_same(own, wanted):
     url, process = own
     async with near(port_of(url), mode="exact") as describer:
