@@ -40,8 +40,11 @@ class Breaker:
         """The link is gone. That is no failure of the verifier's: a new one may be there at once."""
         self._is_linked = False
 
-    def failed(self, now: float) -> None:
-        """A verdict did not come, or cannot be."""
+    def failed(self, now: float, asked_at: float = math.inf) -> None:
+        """A verdict did not come, or cannot be. One asked for before the latest failure tells no more than that did:
+        turns that miss the same outage count once."""
+        if asked_at < self._failed_at:
+            return
         self.num_failures += 1
         self._is_answering = False
         self._failed_at, self._retry_at = now, now + self.pause_s

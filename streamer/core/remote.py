@@ -73,8 +73,14 @@ class RemoteTurn:
         if self.terms.asks_first and not self._requests:
             self._requests[FIRST.number], self._is_unasked = FIRST, True
 
-    def ask(self, request: VerifyRequest) -> Verdict | None:
-        """Have `request` sent; its verdict, where the verifier has given it already."""
+    def ask(self, request: VerifyRequest) -> Verdict | Refusal | None:
+        """Have `request` sent; its verdict, where the verifier has given it already. Refused is another one than FIRST
+        under FIRST's number (the edge went on alone first): that number's verdict is FIRST's, whenever it comes."""
+        if self.terms.asks_first and request.number == FIRST.number and request != FIRST:
+            self.forget(FIRST.number)
+            self._early.pop(FIRST.number, None)
+            self._is_unasked = False
+            return Refusal(request.number, "number")
         if request.number in self._early:
             return self._early.pop(request.number)
         if self._is_unasked and request == FIRST:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +23,7 @@ from streamer.core.vocabulary_fragments import Fragment, Fragments, is_clean, ta
 from streamer.core.vocabulary_table import Table, build_table
 
 Ids = NDArray[np.int64]
+MAX_CACHED = 512  # id sets: 0.1 MB each at most with clean rules, and one process needs some 60
 _decoder = codecs.getincrementaldecoder("utf-8")
 _DOUBLE = re.compile(r"([^\W\d_a-zA-Z])\1")
 
@@ -42,7 +45,8 @@ class Vocabulary:
     has_content: bytes  # [num_ids] 0/1: any letter or digit; a fragment's open character does not count
     is_pure_han: bytes  # [num_ids] 0/1
     _bytes: tuple[bytes, ...]
-    _cache: dict[Hashable, Any] = field(default_factory=dict)
+    _cache: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def build(
@@ -95,10 +99,16 @@ class Vocabulary:
         return self.text_of([*behind, candidate])[len(self.text_of(behind)) :]
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made once per key: the id sets that rules look up over and over."""
+        """What `make` returns, made once per key of the latest MAX_CACHED: the id sets that rules look up over and
+        over. What it returns must not be None."""
         found = self._cache.get(key)
         if found is None:
-            found = self._cache[key] = make()
+            found = make()
+        with self._lock:  # threads of several models share a vocabulary
+            self._cache[key] = found
+            self._cache.move_to_end(key)
+            if len(self._cache) > MAX_CACHED:
+                self._cache.popitem(last=False)
         return found
 
 

@@ -63,12 +63,12 @@ class FarTarget:
         why = self._lost or self._link.lost
         if why is not None:
             raise TargetLost(why)
-        verdict = self.turn.ask(request)
-        if verdict is not None:
-            return verdict
+        reply = self.turn.ask(request)
+        if reply is not None:
+            return reply
         self._is_wanted = True
         self._want()
-        waiting = self._waiting[request.number] = _Waiting()
+        waiting = self._waiting[request.number] = _Waiting(self._link.clock())
         try:
             await waiting.is_over.wait()
         finally:
@@ -89,7 +89,7 @@ class FarTarget:
         if is_unsent and is_moving and self._link.is_linked:
             self._is_behind = True
         else:
-            self._link.failed()
+            self._link.failed(self._given_up())
 
     async def prefilled(self) -> None:
         """Wait until the verifier has prefilled all that was heard; a lazy one is not asked to."""
@@ -132,6 +132,8 @@ class FarTarget:
         self.num_bytes_up += num_bytes
         if isinstance(message, wire.Verify | wire.Decode):
             self._sent.add(message.number)
+            if (waiting := self._waiting.get(message.number)) is not None:
+                waiting.asked_at = self._link.clock()
 
     def take(self, message: wire.Down) -> None:
         """What came for this turn. Raises RemoteFault."""
@@ -201,15 +203,23 @@ class FarTarget:
         self._link.window.dropped(sum(n for n, *_ in self._unheard))
         self._unheard.clear()
 
+    def _given_up(self) -> float:
+        """When the oldest of the requests that now wait in vain was asked; infinity where there is none."""
+        given_up = [waiting for waiting in self._waiting.values() if not waiting.is_given_up]
+        for waiting in given_up:
+            waiting.is_given_up = True
+        return min((waiting.asked_at for waiting in given_up), default=math.inf)
+
     def _want(self) -> None:
         if self._is_wanted:
             self._link.wake()
 
 
 class _Waiting:
-    """Somebody who waits for a reply."""
+    """Somebody who waits for a reply to what was asked, or sent since, at `asked_at`."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked_at: float) -> None:
+        self.asked_at, self.is_given_up = asked_at, False
         self.reply: Verdict | Refusal | None = None
         self.is_over = anyio.Event()
 

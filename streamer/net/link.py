@@ -83,9 +83,10 @@ class Link:
                 self._goodbyes.append(wire.Close(target.turn.channel))
                 self.wake()
 
-    def failed(self) -> None:
-        """A verdict did not come in time: ask the verifier whether it is there, and again after a pause."""
-        self.breaker.failed(self.clock())
+    def failed(self, asked_at: float) -> None:
+        """A verdict asked for then did not come in time: ask the verifier whether it is there, and again after a
+        pause."""
+        self.breaker.failed(self.clock(), asked_at)
         self._ping()
 
     def wake(self) -> None:

@@ -43,6 +43,18 @@ def test_pauses_double_until_a_verdict_comes():
     assert breaker.pause_s == 0.0
 
 
+def test_turns_that_miss_one_outage_count_once():
+    breaker = Breaker()
+    breaker.answered(0.0)
+    for i in range(8):
+        breaker.failed(5.0 + 0.01 * i, asked_at=0.01 * i)
+    assert breaker.pause_s == FIRST_PAUSE_S
+    breaker.answered(5.1)
+    assert breaker.is_closed(5.0 + FIRST_PAUSE_S)
+    breaker.failed(12.0, asked_at=7.0)
+    assert breaker.pause_s == 2 * FIRST_PAUSE_S, "one that was asked since is another failure"
+
+
 @pytest.mark.parametrize("lived_s", [0.0, 0.05, 0.5, 1.1, 3.0])
 @pytest.mark.parametrize("seed", range(5))
 def test_links_in_any_five_seconds_are_few_however_long_each_lives(lived_s, seed):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.vocabulary import MAX_CACHED, Vocabulary
 from streamer.core.vocabulary_characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_content, is_han
 from streamer.core.vocabulary_table import FAR, build_table
 
@@ -171,3 +171,12 @@ def test_build_refuses_what_cannot_be() -> None:
         Vocabulary.build([b"a"], [], [])
     with pytest.raises(ValueError, match="EOS"):
         Vocabulary.build([b"a"], [1], [0])
+
+
+def test_what_is_cached_is_bounded_and_the_oldest_goes() -> None:
+    vocabulary = toy("a")
+    for i in range(MAX_CACHED + 100):
+        assert vocabulary.cached(("gap", i), lambda i=i: i + 1) == i + 1
+        assert vocabulary.cached("in use", lambda i=i: [i]) == [0]
+    assert len(vocabulary._cache) == MAX_CACHED
+    assert vocabulary.cached(("gap", 0), lambda: "again") == "again"

@@ -16,8 +16,9 @@ from streamer.core.remote import RemoteFault, RemoteTurn, Terms
 from streamer.core.rules import Rules
 from streamer.core.verify import VerifyRequest, prefix_hash
 from streamer.core.window import MAX_SAMPLES, PIECE_SAMPLES
+from streamer.net.dial import Verifier
 from streamer.net.far import REOPEN_S
-from streamer.net.link import MAX_PINGS
+from streamer.net.link import MAX_PINGS, Link
 from streamer.stages.parts import TargetLost
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
@@ -247,3 +248,25 @@ def test_pieces_that_wait_go_together(piece):
         found.append(wire.unpack_audio(message))
     assert all(len(part) == PIECE_SAMPLES for part in found[:-1])
     assert np.array_equal(np.concatenate(found), samples[: turn.num_samples])
+
+
+async def test_turns_that_miss_one_outage_are_one_failure():
+    """The pause after it is the first, shortest one, however many turns were waiting; a later one is another."""
+    now = 0.0
+    link = Link(Verifier("ws://127.0.0.1:9", None, None, True), TERMS, lambda: now)
+    request = VerifyRequest(1, 0, prefix_hash(()), (), ())
+    async with anyio.create_task_group() as group:
+        targets = [link.listen() for _ in range(4)]
+        for target in targets:
+            group.start_soon(target.verify, request)
+        await anyio.wait_all_tasks_blocked()
+        for target in targets:
+            now += 0.5
+            target.failed()
+        assert link.breaker.num_failures == 1
+        now += 1.0
+        group.start_soon(targets[0].verify, VerifyRequest(2, 0, prefix_hash(()), (), ()))
+        await anyio.wait_all_tasks_blocked()
+        targets[0].failed()
+        assert link.breaker.num_failures == 2
+        group.cancel_scope.cancel()

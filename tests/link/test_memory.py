@@ -8,6 +8,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 from oracles import target_alone
 
@@ -16,12 +17,13 @@ from streamer.core.choice import Sampling
 from streamer.core.gate import Gate
 from streamer.core.pace import Pace
 from streamer.core.remote import RemoteTurn, Terms
-from streamer.core.rules import Rules
+from streamer.core.rules import Rules, constrain
 from streamer.core.sequence import Sequence
 from streamer.core.served import End, Hear, House, Judge, ServedTurn
 from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify, Wait
 from streamer.core.stop import stop
 from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.model.choose import choose
 
 VOCABULARY = toy_vocabulary()
 HOUSE = House("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
@@ -161,8 +163,8 @@ def settings(seed):
     return chance, rules, sampling, samples
 
 
-def run(plan, sampling, chance, samples, kind="model", edge_seed=1, loss=0.0, cut_share=0.0, restart_share=0.0, budget=20_000):
-    """One answer over the wire: (answer, reason, machine, wire)."""
+def run(plan, sampling, chance, samples, kind="model", edge_seed=1, loss=0.0, cut_share=0.0, restart_share=0.0, budget=20_000, down=0, said=None):
+    """One answer over the wire: (answer, reason, machine, wire). down: moments until the target is up; said: of Emits."""
     far = Far(plan.rules, sampling)
     terms = Terms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud",
                   plan.mode == "exact" and plan.ahead > 0)  # fmt: skip
@@ -185,17 +187,21 @@ def run(plan, sampling, chance, samples, kind="model", edge_seed=1, loss=0.0, cu
     shown, now, most = [], 0.0, 0
     for moment in range(budget):
         now += 0.001
-        match machine.next(now):
+        match machine.next(now, moment >= down):
             case DraftMore(n):
                 ids, signals = drafter.draft(n)
                 machine.drafted(ids, signals, now)
             case Verify(request):
-                early = turn.ask(request)
-                if early is not None:
-                    machine.verdict(early, now)
+                match turn.ask(request):
+                    case Verdict() as early:
+                        machine.verdict(early, now)
+                    case Refusal() as refusal:
+                        machine.refused(refusal)
             case Wait() if loss and moment % 40 == 39:
                 link.cut(False)  # what was lost is asked again on a new link
-            case Emit(ids, _):
+            case Emit(ids, verified):
+                if said is not None:
+                    said.append((len(shown), ids, verified))
                 shown += ids
             case Done(reason):
                 assert edge.num_refed == 0, "each id once on the edge"
@@ -260,6 +266,44 @@ def test_gated_over_the_wire(seed):
         assert (answer, reason) == alone[:2]
         assert machine.counts.n_committed == len(answer)
         assert machine.counts.n_verified == alone[2].counts.n_verified
+
+
+@pytest.mark.parametrize("seed", [*range(24), *(pytest.param(i, marks=pytest.mark.long) for i in range(24, 500))])
+def test_what_degraded_exact_calls_verified_is_the_targets(seed):
+    """The link comes up when the edge has committed alone: each id called verified is the target's behind what stands
+    before it, and none waits for a verdict that was given to another request."""
+    chance, rules, sampling, samples = settings(15_000 + seed)
+    plan = Plan("exact", chance.randint(1, 6), rules=rules, verify_budget_s=1e9, ahead=chance.choice([3, 12, 48]),
+                credits=chance.randint(1, 4), degrade=True)  # fmt: skip
+    said = []
+    run(plan, sampling, chance, samples, "hostile", down=chance.choice([0, 2, 3, 5, 8, 12]), said=said)
+    answer = [i for _, ids, _ in said for i in ids]
+    model, never = ToyModel(VOCABULARY.num_ids, 2), torch.from_numpy(VOCABULARY.never)
+    for start, ids, verified in said:
+        for at in range(start, start + len(ids) if verified else start):
+            logits = model.logits([*prompt_of(samples), *answer[:at]])[None]
+            chosen = choose(logits, [constrain(VOCABULARY, rules, answer[:at])], never, sampling, rules).ids
+            assert chosen == [answer[at]]
+
+
+@pytest.mark.parametrize("when", ["unsent", "sent", "judged"])
+def test_a_verdict_of_first_answers_no_other_request(when):
+    terms = Terms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, Rules(), Sampling(), asks_first=True)
+    turn = RemoteTurn(0, bytes(16), terms)
+    turn.attach()
+    turn.finish()
+    if when != "unsent":
+        while turn.pull() is not None:
+            pass
+    if when == "judged":
+        assert turn.take(wire.Judged(0, 1, 1, 0, 9)) is None
+    assert turn.ask(VerifyRequest(1, 0, prefix_hash(()), (5, 6), ())) == Refusal(1, "number")
+    assert turn.take(wire.Judged(0, 1, 1, 0, 9)) is None
+    again = VerifyRequest(2, 0, prefix_hash(()), (5, 6), ())
+    assert turn.ask(again) is None
+    *_, last = iter(turn.pull, None)
+    assert last == wire.verify_message(0, 1, again), "it is sent"
+    assert turn.take(wire.Judged(0, 1, 2, 0, 8)) == Verdict(2, 0, 8)
 
 
 @pytest.mark.parametrize("seed", range(16))
