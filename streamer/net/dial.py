@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket as sockets
 import ssl
 from contextlib import suppress
@@ -90,4 +91,6 @@ def _why(error: BaseException) -> str:
         return f"no answer within {CONNECT_S:g} s"
     if isinstance(error, InvalidHandshake):
         return f"it does not speak our protocol ({error})"
+    if isinstance(error, OSError) and (error.errno or 0) > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno or 0)  # asyncio names the address there, once more
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
