@@ -23,7 +23,7 @@ from streamer.core.breaker import Breaker
 from streamer.core.redial import Redial
 from streamer.core.remote import RemoteFault, Terms
 from streamer.core.window import Window
-from streamer.net.dial import Verifier, dial, first_of, is_final, keep_short, why
+from streamer.net.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
 from streamer.net.far import FarTarget
 from streamer.net.notices import Notices
 from streamer.stages.parts import TargetLost
@@ -108,7 +108,7 @@ class Link:
                 async with dial(self.verifier) as socket:
                     await self._serve(socket)
             except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
-                self._note(error)
+                self._note(error if self.num_links else await explained(self.verifier, error))
             self.breaker.unlinked()
             await anyio.sleep(self.redial.pause_s(self.clock(), self.chance()))
 
