@@ -100,6 +100,9 @@ class Config:
             if not (spec := getattr(self, name)).strip():  # as a path it would be the current directory
                 raise ConfigError(f"{name} is {spec!r}; give embedded, a model directory or a hub id")
 
+        for scheme, ours in (("http://", "ws://"), ("https://", "wss://")):
+            if self.cloud.startswith(scheme):
+                raise ConfigError(f"cloud is {self.cloud!r}; a verifier elsewhere is {ours}HOST:PORT")
         if self.cloud.startswith(VERIFIER_SCHEMES) and not _has_host(self.cloud):
             raise ConfigError(f"cloud is {self.cloud!r}, which names no host, or no port from 1 to 65535; give ws://HOST:PORT")
 

@@ -81,7 +81,7 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
     screen.done(result)
     if result.warning is not None:
         fail(f"{file}: {result.warning}")
-    return result.warning is None
+    return not result.is_cut
 
 
 class _Screen:

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from streamer.core.attributes import parse
 from streamer.core.emitter import Emitter
 from streamer.core.pace import Pace
-from streamer.core.results import Description, describe_turn
+from streamer.core.results import Description, describe_turn, unverified
 from streamer.models import Models
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
@@ -122,4 +122,5 @@ class LiveParts:
             closed.num_samples / RATE_HZ, written.ttft_ms, written.prefill_ms, written.total_ms,
             None if last is None else (closed.num_samples - last) / RATE_HZ, parse(written.text, self._models.phrases),
         )  # fmt: skip
-        return replace(found, turn=closed.turn)
+        warning = self.cloud and unverified(written.counts, written.mode, self.cloud.name, self.cloud.trouble)
+        return replace(found, turn=closed.turn, warning=warning or None)

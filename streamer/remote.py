@@ -58,7 +58,7 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
     group.start_soon(link.run)
     await link.settled(SETTLE_S)
     if link.lost is not None:
-        raise ModelError(config.cloud, link.lost)
+        raise ModelError(link.name, link.trouble)
     return link
 
 

@@ -88,12 +88,15 @@ def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Confi
 
 def door_of(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, str | None]:
     """TLS and key of any service of ours, whose errors go to stderr from now on. Raises ConfigError."""
+    from streamer.net.notices import notices_to
+
     tls = tls_of(options.cert, options.key)
     key = key_of(options.api_key)
     check_public(options.host, key)
     check_port(options.port)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log_errors_to(sys.stderr)
+    notices_to(sys.stderr)
     return tls, key
 
 

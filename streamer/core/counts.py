@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """All in ids, except `cloud_calls` (verify steps) and `blocks` (draft blocks)."""
+    """All in ids, except `cloud_calls` (verify steps) and `blocks`, `blocks_unverified` (draft blocks)."""
 
     n_drafted: int = 0
     n_uploaded: int = 0
@@ -23,6 +23,7 @@ class Counts:
     n_committed: int = 0
     cloud_calls: int = 0
     blocks: int = 0
+    blocks_unverified: int = 0  # to be verified by the gate's or the mode's word, and committed without a verdict
     stall_ms: float = 0.0  # with nothing to do but wait for a verdict
     bytes_up: int = 0  # to a target elsewhere, audio and ids
     bytes_down: int = 0

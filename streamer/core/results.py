@@ -55,7 +55,8 @@ class Description:
     prefill_ms: float | None = None  # of total_ms: until the first step is done, which gives the first id
     ttft_from_speech_ms: float | None = None  # from the last sample that holds speech
     ids: tuple[int, ...] = ()
-    warning: str | None = None  # one line about a file that is cut short; what there is was described
+    warning: str | None = None  # one line: the file is cut short, or blocks went unverified
+    is_cut: bool = False  # the file is cut short; what there is was described
     parts: tuple[Description, ...] = field(default=())
     turn: int = 0  # of a live session
 
@@ -91,10 +92,10 @@ def join_parts(file: str, parts: Sequence[Description], warning: str | None = No
     """One Description of a recording that was described in parts: texts joined, counts summed.
 
     ttft_ms, total_ms, prefill_ms and tokens_per_s are those of the last part that holds speech. An attribute is the
-    level that most parts gave it, the earlier one where two are as frequent.
+    level that most parts gave it, the earlier one where two are as frequent. warning: of a file that is cut short.
     """
     if len(parts) == 1:
-        return replace(parts[0], warning=warning)
+        return replace(parts[0], warning=_joined(parts, warning), is_cut=warning is not None)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     last = (spoken or parts)[-1]
     total = {
@@ -110,8 +111,24 @@ def join_parts(file: str, parts: Sequence[Description], warning: str | None = No
         ttft_ms=last.ttft_ms, total_ms=last.total_ms, tokens_per_s=last.tokens_per_s,
         attributes={name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes},
         prefill_ms=last.prefill_ms, ttft_from_speech_ms=last.ttft_from_speech_ms,
-        ids=tuple(i for p in parts for i in p.ids), warning=warning, parts=tuple(parts), **total,
+        ids=tuple(i for p in parts for i in p.ids), warning=_joined(parts, warning), is_cut=warning is not None,
+        parts=tuple(parts), **total,
     )  # fmt: skip
+
+
+def unverified(counts: Counts, mode: str, name: str, trouble: str) -> str | None:
+    """One line about blocks that were to be verified and were not; None where there are none."""
+    if not (n := counts.blocks_unverified):
+        return None
+    wanted = " that the gate wanted verified" if mode == "gated" else ""
+    return f"{name} gave no verdict ({trouble}): {n} block{'s' * (n > 1)}{wanted} went unverified"
+
+
+def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
+    """The file's own first, then the first of its parts'."""
+    of_parts = [part.warning for part in parts if part.warning]
+    more = f" (so in {len(of_parts)} of {len(parts)} parts)" if len(parts) > 1 else ""
+    return "; ".join([*([warning] if warning else []), *(told + more for told in of_parts[:1])]) or None
 
 
 def _most_frequent(levels: Sequence[int | None]) -> int | None:

@@ -107,6 +107,7 @@ class Speculator:
         self._flights.clear()
         self._fired = None
         if self._may_go_on:
+            self.counts.blocks_unverified += head.n > 0
             self._settle(self._tail.ids[: head.n], head.n, verified=False)
         else:
             self._end("error")
@@ -191,10 +192,12 @@ class Speculator:
             if self._flights.num_asked >= self.plan.credits:
                 return False
             self._ask(n)
-        elif self._flights.head is None:
-            self._settle(self._tail.ids[:n], n, verified=False)
         else:
-            self._flights.skip(n)
+            self.counts.blocks_unverified += self._fired
+            if self._flights.head is None:
+                self._settle(self._tail.ids[:n], n, verified=False)
+            else:
+                self._flights.skip(n)
         self._fired = self._k = None
         return True
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import socket as sockets
 import ssl
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
+import anyio
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 
 from streamer.core import wire
 from streamer.core.plain import one_line
 
 CONNECT_S = 5.0
+PORT = 8766  # of a verifier, where the address names none
 WRITE_BYTES = 4_096  # in our buffer before a send waits: so a request does not queue behind another turn's audio
 UNSENT_BYTES = 16_384  # the same in the kernel's
 _NOTSENT_LOWAT = getattr(sockets, "TCP_NOTSENT_LOWAT", None)
 REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it another one
+NO_SUCH_HOST = (sockets.EAI_NONAME, getattr(sockets, "EAI_NODATA", sockets.EAI_NONAME))
 REFUSED_AT_FIRST = (400, 404)  # a wrong address; where a link has been up the address is right, and it may be again
 
 
@@ -32,15 +36,21 @@ class Verifier:
     eager: bool = True
 
     @property
+    def address(self) -> str:
+        """The URL with a port."""
+        parts = urlsplit(self.url)
+        return self.url if parts.port else urlunsplit(parts._replace(netloc=f"{parts.netloc.rstrip(':')}:{PORT}"))
+
+    @property
     def name(self) -> str:
         """For error messages; without a password that the URL may hold."""
-        parts = urlsplit(self.url)
+        parts = urlsplit(self.address)
         return f"the verifier at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def dial(verifier: Verifier) -> connect:
     """A link, as an async context."""
-    url = verifier.url.rstrip("/")
+    url = verifier.address.rstrip("/")
     url += "" if urlsplit(url).path else wire.PATH
     headers = {"Authorization": f"Bearer {verifier.key}"} if verifier.key else None
     return connect(
@@ -58,8 +68,34 @@ def keep_short(socket: ClientConnection) -> None:
             raw.setsockopt(sockets.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES)
 
 
+class SpeaksTls(OSError):
+    """A ws:// address whose port speaks TLS."""
+
+
+async def explained(verifier: Verifier, error: Exception) -> Exception:
+    """`error`, or what is behind it: where plain words meet TLS, the connection is closed without one."""
+    parts = urlsplit(verifier.address)
+    if parts.scheme != "ws" or not _is_closed_at_once(error):
+        return error
+    anyone = ssl.create_default_context()
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is said to it
+    with suppress(OSError, anyio.BrokenResourceError, anyio.EndOfStream), anyio.move_on_after(CONNECT_S):
+        host, port = parts.hostname or "", parts.port or PORT
+        async with await anyio.connect_tcp(host, port, ssl_context=anyone, tls_standard_compatible=False):
+            return SpeaksTls("it speaks TLS; give wss:// instead of ws://")
+    return error
+
+
+def _is_closed_at_once(error: BaseException) -> bool:
+    return isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError)
+
+
 def is_final(error: Exception, was_linked: bool) -> bool:
     """Whether to connect again makes no sense, as far as one can tell; it is tried all the same, seldom."""
+    if isinstance(error, ssl.SSLCertVerificationError | SpeaksTls):
+        return not was_linked
+    if isinstance(error, sockets.gaierror):
+        return error.errno in NO_SUCH_HOST and not was_linked
     if not isinstance(error, InvalidStatus):
         return False
     status = error.response.status_code
@@ -83,11 +119,23 @@ def why(error: BaseException) -> str:
 def _why(error: BaseException) -> str:
     if isinstance(error, InvalidStatus):
         body = error.response.body.decode("utf-8", "replace").strip()
+        if error.response.status_code == 401:
+            cause = body[:200].partition(";")[0] or "wrong or missing key"
+            return f"HTTP 401 ({cause}); give its key with --cloud-key or STREAMER_CLOUD_KEY"
+        if error.response.status_code == 404 and "connect to /v1/realtime" in body:
+            return "it is a `streamer serve`; give the address of a `streamer verifier`"
         return f"HTTP {error.response.status_code}" + (f" ({body[:200]})" if body else "")
     if isinstance(error, ConnectionClosed):
         return f"the link was closed ({error.rcvd.reason or error.rcvd.code})" if error.rcvd else "the link was cut"
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_S:g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        told = f"its certificate does not verify ({error.verify_message.rstrip('.')})"
+        return f"{told}; name the PEM file of its authority with --cloud-ca, and the host as the certificate does"
+    if _is_closed_at_once(error):
+        return "it closes connections at once"
     if isinstance(error, InvalidHandshake):
         return f"it does not speak our protocol ({error})"
+    if isinstance(error, OSError) and (error.errno or 0) > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno or 0)  # asyncio names the address there, once more
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -23,13 +23,15 @@ from streamer.core.breaker import Breaker
 from streamer.core.redial import Redial
 from streamer.core.remote import RemoteFault, Terms
 from streamer.core.window import Window
-from streamer.net.dial import Verifier, dial, first_of, is_final, keep_short, why
+from streamer.net.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
 from streamer.net.far import FarTarget
+from streamer.net.notices import Notices
 from streamer.stages.parts import TargetLost
 
 PING_S = 1.0
 MAX_PINGS = 16  # without an answer; the oldest is forgotten then
 PATIENCE_S = 5.0  # without a word from the verifier
+NOT_YET, SLOW = "not connected yet", "it is slow"
 
 
 class Link:
@@ -46,10 +48,11 @@ class Link:
         self.num_bytes_up = self.num_bytes_down = self.num_links = 0
         self.rtt_s: float | None = None  # of the latest ping
         self.lost: str | None = None  # why it makes no sense to go on, until a link is up again
-        self.trouble = "not connected yet"  # why there is no link, or no verdict
+        self.trouble = NOT_YET  # why there is no link, or no verdict
         self.name = verifier.name
         self.is_linked = False
         self._silence: str | None = None
+        self._notices = Notices()
         self._targets: dict[int, FarTarget] = {}
         self._goodbyes: deque[wire.Close] = deque()  # one for each channel at most
         self._wake = anyio.Event()
@@ -106,7 +109,7 @@ class Link:
                 async with dial(self.verifier) as socket:
                     await self._serve(socket)
             except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
-                self._note(error)
+                self._note(error if self.num_links else await explained(self.verifier, error))
             self.breaker.unlinked()
             await anyio.sleep(self.redial.pause_s(self.clock(), self.chance()))
 
@@ -114,6 +117,7 @@ class Link:
         """Remember why there is no link; where it will not get better, whoever waits is told."""
         self.trouble = self._silence or why(error)
         self._silence = None
+        self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
         if isinstance(error, RemoteFault | wire.WireError):
             self.breaker.failed(self.clock())
         if is_final(error, was_linked=self.num_links > 0):
@@ -164,11 +168,15 @@ class Link:
                 self.rtt_s = self.clock() - sent_at
                 self.breaker.answered(sent_at)
                 self._settled.set()
+                self.trouble = SLOW if self.trouble == NOT_YET else self.trouble
+                self._notices.state(True, f"{self.name} is there again")
             return
         target = self._targets.get(message.channel)
         if target is not None:
             target.num_bytes_down += size
             target.take(message)
+            if isinstance(message, wire.Judged):
+                self.trouble = SLOW  # earlier trouble is over
 
     async def _write(self, socket: ClientConnection) -> None:
         """One message at a time, each chosen when the one before it is written."""

@@ -117,7 +117,8 @@ def live_update(item_id: str, update: LiveUpdate) -> Event:
 
 def description(item_id: str, found: Description) -> Event:
     """Everything that is known of a turn: attributes, counts, times."""
-    row = {name: value for name, value in found.as_json().items() if name not in ("file", "ids", "parts", "warning")}
+    left_out = ("file", "ids", "parts", "warning", "is_cut")
+    row = {name: value for name, value in found.as_json().items() if name not in left_out}
     return {"type": "streamer.description", "item_id": item_id, "description": row}
 
 

@@ -25,6 +25,7 @@ from websockets.typing import Subprotocol
 from streamer.net.admission import Admission, Refusal
 from streamer.net.http import answer, headers_of, refused
 from streamer.net.metrics import ServiceMetrics
+from streamer.net.notices import Notices
 
 CLOSE_S = 2.0
 # What a client has sent and we have not taken: so many messages, and so much in the kernel (which doubles it). More
@@ -73,7 +74,10 @@ class Handler(Protocol):
 class Service:
     """`run` it; `stop` it, or send SIGTERM."""
 
-    def __init__(self, handler: Handler, admission: Admission, metrics: ServiceMetrics) -> None:
+    def __init__(
+        self, handler: Handler, admission: Admission, metrics: ServiceMetrics, notices: Notices | None = None
+    ) -> None:
+        self._notices = notices  # told whom was refused
         self._handler, self._admission, self._metrics = handler, admission, metrics
         self._files: dict[str, Response] = {}
         self._stop = anyio.Event()
@@ -130,6 +134,9 @@ class Service:
             self._admission.expect(socket)
             return None
         self._metrics.refusals.labels(str(refusal.status)).inc()
+        if self._notices is not None:
+            host = (socket.remote_address or ("somebody",))[0]
+            self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal.message})")
         return refused(refusal)
 
     def _plain(self, path: str) -> Response | None:

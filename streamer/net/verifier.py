@@ -19,6 +19,7 @@ from streamer.core import wire
 from streamer.core.served import Broken, House, ServedTurn
 from streamer.net.admission import Admission, Refusal
 from streamer.net.metrics import VerifierMetrics
+from streamer.net.notices import Notices
 from streamer.net.service import Address, Query, Service
 from streamer.net.tenancy import Tenancy
 from streamer.stages.parts import Judge
@@ -50,7 +51,7 @@ class VerifierServer:
     ) -> None:
         self.metrics = VerifierMetrics()
         self._admission, self._terms = admission, terms or VerifierTerms()
-        self._service = Service(self, admission, self.metrics)
+        self._service = Service(self, admission, self.metrics, Notices())
         self.tenancy = Tenancy(open_judge, house, admission, self.metrics, self._terms.hold_s)
         self._links: set[Link] = set()
 
