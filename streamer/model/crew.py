@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -37,9 +38,17 @@ class Crew:
 
     def __init__(self, num_threads: int, running: Callable[[], int | None] = num_running) -> None:
         self.num_threads, self._running = num_threads, running
+        self._looked_at, self._free = 0.0, 0
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            this = weakref.ref(self)
+            os.register_at_fork(after_in_child=lambda: _begin_again(this()))
+
+    def _begin(self) -> None:
+        """Nobody is there yet. So it is again in a forked child, whatever went on in the parent: the threads are the
+        parent's, and what they held or counted on a board would never be let go."""
         self._busy, self._starting = threading.Lock(), threading.Lock()
         self._posts: dict[str, _Post] = {}  # by the kind of weights: for another one the kernels are others
-        self._looked_at, self._free = 0.0, 0
 
     def take(self, products: float) -> int:
         """How many threads may help with so many multiplications; if any, `lead` must follow, which lets them go."""
@@ -77,6 +86,11 @@ class Crew:
             self._free = self.num_threads if running is None else (os.cpu_count() or 1) - running
             self._looked_at = now
         return self._free
+
+
+def _begin_again(crew: Crew | None) -> None:
+    if crew is not None:
+        crew._begin()
 
 
 class _Post:

@@ -18,6 +18,7 @@ from streamer.model.kernels_write import write
 from streamer.model.simd import PANEL
 
 MOST_CHUNKS, _PANEL = 16, np.int64(PANEL)
+MOST_FAILURES = 10_000  # of a sleep, in a row: then the pipe is gone
 # Cells of `board`, each on a cache line of its own: is there a job, threads inside it, the next phase of the next
 # chunk; then how many phases each chunk is through.
 _OPEN, _INSIDE, _NEXT, _THROUGH, _APART = 0, 8, 16, 24, 8
@@ -41,8 +42,11 @@ def work(board, job, pipe, who, example):  # type: ignore[no-untyped-def]
         if who == 0:
             _open(board, job, pipe)
         else:
-            if sleep(pipe, 1) < 1:
-                return
+            failures = 0
+            while sleep(pipe, 1) != 1:  # a signal's handler may have ended it: EINTR
+                failures += 1
+                if failures == MOST_FAILURES:
+                    return
             add_to(board, _INSIDE, 1)
         if who == 0 or look_at(board, _OPEN) > 0:
             while True:

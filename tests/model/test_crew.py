@@ -1,6 +1,8 @@
 """Threads that share a step or a window: the same bits as alone, however many come; nobody waits for who does not."""
 
 import itertools
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -155,3 +157,58 @@ def test_shared_equals_torch(crew, engines):
     theirs = other.step([Row(slot, len(PROMPT), ids, num_logits=300)])[0]
     ours = engines[0].step([Row(0, len(PROMPT), ids, num_logits=300)])[0]
     torch.testing.assert_close(ours, theirs, atol=1e-5 * theirs.abs().max().item(), rtol=1e-5)
+
+
+def in_another_process(code):
+    """Run there with a crew of three: what it printed."""
+    done = subprocess.run([sys.executable, "-c", CREW_OF_THREE + code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+CREW_OF_THREE = """
+import os, signal, threading, time
+import numpy as np
+from streamer.model.crew import Crew, WORTH
+crew = Crew(3, running=lambda: None)
+post = crew.start(np.zeros(1, np.float32))
+helpers = [thread for thread in threading.enumerate() if thread.name.startswith("crew")]
+assert len(helpers) == 2
+"""
+
+
+def test_a_signal_ends_no_helper():
+    """A sleep that a signal's handler interrupts is begun again."""
+    code = """
+import fcntl, struct, termios
+os.write(post.wake, bytes(2))  # read, for nothing, once the kernels are compiled
+deadline = time.monotonic() + 200
+while struct.unpack("i", fcntl.ioctl(post.wake, termios.FIONREAD, bytes(4)))[0]:
+    assert time.monotonic() < deadline
+    helpers[0].join(0.05)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+signal.siginterrupt(signal.SIGUSR1, True)
+for _ in range(20):
+    for helper in helpers:
+        if helper.is_alive():
+            signal.pthread_kill(helper.ident, signal.SIGUSR1)
+    for helper in helpers:
+        helper.join(0.02)
+print(sum(helper.is_alive() for helper in helpers), flush=True)
+os._exit(0)
+"""
+    assert in_another_process(code) == ["2"]
+
+
+def test_a_forked_child_has_a_crew_of_its_own():
+    """What the parent's crew was at when it forked is not the child's."""
+    code = """
+assert crew.take(10 * WORTH) == 2
+post.board[8] = 1  # a helper is inside
+child = os.fork()
+if child == 0:
+    os._exit(0 if crew.take(10 * WORTH) == 2 and not crew._posts else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), crew.take(10 * WORTH), len(crew._posts), flush=True)
+os._exit(0)
+"""
+    assert in_another_process(code) == ["0", "0", "1"]
