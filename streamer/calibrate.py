@@ -75,6 +75,11 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError(f"--confidence is {options.confidence:g}; it may be 0 (expectation alone) to 0.999")
     if options.cloud == "none" or options.cloud.startswith(("ws://", "wss://")):
         raise ConfigError(f"--cloud is {options.cloud}; calibration needs the model itself: a directory or a hub id")
+    for file in _unique(options.clips):
+        if Path(file).is_dir():
+            raise CalibrationError(f"{file}: is a directory; give its recordings, e.g. {file.rstrip('/')}/*.wav")
+        if not Path(file).exists() and file != "-":
+            raise CalibrationError(f"{file}: no such file")
     _check_enough(len(_unique(options.clips)), options)
 
 
@@ -119,6 +124,7 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
     smallest = min(map(len, _groups(certifying, options)))
     half = max(options.risk / 2, least_risk(len(certifying), options.confidence), least_risk(smallest))
     risks = {"fluent": options.risk, "quality": options.quality_risk or min(options.risk, half)}
+    _tell_what_was_left_out(options, len(certifying), bool(choosing), risks["quality"])
     results, skipped = [], {}
     for preset, risk in risks.items():
         signal = options.signal
@@ -134,6 +140,16 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
         except Uncertifiable as error:
             raise CalibrationError(f"{error}; give a larger one, or use mode exact. Nothing was written") from None
     return Calibration(results, skipped, certifying, num_failed)
+
+
+def _tell_what_was_left_out(options: argparse.Namespace, num_clips: int, has_chosen: bool, quality: float) -> None:
+    """Where the clips are too few for a default: what is done instead, and the way out."""
+    half = options.risk / 2
+    if options.quality_risk is None and quality > half:
+        few = f"{num_clips} clips are too few for half of --risk ({half:g})"
+        fail(f"{few}: preset quality keeps a risk of {quality:g}; give more, or --quality-risk")
+    if options.signal == "auto" and not has_chosen:
+        fail("too few clips to choose a signal: the gate looks at entropy; give more, or --signal")
 
 
 def _groups(clips: list[Clip], options: argparse.Namespace) -> list[list[Clip]]:

@@ -21,7 +21,9 @@ MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
-    options = build_parser().parse_args(argv)
+    options, unknown = build_parser().parse_known_args(argv)
+    if unknown:  # told by the command that was given, whose --help has its options
+        options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is spelled out, in JSON as JSON does
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -46,6 +48,8 @@ def build_parser() -> argparse.ArgumentParser:
     models = commands.add_parser("models", help="list what can be loaded here", description="List loadable models.")
     models.add_argument("--json", action="store_true", help="one JSON object on stdout, with every level's name")
     models.set_defaults(run=_models)
+    for command in commands.choices.values():
+        command.set_defaults(parser=command)
     return parser
 
 
@@ -160,6 +164,8 @@ def _add_verifier(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--port", type=int, default=8766, metavar="P", help="default 8766; 0 takes a free one")
     p.add_argument("--cloud", default="embedded", metavar="SPEC", help="embedded (default), a directory, or a hub id")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default cpu; cuda: bf16 on a GPU")
+    p.add_argument("--engine", choices=("fast", "stable", "int8", "stock"), default="fast",
+                   help="default fast; for large models, as `streamer describe --help` has them")  # fmt: skip
     p.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     p.add_argument("--max-sessions", type=int, default=32, metavar="N", help="turns at once, default 32; then 503")
     p.add_argument("--resume-s", type=float, default=30.0, metavar="S", help="a lost edge may come back; default 30")

@@ -50,7 +50,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
         set_threads(num_params_of(directory))
-        thinker = load(str(directory), "cloud", options.max_sessions + 1, options.device)
+        thinker = load(str(directory), "cloud", options.max_sessions + 1, options.device, options.engine)
         warm_up(thinker)
         return thinker
 
@@ -76,6 +76,8 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
 def _check(options: argparse.Namespace) -> None:
     if options.cloud.startswith(VERIFIER_SCHEMES) or options.cloud == "none":
         raise ConfigError(f"cloud is {options.cloud!r}; a verifier holds the model itself: give a model")
+    if options.engine in ("stable", "int8") and options.device != "cpu":
+        raise ConfigError(f"engine {options.engine} is for the CPU only; take --device cpu, or engine fast")
     if not 1 <= options.max_sessions <= 255:
         raise ConfigError(f"max-sessions is {options.max_sessions}; it may be 1 to 255")
     if not 0 <= options.resume_s <= 300:

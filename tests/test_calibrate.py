@@ -65,7 +65,10 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys):
     uploads = {}
     for risk in (0.2, 0.9):
         status, out, err = calibrate(capsys, *clips[:4], "--risk", risk, "--edge", edge, "--json", "--signal", "margin")
-        assert (status, err) == (0, [])
+        assert status == 0
+        half = f"{risk / 2:g}"  # four clips can keep .2 at the least
+        few = f"streamer: 4 clips are too few for half of --risk ({half}): preset quality keeps a risk of 0.2; "
+        assert err == ([few + "give more, or --quality-risk"] if risk == 0.2 else [])
         fluent = json.loads(out)["presets"][0]
         assert fluent["loss"] <= risk
         card = read_card(edge)
@@ -95,7 +98,10 @@ def test_the_figures_are_those_of_the_clips(clips, heard, edge, capsys, tmp_path
         assert f"{loss:.4f}" in next(line for line in table.splitlines() if line.startswith(preset))
         assert (3 * loss + 1) / 4 <= gate[preset]["promise"]["risk"]
     assert gate["quality"]["promise"]["risk"] == pytest.approx(0.25), "half of .4 needs four clips, three can do .25"
-    assert err == ["streamer: matplotlib is not installed: no plot (pip install matplotlib)"]
+    assert err == [
+        "streamer: 3 clips are too few for half of --risk (0.2): preset quality keeps a risk of 0.25; give more, or --quality-risk",
+        "streamer: matplotlib is not installed: no plot (pip install matplotlib)",
+    ]
     assert table.endswith(f"written: {out}\n")
     assert list(tmp_path.glob("*.png")) == []
     assert read_card(edge).promises == read_card(resolve("embedded", "edge")).promises, "--out leaves the model alone"
@@ -153,6 +159,13 @@ def test_what_cannot_be_done_is_one_line(clips, capsys, args, status, told):
     assert told in err[0]
 
 
+@pytest.mark.parametrize(("name", "told"), [("none.wav", "no such file"), (".", "is a directory; give its recordings")])
+def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, capsys, name, told):
+    status, out, err = calibrate(capsys, tmp_path / name, "--risk", 0.05)
+    assert (status, out, len(err)) == (1, "", 1)
+    assert err[0].startswith(f"streamer: {tmp_path / name}: {told}")
+
+
 def test_the_same_clip_twice_is_one_clip(clips, capsys):
     status, _, err = calibrate(capsys, *[clips[0]] * 60, "--risk", 0.02)
     assert status == 1
@@ -168,6 +181,7 @@ def test_bad_and_silent_clips_are_left_out_and_told(clips, edge, tmp_path, capsy
     assert [row["num_clips"] for row in json.loads(out)["presets"]] == [3, 3]
     assert "text.wav" in err[0]
     assert err[1] == "streamer: 1 of 5 clips hold no speech and were left out"
+    assert err[2:] == ["streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal"]
     status, out, err = calibrate(capsys, tmp_path / "silence.wav", "--risk", 0.9, "--edge", edge)
     assert (status, out) == (1, "")
     assert "0 clips with speech cannot certify a risk of 0.9: 1 are needed" in err[-1]
@@ -180,7 +194,11 @@ def test_every_folder_keeps_the_promise_by_itself(clips, edge, tmp_path, capsys)
             shutil.copy(file, tmp_path / name)
     files = sorted(tmp_path.glob("[ab]/*.wav"))
     status, out, err = calibrate(capsys, *files, "--risk", 0.5, "--edge", edge, "--by-folder", "--json")
-    assert (status, err) == (0, [])
+    assert status == 0
+    assert err == [
+        "streamer: 4 clips are too few for half of --risk (0.25): preset quality keeps a risk of 0.34; give more, or --quality-risk",
+        "streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal",
+    ]
     assert json.loads(out)["presets"][0]["num_groups"] == read_card(edge).promises["fluent"].num_groups == 2
     before = (edge / "streamer.json").read_bytes()
     status, out, err = calibrate(capsys, *files, "--risk", 0.3, "--edge", edge, "--by-folder")

@@ -217,3 +217,12 @@ def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path, name
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=120, check=False)
     assert done.returncode == 1
     assert all(line.isprintable() for line in done.stderr.decode().split("\n"))
+
+
+@pytest.mark.parametrize("command", ["describe x.wav", "serve", "verifier", "calibrate x.wav --risk .1", "models"])
+def test_an_unknown_option_names_its_command_s_help(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--no-such"])
+    assert ended.value.code == 2
+    told = f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
+    assert capsys.readouterr().err == told
