@@ -209,4 +209,5 @@ class Draft:
         assert cloud is not None
         limit_s = spec.plan.verify_budget_s
         why = self._lost or f"no verdict of {cloud.name} within {limit_s:g} s ({cloud.trouble})"
-        return f"{why}; what was said before stands; take --mode gated or --degrade to go on without it"
+        stands = "what was said before stands; " if spec.sequence.n_committed else ""
+        return f"{why}; {stands}take --mode gated or --degrade to go on without it"
