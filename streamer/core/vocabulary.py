@@ -8,8 +8,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,8 +43,7 @@ class Vocabulary:
     has_content: bytes  # [num_ids] 0/1: any letter or digit; a fragment's open character does not count
     is_pure_han: bytes  # [num_ids] 0/1
     _bytes: tuple[bytes, ...]
-    _cache: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _cache: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
     def build(
@@ -99,16 +96,14 @@ class Vocabulary:
         return self.text_of([*behind, candidate])[len(self.text_of(behind)) :]
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made once per key of the latest MAX_CACHED: the id sets that rules look up over and
-        over. What it returns must not be None."""
+        """What `make` returns, made once per key while at most MAX_CACHED are kept: the id sets that rules look up over
+        and over. What it returns must not be None. Threads of several models may ask at once."""
         found = self._cache.get(key)
         if found is None:
             found = make()
-        with self._lock:  # threads of several models share a vocabulary
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()  # in one stroke: who is looking meanwhile makes his own again
             self._cache[key] = found
-            self._cache.move_to_end(key)
-            if len(self._cache) > MAX_CACHED:
-                self._cache.popitem(last=False)
         return found
 
 
