@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-from anyio import CapacityLimiter, Semaphore
+from anyio import Semaphore
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import parse
@@ -21,6 +21,7 @@ from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
 from streamer.stages.parts import Cloud, Side, Written
 from streamer.stages.target import LocalCloud
+from streamer.stages.threads import HearingThreads
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Speculator
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from streamer.model.thinker import Thinker
 
 RATE_HZ = 16_000
-HEARING_THREADS = 2
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ class LiveParts:
         self._models, self.cloud = models, cloud
         self.mode = models.plan.mode
         self.edge = edge if self.mode != "cloud" else None  # with a verifier elsewhere it is there for its vocabulary
-        self.threads = CapacityLimiter(HEARING_THREADS)
+        self.threads = HearingThreads()
         self._pace = Pace()  # of the link, for all turns
         # One slot is left to `describe`, which may run beside.
         self.slots = Semaphore(max(1, models.config.num_slots - 1))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import anyio
-import anyio.to_thread
-from anyio import CapacityLimiter
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.hearing import Closed, Item, Opened
@@ -13,6 +11,7 @@ from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCo
 from streamer.stages.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.outlet import Outlet
 from streamer.stages.parts import Hearing
+from streamer.stages.threads import Seat
 
 RATE_HZ = 16_000
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
@@ -24,7 +23,7 @@ async def chunk(
     items: Items,
     outlet: Outlet,
     hearing: Hearing,
-    threads: CapacityLimiter,
+    seat: Seat,
     books: Books,
 ) -> None:
     """Every item goes on with the time at which the last piece before it was fed. Ends when `commands` does."""
@@ -47,24 +46,27 @@ async def chunk(
             held = None
             match command:
                 case Piece() | Commit():
-                    pcm, fed_at, held = _join(commands, command, fed_at)
-                    commit, held = (held, None) if isinstance(held, Commit) else (None, held)
+                    async with seat.waited():
+                        pcm, fed_at, held = _join(commands, command, fed_at)
+                        commit, held = (held, None) if isinstance(held, Commit) else (None, held)
+                        found = await seat.run(hearing.push, pcm) if commit is None else []
                     if commit is None:
-                        await hand_on(await anyio.to_thread.run_sync(hearing.push, pcm, limiter=threads))
+                        await hand_on(found)
                         continue
-                    pushed, found = await anyio.to_thread.run_sync(_end, hearing, pcm, limiter=threads)
+                    pushed, found = await seat.run(_end, hearing, pcm)
+                    seat.rest()
                     await hand_on([*pushed, *found])
                     # A turn that voice activity has just ended is what the client means; twice is once.
                     if any(isinstance(item, Closed) for item in found) or hearing.num_turns - 1 > last_committed:
                         commit.turn = last_committed = hearing.num_turns - 1
                     commit.is_done.set()
                 case Clear():
-                    await hand_on(await anyio.to_thread.run_sync(hearing.clear, limiter=threads))
+                    await hand_on(await seat.run(hearing.clear))
                     await outlet.send(Cleared(hearing.num_turns))
                     last_committed = hearing.num_turns - 1
                 case Answer() | Mark():
                     await items.send((command, fed_at))
-        await hand_on(await anyio.to_thread.run_sync(hearing.commit, limiter=threads))
+        await hand_on(await seat.run(hearing.commit))
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from anyio import CapacityLimiter, Semaphore
+from anyio import Semaphore
 
 from streamer.core.counts import Counts
 from streamer.core.emitter import Emitter
@@ -19,6 +19,7 @@ from streamer.core.speculate import Speculator
 from streamer.core.verify import Refusal, Verdict, VerifyRequest
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
+from streamer.stages.threads import HearingThreads
 
 Steps = Any
 
@@ -171,8 +172,8 @@ class Parts(Protocol):
     @property
     def mode(self) -> str: ...
     @property
-    def threads(self) -> CapacityLimiter:
-        """How many worker threads may hear at once, of all streams together."""
+    def threads(self) -> HearingThreads:
+        """The worker threads that hear, of all streams together."""
         ...
 
     @property

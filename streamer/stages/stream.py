@@ -40,6 +40,7 @@ from streamer.stages.messages import (
 from streamer.stages.outlet import MAX_EVENTS, Outlet
 from streamer.stages.parts import Parts
 from streamer.stages.prefill import prefill
+from streamer.stages.threads import Seat
 from streamer.stages.verify import verify
 
 # Audio is handed on in pieces of one size, however it is fed: a hop to a thread for every 20 ms of a microphone costs
@@ -81,7 +82,7 @@ class Stream:
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
         self._held, self._held_at, self._is_ended = bytearray(), 0.0, False  # fed, not yet a piece; when
-        self._hearing = parts.hearing(options)
+        self._hearing, self._seat = parts.hearing(options), Seat(parts.threads)
         self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
@@ -97,7 +98,7 @@ class Stream:
         events, self._events = queue[Event](MAX_EVENTS)
         outlet, parts = Outlet(events), self._parts
         self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
-        group.start_soon(chunk, self._taken, items, outlet, self._hearing, parts.threads, self.books, name="chunk")
+        group.start_soon(chunk, self._taken, items, outlet, self._hearing, self._seat, self.books, name="chunk")
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
         group.start_soon(verify, requests, replies, name="verify")
@@ -137,7 +138,12 @@ class Stream:
 
     async def commit(self) -> int:
         command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
-        await self._commands.send(command)
+        self._seat.hurry()
+        try:
+            await self._commands.send(command)
+        except BaseException:
+            self._seat.rest()
+            raise
         if command.rest is not None:
             del self._held[: len(command.rest.pcm)]
         await command.is_done.wait()
