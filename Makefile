@@ -4,6 +4,8 @@ BIN := .venv/bin
 # TORCH may name another build of the same release, or carry pip options of your own (such as an index of CPU wheels).
 TORCH ?= torch==2.13.0
 STAMP := .venv/.ready
+# Tests run in so many processes; most of a test's time is a process that starts.
+WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM = false
 
@@ -24,7 +26,7 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m 'not long'
+	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest
