@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.from_thread
@@ -24,6 +24,9 @@ from streamer.models import Models
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
+
+if TYPE_CHECKING:
+    from streamer.net.link import Link
 
 
 class Describer:
@@ -64,6 +67,13 @@ class Describer:
         if self._models.verifier_url is not None:
             await self._live_parts()
         await self._in_thread(self._models.load)
+
+    @property
+    def link(self) -> Link | None:
+        """To a verifier elsewhere; None where the cloud is here, or before `load`."""
+        if self._parts is None or self._models.verifier_url is None:
+            return None
+        return cast("Link", self._parts.cloud)
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -49,6 +49,11 @@ class FarTarget:
         is_held_up = self._is_rejected or (self._is_behind and not self.turn.is_ready)
         return self._lost is None and not is_held_up
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests without a reply."""
+        return len(self._waiting)
+
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
             self.turn.hear(heard.samples)

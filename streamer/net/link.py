@@ -67,6 +67,11 @@ class Link:
     def is_up(self) -> bool:
         return self.breaker.is_closed(self.clock())
 
+    @property
+    def num_in_flight(self) -> int:
+        """Blocks of all turns that wait for their verdicts."""
+        return sum(target.num_waiting for target in self._targets.values())
+
     def listen(self) -> FarTarget:
         """A turn begins: it takes the lowest free channel. Raises TargetLost where all are taken."""
         channel = next((i for i in range(wire.MAX_CHANNELS) if i not in self._targets), None)
