@@ -81,11 +81,16 @@ class Describer:
         return self._models.phrases
 
     async def describe(
-        self, source: str | Path, on_delta: Callable[[TextDelta], None] | None = None
+        self,
+        source: str | Path,
+        on_delta: Callable[[TextDelta], None] | None = None,
+        on_upload: Callable[[float], None] | None = None,
     ) -> Description:
         """Describe a recording (any format libsndfile reads; "-" is a WAV on stdin).
 
-        `on_delta` is called on the event loop for each committed piece. Raises AudioError, ModelError. When the
+        `on_delta` is called on the event loop for each committed piece. `on_upload`: where a verifier elsewhere has
+        still to hear the file a second after it was read, once, with the seconds of audio on their way. Waiting for
+        them is no part of the Description's times. Raises AudioError, ModelError. When the
         caller is cancelled, the turn ends at its next commit and gives its KV slots back.
         """
         if not isinstance(source, str | Path):
@@ -104,7 +109,8 @@ class Describer:
         try:
             if self._models.verifier_url is not None:
                 parts = await self._live_parts()
-                result = await describe_live(parts, source, on_delta or (lambda delta: None), self._one_at_a_time)
+                give = on_delta or (lambda delta: None)
+                result = await describe_live(parts, source, give, self._one_at_a_time, on_upload)
             else:
                 result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
         except Exception as error:

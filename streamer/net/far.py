@@ -54,6 +54,11 @@ class FarTarget:
         """Requests without a reply."""
         return len(self._waiting)
 
+    @property
+    def num_unheard(self) -> int:
+        """Samples that the verifier is to hear and has not; 0 where nothing is sent yet (lazy)."""
+        return self.turn.num_samples - self.turn.num_prefilled if self._is_wanted and self._lost is None else 0
+
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
             self.turn.hear(heard.samples)
