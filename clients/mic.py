@@ -18,12 +18,13 @@ import json
 import math
 import os
 import signal
+import ssl
 import sys
 import time
 from urllib.parse import urlencode
 
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
 
 DIM, PLAIN, CLEAR = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 PIECE_S = 0.02
@@ -84,7 +85,7 @@ class Link:
             except InvalidStatus as refused:
                 reason = self._refused(refused.response)
             except (OSError, InvalidHandshake, InvalidURI, ValueError) as error:
-                reason = f"{self.url}: cannot be reached ({error}); is `streamer serve` running?"
+                reason = f"{self.url}: cannot be reached {self._why(error)}"
             await self._wait(reason)
 
     def anew(self):
@@ -143,6 +144,18 @@ class Link:
                     await socket.send(self.kept[self.num_sent - 1 - self.num_taken])
                 self.has_more.clear()
                 await self.has_more.wait()
+
+    def _why(self, error):
+        is_tls, is_first = self.url.startswith("wss:"), self.session_id is None
+        if isinstance(error, ssl.SSLCertVerificationError):
+            told = error.verify_message.rstrip(".")
+            return f"(its certificate does not verify: {told}); name the PEM file of its authority in SSL_CERT_FILE"
+        is_cut = isinstance(error, ConnectionResetError) and not error.errno  # within the handshake of TLS
+        if is_first and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
+            return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
+        if is_first and not is_tls and isinstance(error, InvalidMessage):
+            return "(it speaks TLS, it seems); with --cert a server is reached by wss://"
+        return f"({error or type(error).__name__}); is `streamer serve` running?"
 
     def _refused(self, response):
         told = (response.body or b"").decode(errors="replace").strip() or f"status {response.status_code}"

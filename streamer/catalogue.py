@@ -1,4 +1,4 @@
-"""What can be loaded here. In: the embedded checkpoints and the hub's cache. Out: `streamer models`.
+"""What can be loaded here. In: the embedded checkpoints, the hub's cache, directories. Out: `streamer models`.
 
 Reads configs and file headers only; no tensor and no torch model is loaded.
 """
@@ -8,47 +8,62 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamer.console import fail, table_row
+from streamer.console import fail, one_line, table_row
 from streamer.core.gate import SIGNALS
 from streamer.model.card import ModelCard, read_card
+from streamer.model.devices import devices
+from streamer.model.fingerprint import fingerprint_of
 from streamer.model.layout import check_layout
 from streamer.model.measured import known
 from streamer.model.thinker import resolve, shapes_of
 from streamer.model.weights import ModelError
 
 
-def print_models(as_json: bool) -> int:
-    """List the models on stdout; returns the exit status, 1 when one of them is broken."""
+def print_models(as_json: bool, given: Sequence[str] = ()) -> int:
+    """List the models on stdout, those of the directories `given` too; the exit status, 1 when one is broken."""
     rows, status = [], 0
-    for spec, role, directory in _candidates():
+    for spec, role, directory in [*_candidates(), *_given(given)]:
         try:
             rows.append(describe_model(spec, role, directory))
         except ModelError as error:
             fail(str(error))
             status = 1
     if as_json:
-        print(json.dumps({"models": rows}, ensure_ascii=False, indent=2))
-        return status
-    widths = (28, 6, 10, 9, 7, 26, 26)
-    print(table_row(("spec", "role", "params", "MB", "device", "engine", "gate: threshold, k, promise"), widths))
+        told = {"models": rows, "devices": [asdict(device) for device in devices()]}
+        print(json.dumps(told, ensure_ascii=False, indent=2))
+    else:
+        _print_table(rows)
+    return status
+
+
+def _print_table(rows: Sequence[dict[str, Any]]) -> None:
+    widths = (max([28, *(len(row["spec"]) for row in rows)]), 6, 10, 9, 16, 26, 26)
+    head = ("spec", "role", "params", "MB", "fingerprint", "engine on the CPU", "gate: threshold, k, promise")
+    print(table_row(head, widths))
     for row in rows:
         gate = "; ".join(_told(name, preset) for name, preset in row["presets"].items())
+        if not row["calibrated"]:
+            gate += " (defaults: streamer calibrate finds this model's own)"
         millions = f"{row['num_params'] / 1e6:.2f} M"
-        cells = (row["spec"], row["role"], millions, row["megabytes"], row["device"], row["engine"], gate)
+        cells = (row["spec"], row["role"], millions, row["megabytes"], row["fingerprint"], row["engine"], gate)
         print(table_row(cells, widths))
     for row in rows:
         if ratios := row["torch_over_kernels"]:
             at = ", ".join(f"{ratio:g} at {step}" for step, ratio in ratios.items())
             print(f"{row['spec']} {row['role']}: torch's time over the compiled kernels', measured here: {at}")
-    return status
+    for device in devices():
+        print(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     """One model as plain types. Raises ModelError for one that `load` would refuse by its headers."""
+    if not directory.is_dir():
+        raise ModelError(directory, "no such directory; give one that holds a model's config.json, or such ones")
     card = read_card(directory)
     shapes = shapes_of(directory)
     tensors = check_layout(directory, shapes)
@@ -61,6 +76,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "name": card.name,
         "num_params": num_params,
         "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
+        "fingerprint": fingerprint_of(directory),
         "device": "cpu",
         "engine": chosen.name if chosen else "measured at the first load",
         "torch_over_kernels": chosen.ratios if chosen else {},
@@ -100,3 +116,14 @@ def _candidates() -> list[tuple[str, str, Path]]:
             owner_and_name = folder.name.removeprefix("models--").replace("--", "/")
             found.append((owner_and_name, "either", snapshots[-1].parent))
     return found
+
+
+def _given(specs: Sequence[str]) -> Iterator[tuple[str, str, Path]]:
+    """Model directories, and the models in a directory that is none itself."""
+    for spec in specs:
+        directory = Path(spec).expanduser()
+        inside = sorted(config.parent for config in directory.glob("*/config.json"))
+        if (directory / "config.json").exists() or not inside:
+            inside = [directory]
+        for found in inside:
+            yield one_line(str(found)), "either", found

@@ -45,7 +45,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_verifier(commands)
     _add_calibrate(commands)
-    models = commands.add_parser("models", help="list what can be loaded here", description="List loadable models.")
+    models = commands.add_parser("models", help="list what can be loaded here",
+                                 description="List the models and devices that can be used here.")  # fmt: skip
+    models.add_argument("directories", nargs="*", metavar="DIRECTORY",
+                        help="a model of your own, or a directory of such; the embedded pair and the hub's cache "
+                             "are always listed")  # fmt: skip
     models.add_argument("--json", action="store_true", help="one JSON object on stdout, with every level's name")
     models.set_defaults(run=_models)
     for command in commands.choices.values():
@@ -210,7 +214,7 @@ def _calibrate(options: argparse.Namespace) -> int:
 def _models(options: argparse.Namespace) -> int:
     from streamer.catalogue import print_models
 
-    return print_models(options.json)
+    return print_models(options.json, options.directories)
 
 
 class _Parser(argparse.ArgumentParser):

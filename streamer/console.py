@@ -70,7 +70,7 @@ async def describe_files(files: Sequence[str], config: Config, style: Style) -> 
 
 async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bool:
     try:
-        result = await describer.describe(file, screen.delta)
+        result = await describer.describe(file, screen.delta, screen.upload)
     except BrokenPipeError:  # the reader of stdout went away: nothing more can be shown
         raise
     except Exception as error:  # one file's failure never ends the run
@@ -88,7 +88,7 @@ class _Screen:
     """One file's output. Text goes out as it commits, whatever stdout is; colour only where it is a terminal."""
 
     def __init__(self, file: str, style: Style, progress: Progress | None) -> None:
-        self._json, self._quiet, self._progress = style.as_json, style.quiet, progress
+        self._file, self._json, self._quiet, self._progress = file, style.as_json, style.quiet, progress
         self._name = f"{one_line(file)}: " if style.names else ""
         # Under a live progress bar the sentence is written when it is whole: a bar would tear a growing line.
         self._grows = not style.as_json and not (progress is not None and sys.stderr.isatty())
@@ -101,6 +101,11 @@ class _Screen:
             sys.stdout.write(piece if self._pieces else self._name + piece)
             sys.stdout.flush()
         self._pieces.append(piece)
+
+    def upload(self, unheard_s: float) -> None:
+        """Said where times are: else a wait that no time counts looks like a hang. Not into a line that grows."""
+        if not (self._json or self._quiet or self._pieces):
+            fail(f"{self._file}: waiting until the verifier has heard all: {unheard_s:.0f} s of audio are on their way")
 
     def end(self) -> None:
         """Close a line that an error cut short; what was shown stays."""

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.from_thread
@@ -24,6 +24,9 @@ from streamer.models import Models
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
+
+if TYPE_CHECKING:
+    from streamer.net.link import Link
 
 
 class Describer:
@@ -66,16 +69,28 @@ class Describer:
         await self._in_thread(self._models.load)
 
     @property
+    def link(self) -> Link | None:
+        """To a verifier elsewhere; None where the cloud is here, or before `load`."""
+        if self._parts is None or self._models.verifier_url is None:
+            return None
+        return cast("Link", self._parts.cloud)
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """Attribute -> its levels, lowest first, each with a name and phrases. Loads the models. Raises ModelError."""
         return self._models.phrases
 
     async def describe(
-        self, source: str | Path, on_delta: Callable[[TextDelta], None] | None = None
+        self,
+        source: str | Path,
+        on_delta: Callable[[TextDelta], None] | None = None,
+        on_upload: Callable[[float], None] | None = None,
     ) -> Description:
         """Describe a recording (any format libsndfile reads; "-" is a WAV on stdin).
 
-        `on_delta` is called on the event loop for each committed piece. Raises AudioError, ModelError. When the
+        `on_delta` is called on the event loop for each committed piece. `on_upload`: where a verifier elsewhere has
+        still to hear the file a second after it was read, once, with the seconds of audio on their way. Waiting for
+        them is no part of the Description's times. Raises AudioError, ModelError. When the
         caller is cancelled, the turn ends at its next commit and gives its KV slots back.
         """
         if not isinstance(source, str | Path):
@@ -94,7 +109,8 @@ class Describer:
         try:
             if self._models.verifier_url is not None:
                 parts = await self._live_parts()
-                result = await describe_live(parts, source, on_delta or (lambda delta: None), self._one_at_a_time)
+                give = on_delta or (lambda delta: None)
+                result = await describe_live(parts, source, give, self._one_at_a_time, on_upload)
             else:
                 result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
         except Exception as error:

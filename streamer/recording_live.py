@@ -20,11 +20,20 @@ from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
 from streamer.stages.parts import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
 
+TELL_S = 1.0  # that a file waits for its upload before it is told
+
 
 async def describe_live(
-    parts: Parts, source: str | Path, on_delta: Callable[[TextDelta], None], limiter: CapacityLimiter
+    parts: Parts,
+    source: str | Path,
+    on_delta: Callable[[TextDelta], None],
+    limiter: CapacityLimiter,
+    on_upload: Callable[[float], None] | None = None,
 ) -> Description:
-    """Describe one file. Raises AudioError, TargetLost; deltas already given stay given."""
+    """Describe one file. Raises AudioError, TargetLost; deltas already given stay given.
+
+    on_upload: told once, where the link makes the file wait longer than TELL_S, how many seconds of audio are on it.
+    """
     name = str(source)
     async with limiter:
         with await anyio.to_thread.run_sync(open_audio, source) as audio:
@@ -32,7 +41,10 @@ async def describe_live(
             try:
                 options = SessionOptions(RATE_HZ, is_float=True)
                 async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
-                    group.start_soon(_feed, stream, as_live(chunks_of(audio)))
+                    is_fed = anyio.Event()
+                    group.start_soon(_feed, stream, as_live(chunks_of(audio)), is_fed)
+                    if on_upload is not None:
+                        group.start_soon(_tell_upload, parts, is_fed, on_upload)
                     failed = await _collect(stream, on_delta, found)
                     group.cancel_scope.cancel()
             except ExceptionGroup as errors:
@@ -55,18 +67,31 @@ def _nothing(parts: Parts, name: str) -> Description:
     return replace(parts.describe(written), file=name)
 
 
-async def _feed(stream: Stream, pieces: Iterator[Samples]) -> None:
-    """All but the last piece is prefilled everywhere before that one is fed: so it is as if it were live."""
+async def _feed(stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event) -> None:
+    """All but the last piece is prefilled everywhere before that one is fed: so it is as if it were live.
+
+    is_fed: set when only the models, and the link, are waited for.
+    """
     held = await _next(pieces)
     while held is not None and (following := await _next(pieces)) is not None:
         await stream.feed(held.astype("<f4").tobytes())
         held = following
+    is_fed.set()
     await stream.catch_up()
     if held is not None:
         await stream.feed(held.astype("<f4").tobytes())
     with suppress(NothingToCommit):
         await stream.commit()
     await stream.end()
+
+
+async def _tell_upload(parts: Parts, is_fed: anyio.Event, on_upload: Callable[[float], None]) -> None:
+    await is_fed.wait()
+    while True:
+        await anyio.sleep(TELL_S)
+        if parts.cloud is not None and (unheard_s := parts.cloud.unheard_s) > 0:
+            on_upload(unheard_s)
+            return
 
 
 async def _next(pieces: Iterator[Samples]) -> Samples | None:

@@ -53,6 +53,8 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
             admission = Admission((PATH,), options.max_sessions, key, origins)
             terms = Terms(options.resume_s, options.live_updates, describer.attributes)
             server = RealtimeServer(describer.stream, admission, terms)
+            if describer.link is not None:
+                server.metrics.watch_link(describer.link)
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))

@@ -1,11 +1,17 @@
-"""`streamer models` over a hub cache in which some snapshots are broken: one line for each, and the others listed."""
+"""`streamer models` over a hub cache in which some snapshots are broken: one line for each, and the others listed.
+
+Directories of one's own beside them, and the devices.
+"""
 
 import json
 import shutil
 
 import pytest
+import torch
 
 from streamer.cli import main
+from streamer.model.devices import devices
+from streamer.model.fingerprint import fingerprint_of
 
 
 @pytest.fixture
@@ -51,3 +57,27 @@ def test_every_broken_snapshot_is_one_line_and_hides_no_other(snapshot, capsys):
 def test_a_whole_cache_is_status_0(snapshot, capsys):
     snapshot("A-good")
     assert listed(capsys, 0) == (["embedded", "embedded", "Qwen/Qwen2.5-Omni-A-good"], [])
+
+
+def test_directories_of_ones_own_are_listed_by_name(tiny_pair, tmp_path, capsys):
+    """A model, a directory of models, and one that does not exist."""
+    mine = shutil.copytree(tiny_pair[0], tmp_path / "models" / "mine")
+    other = shutil.copytree(tiny_pair[1], tmp_path / "models" / "other")
+    assert main(["models", "--json", str(tiny_pair[0]), str(tmp_path / "models"), str(tmp_path / "none")]) == 1
+    out, err = capsys.readouterr()
+    rows = json.loads(out)["models"][-3:]
+    assert [row["spec"] for row in rows] == [str(tiny_pair[0]), str(mine), str(other)]
+    assert [row["fingerprint"] for row in rows] == [fingerprint_of(found) for found in (mine, mine, other)]
+    assert rows[1]["megabytes"] < rows[2]["megabytes"]
+    assert err == f"streamer: {tmp_path / 'none'}: no such directory; give one that holds a model's config.json, or such ones\n"
+    assert main(["models", str(mine)]) == 0
+    assert f"{mine} " in capsys.readouterr().out
+
+
+def test_devices_are_told_and_why_there_is_no_gpu(capsys):
+    assert main(["models"]) == 0
+    *_, cpu, cuda = capsys.readouterr().out.splitlines()
+    assert cpu.startswith("device cpu: ")
+    assert cuda.startswith("device cuda: none (torch " if not torch.cuda.is_available() else "device cuda: ")
+    assert [device.name for device in devices()] == ["cpu", "cuda"]
+    assert bool(devices()[1].what) == torch.cuda.is_available() != bool(devices()[1].why_not)

@@ -2,11 +2,13 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from far import free_port
 from speech import SAMPLES
 
 from streamer.core.attributes import ATTRIBUTES
@@ -44,3 +46,34 @@ def test_the_table_of_attributes_is_that_of_the_models(role):
 
 def test_there_are_such_examples():
     assert sum("anyio.run(main)" in block for block in BLOCKS) >= 2
+
+
+def test_the_way_over_tls_is_the_way(tmp_path):
+    """The README's lines as they stand, but for the port and a sample in the place of clip.wav; then without the key."""
+    block = re.search(r"^```\n(openssl .*?)^```", README, re.S | re.M)[1].replace("\\\n", "")
+    make, verifier, describe = block.replace("8766", str(free_port())).splitlines()
+    port = re.search(r"wss://127.0.0.1:(\d+)", describe)[1]
+    (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
+    (tmp_path / "streamer").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m streamer "$@"\n')
+    (tmp_path / "streamer").chmod(0o755)
+    root = str(Path(__file__).parent.parent)
+    given = ENVIRONMENT | {"PYTHONPATH": root, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def run(line):
+        return subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, env=given, timeout=120)
+
+    assert run(make).returncode == 0
+    words = f"exec env {verifier} --port {port}"
+    with subprocess.Popen(["sh", "-c", words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, env=given) as far:
+        try:
+            assert far.stdout.readline().startswith(f"listening on wss://127.0.0.1:{port} ")
+            done = run(describe)
+            assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+            assert done.stdout.startswith("说话人")
+            done = run(describe.replace("STREAMER_CLOUD_KEY=secret ", ""))
+            assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+            assert "give its key with --cloud-key or STREAMER_CLOUD_KEY" in done.stderr
+            done = run(describe.replace(" --cloud-ca chain.pem", ""))
+            assert "name the PEM file of its authority with --cloud-ca" in done.stderr
+        finally:
+            far.kill()

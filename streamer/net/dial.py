@@ -68,31 +68,52 @@ def keep_short(socket: ClientConnection) -> None:
             raw.setsockopt(sockets.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT_BYTES)
 
 
-class SpeaksTls(OSError):
-    """A ws:// address whose port speaks TLS."""
+class WrongScheme(OSError):
+    """A ws:// address whose port speaks TLS, or a wss:// one whose port does not."""
 
 
 async def explained(verifier: Verifier, error: Exception) -> Exception:
     """`error`, or what is behind it: where plain words meet TLS, the connection is closed without one."""
     parts = urlsplit(verifier.address)
-    if parts.scheme != "ws" or not _is_closed_at_once(error):
-        return error
-    anyone = ssl.create_default_context()
-    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is said to it
+    where = parts.hostname or "", parts.port or PORT
     with suppress(OSError, anyio.BrokenResourceError, anyio.EndOfStream), anyio.move_on_after(CONNECT_S):
-        host, port = parts.hostname or "", parts.port or PORT
-        async with await anyio.connect_tcp(host, port, ssl_context=anyone, tls_standard_compatible=False):
-            return SpeaksTls("it speaks TLS; give wss:// instead of ws://")
+        if parts.scheme == "ws" and _is_closed_at_once(error) and await _speaks_tls(*where):
+            return WrongScheme("it speaks TLS; give wss:// instead of ws://")
+        if parts.scheme == "wss" and _is_no_handshake(error) and await _speaks_plainly(*where):
+            ways = "give it --cert and --key, or take ws:// where the network is your own"
+            return WrongScheme(f"it does not speak TLS; {ways}")
     return error
 
 
+async def _speaks_tls(host: str, port: int) -> bool:
+    anyone = ssl.create_default_context()
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE  # nothing is said to it
+    async with await anyio.connect_tcp(host, port, ssl_context=anyone, tls_standard_compatible=False):
+        return True
+
+
+async def _speaks_plainly(host: str, port: int) -> bool:
+    """Whether it answers a request in the clear, which says nothing: no key, no path of ours."""
+    async with await anyio.connect_tcp(host, port) as stream:
+        await stream.send(b"GET / HTTP/1.1\r\nHost: verifier\r\n\r\n")
+        return (await stream.receive(16)).startswith(b"HTTP/1.")
+
+
+def _is_no_handshake(error: BaseException) -> bool:
+    """TLS was begun and not answered in kind; a certificate that does not fit came by TLS."""
+    is_verified = not isinstance(error, ssl.SSLCertVerificationError)
+    return is_verified and isinstance(error, ConnectionResetError | ssl.SSLError)
+
+
 def _is_closed_at_once(error: BaseException) -> bool:
+    if isinstance(error, ConnectionResetError):
+        return not error.errno  # asyncio's word for an end within the handshake of TLS
     return isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError)
 
 
 def is_final(error: Exception, was_linked: bool) -> bool:
     """Whether to connect again makes no sense, as far as one can tell; it is tried all the same, seldom."""
-    if isinstance(error, ssl.SSLCertVerificationError | SpeaksTls):
+    if isinstance(error, ssl.SSLCertVerificationError | WrongScheme):
         return not was_linked
     if isinstance(error, sockets.gaierror):
         return error.errno in NO_SUCH_HOST and not was_linked

@@ -49,6 +49,16 @@ class FarTarget:
         is_held_up = self._is_rejected or (self._is_behind and not self.turn.is_ready)
         return self._lost is None and not is_held_up
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests without a reply."""
+        return len(self._waiting)
+
+    @property
+    def num_unheard(self) -> int:
+        """Samples that the verifier is to hear and has not; 0 where nothing is sent yet (lazy)."""
+        return self.turn.num_samples - self.turn.num_prefilled if self._is_wanted and self._lost is None else 0
+
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
             self.turn.hear(heard.samples)

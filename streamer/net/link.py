@@ -29,6 +29,7 @@ from streamer.net.notices import Notices
 from streamer.stages.parts import TargetLost
 
 PING_S = 1.0
+RATE_HZ = 16_000
 MAX_PINGS = 16  # without an answer; the oldest is forgotten then
 PATIENCE_S = 5.0  # without a word from the verifier
 NOT_YET, SLOW = "not connected yet", "it is slow"
@@ -66,6 +67,16 @@ class Link:
     @property
     def is_up(self) -> bool:
         return self.breaker.is_closed(self.clock())
+
+    @property
+    def num_in_flight(self) -> int:
+        """Blocks of all turns that wait for their verdicts."""
+        return sum(target.num_waiting for target in self._targets.values())
+
+    @property
+    def unheard_s(self) -> float:
+        """Seconds of audio of all turns that are on their way to the verifier; 0 while there is no link."""
+        return sum(target.num_unheard for target in self._targets.values()) / RATE_HZ if self.is_linked else 0.0
 
     def listen(self) -> FarTarget:
         """A turn begins: it takes the lowest free channel. Raises TargetLost where all are taken."""

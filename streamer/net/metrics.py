@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -31,6 +32,20 @@ class Sessions(Protocol):
 
     @property
     def num_held(self) -> int: ...
+
+
+class Linked(Protocol):
+    """The link to a verifier elsewhere (net/link.py), as far as it is measured."""
+
+    num_links: int
+    is_linked: bool
+    rtt_s: float | None
+
+    @property
+    def is_up(self) -> bool: ...
+
+    @property
+    def num_in_flight(self) -> int: ...
 
 
 class ServiceMetrics:
@@ -101,6 +116,14 @@ class Metrics(ServiceMetrics):
         depths = Gauge("streamer_queue_depth", "What waits, over all sessions", ["queue"], registry=self._registry)
         for queue in QUEUES:
             depths.labels(queue).set_function(depth(queue))
+
+    def watch_link(self, link: Linked) -> None:
+        """Gauges of the link, where the cloud is elsewhere. No round trip measured yet is NaN."""
+        self.watch("streamer_link_up", "1: connected to the verifier", lambda: link.is_linked)
+        self.watch("streamer_link_breaker_open", "1: the verifier is not asked now", lambda: not link.is_up)
+        self.watch("streamer_link_rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s or math.nan)
+        self.watch("streamer_link_blocks_in_flight", "Blocks asked about, not answered", lambda: link.num_in_flight)
+        self.watch("streamer_link_reconnects", "Links after the first", lambda: max(0, link.num_links - 1))
 
     def heard(self, session: int, event: Event) -> None:
         """Count one event of `session`."""

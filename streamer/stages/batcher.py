@@ -6,6 +6,7 @@ most one submission in hand per task, and a slot per turn.
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import time
@@ -18,6 +19,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 CLOSED = "the describer was closed; nothing of it can be used any more"
+EXIT_S = 10.0  # that a process which ends, and has forgotten to close, waits for the round in hand
 
 
 class Done(Protocol):
@@ -73,13 +75,27 @@ class Batcher:
         self._post = post_to_this_loop()
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
+        atexit.register(self._forgotten)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._is_closed = True  # nobody comes behind the end: the thread would never see him
-        self._inbox.put(None)
+        self._end()
         with anyio.CancelScope(shield=True):  # bounded: a round ends
             await anyio.to_thread.run_sync(self._thread.join)
+        atexit.unregister(self._forgotten)
+
+    def _end(self) -> None:
+        self._is_closed = True  # nobody comes behind the end: the thread would never see him
+        self._inbox.put(None)
+
+    def _forgotten(self) -> None:
+        """The process ends and nobody has closed us: a daemon thread that comes back from torch then aborts it.
+
+        Nobody is told: whoever waits ends with the process.
+        """
+        self._post = lambda told: None
+        self._end()
+        self._thread.join(EXIT_S)
 
     @property
     def is_busy(self) -> bool:

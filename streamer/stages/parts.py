@@ -134,6 +134,11 @@ class Cloud(Protocol):
         """Why it may be away, for error messages."""
         ...
 
+    @property
+    def unheard_s(self) -> float:
+        """Seconds of audio that turns wait for it to hear: on their way, where it is elsewhere."""
+        ...
+
     def listen(self) -> Target:
         """A turn begins."""
         ...

@@ -10,14 +10,17 @@ import time
 import soundfile
 from conftest import ROOT
 from speech import SAMPLES
+from tls import certificate
+from wire import serving
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 CLIENT = ROOT / "clients" / "file.py"
 
 
-def client(*arguments):
+def client(*arguments, **environment):
     command = [sys.executable, CLIENT, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT, check=False)
+    given = ENVIRONMENT | environment
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=given, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -50,6 +53,24 @@ def test_what_fails_is_told_in_one_line(server, tmp_path):
         status, out, err = client(*arguments)
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert told in err
+
+
+def test_tls_and_where_it_is_not(server, tmp_path):
+    """A wrong scheme and an unknown authority are named, with the way out; the way out works."""
+    chain, key, ca = certificate(tmp_path)
+    with serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
+        for address, told in (
+            (server.replace("ws:", "wss:"), "(it does not speak TLS, it seems); without --cert a server is reached by ws://"),
+            (url.replace("wss:", "ws:"), "(it speaks TLS, it seems); with --cert a server is reached by wss://"),
+            (url, "unable to get local issuer certificate); name the PEM file of its authority in SSL_CERT_FILE"),
+        ):
+            status, out, err = client(SAMPLES[0], "--url", address)
+            assert (status, out) == (1, "")
+            assert err == f"file.py: {address}: cannot be reached {told}\n" or (address == url and err.endswith(told + "\n"))
+            assert err.count("\n") == 1
+        status, out, _ = client(SAMPLES[0], "--url", url, "--speed", 20, "--quiet", SSL_CERT_FILE=str(ca))
+        assert status == 0
+        assert out.startswith("说话人")
 
 
 def test_ctrl_c_ends_it_cleanly(server):

@@ -1,15 +1,19 @@
 """`streamer describe` with a verifier elsewhere says what one process says; errors are one line."""
 
 import os
+import re
+import sys
 
+import anyio
 import pytest
 import soundfile
-from processes import describe
+from processes import ENVIRONMENT, describe
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import describe as describe_live
 from wire import serving, session_update, text_of, until
 
+from bench.proxy import Proxy, Toxics
 from streamer import Config, Describer
 from streamer.config import ConfigError
 
@@ -34,6 +38,17 @@ async def test_a_server_whose_cloud_is_elsewhere(verifier, wanted):
             for file in SAMPLES[:2]:
                 events = await describe_live(ws, file.read_bytes()[44:])
                 assert text_of(events) == wanted["exact"][file.name]["text"]
+
+
+@pytest.mark.parametrize(("bytes_per_s", "options", "is_told"), [(50_000, [], True), (50_000, ["--quiet"], False), (None, [], False)])
+async def test_a_slow_upload_is_told(verifier, wanted, bytes_per_s, options, is_told):
+    """The link takes 3 s for the file; no time of the result counts it, so it is said, and the sentence is the same."""
+    command = [sys.executable, "-m", "streamer", "describe", str(SAMPLES[0]), "--mode", "exact", *options]
+    async with Proxy(int(verifier.rsplit(":", 1)[1]), Toxics(bandwidth=bytes_per_s)) as proxy:
+        done = await anyio.run_process([*command, "--cloud", f"ws://127.0.0.1:{proxy.port}"], env=ENVIRONMENT)
+    assert done.stdout.decode() == wanted["exact"][SAMPLES[0].name]["text"] + "\n"
+    waits = re.findall(r"^streamer: .+: waiting until the verifier has heard all: [1-5] s of audio are on their way$", done.stderr.decode(), re.M)
+    assert (len(waits), done.stderr.count(b"\n")) == (is_told, is_told + ("--quiet" not in options))
 
 
 @pytest.mark.parametrize("rate", [48_000, pytest.param(44_100, marks=pytest.mark.long)])

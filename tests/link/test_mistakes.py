@@ -1,11 +1,12 @@
 """Permanent mistakes in --cloud end at once with one line that names the way out; what may pass is tried again."""
 
+import ssl
 import time
 
 import anyio
 import pytest
-import trustme
 from far import verifying
+from tls import certificate
 from wire import serving
 
 from streamer import Describer, ModelError
@@ -22,12 +23,7 @@ TERMS = Terms("tokenizer", "zh", 1_000, Rules(), Sampling())
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     """A verifier with a certificate and a key: (its address, the authority's certificate)."""
-    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    chain, key, ca = folder / "chain.pem", folder / "key.pem", folder / "ca.pem"
-    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    key.write_bytes(issued.private_key_pem.bytes())
-    ca.write_bytes(authority.cert_pem.bytes())
+    chain, key, ca = certificate(tmp_path_factory.mktemp("tls"))
     with verifying("--cert", chain, "--key", key, "--api-key", "secret") as (url, _):
         yield url, str(ca)
 
@@ -56,6 +52,13 @@ async def test_tls_and_keys(guarded):
     assert line == f"the verifier at {url}: HTTP 401 (wrong or missing API key); {way}"
 
 
+async def test_tls_where_there_is_none():
+    ways = "give it --cert and --key, or take ws:// where the network is your own"
+    with verifying() as (url, _):
+        url = url.replace("ws:", "wss:")
+        assert await told(cloud=url) == f"the verifier at {url}: it does not speak TLS; {ways}"
+
+
 async def test_a_host_that_nobody_knows():
     line = await told(cloud="ws://nowhere.invalid:8766")
     assert line.startswith("the verifier at ws://nowhere.invalid:8766: ")
@@ -67,7 +70,8 @@ async def test_a_streamer_serve_is_no_verifier():
         assert line.endswith("it is a `streamer serve`; give the address of a `streamer verifier`")
 
 
-async def test_who_closes_at_once_is_tried_again():
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+async def test_who_closes_at_once_is_tried_again(scheme):
     """It may be a balancer whose verifier restarts."""
     count, again = 0, anyio.Event()
 
@@ -82,7 +86,8 @@ async def test_who_closes_at_once_is_tried_again():
     async with listener, anyio.create_task_group() as group:
         group.start_soon(listener.serve, slam)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        link = Link(Verifier(f"ws://127.0.0.1:{port}"), TERMS, time.perf_counter)
+        tls = ssl.create_default_context() if scheme == "wss" else None
+        link = Link(Verifier(f"{scheme}://127.0.0.1:{port}", tls=tls), TERMS, time.perf_counter)
         group.start_soon(link.run)
         with anyio.fail_after(20):
             await again.wait()

@@ -1,0 +1,36 @@
+"""What a model can run on here. In: this machine, the build of torch. Out: devices, and why there is no GPU."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """name: as `--device` takes it. what: it, in words; empty where it is not there, then `why_not` says why."""
+
+    name: str
+    what: str
+    why_not: str = ""
+
+
+def devices() -> list[Device]:
+    """The CPU, and the GPU that `--device cuda` takes or why there is none."""
+    return [Device("cpu", f"{os.cpu_count() or 1} cores"), _cuda()]
+
+
+def _cuda() -> Device:
+    if torch.version.cuda is None:
+        return Device("cuda", "", f"torch {torch.__version__} is a build without CUDA")
+    with warnings.catch_warnings(record=True) as told:  # torch warns of a driver that is too old, and says so
+        warnings.simplefilter("always")
+        is_there = torch.cuda.is_available()
+    if not is_there:
+        why = str(told[0].message).split(". ")[0] if told else "its driver shows no GPU"
+        return Device("cuda", "", f"torch {torch.__version__}: {why}")
+    gigabytes = torch.cuda.get_device_properties(0).total_memory / 1e9
+    return Device("cuda", f"{torch.cuda.get_device_name(0)}, {gigabytes:.0f} GB")
