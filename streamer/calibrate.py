@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         check(options)
-        models = Models(Config(mode="gated", edge=options.edge, cloud=options.cloud))
+        models = Models(Config(mode="gated", edge=options.edge, cloud=options.cloud), calibrates=True)
         directory = models.first.directory
         out = Path(options.out) if options.out else directory / "streamer.json"
         _check_writable(out)
@@ -202,6 +202,7 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
 
 def _write(models: Models, directory: Path, out: Path, results: list[Certified]) -> None:
     from streamer.model.card_write import write_gate
+    from streamer.model.fingerprint import fingerprint_of
 
     cloud = models.pair[1]
     assert cloud is not None
@@ -213,6 +214,7 @@ def _write(models: Models, directory: Path, out: Path, results: list[Certified])
             "promise": {
                 "risk": r.risk, "confidence": r.confidence, "signal": r.signal, "num_clips": r.num_clips,
                 "num_groups": r.num_groups, "date": date, "cloud": cloud.card.name,
+                "fingerprint": fingerprint_of(cloud.directory),
             },
         }
         for r in results
