@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.common import median, progress, table, write
+from bench.keep import options_of
 from streamer.model.engine import Engine, Row
 from streamer.model.fast import FastText
 from streamer.model.onnx import onnxruntime
@@ -45,7 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200, help="timed rounds of each length")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
+    options = options_of(parser)
     torch.set_num_threads(options.threads)
     directory = resolve("embedded", "cloud")
     shape = shapes_of(directory).text

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from bench.arms import Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
+from bench.keep import options_of
 from streamer.core.quality import measure
 from streamer.core.rules import Rules
 from streamer.model.card import FILE as CARD
@@ -61,7 +62,7 @@ BLUR = 0.8  # noise on the stressed edge's language model, in standard deviation
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=66, help="clips, shared among 3, 10, 30 and 60 s")
-    options = parser.parse_args()
+    options = options_of(parser)
     clips = [clip for seconds in (3, 10, 30, 60) for clip in held_out(-(-options.num // 4), seconds)]
     runs = {name: run_all(models_of(**arm), clips, name) for name, arm in ARMS.items()}
     rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]

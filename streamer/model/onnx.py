@@ -12,7 +12,7 @@ from types import ModuleType
 
 def onnxruntime() -> ModuleType:
     """The module; a telemetry that was already begun by another import of this process is not ours to end."""
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import; os.environ sets the process's own, as getenv reads it
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import, which reads it
     import onnxruntime as module
 
     return module
