@@ -226,3 +226,16 @@ def test_an_unknown_option_names_its_command_s_help(command, capsys):
     assert ended.value.code == 2
     told = f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("command", ["describe a b", "describe a b --json", "describe a --quiet", "models"])
+def test_a_stdout_that_cannot_be_written_is_told_as_that(models, samples, command):
+    """Not as a defect, not as the recording's fault, and once: nothing after it could be written either."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    words = [str(samples["ab".index(word)]) if word in ("a", "b") else word for word in command.split()]
+    given = map(str, models) if words[0] == "describe" else ()
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "streamer", *words, *given], stdout=full, stderr=subprocess.PIPE,
+                              env=ENVIRONMENT, timeout=120, check=False, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "streamer: stdout cannot be written (No space left on device)\n")
