@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from streamer import __version__
+from streamer.starting import tell_warnings_plainly
 from streamer.stdout import StdoutLost, guarded_stdout
 
 MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "device", "temperature",
@@ -28,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is spelled out, in JSON as JSON does
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    tell_warnings_plainly()
     try:
         with guarded_stdout():
             return int(options.run(options))
