@@ -206,8 +206,11 @@ def _add_calibrate(commands: argparse._SubParsersAction[_Parser]) -> None:
                    help="what the gate looks at; default: a part of the clips chooses")  # fmt: skip
     p.add_argument("--edge", default="embedded", metavar="SPEC", help="embedded (default), a directory, a hub id")
     p.add_argument("--cloud", default="embedded", metavar="SPEC", help="the same")
-    p.add_argument("--out", metavar="FILE", help="default: streamer.json of the edge's directory")
-    p.add_argument("--plot", metavar="FILE", help="default: calibration.png beside it")
+    p.add_argument("--out", metavar="DIR_OR_FILE",
+                   help="DIR: a copy of the edge with the new thresholds; FILE.json: its card alone; default the "
+                        "edge's own streamer.json, where it is not the embedded one")  # fmt: skip
+    p.add_argument("--force", action="store_true", help="replace the embedded edge's own thresholds")
+    p.add_argument("--plot", metavar="FILE", help="default: calibration.png in that directory, or FILE.png")
     p.add_argument("--json", action="store_true", help="one JSON object on stdout")
     p.set_defaults(run=_calibrate)
 

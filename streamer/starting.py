@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 _as_python_does = warnings.formatwarning
 
@@ -35,8 +34,10 @@ def tell_loading(what: str) -> None:
 def tell_warnings_plainly() -> None:
     """Our own warnings are one line on stderr, without the code that gave them. For a process of our own only."""
 
-    def told(message: Warning | str, category: type[Warning], *where: Any) -> str:
+    def told(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
         is_ours = category.__module__.startswith("streamer.")
-        return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, *where)
+        return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, filename, lineno, line)
 
     warnings.formatwarning = told
