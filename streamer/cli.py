@@ -21,7 +21,11 @@ MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
-    options, unknown = build_parser().parse_known_args(argv)
+    parser = build_parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        return 2
+    options, unknown = parser.parse_known_args(argv)
     if unknown:  # told by the command that was given, whose --help has its options
         options.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is spelled out, in JSON as JSON does
@@ -76,7 +80,8 @@ def _model_parser() -> _Parser:
                    help="gated (default): the cloud verifies when the edge is unsure; exact: always")  # fmt: skip
     p.add_argument("--preset", choices=("fluent", "quality"), help="gate and draft length; default fluent")
     p.add_argument("--k", type=int, metavar="N", help="draft length, instead of the preset's")
-    p.add_argument("--threshold", type=float, metavar="X", help="the gate's entropy in nats, instead of the preset's")
+    p.add_argument("--threshold", type=float, metavar="X",
+                   help="ask the cloud above X nats of the edge's entropy, not by the preset's signal")  # fmt: skip
     p.add_argument("--edge", metavar="SPEC", help="embedded (default), a model directory, or a hub id")
     p.add_argument("--cloud", metavar="SPEC", help="the same, ws://HOST:PORT of a streamer verifier, or none")
     p.add_argument("--cloud-key", metavar="K", help="API key of that verifier, or STREAMER_CLOUD_KEY")
