@@ -1,5 +1,6 @@
 """The command line as a person and a script meet it: real processes, exit statuses, clean stdout."""
 
+import argparse
 import json
 import os
 import pty
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from streamer.cli import main
+from streamer.cli import build_parser, main
 from streamer.config import Config
 from streamer.console import clock
 from streamer.contradictions import check_given
@@ -284,3 +285,18 @@ def test_an_unknown_option_names_its_command_s_help(command, capsys):
     assert ended.value.code == 2
     told = f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
+def test_every_option_s_help_names_its_default(command):
+    """What happens without it; and the number or name there is the one that counts."""
+    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    for action in commands.choices[command]._actions:
+        if not action.option_strings or action.nargs == 0 or action.required:
+            continue
+        told = action.help.replace("\n", " ")
+        assert "default" in told, action.option_strings
+        counts = getattr(Config(), action.dest) if action.default is argparse.SUPPRESS else action.default
+        if counts is not None and not isinstance(counts, bool):
+            shown = f"{counts:g}" if isinstance(counts, int | float) else str(counts)
+            assert re.search(rf"\b{re.escape(shown)}[ (,]*default|default {re.escape(shown)}\b", told), told
