@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from streamer import __version__
+from streamer.stdout import StdoutLost, guarded_stdout
 
 MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "device", "temperature",
                     "top_p", "seed", "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio",
@@ -32,9 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        return int(options.run(options))
+        with guarded_stdout():
+            return int(options.run(options))
     except KeyboardInterrupt:
         return 130
+    except StdoutLost as error:
+        print(f"streamer: stdout cannot be written ({error.strerror})", file=sys.stderr)
+        return 1
     except BrokenPipeError:  # the reader went away (| head): not an error of ours
         sys.stderr.close()
         return 0

@@ -300,3 +300,16 @@ def test_every_option_s_help_names_its_default(command):
         if counts is not None and not isinstance(counts, bool):
             shown = f"{counts:g}" if isinstance(counts, int | float) else str(counts)
             assert re.search(rf"\b{re.escape(shown)}[ (,]*default|default {re.escape(shown)}\b", told), told
+
+
+@pytest.mark.parametrize("command", ["describe a b", "describe a b --json", "describe a --quiet", "models"])
+def test_a_stdout_that_cannot_be_written_is_told_as_that(models, samples, command):
+    """Not as a defect, not as the recording's fault, and once: nothing after it could be written either."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    words = [str(samples["ab".index(word)]) if word in ("a", "b") else word for word in command.split()]
+    given = map(str, models) if words[0] == "describe" else ()
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "streamer", *words, *given], stdout=full, stderr=subprocess.PIPE,
+                              env=ENVIRONMENT, timeout=120, check=False, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "streamer: stdout cannot be written (No space left on device)\n")
