@@ -92,6 +92,7 @@ async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
             await ws.send(session_update(binary=True))
             await until(ws, "session.updated")
             assert await describe_live(ws, SAMPLES[0].read_bytes()[44:])
+        assert server.stderr.readline().endswith(" blocks that the gate wanted verified went unverified\n")
         with verifying(port=port):
             assert server.stderr.readline() == f"{named} there again\n"
     finally:
