@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,7 @@ import numpy as np
 
 from bench.clips import Clip, held_out
 from bench.common import progress, write
+from bench.keep import options_of
 from bench.network_show import ARMS, FIXED, conclude, plot, plot_slowed, show, summarise
 from streamer.core.results import Description
 from streamer.describer import Describer
@@ -126,27 +127,42 @@ async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
         Stream.catch_up = catch_up  # type: ignore[method-assign]
 
 
-def slow_down(describer: Describer, edge_s: float) -> None:
-    """Every id that this describer's edge drafts takes `edge_s` longer."""
-    parts = describer._parts
-    assert parts is not None
-    fast = parts.drafter
+class SlowEdge:
+    """Every id that a describer's edge drafts takes `edge_s` longer, however many come of one step. Open it first."""
 
-    class Slow:
-        def __init__(self, drafter: Any) -> None:
-            self._drafter = drafter
+    def __init__(self, describer: Describer, edge_s: float) -> None:
+        parts = describer._parts
+        assert parts is not None
+        self._edge_s, self._fast = edge_s, parts.drafter
+        self.num_slept = 0  # ids that were waited for
+        parts.drafter = self._drafter  # type: ignore[method-assign]
 
-        def draft(self, n: int) -> Any:
-            steps, logits = self._drafter.draft(n), None
-            try:
-                while True:
-                    row = steps.send(logits)
-                    time.sleep(edge_s)
-                    logits = yield row
-            except StopIteration as over:
-                return over.value
+    def _drafter(self, edge: Any) -> Any:
+        return SlowDrafter(self._fast(edge), self._sleep)
 
-    parts.drafter = lambda edge: Slow(fast(edge))  # type: ignore[method-assign]
+    def _sleep(self, num_ids: int) -> None:
+        for _ in range(num_ids):
+            time.sleep(self._edge_s)
+        self.num_slept += num_ids
+
+
+@dataclass(frozen=True)
+class SlowDrafter:
+    """A drafter whose every call takes longer by what `sleep` takes for as many ids as it drafted."""
+
+    drafter: Any
+    sleep: Callable[[int], None]
+
+    def draft(self, *wanted: Any) -> Any:
+        drafted = yield from self.drafter.draft(*wanted)
+        self.sleep(len(drafted[0]))
+        return drafted
+
+
+def check_slow(arm: str, num_slept: int, num_drafted: int) -> None:
+    """Raises RuntimeError where ids came that nobody waited for: the figures of this arm would flatter."""
+    if num_slept < num_drafted:
+        raise RuntimeError(f"{arm}: {num_drafted} ids were drafted, but only {num_slept} of them took longer")
 
 
 async def play(describer: Describer, clip: Clip) -> Description:
@@ -163,20 +179,24 @@ async def run(
     proxy.set(0, 0)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bad_from_the_end(proxy, cell))
-        describers = {}
+        describers: dict[str, Describer] = {}
+        slow: dict[str, SlowEdge] = {}
         for name in arms:
             options = {"cloud": proxy.url} | (ARMS | FIXED)[name]
             describers[name] = await stack.enter_async_context(Describer.open(**options))
             if cell.edge_ms:
                 await describers[name]._live_parts()
-                slow_down(describers[name], cell.edge_ms / 1_000)
+                slow[name] = SlowEdge(describers[name], cell.edge_ms / 1_000)
             await play(describers[name], clips[0])  # warm; and the pace learns the link
             proxy.set(0, 0)
         for clip in progress(clips, f"{cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms"):
             for name in (name for name, of in arms.items() if clip in of):
                 before = await anyio.to_thread.run_sync(meter.read)
+                slept = slow[name].num_slept if name in slow else 0
                 described = await play(describers[name], clip)
                 proxy.set(0, 0)
+                if name in slow:
+                    check_slow(name, slow[name].num_slept - slept, described.n_drafted)
                 spent = await anyio.to_thread.run_sync(meter.read) - before
                 found[name].append(Played(described, 1_000 * spent[0], spent[1], spent[2]))
     return found
@@ -211,14 +231,14 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=20, help="clips per cell")
     parser.add_argument("--num-best-k", type=int, default=4, help="of them, for plain speculation at other fixed k")
     parser.add_argument("--num-slow", type=int, default=4, help="of them, where the edge is slowed")
-    parser.add_argument("--name", help="of the files in bench/results: network, or network_exact")
+    parser.add_argument("--name", help="of the files that are written: network, or network_exact")
     parser.add_argument("--seconds", type=int, help="clips of this length alone")
     parser.add_argument("--rtt", type=float, nargs="+", default=[0, 20, 50, 100, 200], help="round trips, ms")
     parser.add_argument("--mbit", type=float, nargs="+", default=[20, 1], help="bandwidths")
     parser.add_argument("--edge-ms", type=float, nargs="*", default=[10, 30, 100], help="added to each id of the edge")
     parser.add_argument("--slow-rtt", type=float, default=100, help="round trip of slowed edges, ms")
     parser.add_argument("--exact-only", action="store_true", help="do the ids of plain and ours, exact, differ?")
-    options = parser.parse_args()
+    options = options_of(parser)
     since = time.monotonic()
     with child("streamer", "verifier", "--port", "0") as line:
         verifier = line.split()[2]

@@ -30,6 +30,7 @@ import torch
 from bench.arms import models_of
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
+from bench.keep import options_of
 from streamer.core.emitter import Emitter
 from streamer.core.gate import Gate, Signal, fires
 from streamer.core.rules import constrain
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=8, help="clips")
     parser.add_argument("--seconds", type=int, default=20, help="their length")
     parser.add_argument("--rounds", type=int, default=5, help="of all clips, after one that is dropped")
-    options = parser.parse_args()
+    options = options_of(parser)
     torch.set_num_threads(1)
     models = models_of(mode="edge", num_slots=ROWS)
     found: dict[tuple[str, int], list[Spent]] = defaultdict(list)

@@ -177,6 +177,11 @@ class Parts(Protocol):
     @property
     def mode(self) -> str: ...
     @property
+    def max_turn_s(self) -> float:
+        """A turn that reaches it goes on as another one."""
+        ...
+
+    @property
     def threads(self) -> HearingThreads:
         """The worker threads that hear, of all streams together."""
         ...
