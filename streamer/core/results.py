@@ -53,6 +53,7 @@ class Description:
     tokens_per_s: float | None
     attributes: dict[str, int | None]
     n_ahead_wasted: int = 0
+    blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
     stall_ms: float = 0.0  # with nothing to do but wait for verdicts
     bytes_up: int = 0  # to a verifier elsewhere, audio and ids
     bytes_down: int = 0
@@ -87,7 +88,8 @@ def describe_turn(
         verified_share=counts.verified_share, audio_s=audio_s, ttft_ms=ttft_ms, total_ms=total_ms,
         tokens_per_s=len(ids) / decode_ms * 1000 if len(ids) > 1 and decode_ms > 0 else None,
         attributes=attributes,
-        n_ahead_wasted=counts.n_ahead_wasted, stall_ms=counts.stall_ms, bytes_up=counts.bytes_up,
+        n_ahead_wasted=counts.n_ahead_wasted, blocks_unverified=counts.blocks_unverified,
+        stall_ms=counts.stall_ms, bytes_up=counts.bytes_up,
         bytes_down=counts.bytes_down, prefill_ms=prefill_ms,
         ttft_from_speech_ms=None if ttft_ms is None or silence_s is None else ttft_ms + 1000 * silence_s,
         ids=tuple(ids), warning=warning,
@@ -107,7 +109,7 @@ def join_parts(file: str, parts: Sequence[Description], warning: str | None = No
     total = {
         name: sum(getattr(p, name) for p in parts)
         for name in ("n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls",
-                     "blocks", "audio_s", "n_ahead_wasted", "stall_ms", "bytes_up", "bytes_down")
+                     "blocks", "audio_s", "n_ahead_wasted", "blocks_unverified", "stall_ms", "bytes_up", "bytes_down")
     }  # fmt: skip
     verified = sum(p.verified_share * p.n_tokens for p in parts)
     return Description(

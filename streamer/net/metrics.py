@@ -86,7 +86,7 @@ class VerifierMetrics(ServiceMetrics):
 
 
 class Metrics(ServiceMetrics):
-    """Of `streamer serve`. `notices` are told of turns that carry a warning; all are counted."""
+    """Of `streamer serve`. `notices` are told of turns that went unverified; all are counted."""
 
     def __init__(self, notices: Notices | None = None) -> None:
         super().__init__()
@@ -142,9 +142,9 @@ class Metrics(ServiceMetrics):
                 self.uploaded.inc(event.n_uploaded)
                 self.accepted.inc(event.n_accepted)
                 self.cloud_calls.inc(event.cloud_calls)
-                if event.warning is not None:
+                if event.blocks_unverified:
                     self.unverified.inc()
-                    self._notices.event(event.warning)
+                    self._notices.event(event.warning or "blocks went unverified")
             case TurnFailed():
                 self._last_ms.pop(session, None)
                 self.failures.inc()

@@ -72,7 +72,7 @@ def test_what_went_unverified_is_told(tmp_path):
         counters = http(url, "/metrics")[1]
     assert status == 0
     rows = [json.loads(row) for row in out.splitlines()]
-    assert all("went unverified" in row["warning"] and row["is_cut"] is False for row in rows)
+    assert all("went unverified" in row["warning"] and row["blocks_unverified"] > 0 and row["is_cut"] is False for row in rows)
     assert err == "".join(f"file.py: {SAMPLES[0]}: {row['warning']}\n" for row in rows)
     assert "\nstreamer_turns_unverified_total 2.0\n" in counters
 
