@@ -132,6 +132,8 @@ class RemoteTurn:
             case wire.Opened(num_samples=num_samples, model=model):
                 self._opened(num_samples, model)
             case wire.Heard(num_samples=num_samples, is_finished=is_finished):
+                if num_samples > self.num_samples:
+                    raise RemoteFault("the verifier heard more than there is")
                 self.num_prefilled, self.is_ready = num_samples, is_finished
             case wire.Judged(number=number, n_accepted=n_accepted, next_id=next_id):
                 return self._judged(Verdict(number, n_accepted, next_id))
