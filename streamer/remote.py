@@ -55,6 +55,7 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
     terms = Terms(
         vocabulary.fingerprint, first.card.language, vocabulary.num_ids, plan.rules, config.sampling(),
         runs_on=plan.mode == "cloud", asks_first=plan.mode == "exact" and plan.ahead > 0,
+        vocabulary=vocabulary,
     )  # fmt: skip
     link = Link(verifier, terms, time.perf_counter)
     group.start_soon(link.run)

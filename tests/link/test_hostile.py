@@ -11,11 +11,14 @@ from speech import SAMPLES
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core import wire
+from streamer.model.thinker import EMBEDDED, shapes_of
+from streamer.model.tokens import vocabulary_of
 from streamer.net.far import FarTarget
 from streamer.stages.events import TurnFailed
 from streamer.stages.parts import TargetLost
 
 WHOLE = 1 << 20
+ESCAPE = vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).texts.index("\x1b")
 
 
 def with_verdict(make):
@@ -42,6 +45,7 @@ repeating.repeats_s = 0.2
 
 HOSTILE = {
     "an id beyond the vocabulary": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, WHOLE)]),
+    "an escape code": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, ESCAPE)]),
     "more accepted than sent": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 99, 5)]),
     "an epoch that is not": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch + 5, m.number, 0, 5)]),
     "a number that is not": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number + 1000, 0, 5)]),
