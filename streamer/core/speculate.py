@@ -9,6 +9,10 @@ target's bonus id; a verdict that accepts all and gives that id leaves the work 
 
     answer   committed | block 1 | guess | block 2 | guess | block 3 ...
                          on its way        on its way        being drafted
+
+Runs (`Run`): with nothing on its way, blocks that the gate lets pass, or that nobody is to verify, are drafted, committed
+and shown several at a time: as many as take no longer than the reader would notice. What is decided, committed and
+counted is what one block at a time would give.
 """
 
 from __future__ import annotations
@@ -19,13 +23,13 @@ from streamer.core.counts import Counts
 from streamer.core.flights import Flight, Flights
 from streamer.core.gate import Signal, fires
 from streamer.core.pace import Pace
-from streamer.core.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Verify, Wait
+from streamer.core.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Run, Verify, Wait
 from streamer.core.sequence import Sequence
 from streamer.core.tail import Tail
 from streamer.core.verify import Refusal, Verdict
 from streamer.core.vocabulary import Vocabulary
 
-__all__ = ["MODES", "Action", "Done", "DraftMore", "Emit", "Mode", "Plan", "Speculator", "Verify", "Wait"]
+__all__ = ["MODES", "Action", "Done", "DraftMore", "Emit", "Mode", "Plan", "Run", "Speculator", "Verify", "Wait"]
 MAX_REFUSALS = 3  # of one block, each time asked anew from the answer's beginning
 
 
@@ -40,6 +44,7 @@ class Speculator:
         self._flights = Flights()
         self._fired: bool | None = None  # whether the whole block behind the flights is to be verified
         self._k: int | None = None  # of the block being drafted
+        self._run: Run | None = None  # that the drafter was offered
         self._drafting_since: float | None = None
         self._waiting_since: float | None = None
 
@@ -72,12 +77,19 @@ class Speculator:
         return self._tail.pop_emit() or Done(self.stop_reason or "")
 
     def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
-        """`ids` now stand at the sequence's end. The block ends at k ids or at an id that stops the answer."""
-        if not ids or len(ids) != len(signals):
+        """`ids` now stand at the sequence's end. The block ends at k ids or at an id that stops the answer.
+
+        signals: one per id; of a run fewer, those of its last ids: the ones before them end blocks that the gate let
+        pass. Raises ValueError for other numbers of them.
+        """
+        n_passed, run = len(ids) - len(signals), self._run
+        if not ids or n_passed < 0 or (n_passed and run is None):
             raise ValueError(f"a draft needs at least one id and a signal each, got {len(ids)}, {len(signals)}")
-        if self._drafting_since is not None and now is not None:
+        self._run = None
+        is_first = len(self.sequence.answer) == len(ids)  # its step feeds the prompt's end too
+        if self._drafting_since is not None and now is not None and not is_first:
             self.pace.drafted(len(ids), now - self._drafting_since)
-        self._tail.extend(signals, self._room)
+        self._tail.extend(len(ids), signals, n_passed + self._block_size if n_passed else self._room)
 
     def verdict(self, verdict: Verdict, now: float | None = None) -> None:
         """Apply the target's reply to a block on its way; one to any other request is ignored."""
@@ -124,6 +136,9 @@ class Speculator:
 
     def _proceed(self, now: float, is_up: bool) -> Action | None:
         """One step: an action, or None where something was committed, or closed, and there may be more to do."""
+        if self._tail.num_passed:
+            self._settle_passed()
+            return None
         unsent = self._flights.unsent
         if unsent is not None:
             return self._hand_out(unsent, now)
@@ -135,12 +150,29 @@ class Speculator:
             if self._close_block(is_up):
                 return None
         elif self.plan.mode != "cloud" and not is_ended and (n := min(room, self._num_allowed(now))) > 0:
-            self._drafting_since = now
-            return DraftMore(n)
+            self._drafting_since, self._run = now, self._run_behind(n)
+            return DraftMore(n, self._run)
         head = self._flights.head
         assert head is not None and head.deadline is not None, "nothing to do and nothing to wait for"  # noqa: PT018
         self._waiting_since = now
         return Wait(head.deadline)
+
+    def _run_behind(self, n: int) -> Run | None:
+        """How drafting may go on behind the `n` ids that make the block whole; None: it may not."""
+        size, mode = self._block_size, self.plan.mode
+        if mode not in ("edge", "gated") or self._flights.head is not None:
+            return None
+        num_more = (self.pace.num_in_run - n) // size
+        if num_more <= 0:
+            return None
+        gate = self.plan.gate if mode == "gated" else None
+        return Run(n + num_more * size, size, gate, tuple(self._tail.signals))
+
+    def _settle_passed(self) -> None:
+        """Commit the blocks of a run, of which none was to be verified; the last may be short, at the answer's end."""
+        n = self._tail.num_passed
+        self.counts.blocks += -(-n // self._block_size)
+        self._settle(self._tail.ids[:n], n, verified=False)
 
     @property
     def _asks_for_an_id(self) -> bool:

@@ -42,6 +42,29 @@ def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate:
     return None
 
 
+def first_stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int) -> tuple[int, Stop] | None:
+    """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None: none does.
+
+    `stop` at every id, which is asked only where there is something to ask about.
+    """
+    may_end: bytes = vocabulary.cached("may end", lambda: _may_end(vocabulary))
+    period = rules.loop_max_period if rules.loop_global else 0
+    for at in range(begin, len(answer)):
+        token = answer[at]
+        if may_end[token] or at + 1 >= rules.max_new_tokens or token in answer[max(0, at - period) : at]:
+            stopped = stop(vocabulary, rules, answer[:at], token)
+            if stopped is not None:
+                return at, stopped
+    return None
+
+
+def _may_end(vocabulary: Vocabulary) -> bytes:
+    """[num_ids] 0/1: an end of the text or of a sentence, or a piece of a character that may be one."""
+    may_end = vocabulary.invalid | vocabulary.table.end
+    may_end[list(vocabulary.eos)] = True
+    return may_end.astype("uint8").tobytes()
+
+
 def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int) -> bool:
     if vocabulary.invalid[candidate]:
         return not SENTENCE_ENDS.isdisjoint(vocabulary.piece(answer, candidate))

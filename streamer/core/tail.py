@@ -10,7 +10,7 @@ from streamer.core.gate import Signal
 from streamer.core.plan import Emit
 from streamer.core.rules import Rules
 from streamer.core.sequence import Sequence
-from streamer.core.stop import stop
+from streamer.core.stop import first_stop
 from streamer.core.vocabulary import Vocabulary
 
 
@@ -20,13 +20,14 @@ class Tail:
     def __init__(self, rules: Rules, vocabulary: Vocabulary, sequence: Sequence) -> None:
         self.counts = Counts()
         self.stop_reason: str | None = None
-        self.signals: list[Signal] = []  # of each of its ids
+        self.num_passed = 0  # of its ids, at its front: whole blocks that the gate let pass as they were drafted
+        self.signals: list[Signal] = []  # of each of the others
         self.is_ended = False  # the last id drafted ends the answer, if it stands
         self._rules, self._vocabulary, self._sequence = rules, vocabulary, sequence
         self._emits: deque[Emit] = deque()
 
     def __len__(self) -> int:
-        return len(self.signals)
+        return self.num_passed + len(self.signals)
 
     @property
     def ids(self) -> list[int]:
@@ -41,40 +42,44 @@ class Tail:
     def has_emits(self) -> bool:
         return bool(self._emits)
 
-    def extend(self, signals: Ids[Signal], room: int) -> None:
-        """As many ids as `signals` now stand at the sequence's end. Kept are `room` of them at most, and none after one
-        that stops the answer, also not inside a block."""
-        answer, n = self._sequence.answer, len(signals)
+    def extend(self, n: int, signals: Ids[Signal], room: int) -> None:
+        """`n` ids now stand at the sequence's end, the last ones with `signals`; those before them, and all that were
+        here, are blocks that passed. Kept are `room` of them at most, and none after one that stops the answer, also
+        not inside a block."""
+        answer, n_passed = self._sequence.answer, n - len(signals)
+        begin = len(answer) - n
         self.counts.n_drafted += n
-        for i, signal in enumerate(signals, start=len(answer) - n):
-            self.signals.append(signal)
-            room -= 1
-            self.is_ended = stop(self._vocabulary, self._rules, answer[:i], answer[i]) is not None
-            if self.is_ended or room == 0:
-                self.counts.n_wasted += len(answer) - i - 1
-                self._sequence.replace_tail(self._sequence.answer_start + i + 1)
-                return
+        found = first_stop(self._vocabulary, self._rules, answer, begin)
+        n_kept = n if room <= 0 else min(n, room)
+        self.is_ended = found is not None and found[0] - begin < n_kept
+        if found is not None and self.is_ended:
+            n_kept = found[0] - begin + 1
+        if n_kept < n:
+            self.counts.n_wasted += n - n_kept
+            self._sequence.replace_tail(self._sequence.answer_start + begin + n_kept)
+        if n_passed:
+            self.num_passed, self.signals = len(self) + min(n_passed, n_kept), []
+        self.signals += signals[: max(0, n_kept - n_passed)]
 
     def settle(self, ids: Ids[int], n_settled: int, verified: bool) -> bool:
         """Commit `ids` in place of the first `n_settled`, testing the stop at every id; nothing after a stop is
         committed. Whether what was drafted behind them stays: where they are just those."""
-        answer = self._sequence.answer[: self._sequence.n_committed]
-        kept: list[int] = []
-        stopped = None
-        for token in ids:
-            stopped = stop(self._vocabulary, self._rules, answer, token)
-            if stopped is None or stopped.keep:
-                kept.append(token)
-                answer.append(token)
-            if stopped is not None:
-                self.stop_reason = stopped.reason
-                break
-        tail = self.ids
+        n_committed = self._sequence.n_committed
+        answer = [*self._sequence.answer[:n_committed], *ids]
+        found = first_stop(self._vocabulary, self._rules, answer, n_committed)
+        stopped, last = None, None
+        if found is not None:
+            at, stopped = found
+            last = None if stopped.keep else answer[at]
+            del answer[at + stopped.keep :]
+            self.stop_reason = stopped.reason
+        kept, tail = answer[n_committed:], self.ids
         stands = stopped is None and kept == tail[:n_settled]
         if stands:
-            del self.signals[:n_settled]
+            n_passed = min(n_settled, self.num_passed)
+            self.num_passed -= n_passed
+            del self.signals[: n_settled - n_passed]
         else:
-            last = token if stopped is not None and not stopped.keep else None
             self._drop_behind(tail, kept, n_settled, last)
         self._sequence.commit(len(kept))
         self.counts.n_committed += len(kept)
@@ -107,4 +112,4 @@ class Tail:
         self._forget()
 
     def _forget(self) -> None:
-        self.signals, self.is_ended = [], False
+        self.num_passed, self.signals, self.is_ended = 0, [], False

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from streamer.core.choice import Sampling
 from streamer.core.gate import Signal
+from streamer.core.plan import Run
 from streamer.core.rules import Rules, constrain
 from streamer.core.stop import stop
 from streamer.core.vocabulary import Vocabulary
@@ -66,8 +67,9 @@ class Chooser:
         self._n += 1
         return found
 
-    def writer(self, wanted: int, width: int) -> Writer | None:
-        """One that chooses up to `wanted` ids behind the answer inside the kernels, from logits of so many ids.
+    def writer(self, wanted: int, width: int, run: Run | None = None) -> Writer | None:
+        """One that chooses up to `wanted` ids behind the answer, and a `run` behind them, inside the kernels, from
+        logits of so many ids.
 
         None: they are to be chosen one by one. Tell what it did to `written`.
         """
@@ -75,9 +77,10 @@ class Chooser:
             return None
         if self._writer is None:
             self._writer = Writer(self._book, self._mask, width, self._rules)
-        while self._n + wanted > len(self._answer):
+        most = wanted if run is None else run.most
+        while self._n + most > len(self._answer):
             self._answer = np.append(self._answer, np.zeros_like(self._answer))
-        self._writer.begin(self._answer, self._n, wanted)
+        self._writer.begin(self._answer, self._n, wanted, run)
         return self._writer
 
     def written(self, num_ids: int) -> None:

@@ -102,6 +102,8 @@ class Engine:
                 if row.num_logits != 1:
                     raise ValueError(f"a row with a writer gives one row of logits, not {row.num_logits}")
                 row.writer.limit(self.slots.max_len - row.start - n + 1)
+                if len(rows) > 1:
+                    row.writer.share(len(rows))
             seen.add(row.slot)
             spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n

@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.gate import Signal
+from streamer.core.gate import Gate, Signal
+from streamer.core.plan import Run
 from streamer.core.rules import Rules
+from streamer.model.gated import gate_numbers
 from streamer.model.rule_book import Ints
 
 # Cells of a lane: book, its length; scores, their length; mask, its length; marks; answer; how many ids are said, how
 # many more are wanted, how many are written; whether the last one ends the answer; whether the next one is to be chosen
-# the readable way, from the logits at HOME; float32 penalty and bias; float64 signals [.., 3].
-(BOOK, BOOK_LENGTH, SCORES, NUM_IDS, MASK, MASK_LENGTH, MARKS, ANSWER, SAID, WANTED, WRITTEN, IS_LAST, IS_RARE, HOME,
- FACTORS, SIGNALS, LANE_CELLS) = range(17)  # fmt: skip
+# the readable way, from the logits at HOME; float32 penalty and bias; float64 signals [.., 3]. Of a run: ids of a
+# block, 0: none; its gate's numbers, 0: none; where the block in hand begins in the answer, and the first signal; how
+# many of the written ids are in blocks that passed.
+(BOOK, BOOK_LENGTH, SCORES, NUM_IDS, MASK, MASK_LENGTH, MARKS, ANSWER, FACTORS, SIGNALS, SAID, WANTED, WRITTEN, IS_LAST,
+ IS_RARE, HOME, SIZE, GATE, BLOCK, FIRST_SIGNAL, PASSED, LANE_CELLS) = range(22)  # fmt: skip
 
 
 class Writer:
@@ -33,24 +37,46 @@ class Writer:
         self.lane[FACTORS] = self._factors.ctypes.data
         self.num_ids = num_ids
         self._signals, self._answer = np.zeros((0, 3)), np.zeros(0, np.int64)
+        self._gate: Gate | None = None  # whose limits are here
+        self._limits = np.zeros(0)
 
-    def begin(self, answer: NDArray[np.int64], n: int, wanted: int) -> None:
-        """The first `n` ids of `answer` [>= n + wanted] are said; up to `wanted` are written behind them."""
-        if len(answer) < n + wanted or wanted < 1:
-            raise ValueError(f"{len(answer)} places do not hold {n} ids and {wanted} more")
-        if len(self._signals) < wanted:
-            self._signals = np.zeros((wanted, 3))
+    def begin(self, answer: NDArray[np.int64], n: int, wanted: int, run: Run | None = None) -> None:
+        """The first `n` ids of `answer` [>= n + as many as are written] are said; up to `wanted` are written behind
+        them, which make a block whole; with a `run` blocks behind it as long as they pass."""
+        most, opened = (wanted, ()) if run is None else (run.most, run.opened)
+        if len(answer) < n + most or not 1 <= wanted <= most or len(opened) > n:
+            raise ValueError(f"{len(answer)} places do not hold {n} ids and {most} more, {wanted} of them at once")
+        if len(self._signals) < most + len(opened):
+            self._signals = np.zeros((most + len(opened), 3))
             self.lane[SIGNALS] = self._signals.ctypes.data
         if answer is not self._answer:
             self._answer = answer
             self.lane[ANSWER] = answer.ctypes.data
-        self._first = n
-        self.lane[SAID : HOME + 1] = (n, wanted, 0, 0, 0, 0)
+        self._first, self._opened, self._wanted = n, len(opened), wanted
+        self.lane[SAID:LANE_CELLS] = (n, most, 0, 0, 0, 0, 0, 0, n - len(opened), n - len(opened), 0)
+        if run is not None:
+            self._begin_run(run)
+
+    def _begin_run(self, run: Run) -> None:
+        self.lane[SIZE] = self._size = run.size
+        if run.gate is not None:
+            if run.gate is not self._gate:
+                self._gate, self._limits = run.gate, gate_numbers(run.gate)
+            self.lane[GATE] = self._limits.ctypes.data
+        if run.opened:
+            self._signals[: len(run.opened)] = run.opened
 
     def limit(self, most: int) -> None:
         """Write no more than `most` ids, 1 or more: the slot ends there."""
         if most < self.lane[WANTED]:
             self.lane[WANTED] = most
+
+    def share(self, num_rows: int) -> None:
+        """So many rows are fed at once, each as slow as all of them: a run is that much shorter, but for its first
+        block. So nobody who comes meanwhile waits longer."""
+        if self.lane[SIZE]:
+            wanted = int(self.lane[WANTED])
+            self.limit(max(self._wanted, self._wanted + (wanted // num_rows - self._wanted) // self._size * self._size))
 
     @property
     def ids(self) -> list[int]:
@@ -60,8 +86,9 @@ class Writer:
 
     @property
     def signals(self) -> list[Signal]:
-        """One per id."""
-        return [Signal(*numbers) for numbers in self._signals[: int(self.lane[WRITTEN])].tolist()]
+        """One per id, but for those of blocks that passed."""
+        first, last = (self._opened + int(self.lane[at]) for at in (PASSED, WRITTEN))
+        return [Signal(*numbers) for numbers in self._signals[first:last].tolist()]
 
     @property
     def is_last(self) -> bool:
