@@ -47,22 +47,21 @@ def first_stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begi
 
     `stop` at every id, which is asked only where there is something to ask about.
     """
-    may_end: bytes = vocabulary.cached("may end", lambda: _may_end(vocabulary))
-    period = rules.loop_max_period if rules.loop_global else 0
-    for at in range(begin, len(answer)):
+    may_end = vocabulary.may_end
+    period, last_place = rules.loop_max_period if rules.loop_global else 0, rules.max_new_tokens - 1
+    places: dict[int, int] = {}  # of the ids so far, the last one of each
+    came_before = False
+    for at in range(max(0, begin - period - 1), len(answer)):
         token = answer[at]
-        if may_end[token] or at + 1 >= rules.max_new_tokens or token in answer[max(0, at - period) : at]:
+        distance, places[token] = at - places.get(token, -period - 1), at
+        # Of a loop of period 1 the id before is the same; of a longer one that one, too, came before.
+        may_loop = distance == 1 or (distance <= period and came_before)
+        came_before = distance <= period
+        if at >= begin and (may_end[token] or at >= last_place or may_loop):
             stopped = stop(vocabulary, rules, answer[:at], token)
             if stopped is not None:
                 return at, stopped
     return None
-
-
-def _may_end(vocabulary: Vocabulary) -> bytes:
-    """[num_ids] 0/1: an end of the text or of a sentence, or a piece of a character that may be one."""
-    may_end = vocabulary.invalid | vocabulary.table.end
-    may_end[list(vocabulary.eos)] = True
-    return may_end.astype("uint8").tobytes()
 
 
 def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int) -> bool:

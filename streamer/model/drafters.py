@@ -41,29 +41,29 @@ class IncrementalDrafter:
     sampling: Sampling
     chooser: Chooser = field(init=False)
     _width: int = field(init=False)  # of the engine's logits
+    _writes: bool = field(init=False)  # whether the engine's kernels choose, too
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
         chooser = Chooser(thinker.vocabulary, thinker.never, self.rules, self.sampling)
         object.__setattr__(self, "chooser", chooser)
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
+        object.__setattr__(self, "_writes", thinker.engine.writes)
 
     def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
-        sequence, chooser = self.listener.sequence, self.chooser
+        sequence, chooser, listener = self.listener.sequence, self.chooser, self.listener
         ids: list[int] = []
         signals: list[Signal] = []
         chooser.begin(sequence.answer)
-        writes = self.listener.engine.writes
         while len(ids) < n:
-            writer = chooser.writer(n - len(ids), self._width, None if ids else run) if writes else None
-            logits = yield from self.listener.feed(1, writer)
+            writer = chooser.writer(n - len(ids), self._width, None if ids else run) if self._writes else None
+            logits = yield from listener.feed(1, writer)
             if writer is not None:
-                new = writer.ids
-                chooser.written(len(new))
-                ids += new
+                ids += writer.ids
                 signals += writer.signals
                 if writer.is_last:
                     break
+                chooser.written(len(writer.ids))
                 if not writer.is_rare:
                     continue
             token, is_last, signal = chooser.next(logits)
