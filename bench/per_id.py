@@ -7,8 +7,8 @@ readable way; in mode edge in runs and id by id. All in turns; medians over turn
 time per id. The first id is alone in each, as it is in a turn, and each arm keeps its pace from turn to turn. The step
 is the text model's alone, `text.step` from its call to its return; all else is ours to keep small:
 
-    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids; in runs and blocks
-             the compiled part of it is in `step` (in runs the gate's, too), and what is left is Python's
+    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids; in runs and
+             blocks the compiled part of it is in `step` (in runs the gate's, too), and what is left is Python's
     engine   from rows to the model's arguments and back
     machine  the state machine; the gate in it, but in runs only where it fires
     out      ids to text

@@ -90,7 +90,7 @@ def doubt(name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequen
     if name == "log_prob":
         return -min(s.log_prob for s in signals)
     total = 0.0
-    for i, s in zip(ids, signals, strict=True):  # `sum` rounds otherwise from Python 3.12 on; the compiled gate does not
+    for i, s in zip(ids, signals, strict=True):  # not `sum`: from Python 3.12 on it rounds otherwise
         total += (1.0 if vocabulary.has_content[i] else PUNCTUATION_WEIGHT) * s.log_prob
     return -total
 

@@ -10,9 +10,9 @@ target's bonus id; a verdict that accepts all and gives that id leaves the work 
     answer   committed | block 1 | guess | block 2 | guess | block 3 ...
                          on its way        on its way        being drafted
 
-Runs (`Run`): with nothing on its way, blocks that the gate lets pass, or that nobody is to verify, are drafted, committed
-and shown several at a time: as many as take no longer than the reader would notice. What is decided, committed and
-counted is what one block at a time would give.
+Runs (`Run`): with nothing on its way, blocks that the gate lets pass, or that nobody is to verify, are drafted,
+committed and shown several at a time: as many as take no longer than the reader would notice. What is decided,
+committed and counted is what one block at a time would give.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ class Speculator:
         return Wait(head.deadline)
 
     def _proceed_alone(self, now: float, is_up: bool) -> Action | None:
-        """As `_proceed`, in modes edge and gated where nothing is on its way. Little is called here: behind a model's step
-        all that is touched comes from far memory."""
+        """As `_proceed`, in modes edge and gated where nothing is on its way. It calls little: behind a step all
+        that is touched comes from far memory."""
         tail, size = self._tail, self._fixed_k
         assert size is not None
         if n_passed := tail.num_passed:  # blocks of a run; the last may be short, at the answer's end

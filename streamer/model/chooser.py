@@ -44,7 +44,7 @@ class Chooser:
         self._hold(np.zeros(_SPARE, np.int64))
 
     def _hold(self, answer: NDArray[np.int64]) -> None:
-        self._answer, self._said = answer, memoryview(answer)  # the same: NumPy takes longer for a few numbers
+        self._answer, self._said = answer, answer.data  # the same: NumPy takes longer for a few numbers
 
     def _prepare(self) -> None:
         """The book and work memory, on the engine's thread: nobody else waits where a book is made."""

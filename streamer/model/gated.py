@@ -24,7 +24,7 @@ _LOOKED_AT, _PERIODS, _LEAST = 12, 9, 3  # core/stop.py's loop_suspected
 
 @functools.lru_cache(maxsize=64)
 def gate_numbers(gate: Gate) -> NDArray[np.float64]:
-    """[GATE_CELLS]: the doubt above which each signal fires, the density above which; not a number: never. Loop: 0, 1."""
+    """[GATE_CELLS]: the doubt above which each signal fires, and the density; not a number: never. Loop: 0 or 1."""
     limits = [_limit(getattr(gate, name), sign) for name, sign in SIGNALS.items()]
     return np.array([*limits, _limit(gate.density, 1.0), float(gate.loop)])
 

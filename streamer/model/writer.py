@@ -33,7 +33,7 @@ class Writer:
 
     def __init__(self, book: Ints, mask: NDArray[np.bool_], num_ids: int, rules: Rules) -> None:
         self.lane = np.zeros(LANE_CELLS, np.int64)
-        self._cells = memoryview(self.lane)  # the same: NumPy takes three times as long for a number
+        self._cells = self.lane.data  # the same: NumPy takes three times as long for a number
         self._factors = np.array([rules.repetition_penalty, rules.end_bias], np.float32)
         self._kept = (book, mask, np.empty(num_ids, np.float32), np.zeros(num_ids, np.int32))
         book, mask, scores, marks = self._kept
@@ -61,10 +61,11 @@ class Writer:
         if len(self._signals) < 3 * (most + len(opened)):
             self._room_for(most + len(opened))
         if answer is not self._answer:
-            self._answer, self._said = answer, memoryview(answer)
+            self._answer, self._said = answer, answer.data
             self.lane[ANSWER] = answer.ctypes.data
         self._first, self._opened, self._wanted = n, len(opened), wanted
-        self._cells[SAID:LANE_CELLS] = array(self._cells.format, (n, most, 0, 0, 0, 0, 0, 0, n - len(opened), n - len(opened), 0))
+        first = n - len(opened)  # of the block in hand
+        self._cells[SAID:LANE_CELLS] = array(self._cells.format, (n, most, 0, 0, 0, 0, 0, 0, first, first, 0))
         if run is None:
             return
         self._cells[SIZE] = self._size = run.size
@@ -78,7 +79,7 @@ class Writer:
 
     def _room_for(self, num_ids: int) -> None:
         signals = np.zeros(3 * num_ids)
-        self.lane[SIGNALS], self._signals = signals.ctypes.data, memoryview(signals)
+        self.lane[SIGNALS], self._signals = signals.ctypes.data, signals.data
 
     def limit(self, most: int) -> None:
         """Write no more than `most` ids, 1 or more: the slot ends there."""
