@@ -23,10 +23,12 @@ _LOOKED_AT, _PERIODS, _LEAST = 12, 9, 3  # core/stop.py's loop_suspected
 
 
 @functools.lru_cache(maxsize=64)
-def gate_numbers(gate: Gate) -> NDArray[np.float64]:
-    """[GATE_CELLS]: the doubt above which each signal fires, and the density; not a number: never. Loop: 0 or 1."""
+def gate_numbers(gate: Gate) -> tuple[NDArray[np.float64], int]:
+    """([GATE_CELLS]: the doubt above which each signal fires, and the density; not a number: never. Loop: 0 or 1. Where
+    they lie)"""
     limits = [_limit(getattr(gate, name), sign) for name, sign in SIGNALS.items()]
-    return np.array([*limits, _limit(gate.density, 1.0), float(gate.loop)])
+    numbers = np.array([*limits, _limit(gate.density, 1.0), float(gate.loop)])
+    return numbers, numbers.ctypes.data
 
 
 def _limit(threshold: float | None, sign: float) -> float:

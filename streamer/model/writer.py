@@ -45,7 +45,7 @@ class Writer:
         self._answer = np.zeros(0, np.int64)
         self._room_for(_SPARE)
         self._gate: Gate | None = None  # whose limits are here
-        self._limits, self._limits_at = np.zeros(0), 0
+        self._limits = np.zeros(0), 0  # its numbers, kept while they are read, and where they lie
         self.ids: list[int] = []  # that were written
         self.signals: list[Signal] = []  # one per id, but for those of blocks that passed
         self.is_last = False  # the last id ends the answer
@@ -72,8 +72,7 @@ class Writer:
         if run.gate is not None:
             if run.gate is not self._gate:
                 self._gate, self._limits = run.gate, gate_numbers(run.gate)
-                self._limits_at = self._limits.ctypes.data
-            self._cells[GATE] = self._limits_at
+            self._cells[GATE] = self._limits[1]
         for i, signal in enumerate(opened):
             self._signals[3 * i : 3 * i + 3] = array("d", signal)
 
