@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamer.config import VERIFIER_SCHEMES, Config
+from streamer.core.pace import Pace
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Plan
@@ -25,6 +26,7 @@ class Models:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._pace = Pace()  # of the edge, for all turns
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
@@ -94,7 +96,7 @@ class Models:
         from streamer.model.turn import Turn
 
         edge, cloud = self.pair
-        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter)
+        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
 
     def drafter(self, listener: Listener) -> Drafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter

@@ -69,6 +69,13 @@ class Vocabulary:
         """The EOS id that is chosen when the rules leave nothing else."""
         return min(self.eos)
 
+    @cached_property
+    def may_end(self) -> bytes:
+        """[num_ids] 0/1: an answer may end with it: EOS, ids that hold a sentence end, pieces of characters."""
+        may_end = self.invalid | self.table.end
+        may_end[list(self.eos)] = True
+        return may_end.astype(np.uint8).tobytes()
+
     def bytes_of(self, ids: Iterable[int]) -> bytes:
         """The ids' bytes, joined; special ids have none."""
         return b"".join([self._bytes[i] for i in ids])
