@@ -1,6 +1,6 @@
 """How many edges does one verifier process carry? In: held-out clips. Out: ids per second, verifying or decoding alone.
 
-`python -m bench.capacity` (8 minutes on a quiet machine, most of it prefill: turns of 10, 30 and 60 s). The requests of
+`python -m bench.capacity` (5 minutes, most of it prefill: turns of 10, 30 and 60 s). The requests of
 real turns in exact mode are recorded once. Then so many turns at once are prefilled, and when all are ready each sends
 the requests of its turn: what is measured is the verifier alone, no edge computes beside it. In the same run,
 alternating, the rival: the same turns decoded by the cloud alone (Decode). Both give the same ids, both are batched by
@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tqdm import tqdm
 from websockets.asyncio.client import connect
 
 from bench.clips import Clip, held_out
@@ -28,6 +31,9 @@ from streamer.core.remote import FIRST, RemoteTurn, Terms
 from streamer.core.verify import Refusal, Verdict, VerifyRequest
 from streamer.describer import Describer
 from streamer.net.far import FarTarget
+
+PING_S = 1.0  # a verifier drops a link that is silent for 10 s
+MOST_S = 300.0  # of one round: its turns are prefilled and decoded, or something is wrong
 
 
 @dataclass
@@ -54,78 +60,129 @@ async def record(verifier: str, clips: Sequence[Clip]) -> list[Recorded]:
     FarTarget.verify = noted  # type: ignore[method-assign]
     try:
         async with Describer.open(mode="exact", cloud=verifier) as describer:
+            await play(describer, clips[0])  # the pace learns the link
+            found.clear()
             for clip in progress(clips, "recording"):
-                found_ids = (await play(describer, clip)).n_tokens
-                found[-1].num_ids = found_ids
+                num_ids = (await play(describer, clip)).n_tokens
+                found[-1].num_ids = num_ids
     finally:
         FarTarget.verify = verify  # type: ignore[method-assign]
     return found
 
 
-async def replay(verifier: str, one: Recorded, is_alone: bool, ready: asyncio.Barrier) -> float:
-    """One turn on a link of its own; when its last reply came."""
-    terms = Terms(**(vars(one.terms) | {"runs_on": is_alone, "asks_first": False}))
-    turn = RemoteTurn(0, secrets.token_bytes(16), terms)
-    async with connect(verifier + wire.PATH, compression=None, max_size=None, ping_interval=None) as socket:
-        turn.attach()
-        for piece in one.samples:
-            turn.hear(piece)
-        turn.finish()
-        while (message := turn.pull()) is not None:
-            await socket.send(wire.encode(message))
-        while not turn.is_ready:
-            turn.take(wire.decode_down(await socket.recv()))
-        await ready.wait()
-        asked = [FIRST] if is_alone else one.requests
+class Replayed:
+    """One turn on a link of its own. Enter it, `prefill`, then `decode`. Raises RuntimeError where it is rejected."""
+
+    def __init__(self, one: Recorded, is_alone: bool) -> None:
+        terms = Terms(**(vars(one.terms) | {"runs_on": is_alone, "asks_first": False}))
+        self.turn = RemoteTurn(0, secrets.token_bytes(16), terms)
+        self._one, self._is_alone = one, is_alone
+
+    @asynccontextmanager
+    async def linked(self, verifier: str) -> AsyncIterator[None]:
+        """Within: a link that pings, so that it is not taken for dead while others are prefilled."""
+        async with connect(verifier + wire.PATH, compression=None, max_size=None, ping_interval=None) as self._socket:
+            async with asyncio.TaskGroup() as beside:
+                pinging = beside.create_task(self._ping())
+                yield
+                pinging.cancel()
+            await self._socket.send(wire.encode(wire.Close(0)))
+
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(PING_S)
+            await self._socket.send(wire.encode(wire.Ping(0)))
+
+    async def _send_what_waits(self) -> None:
+        while (message := self.turn.pull()) is not None:
+            await self._socket.send(wire.encode(message))
+
+    async def _receive(self) -> wire.Down:
+        message = wire.decode_down(await self._socket.recv())
+        if isinstance(message, wire.Rejected):
+            raise RuntimeError(f"the verifier rejects a turn: {message.reason}")
+        return message
+
+    async def prefill(self) -> None:
+        """Until the verifier waits for requests."""
+        self.turn.attach()
+        for piece in self._one.samples:
+            self.turn.hear(piece)
+        self.turn.finish()
+        async with asyncio.TaskGroup() as beside:
+            beside.create_task(self._send_what_waits())
+            while not self.turn.is_ready:
+                self.turn.take(await self._receive())
+
+    async def decode(self) -> float:
+        """When the last reply came."""
+        asked = [FIRST] if self._is_alone else self._one.requests
         for request in asked:
-            turn.ask(request)
-            message = turn.pull()
+            self.turn.ask(request)
+            message = self.turn.pull()
             assert message is not None
-            await socket.send(wire.encode(message))
-        left = one.num_ids if is_alone else len(asked)
+            await self._socket.send(wire.encode(message))
+        left = self._one.num_ids if self._is_alone else len(asked)
         while left:
-            left -= isinstance(wire.decode_down(await socket.recv()), wire.Judged | wire.Refused)
-        done = time.perf_counter()
-        await socket.send(wire.encode(wire.Close(0)))
-        return done
+            left -= isinstance(await self._receive(), wire.Judged | wire.Refused)
+        return time.perf_counter()
+
+
+async def replay(verifier: str, one: Recorded, is_alone: bool, ready: asyncio.Barrier) -> float:
+    """One turn; when its last reply came."""
+    replayed = Replayed(one, is_alone)
+    async with replayed.linked(verifier):
+        await replayed.prefill()
+        await ready.wait()
+        return await replayed.decode()
 
 
 async def ids_per_s(verifier: str, turns: Sequence[Recorded], is_alone: bool) -> float:
+    """All at once. Raises TimeoutError, and the first turn's error ends all."""
     ready = asyncio.Barrier(len(turns) + 1)
-    tasks = [asyncio.create_task(replay(verifier, one, is_alone, ready)) for one in turns]
-    await ready.wait()
-    started = time.perf_counter()
-    return sum(one.num_ids for one in turns) / (max(await asyncio.gather(*tasks)) - started)
+    async with asyncio.timeout(MOST_S), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(replay(verifier, one, is_alone, ready)) for one in turns]
+        await ready.wait()
+        started = time.perf_counter()
+    return sum(one.num_ids for one in turns) / (max(task.result() for task in tasks) - started)
 
 
-async def measure(verifier: str, seconds: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    recorded = await record(verifier, held_out(options.num, seconds))
+async def measure(verifier: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    recorded = {seconds: await record(verifier, held_out(options.num, seconds)) for seconds in options.seconds}
+    sizes = [(seconds, edges) for seconds in options.seconds for edges in options.edges]
+    rounds = options.repeats + 1  # the first one warms up
     rows = []
-    for edges in options.edges:
-        turns = (recorded * edges)[:edges]
-        found: dict[bool, list[float]] = {False: [], True: []}
-        for i in progress(range(options.repeats + 1), f"{edges} edges, {seconds} s"):
-            for is_alone in (False, True):
+    with tqdm(total=sum(2 * rounds * s * n for s, n in sizes), unit=" s of audio", leave=False) as bar:
+        for seconds, edges in sizes:
+            turns = (recorded[seconds] * edges)[:edges]
+            found: dict[bool, list[float]] = {False: [], True: []}
+            for i, is_alone in itertools.product(range(rounds), (False, True)):
+                bar.set_description(f"{edges} edges, {seconds} s")
                 speed = await ids_per_s(verifier, turns, is_alone)
-                if i:
-                    found[is_alone].append(speed)
-        verifying, alone = median(found[False]), median(found[True])
-        ratio = median(a / b for a, b in zip(found[False], found[True], strict=True))
-        ids = sum(one.num_ids for one in turns)
-        rows.append({"seconds": seconds, "edges": edges, "requests_per_id": sum(len(t.requests) for t in turns) / ids,
-                     "verifying_ids_per_s": verifying, "cloud_only_ids_per_s": alone, "ratio": ratio})  # fmt: skip
+                found[is_alone] += [speed] if i else []
+                bar.update(seconds * edges)
+            rows.append(row_of(seconds, turns, found[False], found[True]))
     return rows
+
+
+def row_of(seconds: int, turns: Sequence[Recorded], verifying: list[float], alone: list[float]) -> dict[str, Any]:
+    """ratio: of the same round's; the others are medians."""
+    ratios = [a / b for a, b in zip(verifying, alone, strict=True)]
+    requests, ids = sum(len(t.requests) for t in turns), sum(t.num_ids for t in turns)
+    return {"seconds": seconds, "edges": len(turns), "requests_per_id": requests / ids,
+            "verifying_ids_per_s": median(verifying), "cloud_only_ids_per_s": median(alone),
+            "ratio": median(ratios), "least": min(ratios), "most": max(ratios)}  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edges", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--num", type=int, default=16, help="different clips")
+    parser.add_argument("--num", type=int, default=8, help="different clips")
     parser.add_argument("--seconds", type=int, nargs="+", default=[10, 30, 60], help="lengths of the clips")
     parser.add_argument("--repeats", type=int, default=3)
     options = options_of(parser)
     with child("streamer", "verifier", "--port", "0", "--max-sessions", "64") as line:
-        rows = [row for seconds in options.seconds for row in asyncio.run(measure(line.split()[2], seconds, options))]
+        rows = asyncio.run(measure(line.split()[2], options))
     print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     print("written:", write("capacity", rows))
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from streamer import __version__
+from streamer.starting import tell_warnings_plainly
 from streamer.stdout import StdoutLost, guarded_stdout
 
 MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "device", "temperature",
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is spelled out, in JSON as JSON does
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    tell_warnings_plainly()
     try:
         with guarded_stdout():
             return int(options.run(options))
@@ -239,8 +241,11 @@ def _add_calibrate(commands: argparse._SubParsersAction[_Parser]) -> None:
     p.add_argument("--edge", default="embedded", metavar="SPEC",
                    help="embedded (default), a model directory, or a hub id")  # fmt: skip
     p.add_argument("--cloud", default="embedded", metavar="SPEC", help="the same, default embedded")
-    p.add_argument("--out", metavar="FILE", help="default: streamer.json of the edge's directory")
-    p.add_argument("--plot", metavar="FILE", help="default: calibration.png beside it")
+    p.add_argument("--out", metavar="DIR_OR_FILE",
+                   help="DIR: a copy of the edge with the new thresholds; FILE.json: its card alone; default: the "
+                        "edge's own streamer.json, where it is not the embedded one")  # fmt: skip
+    p.add_argument("--force", action="store_true", help="replace the embedded edge's own thresholds")
+    p.add_argument("--plot", metavar="FILE", help="default: calibration.png in that directory, or FILE.png")
     p.add_argument("--json", action="store_true", help="one JSON object on stdout")
     p.set_defaults(run=_calibrate)
 

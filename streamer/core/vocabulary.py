@@ -95,6 +95,13 @@ class Vocabulary:
         behind = list(answer[-4:])  # an open character has at most three ids before its last
         return self.text_of([*behind, candidate])[len(self.text_of(behind)) :]
 
+    def may_follow(self, behind: Sequence[int], candidate: int) -> bool:
+        """Whether clean rules may ever choose `candidate` behind an answer that ends with the ids `behind`."""
+        _, pending = self.read(behind)
+        if not pending:
+            return not self.never[candidate]
+        return candidate in self.eos or any(i == candidate for i, _ in self.fragments.allowed(pending))
+
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once per key while at most MAX_CACHED are kept: the id sets that rules look up over
         and over. What it returns must not be None. Threads of several models may ask at once."""
