@@ -341,7 +341,8 @@ def run(path, options):
 def main():
     parser = argparse.ArgumentParser(description="Stream recordings to a streamer server.")
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--url", default="ws://127.0.0.1:8765/v1/realtime")
+    parser.add_argument("--url", default=f"ws://127.0.0.1:{PORT}{PATH}",
+                        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert")  # fmt: skip
     parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     parser.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time; default 1")
     parser.add_argument("--live-updates", type=float, metavar="S", help="a sentence every so many seconds, on stderr")

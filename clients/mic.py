@@ -354,7 +354,8 @@ async def listen(options):
 
 def main():
     parser = argparse.ArgumentParser(description="Speak; read how you speak.")
-    parser.add_argument("--url", default="ws://127.0.0.1:8765/v1/realtime")
+    parser.add_argument("--url", default=f"ws://127.0.0.1:{PORT}{PATH}",
+                        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert")  # fmt: skip
     parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     parser.add_argument("--device", metavar="D", help="a microphone's number or a part of its name")
     parser.add_argument("--live-updates", type=float, default=3.0, metavar="S", help="every 3 s of speech; 0 for none")
