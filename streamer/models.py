@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.core.pace import Pace
+from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Plan
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
     from streamer.model.turn import Turn
-
-
-CREDITS = 4  # blocks on their way to a verifier elsewhere
 
 
 class Models:
