@@ -1,7 +1,8 @@
 """What does a real link between edge and verifier cost, and what hides it? In: held-out clips. Out: a table, plots.
 
-`python -m bench.network` (20 minutes on a quiet machine): every round trip and bandwidth, then slowed edges.
-`python -m bench.network --exact-only --num 200 --rtt 50 --mbit 20` (10 minutes, and 6 more when the clips are first
+`python -m bench.network` (16 minutes): every round trip and bandwidth, then slowed edges. It prints the README's table;
+`python -m bench.network_show FILE.jsonl` prints it again.
+`python -m bench.network --exact-only --num 200 --rtt 50 --mbit 20` (6 minutes, and 6 more when the clips are first
 made): ids that differ from cloud-only's.
 
 A verifier process, a proxy process (bench/proxy.py), the edge in this process; every clip through every arm in turn, in
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import re
 import subprocess
 import sys
@@ -34,9 +36,13 @@ import numpy as np
 from bench.clips import Clip, held_out
 from bench.common import progress, write
 from bench.keep import options_of
-from bench.network_show import ARMS, FIXED, conclude, plot, plot_slowed, show, summarise
+from bench.network_show import ARMS, FIXED, conclude, plot, plot_slowed, readme, show, summarise
+from streamer.core import wire
+from streamer.core.remote import RemoteTurn
 from streamer.core.results import Description
+from streamer.core.verify import Refusal, Verdict, VerifyRequest
 from streamer.describer import Describer
+from streamer.net.far import FarTarget
 from streamer.recording_live import describe_live
 from streamer.stages.stream import Stream
 
@@ -61,6 +67,7 @@ class Played:
     judged_ms: float
     num_verdicts: float
     num_judged: float  # draft ids
+    end_ms: float  # that its first request waited until the verifier had heard the turn's end
 
 
 @contextmanager
@@ -127,6 +134,42 @@ async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
         Stream.catch_up = catch_up  # type: ignore[method-assign]
 
 
+class Ends:
+    """How long a turn's first request waits for the verifier, which has not heard the turn's end yet. One turn at a
+    time, each `forget`s the one before."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._asked = self._heard = math.inf
+
+    @property
+    def wait_ms(self) -> float:
+        """0 where nothing was asked, or all was heard before."""
+        return 1_000 * (self._heard - self._asked) if self._asked < self._heard < math.inf else 0.0
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Within: both times are noted."""
+        verify, take, ends = FarTarget.verify, RemoteTurn.take, self
+
+        async def asked(self: FarTarget, request: VerifyRequest) -> Verdict | Refusal:
+            ends._asked = min(time.perf_counter(), ends._asked)
+            return await verify(self, request)
+
+        def heard(self: RemoteTurn, message: wire.Down) -> Verdict | Refusal | None:
+            if isinstance(message, wire.Heard) and message.is_finished:
+                ends._heard = min(time.perf_counter(), ends._heard)
+            return take(self, message)
+
+        FarTarget.verify, RemoteTurn.take = asked, heard  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            FarTarget.verify, RemoteTurn.take = verify, take  # type: ignore[method-assign]
+
+
 class SlowEdge:
     """Every id that a describer's edge drafts takes `edge_s` longer, however many come of one step. Open it first."""
 
@@ -175,10 +218,11 @@ async def run(
 ) -> dict[str, list[Played]]:
     """Each arm's clips, in the order of `clips`: clip after clip through all arms in turn."""
     found: dict[str, list[Played]] = {name: [] for name in arms}
-    meter = Meter(verifier)
+    meter, ends = Meter(verifier), Ends()
     proxy.set(0, 0)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bad_from_the_end(proxy, cell))
+        stack.enter_context(ends.noted())
         describers: dict[str, Describer] = {}
         slow: dict[str, SlowEdge] = {}
         for name in arms:
@@ -193,12 +237,13 @@ async def run(
             for name in (name for name, of in arms.items() if clip in of):
                 before = await anyio.to_thread.run_sync(meter.read)
                 slept = slow[name].num_slept if name in slow else 0
+                ends.forget()
                 described = await play(describers[name], clip)
                 proxy.set(0, 0)
                 if name in slow:
                     check_slow(name, slow[name].num_slept - slept, described.n_drafted)
                 spent = await anyio.to_thread.run_sync(meter.read) - before
-                found[name].append(Played(described, 1_000 * spent[0], spent[1], spent[2]))
+                found[name].append(Played(described, 1_000 * spent[0], spent[1], spent[2], ends.wait_ms))
     return found
 
 
@@ -245,6 +290,8 @@ def main() -> None:
         with started("bench.proxy", verifier.rsplit(":", 1)[1]) as (process, port):
             rows = asyncio.run(measure(options, verifier, Proxy(process, port)))
     print("\n" + conclude(rows))
+    if not options.exact_only:
+        print("\n" + readme(rows))
     name = options.name or ("network_exact" if options.exact_only else "network")
     written = [write(name, rows), plot(rows, name), *plot_slowed(rows, f"{name}_slowed")]
     print(f"in {(time.monotonic() - since) / 60:.1f} minutes; written:", *written)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +34,8 @@ FIXED: dict[str, dict[str, Any]] = {
 GATED = ("ours, gated fluent", "ours, gated quality")
 EXACT = ("cloud only", "plain, preset's k", "ours, exact", "one process, exact")
 COLUMNS = ("arm", "num", "ttft_ms_p50", "ttft_ms_p95", "total_ms_p50", "total_ms_p95", "tokens_per_s", "speed_vs_plain",
-           "speed_vs_best_k", "total_vs_edge", "over_edge_bound", "stall_ms_per_call", "kb_up", "bytes_down",
+           "speed_vs_best_k", "ttft_vs_cloud", "total_vs_edge", "over_edge_bound", "over_edge_bound_heard", "end_ms",
+           "stall_ms_per_call", "kb_up", "bytes_down",
            "cloud_calls", "cloud_ms_per_id", "cloud_ms_vs_cloud", "cloud_ids_per_id", "acceptance",
            "accepted_per_judged", "wasted", "ahead_wasted", "verified_share", "accuracy", "mismatches")  # fmt: skip
 
@@ -47,7 +52,8 @@ def summarise(found: dict[str, list[Played]], clips: Sequence[Clip], **where: An
         row |= {
             "speed_vs_plain": median(map(speed_ratio, played, plain)),
             "best_k": best_k,
-            "speed_vs_best_k": median(map(speed_ratio, played[: len(best)], best)),
+            "speed_vs_best_k": median(map(speed_ratio, played[: len(best)], best)) if best else None,
+            "ttft_vs_cloud": median(map(ttft_ratio, played, found["cloud only"])),
             "cloud_ms_vs_cloud": ms_per_id(played) / cloud_ms,
             "accuracy": accuracy([p.described for p in played], clips),
         }
@@ -56,8 +62,13 @@ def summarise(found: dict[str, list[Played]], clips: Sequence[Clip], **where: An
         if name in EXACT:
             row["mismatches"] = sum(p.described.ids != c.described.ids
                                     for p, c in zip(played, found["cloud only"], strict=True))  # fmt: skip
-        rows.append(row)
+        rows.append({column: None if is_nan(value) else value for column, value in row.items()})
     return rows
+
+
+def is_nan(value: Any) -> bool:
+    """JSON has no such number."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def times(played: Sequence[Played]) -> dict[str, Any]:
@@ -87,12 +98,15 @@ def times(played: Sequence[Played]) -> dict[str, Any]:
 
 
 def beside_the_edge(played: Sequence[Played], edge: Sequence[Played], rtt_ms: float) -> dict[str, Any]:
-    """total_vs_edge; over_edge_bound: what uploads cost, of what they may: calls x (round trip + verify)."""
+    """total_vs_edge; over_edge_bound: what uploads cost, of what they may: calls x (round trip + verify); the same with
+    the wait for the verifier to hear the turn's end, once per turn (end_ms, mean), allowed, too."""
     pairs = [(p, e.described) for p, e in zip(played, edge, strict=True)]
     allowed = sum(p.described.cloud_calls * rtt_ms + p.judged_ms for p in played)
     over = sum(p.described.total_ms - e.total_ms for p, e in pairs)
     return {"total_vs_edge": median(p.described.total_ms / e.total_ms for p, e in pairs),
-            "over_edge_bound": over / allowed if allowed else None}  # fmt: skip
+            "over_edge_bound": over / allowed if allowed else None,
+            "over_edge_bound_heard": over / (allowed + sum(p.end_ms for p in played)) if allowed else None,
+            "end_ms": mean(p.end_ms for p in played)}  # fmt: skip
 
 
 def best_of(found: dict[str, list[Played]]) -> tuple[int, list[Played]]:
@@ -111,6 +125,11 @@ def speed_ratio(a: Played, b: Played) -> float | None:
     return x / y if x and y else None
 
 
+def ttft_ratio(a: Played, b: Played) -> float | None:
+    x, y = a.described.ttft_ms, b.described.ttft_ms
+    return x / y if x and y else None
+
+
 def accuracy(ones: Sequence[Description], clips: Sequence[Clip]) -> float:
     """Share of the attributes whose level is exactly right."""
     return mean(float(d.attributes.get(name) == level) for d, c in zip(ones, clips, strict=True)
@@ -120,6 +139,49 @@ def accuracy(ones: Sequence[Description], clips: Sequence[Clip]) -> float:
 def show(rows: Sequence[dict[str, Any]]) -> str:
     lines = [["" if row.get(c) is None else row[c] for c in COLUMNS] for row in rows]
     return table(COLUMNS, lines) + f"\n\nplain speculation's best fixed k: {rows[0]['best_k']}"
+
+
+README = (
+    ("ids per second, exact, ratio to plain synchronous speculation (k 4)", "speed_vs_plain", "ours, exact"),
+    ("the same, ratio to it at its best fixed k", "speed_vs_best_k", "ours, exact"),
+    ("whole sentence, ratio to edge only's: exact", "total_vs_edge", "ours, exact"),
+    ("gated, fluent", "total_vs_edge", "ours, gated fluent"),
+    ("gated, quality", "total_vs_edge", "ours, gated quality"),
+    ("cloud only, ids streamed down", "total_vs_edge", "cloud only"),
+    ("plain synchronous speculation (k 4)", "total_vs_edge", "plain, preset's k"),
+    ("first text, ratio to cloud only's: exact", "ttft_vs_cloud", "ours, exact"),
+    ("gated, fluent", "ttft_vs_cloud", "ours, gated fluent"),
+    ("cloud's work per id, ratio to cloud only: exact", "cloud_ms_vs_cloud", "ours, exact"),
+    ("gated, fluent", "cloud_ms_vs_cloud", "ours, gated fluent"),
+    ("time over edge only's, of uploads x (round trip + verify): fluent", "over_edge_bound", "ours, gated fluent"),
+    ("quality", "over_edge_bound", "ours, gated quality"),
+    ("the same, the verifier's hearing of the end allowed, too: fluent", "over_edge_bound_heard", "ours, gated fluent"),
+    ("quality", "over_edge_bound_heard", "ours, gated quality"),
+)  # what the README's table says, from which column, of which arm
+
+
+def readme(rows: Sequence[dict[str, Any]]) -> str:
+    """The README's tables, one per bandwidth. Lines that no row has a figure for are left out."""
+    return "\n\n".join(_readme([r for r in rows if r["mbit"] == mbit and not r["edge_ms"]], f"{mbit:g} Mbit/s")
+                       for mbit in dict.fromkeys(r["mbit"] for r in rows))  # fmt: skip
+
+
+def _readme(rows: Sequence[dict[str, Any]], name: str) -> str:
+    trips = list(dict.fromkeys(r["rtt_ms"] for r in rows))
+    head = " | ".join([f"{name}, round trip", *(f"{t:g} ms" for t in trips)])
+    lines = [f"| {head} |", "|---" * (len(trips) + 1) + "|"]
+    for text, column, arm in README:
+        found = {r["rtt_ms"]: r.get(column) for r in of(rows, arm)}
+        if any(v is not None and not is_nan(v) for v in found.values()):
+            lines.append(f"| {text} | " + " | ".join(_short(found[t]) for t in trips) + " |")
+    return "\n".join(lines)
+
+
+def _short(value: float | None) -> str:
+    """Two digits: 1.3, 42, .27."""
+    if value is None or is_nan(value):
+        return ""
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2f}".lstrip("0")
 
 
 def conclude(rows: Sequence[dict[str, Any]]) -> str:
@@ -225,3 +287,7 @@ def draw(curves: Sequence[Sequence[tuple[str, str, str, Lines]]], name: str) -> 
     figure.savefig(file, dpi=100)
     pyplot.close(figure)
     return str(file)
+
+
+if __name__ == "__main__":
+    print(readme([json.loads(line) for line in Path(sys.argv[1]).read_text("utf-8").splitlines()[1:]]))

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         check(options)
-        models = Models(Config(mode="gated", edge=options.edge, cloud=options.cloud))
+        models = Models(Config(mode="gated", edge=options.edge, cloud=options.cloud), calibrates=True)
         directory = resolve(options.edge, "edge")
         place = place_of(options, directory)
         found = calibrate(models, options)
@@ -186,6 +186,8 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
 
 
 def _write(models: Models, directory: Path, place: Place, results: list[Certified]) -> None:
+    from streamer.model.fingerprint import fingerprint_of
+
     cloud = models.pair[1]
     assert cloud is not None
     date = time.strftime("%Y-%m-%d", time.gmtime())
@@ -196,6 +198,7 @@ def _write(models: Models, directory: Path, place: Place, results: list[Certifie
             "promise": {
                 "risk": r.risk, "confidence": r.confidence, "signal": r.signal, "num_clips": r.num_clips,
                 "num_groups": r.num_groups, "date": date, "cloud": cloud.card.name,
+                "fingerprint": fingerprint_of(cloud.directory),
             },
         }
         for r in results

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.core.pace import Pace
+from streamer.promise import warn_of_cloud, warn_of_options
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 class Models:
     """Edge and cloud as the config's mode needs them; the one place that loads a model."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, calibrates: bool = False) -> None:
         self.config = config
         self._pace = Pace()  # of the edge, for all turns
+        self._promise_checked = calibrates  # the promise is about to be made
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
@@ -60,6 +62,19 @@ class Models:
         edge, _ = self.pair
         if edge is not None and self.config.draft == "generate":
             _ = self._stock_edge
+        self.check_promise()
+
+    def check_promise(self) -> None:
+        """Warn once (PromiseWarning) where the gate's promise was made for something else than what runs here."""
+        edge, cloud = self.pair
+        if self._promise_checked or edge is None or self.plan.mode != "gated":
+            return
+        self._promise_checked = True
+        warn_of_options(self.config, edge.card)
+        if cloud is not None and self.config.preset in edge.card.promises:
+            from streamer.model.fingerprint import fingerprint_of
+
+            warn_of_cloud(self.config, edge.card, fingerprint_of(cloud.directory))
 
     @property
     def first(self) -> Thinker:
@@ -93,6 +108,7 @@ class Models:
         """A turn that holds a KV slot on each model until it is closed. Raises ModelError, SlotsFull."""
         from streamer.model.turn import Turn
 
+        self.check_promise()
         edge, cloud = self.pair
         return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
 

@@ -14,8 +14,10 @@ from anyio.abc import TaskGroup
 
 from streamer.config import Config
 from streamer.core.patience import Patience
+from streamer.core.plain import one_line
 from streamer.core.remote import Terms
 from streamer.models import Models
+from streamer.promise import warn_of_cloud
 
 if TYPE_CHECKING:
     from streamer.net.link import Link
@@ -57,7 +59,9 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
         runs_on=plan.mode == "cloud", asks_first=plan.mode == "exact" and plan.ahead > 0,
         vocabulary=vocabulary,
     )  # fmt: skip
-    link = Link(verifier, terms, time.perf_counter)
+    link = Link(
+        verifier, terms, time.perf_counter, on_model=lambda model: warn_of_cloud(config, first.card, one_line(model))
+    )
     group.start_soon(link.run)
     await link.settled(SETTLE_S)
     if link.lost is not None:

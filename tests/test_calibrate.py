@@ -19,6 +19,7 @@ from streamer.core.choice import Sampling
 from streamer.core.gate import SIGNALS, Gate
 from streamer.model import thinker
 from streamer.model.card import read_card
+from streamer.model.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
 from streamer.model.turn import Turn
 from streamer.models import Models
@@ -77,6 +78,7 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys):
         assert card.presets["fluent"].gate.entropy is None
         promise = card.promises["fluent"]
         assert (promise.risk, promise.num_clips, promise.signal, promise.cloud) == (risk, 4, "margin", "embedded-cloud")
+        assert promise.fingerprint == fingerprint_of(resolve("embedded", "cloud"))
         uploads[risk] = sum(row["cloud_calls"] for row in described(capsys, clips[:4], edge))
     assert uploads[0.2] > uploads[0.9]
     after = json.loads(file.read_text("utf-8"))

@@ -38,7 +38,8 @@ class Promise:
     """What a preset's threshold was certified for (core/calibration.py): expected loss of a clip <= risk.
 
     confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which keeps the risk in
-    expectation. cloud: the name of the model that judged.
+    expectation. cloud: the name of the model that judged; fingerprint: what model/fingerprint.py makes of it, "" where
+    the card does not say.
     """
 
     risk: float
@@ -48,6 +49,7 @@ class Promise:
     num_groups: int
     date: str
     cloud: str
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ def _promise(raw: Any, name: str) -> Promise:
         num_groups=whole(own.get("num_groups", 1), "num_groups", 1, 10**9),
         date=line(own["date"], "date"),
         cloud=line(own["cloud"], "cloud"),
+        fingerprint=line(own["fingerprint"], "fingerprint") if "fingerprint" in own else "",
     )
 
 

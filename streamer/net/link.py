@@ -44,7 +44,7 @@ class Link:
 
     def __init__(
         self, verifier: Verifier, terms: Terms, clock: Callable[[], float],
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] = random.random, on_model: Callable[[str], None] = lambda model: None,
     ) -> None:  # fmt: skip
         self.verifier, self.terms, self.clock, self.chance = verifier, terms, clock, chance
         self.breaker, self.redial, self.window = Breaker(), Redial(), Window()
@@ -53,6 +53,8 @@ class Link:
         self.lost: str | None = None  # why it makes no sense to go on, until a link is up again
         self.trouble = NOT_YET  # why there is no link, or no verdict
         self.name = verifier.name
+        self.model = ""  # fingerprint of who verifies, as the latest turn was told; `on_model` is told of each new one
+        self._on_model = on_model
         self.is_linked = False
         self._silence: str | None = None
         self._notices, self._swaps = Notices(), Notices()
@@ -185,6 +187,9 @@ class Link:
                 self.trouble = SLOW if self.trouble == NOT_YET else self.trouble
                 self._notices.state(True, f"{self.name} is there again")
             return
+        if isinstance(message, wire.Opened) and message.model != self.model:
+            self.model = message.model
+            self._on_model(message.model)
         target = self._targets.get(message.channel)
         if target is not None:
             target.num_bytes_down += size

@@ -291,7 +291,8 @@ def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_pat
     from streamer.config import Config
     from streamer.model.card import read_card
 
-    promise = {"risk": 0.1, "confidence": 0, "signal": "surprise", "num_clips": 9, "num_groups": 1, "date": "2026-11-21", "cloud": "c"}
+    promise = {"risk": 0.1, "confidence": 0, "signal": "surprise", "num_clips": 9, "num_groups": 1, "date": "2026-11-21", "cloud": "c",
+               "fingerprint": "0123456789abcdef"}  # fmt: skip
     card = {"gate": {"fluent": {"surprise": 0.3, "k": 4, "promise": promise}}}
     target = broken(tiny_pair, tmp_path, harm_card(**card))
     preset = read_card(target).presets["fluent"]
