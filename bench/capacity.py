@@ -24,6 +24,7 @@ from websockets.asyncio.client import connect
 
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
+from bench.keep import options_of
 from bench.network import child, play
 from streamer.core import wire
 from streamer.core.remote import FIRST, RemoteTurn, Terms
@@ -179,7 +180,7 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=8, help="different clips")
     parser.add_argument("--seconds", type=int, nargs="+", default=[10, 30, 60], help="lengths of the clips")
     parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
+    options = options_of(parser)
     with child("streamer", "verifier", "--port", "0", "--max-sessions", "64") as line:
         rows = asyncio.run(measure(line.split()[2], options))
     print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))

@@ -17,6 +17,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from bench.keep import options_of
+
 CLIP = "samples/fast_loud.wav"
 TORCH = (sys.executable, "-c", "import torch; print()")
 
@@ -109,7 +111,7 @@ def main() -> None:
     print(table((f"median of {options.num}", "first word, s", "CPU, s"), medians))
     print(f"torch's import is {share:.0%} of the CPU time (median of paired ratios)\n")
     print(table(("step", "CPU, s"), [(step["step"], step["cpu_s"]) for step in steps]))
-    print(write("cold", [*rows, *({"what": "step", **step} for step in steps)]))
+    print("written:", write("cold", [*rows, *({"what": "step", **step} for step in steps)]))
     return None
 
 
@@ -118,7 +120,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--num", type=int, default=7, metavar="N", help="rounds; default 7")
     parser.add_argument("--clip", default=CLIP, metavar="FILE", help=f"default {CLIP}")
     parser.add_argument("--steps", action="store_true", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    return options_of(parser)
 
 
 if __name__ == "__main__":

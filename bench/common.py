@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import torch
 from tqdm import tqdm
 
-RESULTS = Path(__file__).parent / "results"
+from bench.keep import place
+
 T = TypeVar("T")
 
 
@@ -27,9 +28,8 @@ def provenance() -> dict[str, Any]:
 
 
 def write(name: str, rows: Iterable[dict[str, Any]]) -> Path:
-    """Replace bench/results/NAME.jsonl: the first line is the provenance."""
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{name}.jsonl"
+    """Replace NAME.jsonl where bench/keep.py says: the first line is the provenance."""
+    file = place(f"{name}.jsonl")
     lines = [provenance(), *rows]
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in lines), "utf-8")
     return file

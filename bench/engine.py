@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.common import RESULTS, median, progress, table, write
+from bench.common import median, progress, table, write
+from bench.keep import options_of, place
 from bench.limits import bandwidth, rate
 from streamer.model import kernels
 from streamer.model.crew import Crew
@@ -43,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40, help="rounds of each shape, after one that is dropped")
     parser.add_argument("--context", type=int, default=300, help="positions of a row: 25 per second, 1500 for 60 s")
-    options = parser.parse_args()
+    options = options_of(parser)
     torch.set_num_threads(1)
     rows = []
     for role in ("edge", "cloud"):
@@ -238,7 +239,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
     axes[1].plot([], [], color="black", linestyle=":", label="transformers' modules, one thread")
     axes[1].plot([], [], color="black", linestyle="--", linewidth=0.8, label="the machine's limit, one thread")
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", fontsize=9)
-    file = RESULTS / "engine.png"
+    file = place("engine.png")
     figure.savefig(file, dpi=120)
     return str(file)
 

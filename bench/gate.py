@@ -21,7 +21,8 @@ import numpy as np
 import soundfile
 
 from bench.arms import Run, models_of, run
-from bench.common import RESULTS, mean, progress, table, write
+from bench.common import mean, progress, table, write
+from bench.keep import options_of, place
 from streamer.calibrate_clips import hear_clip
 from streamer.core.attributes import parse
 from streamer.core.branches import Path as Way
@@ -66,7 +67,7 @@ def main() -> None:
     parser.add_argument("--clips", choices=CLIPS, default="fresh", help="see above")
     parser.add_argument("--calibrate", action="store_true", help="first make clips and derive the shipped thresholds")
     parser.add_argument("--calibrate-num", type=int, default=150, help="its clips of each length")
-    options = parser.parse_args()
+    options = options_of(parser)
     if options.calibrate:
         calibrate(options.calibrate_num)
     models = models_of(mode="gated")
@@ -88,7 +89,7 @@ def main() -> None:
 def calibrate(num: int) -> None:
     """The shipped thresholds: these clips, this command."""
     files = [str(file) for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)]
-    plotted = ("--plot", str(RESULTS / "gate_calibration.png"))
+    plotted = ("--plot", str(place("gate_calibration.png")))
     subprocess.run([sys.executable, "-m", "pipelines.embedded.thresholds", *plotted, *files], check=True)
 
 
@@ -244,7 +245,7 @@ def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped], nam
         axis.set(xlabel="blocks skipped", title=title)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
-    file = RESULTS / f"{name}.png"
+    file = place(f"{name}.png")
     figure.savefig(file, dpi=100)
     plt.close(figure)
     return file

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from bench.common import median, progress, table, write
+from bench.keep import options_of
 from streamer.model.engine import Engine, Row
 from streamer.model.graphs import GraphText
 from streamer.model.layout import text_layout
@@ -40,7 +41,7 @@ def main() -> int:
     parser.add_argument("--k", type=int, default=4, help="draft length: q is 1 and k + 1")
     parser.add_argument("--contexts", type=int, nargs="+", default=CONTEXTS, help="positions held")
     parser.add_argument("--rounds", type=int, default=30, help="timed rounds of each shape")
-    options = parser.parse_args()
+    options = options_of(parser)
     if options.device == "cuda" and not torch.cuda.is_available():
         print(f"bench.gpu: no GPU that torch {torch.__version__} can use; run it where one is", file=sys.stderr)
         return 2

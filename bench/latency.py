@@ -31,7 +31,8 @@ import numpy as np
 
 from bench.arms import models_of, run_paced
 from bench.clips import Clip, held_out
-from bench.common import RESULTS, median, progress, write
+from bench.common import median, progress, write
+from bench.keep import options_of, place
 from bench.socket_clients import Timing, play, play_all
 
 BASELINE_SPEED = 50.0  # it does nothing before the commit, so its clients need not wait for real time
@@ -186,8 +187,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
     for axis in (left, right):
         axis.set_xlabel("seconds of speech")
         axis.grid(alpha=0.3)
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / "latency.png"
+    file = place("latency.png")
     figure.savefig(file, dpi=110)
     return str(file)
 
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10, 20, 30, 60])
     parser.add_argument("--num", type=int, default=12, help="turns of each length, at least one per client")
     parser.add_argument("--threads", type=int, default=4, help="of the baseline's generate()")
-    options = parser.parse_args()
+    options = options_of(parser)
     with contextlib.ExitStack() as stack:
         url, pid = options.url, None
         if url is None:

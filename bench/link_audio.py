@@ -20,6 +20,7 @@ import soundfile
 
 from bench.clips import held_out
 from bench.common import mean, median, progress, table, write
+from bench.keep import options_of
 
 RATE_HZ = 16_000
 LENGTHS_S = (3, 30, 60)
@@ -64,7 +65,7 @@ def coded(pcm16: np.ndarray, piece_ms: int | None) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=8, help="clips of each length")
-    options = parser.parse_args()
+    options = options_of(parser)
     rows = []
     for seconds in LENGTHS_S:
         clips = [np.round(clip.samples * 32_768).clip(-32_768, 32_767).astype(np.int16)

@@ -27,7 +27,8 @@ import torch
 
 from bench.arms import models_of
 from bench.clips import Clip, held_out
-from bench.common import RESULTS, table, write
+from bench.common import table, write
+from bench.keep import options_of, place
 from bench.one_shot_server import OneShot, opening
 from streamer.core.results import Description, TextDelta
 from streamer.describer import Describer
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=4, help="of generate()")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--one", nargs=2, metavar=("ARM", "NUM"), help="one level in this process, as JSON")
-    options = parser.parse_args()
+    options = options_of(parser)
     if options.one:
         arm, num = options.one
         print(json.dumps(anyio.run(level, arm, int(num), options.seconds[0], options.threads)))
@@ -201,7 +202,7 @@ def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> str:
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("first text, p95, ms")
     axes[0][0].legend()
-    file = RESULTS / "load.png"
+    file = place("load.png")
     figure.savefig(file, dpi=120)
     return str(file)
 

@@ -35,6 +35,7 @@ import numpy as np
 
 from bench.clips import Clip, held_out
 from bench.common import progress, write
+from bench.keep import options_of
 from bench.network_show import ARMS, FIXED, conclude, plot, plot_slowed, readme, show, summarise
 from streamer.core import wire
 from streamer.core.remote import RemoteTurn
@@ -275,14 +276,14 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=20, help="clips per cell")
     parser.add_argument("--num-best-k", type=int, default=4, help="of them, for plain speculation at other fixed k")
     parser.add_argument("--num-slow", type=int, default=4, help="of them, where the edge is slowed")
-    parser.add_argument("--name", help="of the files in bench/results: network, or network_exact")
+    parser.add_argument("--name", help="of the files that are written: network, or network_exact")
     parser.add_argument("--seconds", type=int, help="clips of this length alone")
     parser.add_argument("--rtt", type=float, nargs="+", default=[0, 20, 50, 100, 200], help="round trips, ms")
     parser.add_argument("--mbit", type=float, nargs="+", default=[20, 1], help="bandwidths")
     parser.add_argument("--edge-ms", type=float, nargs="*", default=[10, 30, 100], help="added to each id of the edge")
     parser.add_argument("--slow-rtt", type=float, default=100, help="round trip of slowed edges, ms")
     parser.add_argument("--exact-only", action="store_true", help="do the ids of plain and ours, exact, differ?")
-    options = parser.parse_args()
+    options = options_of(parser)
     since = time.monotonic()
     with child("streamer", "verifier", "--port", "0") as line:
         verifier = line.split()[2]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.clips import Clip
-from bench.common import RESULTS, mean, median, table
+from bench.common import mean, median, table
+from bench.keep import place
 
 if TYPE_CHECKING:
     from bench.network import Played
@@ -281,8 +282,7 @@ def draw(curves: Sequence[Sequence[tuple[str, str, str, Lines]]], name: str) -> 
             axis.grid(alpha=0.3)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{name}.png"
+    file = place(f"{name}.png")
     figure.savefig(file, dpi=100)
     pyplot.close(figure)
     return str(file)

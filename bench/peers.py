@@ -27,8 +27,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.common import median, progress, table, write
+from bench.keep import options_of
 from streamer.model.engine import Engine, Row
 from streamer.model.fast import FastText
+from streamer.model.onnx import onnxruntime
 from streamer.model.stock import load_stock
 from streamer.model.stock_engine import StockText
 from streamer.model.text import TextModel
@@ -44,7 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200, help="timed rounds of each length")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
+    options = options_of(parser)
     torch.set_num_threads(options.threads)
     directory = resolve("embedded", "cloud")
     shape = shapes_of(directory).text
@@ -125,7 +127,8 @@ def _openvino(step: Step, example: Any, folder: Path, threads: int) -> Iterator[
 
 def _onnxruntime(step: Step, example: Any, folder: Path, threads: int) -> Iterator[tuple[str, Run]]:
     import onnx
-    import onnxruntime
+
+    runtime = onnxruntime()  # without its telemetry: first of all that imports it
     from onnxruntime.quantization import quantize_dynamic
 
     names, plain, small = ["ids", "position", "keys", "values"], folder / "step.onnx", folder / "int8.onnx"
@@ -133,10 +136,10 @@ def _onnxruntime(step: Step, example: Any, folder: Path, threads: int) -> Iterat
     lengths = {"keys": {2: "n"}, "values": {2: "n"}}
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         torch.onnx.export(step, example, plain, dynamo=False, input_names=names, dynamic_axes=lengths, opset_version=17)
-    once = onnxruntime.SessionOptions()  # the exporter writes weights as constants, and the quantiser skips those
-    once.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    once = runtime.SessionOptions()  # the exporter writes weights as constants, and the quantiser skips those
+    once.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     once.optimized_model_filepath = str(folded)
-    onnxruntime.InferenceSession(plain, once, providers=["CPUExecutionProvider"])
+    runtime.InferenceSession(plain, once, providers=["CPUExecutionProvider"])
     logging.disable(logging.WARNING)  # quantize_dynamic advises to do what was just done
     quantize_dynamic(folded, small)
     logging.disable(logging.NOTSET)
@@ -144,9 +147,9 @@ def _onnxruntime(step: Step, example: Any, folder: Path, threads: int) -> Iterat
     if found != 4 * step.text.shape.layers + 1:
         raise RuntimeError(f"int8: {found} products of {4 * step.text.shape.layers + 1} were quantised")
     for name, file in (("ONNX Runtime", plain), ("ONNX Runtime, int8", small)):
-        settings = onnxruntime.SessionOptions()
+        settings = runtime.SessionOptions()
         settings.intra_op_num_threads, settings.log_severity_level = threads, 3
-        made = onnxruntime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
+        made = runtime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
         yield name, lambda *given, made=made: made.run(None, dict(zip(names, _inputs(*given), strict=True)))
 
 

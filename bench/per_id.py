@@ -1,17 +1,19 @@
 """Where the time of one drafted id goes beside the model's step. In: held-out clips. Out: a table, JSON lines.
 
-`python -m bench.per_id [--num 8] [--seconds 20] [--rounds 5]`, two minutes. Whole answers of the edge, the gate asked
-at every block and never firing, one thread. Each turn is decoded in blocks inside the kernels, with
-the rules and the choice compiled but asked for each id, and the readable way, in turns; medians over turns of
-microseconds of the thread's own time per id. The step is the text model's alone; all else is ours to keep small:
+`python -m bench.per_id [--num 8] [--seconds 20] [--rounds 5]`, six minutes. Whole answers of the edge as a stream gets
+them, one thread: in mode gated, the gate asked at every block and never firing, in runs of blocks (what a stream alone
+gets) and block by block inside the kernels, with the rules and the choice compiled but asked for each id, and the
+readable way; in mode edge in runs and id by id. All in turns; medians over turns of microseconds of the thread's own
+time per id. The first id is alone in each, as it is in a turn, and each arm keeps its pace from turn to turn. The step
+is the text model's alone, `text.step` from its call to its return; all else is ours to keep small:
 
-    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids; in blocks the
-             compiled part of it is in `step`, and what is left is Python's
+    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids; in runs and
+             blocks the compiled part of it is in `step` (in runs the gate's, too), and what is left is Python's
     engine   from rows to the model's arguments and back
-    machine  the state machine, the gate in it
+    machine  the state machine; the gate in it, but in runs only where it fires
     out      ids to text
 
-Then the same for 16 streams in one step (no machine, no text), as the scheduler runs them. Last, single calls: the
+Then 16 streams in one step (no machine, no text), as the scheduler runs them. Last, single calls: the
 median of each alone, again and again on one answer, which finds its data nearer than a decoding loop does.
 """
 
@@ -30,8 +32,10 @@ import torch
 from bench.arms import models_of
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
+from bench.keep import options_of
 from streamer.core.emitter import Emitter
 from streamer.core.gate import Gate, Signal, fires
+from streamer.core.pace import Pace
 from streamer.core.rules import constrain
 from streamer.core.speculate import Done, DraftMore, Emit
 from streamer.core.stop import stop
@@ -45,7 +49,9 @@ from streamer.model.turn import Delta, start_answer
 
 OPEN = Gate(entropy=None, margin=-1.0, density=1.0, loop=True)  # asked, and passed by every block of speech
 PARTS = ("step", "choose", "engine", "machine", "out")
-ARMS = ("block", "compiled", "readable")
+ARMS = ("gated, runs", "gated, blocks", "gated, compiled", "gated, readable", "edge, runs", "edge, blocks")
+IN_COMPANY = {"gated, blocks": "blocks", "gated, compiled": "compiled", "gated, readable": "readable"}
+ENDLESS = 1e9  # seconds per id of a pace that allows no run
 ROWS = 16
 Spent = dict[str, float]
 
@@ -55,20 +61,23 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=8, help="clips")
     parser.add_argument("--seconds", type=int, default=20, help="their length")
     parser.add_argument("--rounds", type=int, default=5, help="of all clips, after one that is dropped")
-    options = parser.parse_args()
+    options = options_of(parser)
     torch.set_num_threads(1)
     models = models_of(mode="edge", num_slots=ROWS)
     found: dict[tuple[str, int], list[Spent]] = defaultdict(list)
     clips = held_out(options.num, options.seconds)
+    paces = {arm: Pace() for arm in ARMS}
     for i in progress(range(options.rounds + 1), "rounds"):
         for clip in clips:
             for arm in ARMS if i % 2 else ARMS[::-1]:
-                spent = {1: answer(models, clip, arm), ROWS: company(models, clip, arm)}
+                spent = {1: answer(models, clip, arm, paces[arm])}
+                if arm in IN_COMPANY:
+                    spent[ROWS] = company(models, clip, IN_COMPANY[arm])
                 for rows, one in spent.items():
                     found[arm, rows] += [one] if i and one else []
     rows = [row_of(arm, num, spent) for (arm, num), spent in sorted(found.items(), key=lambda one: one[0][1])]
     singles = alone(models, clips[0])
-    heads = ("choice", "rows", *PARTS, "all but the step", "of the step", "whole")
+    heads = ("arm", "rows", *PARTS, "all but the step", "of the step", "whole")
     print(table(heads, [list(row.values()) for row in rows]))
     print(table(("one call", "us"), singles.items()))
     print("written:", write("per_id", [*rows, singles]))
@@ -79,7 +88,7 @@ def row_of(arm: str, num: int, spent: list[Spent]) -> dict[str, Any]:
     ours = median(sum(one.values()) - one["step"] for one in spent)
     share = median((sum(one.values()) - one["step"]) / one["step"] for one in spent)
     whole = median(sum(one.values()) for one in spent)
-    return {"choice": arm, "rows": num, **parts, "ours": ours, "share": share, "whole": whole}
+    return {"arm": arm, "rows": num, **parts, "ours": ours, "share": share, "whole": whole}
 
 
 class Clock:
@@ -126,33 +135,34 @@ def heard(models: Any, clip: Clip) -> Listener:
     return listener
 
 
-def drafter_of(models: Any, listener: Listener, arm: str) -> IncrementalDrafter:
+def drafter_of(models: Any, listener: Listener, way: str) -> IncrementalDrafter:
     drafter = IncrementalDrafter(listener, models.plan.rules, models.config.sampling())
-    if arm != "block":
-        drafter.chooser._is_compiled &= arm == "compiled"
-        drafter.chooser.writer = lambda wanted, width: None  # type: ignore[method-assign]
+    if way not in ("runs", "blocks"):
+        drafter.chooser._is_compiled &= way == "compiled"
+        drafter.chooser.writer = lambda wanted, width, run=None: None  # type: ignore[method-assign]
     return drafter
 
 
-def answer(models: Any, clip: Clip, arm: str) -> Spent:
+def answer(models: Any, clip: Clip, arm: str, pace: Pace) -> Spent:
     """One stream's whole answer: microseconds per id."""
-    listener = heard(models, clip)
+    listener, (mode, way) = heard(models, clip), arm.split(", ")
     try:
-        plan = replace(models.plan, mode="gated", gate=OPEN)
-        spec, drafter = start_answer(plan, listener, listener.thinker), drafter_of(models, listener, arm)
+        plan = replace(models.plan, mode=mode, gate=OPEN)
+        spec = start_answer(plan, listener, listener.thinker, pace if way == "runs" else Pace(ENDLESS))
+        drafter = drafter_of(models, listener, way)
         emitter, engine = Emitter(listener.thinker.vocabulary), listener.engine
         drive(engine, drafter.draft(1))  # it feeds the suffix too
         listener.sequence.replace_tail(len(listener.sequence) - 1)
-        clock = Clock()
+        clock, is_first = Clock(), True
         with watching(engine.text, clock):
             while True:
                 action = spec.next(time.perf_counter())
                 clock.over("machine")
                 match action:
-                    case DraftMore(n):
-                        found = driven(engine, drafter.draft(n), clock)
-                        spec.drafted(*found)
-                        clock.over("machine")
+                    case DraftMore(n, run):
+                        found = driven(engine, drafter.draft(1) if is_first else drafter.draft(n, run), clock)
+                        is_first = False
+                        spec.drafted(*found, time.perf_counter())
                     case Emit(ids, verified):
                         Delta(emitter.push(ids), ids, verified, 0.0)
                         clock.over("out")
@@ -177,11 +187,11 @@ def driven(engine: Any, steps: Any, clock: Clock) -> Any:
         return over.value
 
 
-def company(models: Any, clip: Clip, arm: str) -> Spent:
+def company(models: Any, clip: Clip, way: str) -> Spent:
     """The same turn ROWS times at once: microseconds per id; what the scheduler adds is the engine's here."""
     listeners = [heard(models, clip) for _ in range(ROWS)]
     try:
-        drafters = [drafter_of(models, listener, arm) for listener in listeners]
+        drafters = [drafter_of(models, listener, way) for listener in listeners]
         rounds = Rounds(listeners[0].engine)
         for key, drafter in enumerate(drafters):
             rounds.add(key, drafter.draft(1))

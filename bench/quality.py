@@ -10,18 +10,28 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 
 from bench.arms import Run, models_of, run
-from bench.clips import Clip, held_out
+from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
+from bench.keep import options_of
 from streamer.core.quality import measure
 from streamer.core.rules import Rules
+from streamer.model.card import FILE as CARD
+from streamer.model.thinker import resolve
+from streamer.model.weights import wanted_name
 from streamer.models import Models
+
+Row = dict[str, Any]
 
 ARMS: dict[str, dict[str, Any]] = {
     "edge": {"mode": "edge"},
@@ -52,14 +62,14 @@ BLUR = 0.8  # noise on the stressed edge's language model, in standard deviation
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=66, help="clips, shared among 3, 10, 30 and 60 s")
-    options = parser.parse_args()
+    options = options_of(parser)
     clips = [clip for seconds in (3, 10, 30, 60) for clip in held_out(-(-options.num // 4), seconds)]
     runs = {name: run_all(models_of(**arm), clips, name) for name, arm in ARMS.items()}
     rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]
     print(f"\n{len(clips)} held-out clips of 3, 10, 30 and 60 s\n")
     print(table(("arm", *COLUMNS), [(row["arm"], *(row[c] for c in COLUMNS)) for row in rows]))
     print_pairs(clips, runs)
-    stressed = stress(clips)
+    stressed = stress(clips, CACHE)
     clean = clean_changes(clips)
     print("\nEach rule off in turn, on the STRESS set; changed: clean clips whose ids change without the rule\n")
     print(table(("rule off", *COLUMNS[:7], "stopped by loop", "changed"),
@@ -115,48 +125,54 @@ def print_pairs(clips: Sequence[Clip], runs: dict[str, list[Run]], num: int = 20
         print(f"  {clips[i].name}\n    - {before[i].text}\n    + {after[i].text}")
 
 
-def stress(clips: Sequence[Clip]) -> list[dict[str, Any]]:
-    """Each rule off in turn where sentences go wrong."""
+def stress(clips: Sequence[Clip], folder: Path, rules_off: Mapping[str, dict[str, Any]] = RULES_OFF) -> list[Row]:
+    """Each rule off in turn where sentences go wrong; the edges that go wrong are written into `folder`."""
     some = clips[:: max(1, len(clips) // 12)]
     long = [dataclasses.replace(c, samples=np.tile(c.samples, 9)[: 90 * 16_000]) for c in clips[:3]]
+    bad, beyond = str(blurred(folder / "blurred")), str(longer(folder / "longer"))
     rows = []
-    for name, change in RULES_OFF.items():
+    for name, change in rules_off.items():
         options = {k: v for k, v in change.items() if k == "min_new_tokens"}
         rules = dataclasses.replace(Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"})
-        arms: list[tuple[Callable[[], Models], Sequence[Clip]]] = [
-            (lambda o=options, r=rules: blurred(models_of(mode="edge", rules=r, **o)), some),
-            (lambda o=options, r=rules: longer(models_of(mode="edge", rules=r, **o)), long),
-            (lambda o=options, r=rules: blurred(models_of(mode="edge", rules=r, temperature=1.0, seed=1, **o)), some),
+        arms: list[tuple[dict[str, Any], Sequence[Clip]]] = [
+            ({"edge": bad}, some),
+            ({"edge": beyond}, long),
+            ({"edge": bad, "temperature": 1.0, "seed": 1}, some),
         ]
         runs: list[Run] = []
         heard: list[Clip] = []
-        for make, which in arms:
-            models = make()
+        for arm, which in arms:
+            models = models_of(mode="edge", rules=rules, **options, **arm)
             runs += run_all(models, which, f"stress, {name}")
             heard += which
         rows.append(summarise(name, models, heard, runs))
     return rows
 
 
-def blurred(models: Models) -> Models:
-    """The same models, the edge's language model with seeded noise on its matrices."""
+def blurred(folder: Path) -> Path:
+    """A copy of the shipped edge in `folder`, seeded noise on its language model's matrices: any engine can load it."""
     generator = torch.Generator().manual_seed(3)
-    assert models.pair[0] is not None
-    for layer in models.pair[0].engine.text.layers:
-        for weight in (layer.qkv, layer.out, layer.gate_up, layer.down):
-            weight += BLUR * weight.std() * torch.randn(weight.shape, generator=generator)
-    return models
+    file = _copied(folder) / "model.safetensors"
+    weights = load_file(file)
+    for name in sorted(weights):
+        weight = weights[name]
+        if (wanted_name(name) or "").startswith("model.layers.") and weight.ndim == 2:
+            noise = torch.randn(weight.shape, generator=generator)
+            weights[name] = (weight.float() + BLUR * weight.float().std() * noise).to(weight.dtype)
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder
 
 
-def longer(models: Models, max_len: int = 2600) -> Models:
-    """The same models with slots that hold more than max_turn_s."""
-    from streamer.model.slots import KVSlots
+def longer(folder: Path, max_turn_s: float = 95.0) -> Path:
+    """A copy of the shipped edge in `folder` whose slots hold more than the turns that it was trained for."""
+    file = _copied(folder) / CARD
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"max_turn_s": max_turn_s}), "utf-8")
+    return folder
 
-    thinker = models.pair[0]
-    assert thinker is not None
-    old = thinker.engine.slots
-    thinker.engine.slots = KVSlots(thinker.shapes.text, 1, max_len, old.keys.dtype, "cpu")
-    return models
+
+def _copied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    return shutil.copytree(resolve("embedded", "edge"), folder, copy_function=shutil.copyfile)
 
 
 def clean_changes(clips: Sequence[Clip]) -> dict[str, int]:

@@ -28,7 +28,8 @@ import torch
 from bench.arms import models_of, run
 from bench.assisted import FirstForward, hearing
 from bench.clips import Clip, held_out
-from bench.common import RESULTS, median, progress, table, write
+from bench.common import median, progress, table, write
+from bench.keep import options_of, place
 from streamer.model.mel import StreamingLogMel
 from streamer.model.stock import load_stock
 from streamer.model.thinker import Thinker
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="seconds of audio")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS, metavar="NAME",
                         help=f"of {'; '.join(ARMS)}; both of {' and '.join(BASES)} always run")  # fmt: skip
-    options = parser.parse_args()
+    options = options_of(parser)
     arms = make_arms(options.threads, options.arms)
     rows = []
     for seconds in sorted(options.lengths):
@@ -230,8 +231,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
         axis.grid(alpha=0.3)
         axis.axhline(1.0, color="black", linewidth=0.8)
     figure.legend(loc="outside right center", fontsize=9)
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / "vs_transformers.png"
+    file = place("vs_transformers.png")
     figure.savefig(file, dpi=110)
     return str(file)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from bench.arms import Run, run
 from bench.clips import Clip, held_out
 from bench.common import mean, median, progress, table, write
+from bench.keep import options_of
 from streamer.config import Config
 from streamer.model.engine import Engine, Row
 from streamer.model.int8 import Int8Text
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--num", type=int, default=10, help="clips of each length")
-    options = parser.parse_args()
+    options = options_of(parser)
     torch.set_num_threads(options.threads)
     took = timed(options.layers, options.rounds)
     best = {shape: min(took["float32"][shape], took["bfloat16"][shape]) for shape in SHAPES}
@@ -114,7 +115,7 @@ def main() -> None:
     header = ["seconds", "accuracy", "with 8-bit weights", "same sentence"]
     print(table(header, [[r["seconds"], r["accuracy"], r["int8"], r["same"]] for r in listened]))
     lines = [{"rows": r, "q": q, **{kind: took[kind][r, q] for kind in KINDS}} for r, q in SHAPES]
-    print(write("weights", [{"layers": options.layers, "threads": options.threads}, *lines, *listened]))
+    print("written:", write("weights", [{"layers": options.layers, "threads": options.threads}, *lines, *listened]))
 
 
 if __name__ == "__main__":

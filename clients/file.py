@@ -17,18 +17,24 @@ import os
 import ssl
 import sys
 import time
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
-import numpy as np
-import soundfile
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
+try:
+    import numpy as np
+    import soundfile
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
+except ImportError as missing:
+    package = (missing.name or str(missing)).partition(".")[0]
+    way_out = "pip install websockets numpy soundfile, or `uv run file.py`"
+    sys.exit(f"file.py: the package {package} is missing or too old; {way_out}")
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 PIECE_S = 0.02
 RATES_HZ = (8_000, 48_000)  # that a server takes
 
 # The link: the same text in mic.py and file.py, which are single files on purpose (tests/clients compares them).
+PORT, PATH = 8765, "/v1/realtime"
 MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
 PATIENCE_S = 60.0  # with a broken link
 CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
@@ -42,6 +48,21 @@ class Gone(Exception):
     """The server does not know the session any more: it was restarted, or the link was broken for too long."""
 
 
+def address_of(url):
+    """The address; where it has no path, that of `streamer serve`, and its port where there is none. Raises Failed."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            scheme = "wss" if parts.scheme == "https" else "ws"
+            raise Failed(f"{url}: is no address of a server; start it with {scheme}://")
+        if parts.path.strip("/"):
+            return url
+        place = parts.netloc if parts.port is not None else f"{parts.netloc.rstrip(':')}:{PORT}"
+        return urlunsplit(parts._replace(netloc=place, path=PATH))
+    except ValueError as error:
+        raise Failed(f"{url}: is no address of a server ({error})") from None
+
+
 class Link:
     """A session whose link may break. It goes on where it stopped: no byte and no event is lost, none comes twice.
 
@@ -49,7 +70,7 @@ class Link:
     """
 
     def __init__(self, url, key, session):
-        self.url, self.headers = url, {"Authorization": f"Bearer {key}"} if key else {}
+        self.url, self.headers = address_of(url), {"Authorization": f"Bearer {key}"} if key else {}
         self.kept = collections.deque()  # messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
         self.session_id, self.num_events, self.broken_at, self.is_told = None, 0, None, False
@@ -157,6 +178,10 @@ class Link:
         told = (response.body or b"").decode(errors="replace").strip() or f"status {response.status_code}"
         if self.session_id is not None and response.status_code in (400, 404):
             raise Gone
+        if response.status_code == 401:
+            raise Failed(f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or STREAMER_API_KEY")
+        if response.status_code == 404 and "connect to /v1/verify" in told:
+            raise Failed(f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`")
         if response.status_code != 503:
             raise Failed(f"{self.url}: refused ({told})")
         return f"{self.url}: refused ({told})"
@@ -199,6 +224,8 @@ class Recording:
             raise Failed(f"{path}: is no recording that libsndfile can read ({why}); convert it first") from None
         if self.file.frames == 0:
             raise Failed(f"{path}: holds no samples, only a header")
+        # soundfile seeks after every read, and an MP3 decoder starts afresh at a seek: wrong samples, and it complains.
+        self.file.seekable = lambda: False
         self.rate = self.file.samplerate
         if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
             raise Failed(f"{path}: its rate of {self.rate} Hz is outside 8000..48000; resample it first")
@@ -206,8 +233,8 @@ class Recording:
     def pieces(self):
         """20 ms each. Raises Failed."""
         try:
-            n = int(self.rate * PIECE_S)  # read 50 at once: MP3 decoders complain of short reads
-            for samples in self.file.blocks(50 * n, dtype="float32", always_2d=True):
+            n = int(self.rate * PIECE_S)
+            while len(samples := self.file.read(50 * n, dtype="float32", always_2d=True)):
                 pcm = np.clip(np.round(samples.mean(axis=1) * 32_768), -32_768, 32_767).astype("<i2")
                 for at in range(0, len(pcm), n):
                     self.num_samples += len(pcm[at : at + n])
@@ -247,14 +274,22 @@ class Screen:
         tolerance_s = 0.002 * (1 + len(self.parts))  # audio_s is rounded to milliseconds
         return described_s >= self.recording.num_samples / self.recording.rate - tolerance_s
 
+    def warning(self):
+        """The first part's that has one, such as blocks that should have been verified and were not; else None."""
+        told = [part["warning"] for part in self.parts if part.get("warning")]
+        more = f" (so in {len(told)} of {len(self.parts)} parts)" if len(self.parts) > 1 else ""
+        return told[0] + more if told else None
+
     def finish(self):
         """The result as JSON, or a line of times."""
         path, last = self.recording.path, self.parts[-1] if self.parts else {"text": "", "stop_reason": "no_speech"}
+        if warning := self.warning():
+            print(f"file.py: {path}: {warning}", file=sys.stderr)
         if self.options.json:
             several = self.parts if len(self.parts) > 1 else []
             text = "".join(part["text"] for part in self.parts)
             audio_s = round(sum(part["audio_s"] for part in self.parts), 3)
-            row = {"file": path, **last, "text": text, "audio_s": audio_s, "parts": several}
+            row = {"file": path, **last, "text": text, "audio_s": audio_s, "warning": warning, "parts": several}
             print(json.dumps(row, ensure_ascii=False), flush=True)
         elif not self.options.quiet:
             first_ms = last.get("ttft_ms")
@@ -306,7 +341,8 @@ def run(path, options):
 def main():
     parser = argparse.ArgumentParser(description="Stream recordings to a streamer server.")
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--url", default="ws://127.0.0.1:8765/v1/realtime")
+    parser.add_argument("--url", default=f"ws://127.0.0.1:{PORT}{PATH}",
+                        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert")  # fmt: skip
     parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     parser.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time; default 1")
     parser.add_argument("--live-updates", type=float, metavar="S", help="a sentence every so many seconds, on stderr")

@@ -21,10 +21,15 @@ import signal
 import ssl
 import sys
 import time
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
+try:
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
+except ImportError as missing:
+    package = (missing.name or str(missing)).partition(".")[0]
+    way_out = "pip install websockets sounddevice, or `uv run mic.py`"
+    sys.exit(f"mic.py: the package {package} is missing or too old; {way_out}")
 
 DIM, PLAIN, CLEAR = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 PIECE_S = 0.02
@@ -33,6 +38,7 @@ MAX_LAST_S = 10.0  # for the last sentence
 RATES_HZ = (48_000, 44_100, 32_000, 24_000, 16_000, 8_000)  # where the device's own is not one that servers take
 
 # The link: the same text in mic.py and file.py, which are single files on purpose (tests/clients compares them).
+PORT, PATH = 8765, "/v1/realtime"
 MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
 PATIENCE_S = 60.0  # with a broken link
 CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
@@ -46,6 +52,21 @@ class Gone(Exception):
     """The server does not know the session any more: it was restarted, or the link was broken for too long."""
 
 
+def address_of(url):
+    """The address; where it has no path, that of `streamer serve`, and its port where there is none. Raises Failed."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            scheme = "wss" if parts.scheme == "https" else "ws"
+            raise Failed(f"{url}: is no address of a server; start it with {scheme}://")
+        if parts.path.strip("/"):
+            return url
+        place = parts.netloc if parts.port is not None else f"{parts.netloc.rstrip(':')}:{PORT}"
+        return urlunsplit(parts._replace(netloc=place, path=PATH))
+    except ValueError as error:
+        raise Failed(f"{url}: is no address of a server ({error})") from None
+
+
 class Link:
     """A session whose link may break. It goes on where it stopped: no byte and no event is lost, none comes twice.
 
@@ -53,7 +74,7 @@ class Link:
     """
 
     def __init__(self, url, key, session):
-        self.url, self.headers = url, {"Authorization": f"Bearer {key}"} if key else {}
+        self.url, self.headers = address_of(url), {"Authorization": f"Bearer {key}"} if key else {}
         self.kept = collections.deque()  # messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
         self.session_id, self.num_events, self.broken_at, self.is_told = None, 0, None, False
@@ -161,6 +182,10 @@ class Link:
         told = (response.body or b"").decode(errors="replace").strip() or f"status {response.status_code}"
         if self.session_id is not None and response.status_code in (400, 404):
             raise Gone
+        if response.status_code == 401:
+            raise Failed(f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or STREAMER_API_KEY")
+        if response.status_code == 404 and "connect to /v1/verify" in told:
+            raise Failed(f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`")
         if response.status_code != 503:
             raise Failed(f"{self.url}: refused ({told})")
         return f"{self.url}: refused ({told})"
@@ -187,7 +212,7 @@ def open_microphone(device, heard):
     except OSError as error:  # the package is there, the library is not
         raise Failed(f"{error}; install PortAudio (Debian: apt-get install libportaudio2)") from None
     except ImportError:
-        raise Failed("the package sounddevice is missing; pip install sounddevice") from None
+        raise Failed("the package sounddevice is missing; pip install websockets sounddevice") from None
     try:
         own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
     except (sounddevice.PortAudioError, ValueError) as error:
@@ -241,6 +266,8 @@ class Screen:
                 self.write(event["text"], self.dims and not event["verified"])
             case "streamer.description":
                 self.end()
+                if warning := event["description"].get("warning"):
+                    self.tell(f"mic.py: {warning}")
             case "error":
                 self.error(event["error"])
         return self.is_last_known and self.num_open <= 0
@@ -327,7 +354,8 @@ async def listen(options):
 
 def main():
     parser = argparse.ArgumentParser(description="Speak; read how you speak.")
-    parser.add_argument("--url", default="ws://127.0.0.1:8765/v1/realtime")
+    parser.add_argument("--url", default=f"ws://127.0.0.1:{PORT}{PATH}",
+                        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert")  # fmt: skip
     parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     parser.add_argument("--device", metavar="D", help="a microphone's number or a part of its name")
     parser.add_argument("--live-updates", type=float, default=3.0, metavar="S", help="every 3 s of speech; 0 for none")

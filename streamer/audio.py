@@ -12,16 +12,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.audio_array import AudioArray
 from streamer.core.chunker import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
+Source = str | Path | tuple[NDArray[Any], int]  # a path, or samples and their rate in Hz
 # A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short still has.
 BLOCK_FRAMES = 8192
 BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
@@ -93,21 +95,33 @@ class AudioFile:
             self.warning = _ends_early(num_read, self.num_frames, self.sample_rate)
 
 
-def open_audio(source: str | Path) -> AudioFile:
-    """Opens a recording, or "-" for a WAV on stdin. Raises AudioError and then leaves no handle open."""
+Audio = AudioFile | AudioArray
+
+
+def open_audio(source: Source) -> Audio:
+    """Opens a recording, "-" for a WAV on stdin, or samples and their rate. Raises AudioError and then leaves no handle
+    open; TypeError and ValueError for samples that are none."""
+    if isinstance(source, tuple):
+        array = AudioArray(*source)
+        _check_rate(array)
+        return array
     path = str(source)
     handle = _open_stdin() if path == "-" else _open_path(path)
     try:
         audio = AudioFile(path, _decode(path, handle), handle)
         if audio.num_frames == 0:
             raise AudioError(path, "holds no samples, only a header")
-        if not MIN_RATE_HZ <= audio.sample_rate <= MAX_RATE_HZ:
-            rates = f"{audio.sample_rate} Hz is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz"
-            raise AudioError(path, f"its sample rate of {rates}")
+        _check_rate(audio)
     except BaseException:
         handle.close()
         raise
     return audio
+
+
+def _check_rate(audio: Audio) -> None:
+    if not MIN_RATE_HZ <= audio.sample_rate <= MAX_RATE_HZ:
+        rates = f"{audio.sample_rate} Hz is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz"
+        raise AudioError(audio.path, f"its sample rate of {rates}")
 
 
 def _open_path(path: str) -> IO[bytes]:

@@ -7,7 +7,6 @@ The pair hears each recording once. Some of the recordings choose the signal, th
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,6 +17,7 @@ import numpy as np
 
 from streamer.audio import AudioError
 from streamer.calibrate_clips import Clip, hear_clip
+from streamer.calibrate_out import CalibrationError, Place, place_of, write
 from streamer.config import Config, ConfigError
 from streamer.console import fail, progress_bar
 from streamer.core.calibration import least_risk, num_needed
@@ -27,10 +27,6 @@ from streamer.models import Models
 
 CHOOSING = 4  # one clip of so many chooses the signal; the others certify
 LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
-
-
-class CalibrationError(Exception):
-    """Why no threshold can be given: one line, and the way out."""
 
 
 @dataclass(frozen=True)
@@ -46,23 +42,23 @@ class Calibration:
 def run(options: argparse.Namespace) -> int:
     """The command; returns the exit status: 0, 1 where nothing was certified or a file failed, 2 for bad options."""
     from streamer.calibrate_report import report
+    from streamer.model.thinker import resolve
     from streamer.model.weights import ModelError
 
     try:
         check(options)
         models = Models(Config(mode="gated", edge=options.edge, cloud=options.cloud), calibrates=True)
-        directory = models.first.directory
-        out = Path(options.out) if options.out else directory / "streamer.json"
-        _check_writable(out)
+        directory = resolve(options.edge, "edge")
+        place = place_of(options, directory)
         found = calibrate(models, options)
-        _write(models, directory, out, found.results)
+        _write(models, directory, place, found.results)
     except ConfigError as error:
         fail(str(error))
         return 2
     except (CalibrationError, ModelError) as error:
         fail(str(error))
         return 1
-    report(found, out, options)
+    report(found, place, options)
     return 1 if found.num_failed else 0
 
 
@@ -103,17 +99,6 @@ def _check_enough(num_clips: int, options: argparse.Namespace, why: str = "") ->
     way = f"give more, or a risk of {least:g}" if least < 1 else "give more"
     told = f"{num_clips} clips{why} cannot certify a risk of {risk:g}{sure}"
     raise CalibrationError(f"{told}: {needed} are needed; {way}")
-
-
-def _check_writable(out: Path) -> None:
-    """Before the work, not behind it."""
-    try:
-        tempfile.TemporaryFile(dir=out.parent).close()
-    except OSError as error:
-        reason = f"cannot be written ({error.strerror}); name another file with --out"
-        raise CalibrationError(f"{out}: {reason}") from None
-    if out.is_dir():
-        raise CalibrationError(f"{out}: is a directory; name a file, e.g. {out / 'streamer.json'}")
 
 
 def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
@@ -200,8 +185,7 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
     return clips, num_failed
 
 
-def _write(models: Models, directory: Path, out: Path, results: list[Certified]) -> None:
-    from streamer.model.card_write import write_gate
+def _write(models: Models, directory: Path, place: Place, results: list[Certified]) -> None:
     from streamer.model.fingerprint import fingerprint_of
 
     cloud = models.pair[1]
@@ -219,4 +203,4 @@ def _write(models: Models, directory: Path, out: Path, results: list[Certified])
         }
         for r in results
     }  # fmt: skip
-    write_gate(directory, out, gate)
+    write(place, directory, gate)

@@ -18,17 +18,18 @@ from streamer.core.gate import SIGNALS
 
 if TYPE_CHECKING:
     from streamer.calibrate import Calibration
+    from streamer.calibrate_out import Place
 
 NUM_BINS = 10
 WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)
 
 
-def report(found: Calibration, out: Path, options: argparse.Namespace) -> None:
+def report(found: Calibration, place: Place, options: argparse.Namespace) -> None:
     """Print and plot; a plot that cannot be made is one line on stderr and no failure: the thresholds are written."""
-    plot = Path(options.plot) if options.plot else out.with_name("calibration.png")
-    plotted = _plot(found, plot)
+    plotted = _plot(found, place.plot)
     if options.json:
-        rows = {"written": str(out), "plot": str(plot) if plotted else None, "skipped_by_signal": found.skipped,
+        rows = {"written": str(place.file), "plot": str(place.plot) if plotted else None,
+                "skipped_by_signal": found.skipped,
                 "presets": [asdict(result) for result in found.results]}  # fmt: skip
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return
@@ -42,7 +43,9 @@ def report(found: Calibration, out: Path, options: argparse.Namespace) -> None:
         print(table_row((r.preset, r.signal, f"{r.threshold:g}", r.k, f"{r.risk:g}", f"{r.loss:.4f}",
                          f"{r.loss_forced:.4f}", f"{r.skipped:.3f}", accepted, r.num_clips), WIDTHS))  # fmt: skip
     print(promise(found.results[0]))
-    print(f"written: {out}" + (f", {plot}" if plotted else ""))
+    print(f"written: {place.file}" + (f", {place.plot}" if plotted else ""))
+    if place.copy is not None:
+        print(f"a model of its own: streamer describe FILE --edge {place.copy}")
 
 
 def promise(result: Certified) -> str:

@@ -13,8 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamer.console import fail, one_line, table_row
+from streamer.console import fail, table_row
 from streamer.core.gate import SIGNALS
+from streamer.core.plain import one_line
 from streamer.model.card import ModelCard, read_card
 from streamer.model.devices import devices
 from streamer.model.fingerprint import fingerprint_of

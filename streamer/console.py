@@ -13,8 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anyio import get_cancelled_exc_class
+
 from streamer.audio import AudioError
 from streamer.config import Config
+from streamer.core.plain import one_line
 from streamer.core.results import Description, TextDelta
 from streamer.describer import Describer
 from streamer.stages.parts import TargetLost
@@ -29,12 +32,6 @@ DIM, RESET = "\x1b[2m", "\x1b[0m"
 def fail(message: str) -> None:
     """One line on stderr."""
     print(f"streamer: {one_line(message)}", file=sys.stderr, flush=True)
-
-
-def one_line(text: str) -> str:
-    """Line breaks become blanks, what a terminal would act on is spelled out: a file may have any name."""
-    breaks = dict.fromkeys(map(ord, "\n\r\t"), " ")
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(breaks))
 
 
 @dataclass(frozen=True)
@@ -58,19 +55,25 @@ async def describe_files(files: Sequence[str], config: Config, style: Style) -> 
             fail(str(error))
             return 1
         with ExitStack() as stack:
-            shown = len(files) > 1 and not (style.as_json or style.quiet)
+            # A bar where it says something: on a terminal, and one file's sentences are not seen there anyway.
+            shown = sys.stderr.isatty() and (len(files) > 1 or not sys.stdout.isatty())
+            shown = shown and not (style.as_json or style.quiet)
             progress = progress_bar(stack, len(files), "describing") if shown else None
             failures = 0
-            for file in files:
-                failures += not await _describe_file(describer, file, _Screen(file, style, progress))
+            for i, file in enumerate(files):
+                failures += not await _describe_file(describer, file, _Screen(file, style, progress, i))
                 if progress is not None:
-                    progress.advance(progress.task_ids[0])
+                    progress.update(progress.task_ids[0], completed=i + 1)
     return 1 if failures else 0
 
 
 async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bool:
     try:
-        result = await describer.describe(file, screen.delta, screen.upload)
+        result = await describer.describe(file, screen.delta, screen.heard, screen.wait)
+    except get_cancelled_exc_class():
+        screen.end()
+        fail(f"{file}: interrupted{screen.where}; what is said so far stands")
+        raise
     except BrokenPipeError:  # the reader of stdout went away: nothing more can be shown
         raise
     except Exception as error:  # one file's failure never ends the run
@@ -87,25 +90,40 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
 class _Screen:
     """One file's output. Text goes out as it commits, whatever stdout is; colour only where it is a terminal."""
 
-    def __init__(self, file: str, style: Style, progress: Progress | None) -> None:
+    def __init__(self, file: str, style: Style, progress: Progress | None, num_before: int = 0) -> None:
         self._file, self._json, self._quiet, self._progress = file, style.as_json, style.quiet, progress
+        self._num_before = num_before  # files
         self._name = f"{one_line(file)}: " if style.names else ""
-        # Under a live progress bar the sentence is written when it is whole: a bar would tear a growing line.
-        self._grows = not style.as_json and not (progress is not None and sys.stderr.isatty())
         self._colour = sys.stdout.isatty()
+        # Under a live progress bar the sentence is written when it is whole: a bar would tear a growing line.
+        self._grows = not style.as_json and (progress is None or not self._colour)
         self._pieces: list[str] = []
+        self._from_s: float | None = None
+        self.where = ""  # how far the recording is heard, where that is known
 
     def delta(self, delta: TextDelta) -> None:
-        piece = delta.text if delta.verified or not self._colour else f"{DIM}{delta.text}{RESET}"
+        """A piece of the sentence; each part of a long recording begins a line, with the time at which it begins."""
+        text = one_line(delta.text)  # another's model may say anything
+        piece = text if delta.verified or not self._colour else f"{DIM}{text}{RESET}"
+        if delta.from_s is not None and delta.from_s != self._from_s:
+            self._from_s = delta.from_s
+            stamp = "" if self._quiet else f"[{clock(delta.from_s)}] "
+            piece = ("\n" if self._pieces else "") + (self._name if self._pieces else "") + stamp + piece
+        piece = piece if self._pieces else self._name + piece
         if self._grows:
-            sys.stdout.write(piece if self._pieces else self._name + piece)
+            sys.stdout.write(piece)
             sys.stdout.flush()
         self._pieces.append(piece)
 
-    def upload(self, unheard_s: float) -> None:
+    def heard(self, heard_s: float, of_s: float) -> None:
+        self.where = f" after {clock(heard_s)} of {clock(of_s)}"
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=self._num_before + heard_s / of_s)
+
+    def wait(self, why: str) -> None:
         """Said where times are: else a wait that no time counts looks like a hang. Not into a line that grows."""
         if not (self._json or self._quiet or self._pieces):
-            fail(f"{self._file}: waiting until the verifier has heard all: {unheard_s:.0f} s of audio are on their way")
+            fail(f"{self._file}: {why}")
 
     def end(self) -> None:
         """Close a line that an error cut short; what was shown stays."""
@@ -122,7 +140,7 @@ class _Screen:
             assert self._progress is not None
             self._progress.console.file.flush()
             self._progress.stop()
-            print((self._name + "".join(self._pieces)).rstrip(), flush=True)
+            print("".join(self._pieces) if self._pieces else self._name.rstrip(), flush=True)
             self._progress.start()
         if not self._quiet:
             print(summary(result), file=sys.stderr, flush=True)
@@ -136,10 +154,18 @@ def summary(result: Description) -> str:
     numbers = [f"first text after {result.ttft_ms:.0f} ms" if result.ttft_ms is not None else "no text"]
     if result.tokens_per_s is not None:
         numbers.append(f"{result.n_tokens} tokens at {result.tokens_per_s:.0f}/s")
+    if result.parts:  # times are of one part
+        numbers = [f"{len(result.parts)} parts", f"{result.n_tokens} tokens"]
     if result.n_uploaded:
         numbers.append(f"accepted {result.n_accepted} of {result.n_uploaded} uploaded")
     numbers.append(f"{result.cloud_calls} cloud calls, {result.verified_share:.0%} verified")
     return f"{head}, {', '.join(numbers)} [{result.mode}]"
+
+
+def clock(seconds: float) -> str:
+    """3725.4 -> 1:02:05, 65 -> 1:05."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
 
 
 def progress_bar(stack: ExitStack, total: int, what: str) -> Progress:

@@ -16,6 +16,7 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from streamer.audio import Source
 from streamer.config import Config, ConfigError
 from streamer.core.results import Description, TextDelta
 from streamer.live import LiveParts, open_parts
@@ -82,19 +83,22 @@ class Describer:
 
     async def describe(
         self,
-        source: str | Path,
+        source: Source,
         on_delta: Callable[[TextDelta], None] | None = None,
-        on_upload: Callable[[float], None] | None = None,
+        on_heard: Callable[[float, float], None] | None = None,
+        on_wait: Callable[[str], None] | None = None,
     ) -> Description:
-        """Describe a recording (any format libsndfile reads; "-" is a WAV on stdin).
+        """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or samples and their rate,
+        `(samples, 16_000)`, samples [n] or [n, channels], float32 of full scale 1.0 or int16.
 
-        `on_delta` is called on the event loop for each committed piece. `on_upload`: where a verifier elsewhere has
-        still to hear the file a second after it was read, once, with the seconds of audio on their way. Waiting for
-        them is no part of the Description's times. Raises AudioError, ModelError. When the
-        caller is cancelled, the turn ends at its next commit and gives its KV slots back.
+        Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a recording, with the
+        seconds heard and how many there are; `on_wait` once, with what is waited for, where a verifier elsewhere keeps
+        it waiting for more than a second (no part of the Description's times). Raises AudioError, ModelError,
+        TargetLost, TypeError. When the caller is cancelled, the turn ends at its next commit and gives its slots back.
         """
-        if not isinstance(source, str | Path):
-            raise TypeError(f"source is of type {type(source).__name__}; give a path (live audio: session)")
+        if not (isinstance(source, str | Path) or (isinstance(source, tuple) and len(source) == 2)):
+            kind = type(source).__name__
+            raise TypeError(f"source is of type {kind}; give a path, or (samples, sample_rate); live audio: session")
         from streamer.recording import describe_recording
         from streamer.recording_live import describe_live
 
@@ -105,14 +109,20 @@ class Describer:
             if on_delta is not None:
                 anyio.from_thread.run_sync(on_delta, delta)
 
+        def tell_heard(heard_s: float, of_s: float) -> None:
+            if on_heard is not None:
+                anyio.from_thread.run_sync(on_heard, heard_s, of_s)
+
         log("describe.start", stream, mode=self.config.mode)
         try:
             if self._models.verifier_url is not None:
                 parts = await self._live_parts()
-                give = on_delta or (lambda delta: None)
-                result = await describe_live(parts, source, give, self._one_at_a_time, on_upload)
+                asked = (on_delta or _ignore, self._one_at_a_time, on_wait or _ignore, on_heard or _ignore)
+                result = await describe_live(parts, source, *asked)
             else:
-                result = await self._in_thread(lambda: describe_recording(self._models, source, tell, check))
+                result = await self._in_thread(
+                    lambda: describe_recording(self._models, source, tell, check, tell_heard)
+                )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -164,6 +174,10 @@ class Describer:
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time)
+
+
+def _ignore(*told: object) -> None:
+    """Where nobody wants to be told."""
 
 
 def _numbers(result: Description) -> dict[str, Any]:

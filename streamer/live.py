@@ -79,7 +79,7 @@ class LiveParts:
 
     def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
         self._models, self.cloud = models, cloud
-        self.mode = models.plan.mode
+        self.mode, self.max_turn_s = models.plan.mode, models.max_turn_s
         self.edge = edge if self.mode != "cloud" else None  # with a verifier elsewhere it is there for its vocabulary
         self.threads = HearingThreads()
         self._pace = Pace()  # of the link, for all turns
@@ -117,10 +117,11 @@ class LiveParts:
 
     def describe(self, written: Written) -> Description:
         closed, last = written.closed, written.closed.last_speech_sample
+        warning = self.cloud and unverified(written.counts, written.mode, self.cloud.name, self.cloud.trouble)
         found = describe_turn(
             f"turn {closed.turn}", written.text, written.ids, written.stop_reason, written.mode, written.counts,
             closed.num_samples / RATE_HZ, written.ttft_ms, written.prefill_ms, written.total_ms,
             None if last is None else (closed.num_samples - last) / RATE_HZ, parse(written.text, self._models.phrases),
+            warning or None,
         )  # fmt: skip
-        warning = self.cloud and unverified(written.counts, written.mode, self.cloud.name, self.cloud.trouble)
-        return replace(found, turn=closed.turn, warning=warning or None)
+        return replace(found, turn=closed.turn)

@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamer.config import VERIFIER_SCHEMES, Config
+from streamer.core.pace import Pace
 from streamer.promise import warn_of_cloud, warn_of_options
+from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
     from streamer.core.speculate import Plan
@@ -18,14 +20,12 @@ if TYPE_CHECKING:
     from streamer.model.turn import Turn
 
 
-CREDITS = 4  # blocks on their way to a verifier elsewhere
-
-
 class Models:
     """Edge and cloud as the config's mode needs them; the one place that loads a model."""
 
     def __init__(self, config: Config, calibrates: bool = False) -> None:
         self.config = config
+        self._pace = Pace()  # of the edge, for all turns
         self._promise_checked = calibrates  # the promise is about to be made
 
     @functools.cached_property
@@ -110,7 +110,7 @@ class Models:
 
         self.check_promise()
         edge, cloud = self.pair
-        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter)
+        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
 
     def drafter(self, listener: Listener) -> Drafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter

@@ -6,14 +6,13 @@ longer than the model's `max_turn_s` is described in parts; memory stays that of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.audio import AudioError, AudioFile, open_audio
+from streamer.audio import Audio, AudioError, Source, open_audio
 from streamer.core.attributes import parse
 from streamer.core.chunker import BadAudio, Chunker, on_grid
 from streamer.core.results import Description, TextDelta, describe_turn, join_parts
@@ -26,27 +25,57 @@ RATE_HZ = 16_000
 WINDOW_SAMPLES = 2 * RATE_HZ
 LIVE_SAMPLES = RATE_HZ // 10
 BEHIND_SAMPLES = 40  # a window is complete so many samples behind its boundary (engine-facts)
+HEARD_S = 5.0  # of a recording, between two calls that say how far it is heard
 OnDelta = Callable[[TextDelta], None]
+OnHeard = Callable[[float, float], None]
 Samples = NDArray[np.float32]
 
 
 def describe_recording(
-    models: Models, source: str | Path, on_delta: OnDelta, check: Callable[[], None] = lambda: None
+    models: Models,
+    source: Source,
+    on_delta: OnDelta,
+    check: Callable[[], None] = lambda: None,
+    on_heard: OnHeard = lambda heard_s, of_s: None,
 ) -> Description:
     """Describe one file. Raises AudioError with one clear line; deltas already given stay given.
 
-    `check` is called between chunks and deltas; what it raises ends the turn and gives its KV slots back.
+    `check` is called between chunks and deltas; what it raises ends the turn and gives its KV slots back. `on_heard`
+    is called every HEARD_S of it.
     """
-    name, limit_s = str(source), models.max_turn_s
+    limit_s = models.max_turn_s
     with open_audio(source) as audio:
-        chunks = _checked(chunks_of(audio), check)
-        parts = [describe_part(models, name, part, on_delta) for part in cut_parts(chunks, limit_s)]
-        return join_parts(name, parts, audio.warning)
+        heard = Progress(audio.duration_s, on_heard)
+        parts = list[Description]()
+        for part in cut_parts(_checked(chunks_of(audio), check, heard), limit_s):
+            from_s = begin_of(parts) if parts or audio.duration_s > limit_s else None
+            parts.append(describe_part(models, audio.path, part, on_delta, from_s))
+        return join_parts(audio.path, parts, audio.warning)
 
 
-def _checked(chunks: Iterator[Samples], check: Callable[[], None]) -> Iterator[Samples]:
+def begin_of(parts: Sequence[Description]) -> float:
+    """Where the part behind `parts` begins, in seconds of the recording."""
+    return sum(part.audio_s for part in parts)
+
+
+class Progress:
+    """Says every HEARD_S how much of a recording is heard."""
+
+    def __init__(self, of_s: float, on_heard: OnHeard) -> None:
+        self._of_s, self._on_heard = of_s, on_heard
+        self._heard_s = self._told_s = 0.0
+
+    def heard(self, samples: Samples) -> None:
+        self._heard_s += len(samples) / RATE_HZ
+        if self._heard_s - self._told_s >= HEARD_S:
+            self._told_s = self._heard_s
+            self._on_heard(self._heard_s, max(self._of_s, self._heard_s))
+
+
+def _checked(chunks: Iterator[Samples], check: Callable[[], None], progress: Progress) -> Iterator[Samples]:
     for chunk in chunks:
         check()
+        progress.heard(chunk)
         yield chunk
 
 
@@ -90,7 +119,7 @@ class _Ahead:
             yield piece
 
 
-def chunks_of(audio: AudioFile) -> Iterator[Samples]:
+def chunks_of(audio: Audio) -> Iterator[Samples]:
     """The recording as 16 kHz mono chunks. Raises AudioError."""
     chunker = Chunker(audio.sample_rate, audio.channels)
     try:
@@ -103,7 +132,9 @@ def chunks_of(audio: AudioFile) -> Iterator[Samples]:
         raise AudioError(audio.path, str(error)) from None
 
 
-def describe_part(models: Models, name: str, chunks: Iterator[Samples], on_delta: OnDelta) -> Description:
+def describe_part(
+    models: Models, name: str, chunks: Iterator[Samples], on_delta: OnDelta, from_s: float | None = None
+) -> Description:
     """One turn of a recording: push, answer, count."""
     turn = models.new_turn()
     try:
@@ -115,7 +146,7 @@ def describe_part(models: Models, name: str, chunks: Iterator[Samples], on_delta
             text += delta.text
             if first is None and delta.text:  # half a character is nothing to read yet
                 first = delta.at
-            on_delta(TextDelta(delta.text, delta.ids, delta.verified, 1000 * (delta.at - arrived)))
+            on_delta(TextDelta(delta.text, delta.ids, delta.verified, 1000 * (delta.at - arrived), from_s=from_s))
         done = turn.clock()
         silence = None if turn.last_speech_sample is None else turn.num_samples - turn.last_speech_sample
         return describe_turn(

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from streamer.audio import open_audio
+from streamer.audio import Source, open_audio
 from streamer.core.counts import Counts
 from streamer.core.hearing import Closed
 from streamer.core.results import Description, TextDelta, join_parts
-from streamer.recording import RATE_HZ, Samples, as_live, chunks_of
+from streamer.recording import RATE_HZ, OnDelta, OnHeard, Progress, Samples, as_live, begin_of, chunks_of
 from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
 from streamer.stages.parts import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
@@ -25,27 +24,27 @@ TELL_S = 1.0  # that a file waits for its upload before it is told
 
 async def describe_live(
     parts: Parts,
-    source: str | Path,
-    on_delta: Callable[[TextDelta], None],
+    source: Source,
+    on_delta: OnDelta,
     limiter: CapacityLimiter,
-    on_upload: Callable[[float], None] | None = None,
+    on_wait: Callable[[str], None] = lambda why: None,
+    on_heard: OnHeard = lambda heard_s, of_s: None,
 ) -> Description:
     """Describe one file. Raises AudioError, TargetLost; deltas already given stay given.
 
-    on_upload: told once, where the link makes the file wait longer than TELL_S, how many seconds of audio are on it.
+    on_wait: told once, where the verifier makes the file wait longer than TELL_S, what is waited for.
     """
-    name = str(source)
     async with limiter:
         with await anyio.to_thread.run_sync(open_audio, source) as audio:
-            found: list[Description] = []
+            found, name = list[Description](), audio.path
+            progress = Progress(audio.duration_s, on_heard)
             try:
                 options = SessionOptions(RATE_HZ, is_float=True)
                 async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
                     is_fed = anyio.Event()
-                    group.start_soon(_feed, stream, as_live(chunks_of(audio)), is_fed)
-                    if on_upload is not None:
-                        group.start_soon(_tell_upload, parts, is_fed, on_upload)
-                    failed = await _collect(stream, on_delta, found)
+                    group.start_soon(_feed, stream, as_live(chunks_of(audio)), is_fed, progress)
+                    group.start_soon(_tell_wait, parts, is_fed, on_wait)
+                    failed = await _collect(stream, on_delta, found, audio.duration_s > parts.max_turn_s)
                     group.cancel_scope.cancel()
             except ExceptionGroup as errors:
                 raise _first(errors) from None
@@ -67,7 +66,7 @@ def _nothing(parts: Parts, name: str) -> Description:
     return replace(parts.describe(written), file=name)
 
 
-async def _feed(stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event) -> None:
+async def _feed(stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event, progress: Progress) -> None:
     """All but the last piece is prefilled everywhere before that one is fed: so it is as if it were live.
 
     is_fed: set when only the models, and the link, are waited for.
@@ -75,6 +74,7 @@ async def _feed(stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event) 
     held = await _next(pieces)
     while held is not None and (following := await _next(pieces)) is not None:
         await stream.feed(held.astype("<f4").tobytes())
+        progress.heard(held)
         held = following
     is_fed.set()
     await stream.catch_up()
@@ -85,12 +85,17 @@ async def _feed(stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event) 
     await stream.end()
 
 
-async def _tell_upload(parts: Parts, is_fed: anyio.Event, on_upload: Callable[[float], None]) -> None:
+async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
+    cloud = parts.cloud
+    assert cloud is not None, "recordings take this way where the cloud is elsewhere"
     await is_fed.wait()
     while True:
         await anyio.sleep(TELL_S)
-        if parts.cloud is not None and (unheard_s := parts.cloud.unheard_s) > 0:
-            on_upload(unheard_s)
+        if (unheard_s := cloud.unheard_s) > 0:
+            on_wait(f"waiting until the verifier has heard all: {unheard_s:.0f} s of audio are on their way")
+            return
+        if parts.mode in ("exact", "cloud"):  # else it goes on without
+            on_wait(f"waiting for {cloud.name} ({cloud.trouble}); for how long at most, --verify-budget-s says")
             return
 
 
@@ -98,11 +103,11 @@ async def _next(pieces: Iterator[Samples]) -> Samples | None:
     return await anyio.to_thread.run_sync(next, pieces, None)
 
 
-async def _collect(stream: Stream, on_delta: Callable[[TextDelta], None], found: list[Description]) -> str | None:
+async def _collect(stream: Stream, on_delta: OnDelta, found: list[Description], is_long: bool) -> str | None:
     """Descriptions of all parts into `found`; why one failed, if one did."""
     async for event in stream.events():
         if isinstance(event, TextDelta):
-            on_delta(event)
+            on_delta(replace(event, from_s=begin_of(found)) if found or is_long else event)
         elif isinstance(event, Description):
             found.append(event)
         elif isinstance(event, TurnFailed):

@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from streamer.config import Config
+from streamer.core.patience import Patience
 from streamer.core.plain import one_line
 from streamer.core.remote import Terms
 from streamer.models import Models
@@ -50,11 +51,13 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
     key = config.cloud_key or os.environ.get(KEY)
     if key and not KEY_CHARACTERS.fullmatch(key):
         raise ModelError(config.cloud, f"the key in cloud_key or {KEY} holds characters that no key has; check it")
-    verifier = Verifier(config.cloud, key, _tls(config), config.cloud_audio == "eager")
     vocabulary, plan = first.vocabulary, models.plan
+    patience = Patience(plan.verify_budget_s, goes_on=plan.mode == "gated" or plan.degrade)
+    verifier = Verifier(config.cloud, key, _tls(config), config.cloud_audio == "eager", patience)
     terms = Terms(
         vocabulary.fingerprint, first.card.language, vocabulary.num_ids, plan.rules, config.sampling(),
         runs_on=plan.mode == "cloud", asks_first=plan.mode == "exact" and plan.ahead > 0,
+        vocabulary=vocabulary,
     )  # fmt: skip
     link = Link(
         verifier, terms, time.perf_counter, on_model=lambda model: warn_of_cloud(config, first.card, one_line(model))

@@ -50,13 +50,30 @@ def verifiers(*options, num_ahead=3):
 
 @asynccontextmanager
 async def lying(reply, seed=0):
-    """A websocket server that says what `reply(message, chance)` says, None: closes at once. Its port."""
+    """A websocket server that says what `reply(message, chance)` says, None: closes at once. Its port.
+
+    A reply with `repeats_s` also says every so often, of each turn, that nothing of it was heard yet.
+    """
     chance = random.Random(seed)
 
     async def handle(socket):
         if reply is None:
             return
         epochs = {}
+        async with anyio.create_task_group() as group:
+            if (repeats_s := getattr(reply, "repeats_s", None)) is not None:
+                group.start_soon(repeat, socket, epochs, repeats_s)
+            await answer(socket, epochs)
+            group.cancel_scope.cancel()
+
+    async def repeat(socket, epochs, repeats_s):
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                await anyio.sleep(repeats_s)
+                for channel, epoch in epochs.items():
+                    await socket.send(wire.encode(wire.Heard(channel, epoch, 0, False)))
+
+    async def answer(socket, epochs):
         try:
             async for data in socket:
                 asked = wire.decode_up(data)
@@ -124,9 +141,9 @@ async def serving_judges(open_judge):
 
 
 @asynccontextmanager
-async def linked(port, terms):
+async def linked(port, terms, **options):
     """An edge's link, without an edge."""
-    link = Link(Verifier(f"ws://127.0.0.1:{port}"), terms, time.perf_counter)
+    link = Link(Verifier(f"ws://127.0.0.1:{port}", **options), terms, time.perf_counter)
     async with anyio.create_task_group() as group:
         group.start_soon(link.run)
         yield link

@@ -17,6 +17,7 @@ from streamer.config import Config
 from streamer.core.certify import at, losses_of
 from streamer.core.choice import Sampling
 from streamer.core.gate import SIGNALS, Gate
+from streamer.model import thinker
 from streamer.model.card import read_card
 from streamer.model.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
@@ -109,6 +110,46 @@ def test_the_figures_are_those_of_the_clips(clips, heard, edge, capsys, tmp_path
     assert read_card(edge).promises == read_card(resolve("embedded", "edge")).promises, "--out leaves the model alone"
 
 
+def shipped():
+    return {path.name: path.read_bytes() for path in resolve("embedded", "edge").iterdir()}
+
+
+def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path):
+    before, out = shipped(), tmp_path / "myedge"
+    given = (*clips[:3], "--risk", 0.5, "--signal", "entropy")
+    status, table, _ = calibrate(capsys, *given, "--out", out)
+    assert status == 0
+    assert table.endswith(f"written: {out / 'streamer.json'}, {out / 'calibration.png'}\n"
+                          f"a model of its own: streamer describe FILE --edge {out}\n")  # fmt: skip
+    assert shipped() == before
+    copied = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert {**copied, "streamer.json": 0} == {**before, "streamer.json": 0, "calibration.png": copied["calibration.png"]}
+    assert read_card(out).promises["fluent"].num_clips == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["myedge"], "no half copy stays"
+    assert described(capsys, clips[:1], out)[0]["text"]
+    status, _, err = calibrate(capsys, *given, "--out", out)
+    assert (status, err) == (1, [
+        f"streamer: {out}: is a directory that exists; calibrate what is in it with --edge {out}, or name one that does "
+        f"not exist yet, or a file, e.g. {out / 'streamer.json'}"])  # fmt: skip
+
+
+def test_the_picture_lies_beside_the_file_that_was_asked_for(clips, edge, capsys, tmp_path):
+    out = tmp_path / "cards" / "card.json"
+    out.parent.mkdir()
+    status, _, _ = calibrate(capsys, *clips[:3], "--risk", 0.5, "--edge", edge, "--out", out, "--signal", "entropy")
+    assert status == 0
+    assert sorted(path.name for path in out.parent.iterdir()) == ["card.json", "card.png"]
+    assert not (edge / "calibration.png").exists()
+
+
+def test_force_replaces_the_embedded_thresholds(clips, edge, capsys, monkeypatch):
+    monkeypatch.setattr(thinker, "EMBEDDED", edge.parent)
+    shutil.copytree(edge, edge.parent / "cloud")
+    assert calibrate(capsys, *clips[:3], "--risk", 0.5, "--signal", "entropy")[0] == 2
+    assert calibrate(capsys, *clips[:3], "--risk", 0.5, "--signal", "entropy", "--force")[0] == 0
+    assert read_card(edge).promises["fluent"].num_clips == 3
+
+
 def test_every_path_is_what_the_real_pair_does(heard, clips):
     """In the middle of every path's range of thresholds: the same ids, the same uploads."""
     models, found = heard
@@ -150,8 +191,11 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
         (["--risk", "0.2", "--confidence", "0.9"], 1, "8 clips cannot certify a risk of 0.2 with confidence 0.9: "),
         (["--risk", "0.5", "--edge", "/nowhere"], 1, "no such model directory"),
         (["--risk", "0.5", "--out", "/sys/streamer.json"], 1, "/sys/streamer.json: cannot be written ("),
-        (["--risk", "0.5", "--out", "/nowhere/x.json"], 1, "cannot be written (No such file or directory); name another"),
-        (["--risk", "0.5", "--out", "."], 1, ".: is a directory; name a file, e.g. streamer.json"),
+        (["--risk", "0.5", "--out", "/nowhere/x.json"], 1, "cannot be written (No such file or directory); choose another"),
+        (["--risk", "0.5", "--out", "."], 1, ".: is a directory that exists; calibrate what is in it with --edge .,"),
+        (["--risk", "0.5", "--out", "/nowhere/x"], 1, "/nowhere/x: cannot be written (No such file or directory)"),
+        (["--risk", "0.5"], 2, "the embedded edge's thresholds come with streamer; --out myedge makes a copy of it with"),
+        (["--risk", "0.5", "--edge", str(resolve("embedded", "edge"))], 2, "(then --edge myedge); --force replaces them"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(clips, capsys, args, status, told):

@@ -1,9 +1,11 @@
 """The command line as a person and a script meet it: real processes, exit statuses, clean stdout."""
 
+import argparse
 import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +14,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from streamer.cli import main
+from streamer.cli import build_parser, main
 from streamer.config import Config
+from streamer.console import clock
 from streamer.contradictions import check_given
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
@@ -112,6 +115,62 @@ def test_speech_too_short_is_no_error(models, tmp_path):
     assert json.loads(out)["stop_reason"] == "no_speech"
 
 
+def test_without_a_command_the_commands_are_listed():
+    status, out, err = streamer()
+    assert (status, out) == (2, "")
+    assert re.search(r"^    describe +describe recordings$", err, re.M)
+
+
+def test_a_turn_shorter_than_any_that_the_models_know_is_told(models, samples, tmp_path):
+    audio, rate = soundfile.read(samples[0])
+    for seconds in (1.4, 1.6):
+        soundfile.write(tmp_path / f"{seconds}.wav", audio[: int(seconds * rate)], rate)
+    status, out, err = streamer("describe", *tmp_path.glob("*.wav"), "--json", "--mode", "edge", *models)
+    assert status == 0
+    found = {row["file"][-7:-4]: row["warning"] for row in map(json.loads, out.splitlines())}
+    assert re.match(r"only 1.4 s long: ", found["1.4"])
+    assert found["1.6"] is None
+    assert re.fullmatch(r"streamer: \S+1.4.wav: only 1.4 s long: .+\n", err)
+
+
+def long_of(file, samples, seconds):
+    audio, rate = soundfile.read(samples[0])
+    soundfile.write(file, np.resize(audio, seconds * rate), rate)
+    return file
+
+
+def test_parts_are_lines_that_say_when_they_begin(models, samples, tmp_path):
+    long = long_of(tmp_path / "long.wav", samples, 70)
+    status, out, err = streamer("describe", samples[0], long, "--mode", "edge", *models)
+    assert status == 0
+    assert [line[:7] for line in out.splitlines()[1:]] == ["[0:00] ", "[1:00] "]
+    assert "[" not in out.splitlines()[0]
+    assert re.search(r"long.wav: 70.0 s, 2 parts, \d+ tokens, ", err)
+    _, quiet, _ = streamer("describe", long, "--mode", "edge", "--quiet", *models)
+    assert [line[7:] for line in out.splitlines()[1:]] == quiet.splitlines()
+    _, named, _ = streamer("describe", long, "--mode", "edge", "--names", *models)
+    assert [line for line in named.splitlines() if line.startswith(f"{long}: [")] == named.splitlines()
+    assert len(named.splitlines()) == 2
+
+
+def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samples, tmp_path):
+    long = long_of(tmp_path / "long.wav", samples, 1800)
+    command = [sys.executable, "-m", "streamer", "describe", long, "--mode", "edge", *models]
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    assert process.stdout.readline().startswith(b"[0:00] ")  # it is whole as the next one begins
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out.endswith(b"\n"), "the line in hand is closed"
+    assert re.fullmatch(r"streamer: \S+long.wav: interrupted after \d+:\d\d of 30:00; what is said so far stands\n",
+                        err.decode())  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (65.9, "1:05"), (3599, "59:59"), (36_610, "10:10:10")])
+def test_clock(seconds, shown):
+    assert clock(seconds) == shown
+
+
 def test_stdin(models, samples):
     status, out, _ = streamer("describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes())
     assert status == 0
@@ -121,7 +180,7 @@ def test_stdin(models, samples):
 
 @pytest.mark.parametrize(
     "args",
-    [(), ("describe",), ("describe", "x.wav", "--mode", "fast"), ("describe", "x.wav", "--k", "0"), ("dance",),
+    [("describe",), ("describe", "x.wav", "--mode", "fast"), ("describe", "x.wav", "--k", "0"), ("dance",),
      ("describe", "x.wav", "--temperature", "-1"), ("describe", "x.wav", "--cloud", "none", "--mode", "exact")],
 )  # fmt: skip
 def test_bad_usage_is_one_line_and_status_2(args):
@@ -226,3 +285,31 @@ def test_an_unknown_option_names_its_command_s_help(command, capsys):
     assert ended.value.code == 2
     told = f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
+def test_every_option_s_help_names_its_default(command):
+    """What happens without it; and the number or name there is the one that counts."""
+    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    for action in commands.choices[command]._actions:
+        if not action.option_strings or action.nargs == 0 or action.required:
+            continue
+        told = action.help.replace("\n", " ")
+        assert "default" in told, action.option_strings
+        counts = getattr(Config(), action.dest) if action.default is argparse.SUPPRESS else action.default
+        if counts is not None and not isinstance(counts, bool):
+            shown = f"{counts:g}" if isinstance(counts, int | float) else str(counts)
+            assert re.search(rf"\b{re.escape(shown)}[ (,]*default|default {re.escape(shown)}\b", told), told
+
+
+@pytest.mark.parametrize("command", ["describe a b", "describe a b --json", "describe a --quiet", "models"])
+def test_a_stdout_that_cannot_be_written_is_told_as_that(models, samples, command):
+    """Not as a defect, not as the recording's fault, and once: nothing after it could be written either."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    words = [str(samples["ab".index(word)]) if word in ("a", "b") else word for word in command.split()]
+    given = map(str, models) if words[0] == "describe" else ()
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "streamer", *words, *given], stdout=full, stderr=subprocess.PIPE,
+                              env=ENVIRONMENT, timeout=120, check=False, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "streamer: stdout cannot be written (No space left on device)\n")

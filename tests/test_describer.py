@@ -93,6 +93,38 @@ async def test_a_long_recording_is_described_in_parts(options, tmp_path):
     assert result.audio_s == pytest.approx(130, abs=0.01)
 
 
+async def test_samples_in_memory_are_described_as_the_file_is(options, tmp_path):
+    stereo = np.stack([speech(4, 1), speech(4, 2)], axis=1)
+    soundfile.write(tmp_path / "stereo.wav", stereo, RATE_HZ, subtype="PCM_16")
+    whole, _ = soundfile.read(tmp_path / "stereo.wav", dtype="int16")
+    async with Describer.open(mode="edge", **options) as describer:
+        wanted = await describer.describe(tmp_path / "stereo.wav")
+        for samples in (whole, (whole / 32768).astype(np.float32), whole / 32768):
+            found = await describer.describe((samples, RATE_HZ))
+            assert (found.ids, found.audio_s, found.file) == (wanted.ids, wanted.audio_s, "samples")
+        for bad in (whole[:0], whole.astype(np.int32), [1, 2], whole[None]):
+            with pytest.raises((TypeError, ValueError), match="give"):
+                await describer.describe((bad, RATE_HZ))
+        with pytest.raises(AudioError, match="samples: its sample rate of 1 Hz"):
+            await describer.describe((whole, 1))
+        with pytest.raises(TypeError, match="sample_rate"):
+            await describer.describe(whole)
+
+
+async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
+    file, told, begun = wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), speech(9, 2)])), [], {}
+    async with Describer.open(mode="edge", **options) as describer:
+        result = await describer.describe(file, lambda d: begun.setdefault(d.from_s, d.text), lambda *at: told.append(at))
+        short = []
+        await describer.describe(wav(tmp_path / "short.wav", speech(4, 1)), short.append)
+    assert list(begun) == [0.0, result.parts[0].audio_s]
+    assert {delta.from_s for delta in short} == {None}
+    assert [of_s for _, of_s in told] == [pytest.approx(70, abs=0.01)] * len(told)
+    steps = np.diff([0.0, *(heard_s for heard_s, _ in told), 70.0])
+    assert len(told) >= 12
+    assert (steps < 7).all()
+
+
 @pytest.mark.parametrize(
     ("total", "limit", "lengths"),
     [

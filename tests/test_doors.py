@@ -47,6 +47,12 @@ def test_a_room_imports_only_through_its_doors(file):
             assert top not in FORBIDDEN_IN_CORE, f"{file}: {name}"
 
 
+def test_onnxruntime_has_one_door():
+    """Imported anywhere else it may come with its telemetry on (streamer/model/onnx.py)."""
+    files = [file for folder in ("streamer", "bench", "pipelines") for file in (ROOT / folder).rglob("*.py")]
+    assert [f.name for f in files if "onnxruntime" in imports_of(f)] == ["onnx.py"]
+
+
 @pytest.mark.parametrize("module", ["streamer", "streamer.cli", "streamer.core.speculate", "streamer.describer"])
 def test_importing_needs_no_torch(module):
     code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa') if m in sys.modules])"

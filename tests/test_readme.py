@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from far import free_port
 from speech import SAMPLES
 
-from streamer.core.attributes import ATTRIBUTES
+from streamer.core.attributes import ATTRIBUTES, with_english
 from streamer.model.card import read_card
 from streamer.model.thinker import resolve
 
@@ -35,12 +37,29 @@ def test_the_python_examples_run_as_they_stand(code, tmp_path):
     assert "说话人" in done.stdout.decode()
 
 
+def test_the_live_example_takes_a_file_s_own_rate_and_one_channel(tmp_path):
+    """The same sound in stereo is the same to it; declared at half the rate it is another."""
+    (code,) = [block for block in BLOCKS if "d.session(" in block]
+    root, told = str(Path(__file__).parent.parent), []
+    samples, _ = soundfile.read(SAMPLES[0], dtype="int16")
+    for channels, rate in ((1, 16_000), (2, 16_000), (1, 8_000)):
+        soundfile.write(tmp_path / "clip.wav", np.stack([samples] * channels, 1), rate)
+        env = ENVIRONMENT | {"PYTHONPATH": root}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=tmp_path, env=env, check=True)
+        told.append(done.stdout.decode().splitlines()[-1])  # a live update may be left out in a hurry
+    assert told[0] == told[1] != told[2]
+
+
 @pytest.mark.parametrize("role", ["edge", "cloud"])
 def test_the_table_of_attributes_is_that_of_the_models(role):
     table = re.findall(r"^\| `(\w+)`, [^|]+ \|(.+)\|$", README, re.M)
-    shown = {name: [cell.strip().split(" / ") for cell in cells.split("|") if cell.strip()] for name, cells in table}
-    attributes = read_card(resolve("embedded", role)).attributes
-    assert shown == {name: [level["phrases"] for level in levels] for name, levels in attributes.items()}
+    shown = {name: [cell.strip() for cell in cells.split("|") if cell.strip()] for name, cells in table}
+    attributes = with_english(read_card(resolve("embedded", role)).attributes)
+    assert shown == {
+        name: [f"**{level['name']}** {level['english']}: {' / '.join(level['phrases'])}" for level in levels]
+        for name, levels in attributes.items()
+    }
+    assert all(level["english"] for levels in attributes.values() for level in levels)
     assert tuple(shown) == ATTRIBUTES
 
 

@@ -154,6 +154,8 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=165, help="clips of each length")
     parser.add_argument("--out", type=Path, default=Path("."))
     args = parser.parse_args()
+    if not any(args.data.glob("*.json")):
+        raise SystemExit(f"no shards in {args.data}; run make train first")
     torch.set_num_threads(1)
     report = evaluate(open_model(args.edge), open_model(args.cloud), args.data, args.num)
     args.out.mkdir(parents=True, exist_ok=True)

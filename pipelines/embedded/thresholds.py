@@ -24,7 +24,7 @@ def main() -> None:
     args = parser.parse_args()
     options = {"--risk": args.risk, "--confidence": args.confidence, "--edge": args.edge, "--cloud": args.cloud,
                "--plot": args.plot}  # fmt: skip
-    command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", *args.clips,
+    command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", "--force", *args.clips,
                *sum(options.items(), ())]  # fmt: skip
     subprocess.run([str(part) for part in command], check=True)
     gate = json.loads((args.edge / FILE).read_text("utf-8"))["gate"]

@@ -4,17 +4,40 @@ Each stage is a module of its own and skips or resumes what is already there: ru
 """
 
 import argparse
+import contextlib
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 LENGTHS_S = (3, 10, 30, 60)
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextlib.contextmanager
+def started(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes in groups of their own: Ctrl-C is for this one, which ends them without a traceback each."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            processes.append(subprocess.Popen(command, start_new_session=True))
+        yield processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in processes:
+            process.wait()
 
 
 def run(module: str, *arguments: object) -> None:
     command = [sys.executable, "-m", f"pipelines.embedded.{module}", *map(str, arguments)]
     print("+", *command[1:], flush=True)
-    subprocess.run(command, check=True)
+    with started([command]) as (process,):
+        if process.wait():
+            raise SystemExit(f"{module} failed (above); what was done before it is kept: run it again to go on")
 
 
 def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None:
@@ -24,9 +47,9 @@ def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None
     jobs = [[*base, "--out", cache / "train", "--first", first, "--step", workers, "--num", per_worker]
             for first in range(workers)]  # fmt: skip
     jobs.append([*base, "--out", cache / "held", "--held-out", "--num", held_shards, "--seed", 9])
-    processes = [subprocess.Popen([str(part) for part in job]) for job in jobs]
-    if sum([process.wait() for process in processes]):  # a list: all of them are waited for
-        raise SystemExit("synthesis failed; run it again, whole shards are kept")
+    with started([[str(part) for part in job] for job in jobs]) as processes:
+        if sum([abs(process.wait()) for process in processes]):  # a list: all of them are waited for
+            raise SystemExit("synthesis failed; run it again, whole shards are kept")
 
 
 def learn(args: argparse.Namespace) -> tuple[Path, Path]:
@@ -63,7 +86,13 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
 
 
-def main() -> None:
+def _stop(*_: object) -> None:
+    for number in STOPS:  # a second Ctrl-C while the others end would leave some of them
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report")
     parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go")
@@ -79,9 +108,16 @@ def main() -> None:
     parser.add_argument("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
     parser.add_argument("--evaluate", type=int, default=165, help="held-out turns of each length")
     args = parser.parse_args()
-    synthesise(args.cache, args.shards, args.held_shards, args.workers)
-    ship(args, *learn(args))
+    for number in STOPS:
+        signal.signal(number, _stop)
+    try:
+        synthesise(args.cache, args.shards, args.held_shards, args.workers)
+        ship(args, *learn(args))
+    except KeyboardInterrupt:
+        print("\nstopped; run it again to go on", file=sys.stderr)
+        return 130
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

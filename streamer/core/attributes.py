@@ -10,8 +10,27 @@ from typing import Any
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
 
+# Attribute -> a level's name -> what it means: the names of the models that ship. Others' names stand alone.
+ENGLISH = {
+    "rate": {"很慢": "very slow", "偏慢": "slow", "适中": "medium", "偏快": "fast", "很快": "very fast"},
+    "pitch": {"低沉": "very low", "偏低": "low", "偏高": "high", "很高": "very high"},
+    "variation": {"平直": "flat", "自然": "natural", "丰富": "lively"},
+    "loudness": {"很轻": "very soft", "偏轻": "soft", "中等": "medium", "响亮": "loud"},
+    "pauses": {"连贯": "few", "适度": "some", "频繁": "many"},
+    "timbre": {"暗沉": "dark", "均衡": "balanced", "明亮": "bright"},
+    "arousal": {"平静": "calm", "平和": "relaxed", "激动": "excited"},
+}
+
 # attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of streamer.json
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def with_english(phrases: Phrases) -> dict[str, list[dict[str, Any]]]:
+    """The same with `english` beside each level's name, "" where that is not known."""
+    return {
+        attribute: [{**level, "english": ENGLISH.get(attribute, {}).get(level["name"], "")} for level in levels]
+        for attribute, levels in phrases.items()
+    }
 
 
 def parse(text: str, phrases: Phrases) -> dict[str, int | None]:

@@ -32,12 +32,18 @@ class Flights:
 
     def __init__(self) -> None:
         self._flights: deque[Flight] = deque()
+        self.num = self._flights.__len__  # `num()`: how many they are
         self._number = 0
         self._known = 0  # answer ids that the target holds and the edge committed
 
     @property
     def head(self) -> Flight | None:
         return self._flights[0] if self._flights else None
+
+    def is_late(self, now: float) -> bool:
+        """Whether the first one's verdict is overdue."""
+        head = self.head
+        return head is not None and head.deadline is not None and now >= head.deadline
 
     @property
     def span(self) -> int:

@@ -89,8 +89,10 @@ def doubt(name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequen
         return -min(s.margin for s in signals)
     if name == "log_prob":
         return -min(s.log_prob for s in signals)
-    weights = (1.0 if vocabulary.has_content[i] else PUNCTUATION_WEIGHT for i in ids)
-    return -sum(w * s.log_prob for w, s in zip(weights, signals, strict=True))
+    total = 0.0
+    for i, s in zip(ids, signals, strict=True):  # not `sum`: from Python 3.12 on it rounds otherwise
+        total += (1.0 if vocabulary.has_content[i] else PUNCTUATION_WEIGHT) * s.log_prob
+    return -total
 
 
 def density(text: str) -> float:

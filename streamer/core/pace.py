@@ -30,6 +30,7 @@ ANSWER_IDS = 22  # of a sentence: the embedded pair's, all but one in a hundred
 WORK = 0.4  # of the target's work when it decodes alone
 STEP, MORE = 1.17, 0.11  # of its work for one id: a request after a pause, each id of its draft (measured 2026-11)
 AHEAD_S = 0.008  # of drafting ahead in one go
+RUN_S, RUN_IDS = 0.004, 32  # of drafting in one go what nobody is asked about: at most so long, so many ids
 MEMORY = 0.95  # of what was accepted, per verdict
 TRACK = 0.3  # weight of the newest time
 GRAIN = 8  # values of a time within a factor of e that are told apart: near ones share a k
@@ -67,6 +68,11 @@ class Pace:
     def num_at_once(self) -> int:
         """Ids to draft ahead in one go: a verdict that comes meanwhile waits for them."""
         return max(1, int(AHEAD_S / self.draft_s))
+
+    @property
+    def num_in_run(self) -> int:
+        """Ids to draft in one go where nobody is asked: the first is shown when the last is there."""
+        return min(RUN_IDS, int(RUN_S / self.draft_s))
 
     def best_k(self, credits: int) -> int:
         """The draft length that pays best with `credits` requests on their way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamer.core.gate import PRESETS, Gate
+from streamer.core.gate import PRESETS, Gate, Signal
 from streamer.core.rules import Rules
 from streamer.core.verify import VerifyRequest
 
@@ -14,10 +14,28 @@ MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Blocks that nobody is asked about follow each other: behind the first one the drafter may go on, by whole blocks
+    of `size` ids, until `gate` (None: nothing does) fires for one or the answer ends, up to `most` ids in all.
+
+    opened: signals of the ids that the first block holds already.
+    """
+
+    most: int
+    size: int
+    gate: Gate | None = None
+    opened: tuple[Signal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DraftMore:
-    """Draft up to `n` ids onto the sequence, then report them with `drafted` (at least one)."""
+    """Draft up to `n` ids onto the sequence, then report them with `drafted` (at least one).
+
+    run: how it may go on behind them; whoever cannot leaves it.
+    """
 
     n: int
+    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,20 @@ from numpy.typing import NDArray
 
 from streamer.core import wire
 from streamer.core.choice import Sampling
+from streamer.core.plausible import Plausible, RemoteFault
 from streamer.core.rules import Rules
 from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.vocabulary import Vocabulary
 from streamer.core.window import PIECE_SAMPLES
+
+__all__ = ["FIRST", "RemoteFault", "RemoteTurn", "Terms"]
 
 
 @dataclass(frozen=True)
 class Terms:
     """How the edge decodes; what the verifier must agree to. runs_on: no draft, the verifier decodes alone. asks_first:
-    the machine's first request is FIRST, so it is sent with the turn's end, while the edge is still hearing that."""
+    the machine's first request is FIRST, so it is sent with the turn's end, while the edge is still hearing that.
+    vocabulary: of `num_ids` ids, to check what the verifier chooses."""
 
     tokenizer: str
     language: str
@@ -32,13 +37,10 @@ class Terms:
     sampling: Sampling
     runs_on: bool = False
     asks_first: bool = False
+    vocabulary: Vocabulary | None = None
 
 
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())  # the answer's first id, without a draft
-
-
-class RemoteFault(RuntimeError):
-    """What the verifier said cannot be: another model than before, a verdict that does not fit."""
 
 
 class RemoteTurn:
@@ -58,6 +60,7 @@ class RemoteTurn:
         self._run_from: int | None = None  # the number that the verifier decodes alone from
         self._early: dict[int, Verdict] = {}  # before they were asked for: of a run, or FIRST's
         self._is_unasked = False  # FIRST was sent, and nobody waits for it yet
+        self._plausible = Plausible(terms.vocabulary if terms.rules.clean else None)
 
     def hear(self, samples: NDArray[np.float32]) -> None:
         """Samples [n] float32 that follow those before."""
@@ -132,6 +135,8 @@ class RemoteTurn:
             case wire.Opened(num_samples=num_samples, model=model):
                 self._opened(num_samples, model)
             case wire.Heard(num_samples=num_samples, is_finished=is_finished):
+                if num_samples > self.num_samples:
+                    raise RemoteFault("the verifier heard more than there is")
                 self.num_prefilled, self.is_ready = num_samples, is_finished
             case wire.Judged(number=number, n_accepted=n_accepted, next_id=next_id):
                 return self._judged(Verdict(number, n_accepted, next_id))
@@ -185,6 +190,7 @@ class RemoteTurn:
         n_drafted = len(request.draft) if request is not None else 0
         if verdict.n_accepted > n_drafted:
             raise RemoteFault(f"the verifier accepted {verdict.n_accepted} ids of {n_drafted}")
+        self._plausible.check(verdict, request)
         if is_early:
             if len(self._early) < wire.MAX_IDS:
                 self._early[verdict.number] = verdict

@@ -8,6 +8,9 @@ from typing import Any
 
 from streamer.core.counts import Counts
 
+SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
+GUESS = "what is said of so little speech is a guess, 3 s are enough"
+
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
@@ -18,6 +21,7 @@ class TextDelta:
     verified: bool
     at_ms: float
     turn: int = 0  # of a live session
+    from_s: float | None = None  # where its part begins, of a recording that is described in parts
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,14 @@ class Description:
     tokens_per_s: float | None
     attributes: dict[str, int | None]
     n_ahead_wasted: int = 0
+    blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
     stall_ms: float = 0.0  # with nothing to do but wait for verdicts
     bytes_up: int = 0  # to a verifier elsewhere, audio and ids
     bytes_down: int = 0
     prefill_ms: float | None = None  # of total_ms: until the first step is done, which gives the first id
     ttft_from_speech_ms: float | None = None  # from the last sample that holds speech
     ids: tuple[int, ...] = ()
-    warning: str | None = None  # one line: the file is cut short, or blocks went unverified
+    warning: str | None = None  # one line: the file is cut short or too short, or blocks went unverified
     is_cut: bool = False  # the file is cut short; what there is was described
     parts: tuple[Description, ...] = field(default=())
     turn: int = 0  # of a live session
@@ -70,9 +75,11 @@ class Description:
 def describe_turn(
     file: str, text: str, ids: Sequence[int], stop_reason: str, mode: str, counts: Counts, audio_s: float,
     ttft_ms: float | None, prefill_ms: float | None, total_ms: float, silence_s: float | None,
-    attributes: dict[str, int | None],
+    attributes: dict[str, int | None], warning: str | None = None,
 ) -> Description:  # fmt: skip
     """A Description from what one turn gave. silence_s: between the last speech and the last sample."""
+    if audio_s < SHORT_S and stop_reason != "no_speech":
+        warning = "; ".join(filter(None, (f"only {audio_s:.1f} s long: {GUESS}", warning)))
     decode_ms = total_ms - (prefill_ms or 0.0)
     return Description(
         file=file, text=text, stop_reason=stop_reason, mode=mode, n_tokens=len(ids), n_drafted=counts.n_drafted,
@@ -81,10 +88,11 @@ def describe_turn(
         verified_share=counts.verified_share, audio_s=audio_s, ttft_ms=ttft_ms, total_ms=total_ms,
         tokens_per_s=len(ids) / decode_ms * 1000 if len(ids) > 1 and decode_ms > 0 else None,
         attributes=attributes,
-        n_ahead_wasted=counts.n_ahead_wasted, stall_ms=counts.stall_ms, bytes_up=counts.bytes_up,
+        n_ahead_wasted=counts.n_ahead_wasted, blocks_unverified=counts.blocks_unverified,
+        stall_ms=counts.stall_ms, bytes_up=counts.bytes_up,
         bytes_down=counts.bytes_down, prefill_ms=prefill_ms,
         ttft_from_speech_ms=None if ttft_ms is None or silence_s is None else ttft_ms + 1000 * silence_s,
-        ids=tuple(ids),
+        ids=tuple(ids), warning=warning,
     )  # fmt: skip
 
 
@@ -101,7 +109,7 @@ def join_parts(file: str, parts: Sequence[Description], warning: str | None = No
     total = {
         name: sum(getattr(p, name) for p in parts)
         for name in ("n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls",
-                     "blocks", "audio_s", "n_ahead_wasted", "stall_ms", "bytes_up", "bytes_down")
+                     "blocks", "audio_s", "n_ahead_wasted", "blocks_unverified", "stall_ms", "bytes_up", "bytes_down")
     }  # fmt: skip
     verified = sum(p.verified_share * p.n_tokens for p in parts)
     return Description(

@@ -17,7 +17,9 @@ from streamer.core.rules_open import ByText, constrain_open
 from streamer.core.vocabulary import Vocabulary
 from streamer.core.vocabulary_characters import PUNCTUATION, SENTENCE_ENDS, content_since, trailing_run
 
-_LEAST = {"max_new_tokens": 1, "loop_top": 1, "loop_count": 1, "loop_min_ids": 2}  # else 0
+# Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0 itself.
+_LEAST = {"max_new_tokens": 1, "loop_top": 1, "loop_count": 1, "loop_min_ids": 2,
+          "repetition_penalty": 1e-3, "loop_temperature": 1e-3}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,6 @@ class Rules:
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that mean nothing."""
-        if self.repetition_penalty <= 0 or self.loop_temperature <= 0:
-            raise ValueError("repetition_penalty and loop_temperature must be above 0")
         if self.end_since not in ("sentence", "punctuation"):
             raise ValueError(f'end_since is "sentence" or "punctuation", not {self.end_since!r}')
         for name, value in vars(self).items():

@@ -53,7 +53,7 @@ class Sequence:
     @property
     def answer(self) -> list[int]:
         """The answer's ids so far: committed, then drafted."""
-        return self._ids[self.answer_start :]
+        return self._ids[self._answer_start or self.answer_start :]
 
     @property
     def pending(self) -> list[int]:

@@ -9,6 +9,10 @@ target's bonus id; a verdict that accepts all and gives that id leaves the work 
 
     answer   committed | block 1 | guess | block 2 | guess | block 3 ...
                          on its way        on its way        being drafted
+
+Runs (`Run`): with nothing on its way, blocks that the gate lets pass, or that nobody is to verify, are drafted,
+committed and shown several at a time: as many as take no longer than the reader would notice. What is decided,
+committed and counted is what one block at a time would give.
 """
 
 from __future__ import annotations
@@ -19,13 +23,13 @@ from streamer.core.counts import Counts
 from streamer.core.flights import Flight, Flights
 from streamer.core.gate import Signal, fires
 from streamer.core.pace import Pace
-from streamer.core.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Verify, Wait
+from streamer.core.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Run, Verify, Wait
 from streamer.core.sequence import Sequence
 from streamer.core.tail import Tail
 from streamer.core.verify import Refusal, Verdict
 from streamer.core.vocabulary import Vocabulary
 
-__all__ = ["MODES", "Action", "Done", "DraftMore", "Emit", "Mode", "Plan", "Speculator", "Verify", "Wait"]
+__all__ = ["MODES", "Action", "Done", "DraftMore", "Emit", "Mode", "Plan", "Run", "Speculator", "Verify", "Wait"]
 MAX_REFUSALS = 3  # of one block, each time asked anew from the answer's beginning
 
 
@@ -37,9 +41,13 @@ class Speculator:
         self.pace = pace or Pace()
         self.num_failures = 0  # verdicts that did not come within the budget, or were refused for good
         self._tail = Tail(plan.rules, vocabulary, sequence)
+        self._goes_alone = plan.mode in ("edge", "gated")  # where nothing is on its way
+        adapts = plan.adapts and plan.mode == "exact"
+        self._fixed_k = None if adapts else 1 if plan.mode == "edge" else plan.k
         self._flights = Flights()
         self._fired: bool | None = None  # whether the whole block behind the flights is to be verified
         self._k: int | None = None  # of the block being drafted
+        self._run: Run | None = None  # that the drafter was offered
         self._drafting_since: float | None = None
         self._waiting_since: float | None = None
 
@@ -61,23 +69,32 @@ class Speculator:
         if self._waiting_since is not None:
             self.counts.stall_ms += 1000 * (now - self._waiting_since)
             self._waiting_since = None
-        head = self._flights.head
-        if head is not None and head.deadline is not None and now >= head.deadline:
+        tail, num_waiting = self._tail, self._flights.num
+        if num_waiting() and self._flights.is_late(now):
             self.num_failures += 1
             self.failed()
-        while not self._tail.has_emits and self.stop_reason is None:
-            action = self._proceed(now, is_up)
+        while not tail.emits and tail.stop_reason is None:
+            is_alone = self._goes_alone and not num_waiting()
+            action = self._proceed_alone(now, is_up) if is_alone else self._proceed(now, is_up)
             if action is not None:
                 return action
-        return self._tail.pop_emit() or Done(self.stop_reason or "")
+        return tail.emits.popleft() if tail.emits else Done(tail.stop_reason or "")
 
     def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
-        """`ids` now stand at the sequence's end. The block ends at k ids or at an id that stops the answer."""
-        if not ids or len(ids) != len(signals):
-            raise ValueError(f"a draft needs at least one id and a signal each, got {len(ids)}, {len(signals)}")
-        if self._drafting_since is not None and now is not None:
-            self.pace.drafted(len(ids), now - self._drafting_since)
-        self._tail.extend(signals, self._room)
+        """`ids` now stand at the sequence's end. The block ends at k ids or at an id that stops the answer.
+
+        signals: one per id; of a run fewer, those of its last ids: the ones before them end blocks that the gate let
+        pass. Raises ValueError for other numbers of them.
+        """
+        n, n_passed, tail = len(ids), len(ids) - len(signals), self._tail
+        if not ids or n_passed < 0 or (n_passed and self._run is None):
+            raise ValueError(f"a draft needs at least one id and a signal each, got {n}, {len(signals)}")
+        self._run = None
+        is_first = not (tail.counts.n_committed or tail.signals)  # its step feeds the prompt's end too
+        if self._drafting_since is not None and now is not None and not is_first:
+            self.pace.drafted(n, now - self._drafting_since)
+        room = n_passed + self._block_size if n_passed else self._room
+        tail.extend(n, () if self.plan.mode == "edge" else signals, room)  # at the edge alone nobody looks at them
 
     def verdict(self, verdict: Verdict, now: float | None = None) -> None:
         """Apply the target's reply to a block on its way; one to any other request is ignored."""
@@ -130,11 +147,11 @@ class Speculator:
         if self._asks_for_an_id and (is_up or not self._may_go_on):
             self._ask(0)
             return None
-        room, is_ended = self._room, self._tail.is_ended
-        if self.plan.mode != "cloud" and (room <= 0 or (is_ended and self._num_open > 0)):
+        drafts, room, is_ended = self.plan.mode != "cloud", self._room, self._tail.is_ended
+        if drafts and (room <= 0 or (is_ended and self._num_open > 0)):
             if self._close_block(is_up):
                 return None
-        elif self.plan.mode != "cloud" and not is_ended and (n := min(room, self._num_allowed(now))) > 0:
+        elif drafts and not is_ended and (n := min(room, self._num_allowed(now))) > 0:
             self._drafting_since = now
             return DraftMore(n)
         head = self._flights.head
@@ -142,13 +159,35 @@ class Speculator:
         self._waiting_since = now
         return Wait(head.deadline)
 
+    def _proceed_alone(self, now: float, is_up: bool) -> Action | None:
+        """As `_proceed`, in modes edge and gated where nothing is on its way. It calls little: behind a step all
+        that is touched comes from far memory."""
+        tail, size = self._tail, self._fixed_k
+        assert size is not None
+        if n_passed := tail.num_passed:  # blocks of a run; the last may be short, at the answer's end
+            tail.counts.blocks += -(-n_passed // size)
+            tail.settle_passed()
+            return None
+        n_open = len(tail.signals)
+        if n_open >= size or tail.is_ended:
+            self._close_block(is_up)
+            return None
+        n, self._run = size - n_open, None
+        num_more = (self.pace.num_in_run - n) // size
+        if num_more > 0:
+            gate = self.plan.gate if self.plan.mode == "gated" else None
+            self._run = Run(n + num_more * size, size, gate, tuple(tail.signals))
+        self._drafting_since = now
+        return DraftMore(n, self._run)
+
     @property
     def _asks_for_an_id(self) -> bool:
         """Without a draft: always in mode cloud; in exact for the first id, so that it comes as soon as there, while
         the edge drafts ahead of it."""
-        if self.plan.mode == "exact" and self.plan.ahead:
+        mode = self.plan.mode
+        if mode == "exact" and self.plan.ahead:
             return self._flights.num_ever == 0
-        return self.plan.mode == "cloud" and self._flights.head is None
+        return mode == "cloud" and self._flights.head is None
 
     @property
     def _num_open(self) -> int:
@@ -174,10 +213,8 @@ class Speculator:
     @property
     def _block_size(self) -> int:
         """k, or 1 at the edge alone: there an id need not wait for its block to be shown."""
-        if self.plan.mode == "edge":
-            return 1
-        if not self.plan.adapts or self.plan.mode != "exact":
-            return self.plan.k
+        if self._fixed_k is not None:
+            return self._fixed_k
         if self._k is None:
             self._k = self.pace.best_k(self.plan.credits)
         return self._k

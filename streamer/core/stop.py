@@ -42,6 +42,28 @@ def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate:
     return None
 
 
+def first_stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int) -> tuple[int, Stop] | None:
+    """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None: none does.
+
+    `stop` at every id, which is asked only where there is something to ask about.
+    """
+    may_end = vocabulary.may_end
+    period, last_place = rules.loop_max_period if rules.loop_global else 0, rules.max_new_tokens - 1
+    places: dict[int, int] = {}  # of the ids so far, the last one of each
+    came_before = False
+    for at in range(max(0, begin - period - 1), len(answer)):
+        token = answer[at]
+        distance, places[token] = at - places.get(token, -period - 1), at
+        # Of a loop of period 1 the id before is the same; of a longer one that one, too, came before.
+        may_loop = distance == 1 or (distance <= period and came_before)
+        came_before = distance <= period
+        if at >= begin and (may_end[token] or at >= last_place or may_loop):
+            stopped = stop(vocabulary, rules, answer[:at], token)
+            if stopped is not None:
+                return at, stopped
+    return None
+
+
 def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int) -> bool:
     if vocabulary.invalid[candidate]:
         return not SENTENCE_ENDS.isdisjoint(vocabulary.piece(answer, candidate))

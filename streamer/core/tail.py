@@ -10,7 +10,7 @@ from streamer.core.gate import Signal
 from streamer.core.plan import Emit
 from streamer.core.rules import Rules
 from streamer.core.sequence import Sequence
-from streamer.core.stop import stop
+from streamer.core.stop import Stop, first_stop
 from streamer.core.vocabulary import Vocabulary
 
 
@@ -20,68 +20,89 @@ class Tail:
     def __init__(self, rules: Rules, vocabulary: Vocabulary, sequence: Sequence) -> None:
         self.counts = Counts()
         self.stop_reason: str | None = None
-        self.signals: list[Signal] = []  # of each of its ids
-        self.is_ended = False  # the last id drafted ends the answer, if it stands
+        self.num_passed = 0  # of its ids, at its front: whole blocks that the gate let pass as they were drafted
+        self.signals: list[Signal] = []  # of each of the others
+        self._stop: Stop | None = None  # of the last id drafted, if it stands
         self._rules, self._vocabulary, self._sequence = rules, vocabulary, sequence
-        self._emits: deque[Emit] = deque()
+        self.emits: deque[Emit] = deque()  # what was committed and not shown yet, oldest first
 
     def __len__(self) -> int:
-        return len(self.signals)
+        return self.num_passed + len(self.signals)
+
+    @property
+    def is_ended(self) -> bool:
+        """The last id drafted ends the answer, if it stands."""
+        return self._stop is not None
 
     @property
     def ids(self) -> list[int]:
         """Ids drafted beyond what is committed."""
         return self._sequence.answer[self._sequence.n_committed :]
 
-    def pop_emit(self) -> Emit | None:
-        """What was committed and not shown yet, oldest first."""
-        return self._emits.popleft() if self._emits else None
-
-    @property
-    def has_emits(self) -> bool:
-        return bool(self._emits)
-
-    def extend(self, signals: Ids[Signal], room: int) -> None:
-        """As many ids as `signals` now stand at the sequence's end. Kept are `room` of them at most, and none after one
-        that stops the answer, also not inside a block."""
-        answer, n = self._sequence.answer, len(signals)
+    def extend(self, n: int, signals: Ids[Signal], room: int) -> None:
+        """`n` ids now stand at the sequence's end, the last ones with `signals`; those before them, and all that were
+        here, are blocks that passed. Kept are `room` of them at most, and none after one that stops the answer, also
+        not inside a block."""
+        answer, n_passed = self._sequence.answer, n - len(signals)
+        begin = len(answer) - n
         self.counts.n_drafted += n
-        for i, signal in enumerate(signals, start=len(answer) - n):
-            self.signals.append(signal)
-            room -= 1
-            self.is_ended = stop(self._vocabulary, self._rules, answer[:i], answer[i]) is not None
-            if self.is_ended or room == 0:
-                self.counts.n_wasted += len(answer) - i - 1
-                self._sequence.replace_tail(self._sequence.answer_start + i + 1)
-                return
+        found = first_stop(self._vocabulary, self._rules, answer, begin)
+        n_kept = n if room <= 0 else min(n, room)
+        self._stop = None
+        if found is not None and found[0] - begin < n_kept:
+            n_kept, self._stop = found[0] - begin + 1, found[1]
+        if n_kept < n:
+            self.counts.n_wasted += n - n_kept
+            self._sequence.replace_tail(self._sequence.answer_start + begin + n_kept)
+        if n_passed:
+            self.num_passed, self.signals = len(self) + min(n_passed, n_kept), []
+        if signals:
+            self.signals += signals[: max(0, n_kept - n_passed)]
 
     def settle(self, ids: Ids[int], n_settled: int, verified: bool) -> bool:
         """Commit `ids` in place of the first `n_settled`, testing the stop at every id; nothing after a stop is
         committed. Whether what was drafted behind them stays: where they are just those."""
-        answer = self._sequence.answer[: self._sequence.n_committed]
-        kept: list[int] = []
-        stopped = None
-        for token in ids:
-            stopped = stop(self._vocabulary, self._rules, answer, token)
-            if stopped is None or stopped.keep:
-                kept.append(token)
-                answer.append(token)
-            if stopped is not None:
-                self.stop_reason = stopped.reason
-                break
-        tail = self.ids
+        n_committed, tail = self._sequence.n_committed, self.ids
+        answer = [*self._sequence.answer[:n_committed], *ids]
+        if list(ids) == tail[: len(ids)]:  # drafted so, they were tested then: only the last one may stop
+            found = (len(answer) - 1, self._stop) if self._stop and len(ids) == len(tail) else None
+        else:
+            found = first_stop(self._vocabulary, self._rules, answer, n_committed)
+        stopped, last = None, None
+        if found is not None:
+            at, stopped = found
+            last = None if stopped.keep else answer[at]
+            del answer[at + stopped.keep :]
+            self.stop_reason = stopped.reason
+        kept = answer[n_committed:]
         stands = stopped is None and kept == tail[:n_settled]
         if stands:
-            del self.signals[:n_settled]
+            n_passed = min(n_settled, self.num_passed)
+            self.num_passed -= n_passed
+            del self.signals[: n_settled - n_passed]
         else:
-            last = token if stopped is not None and not stopped.keep else None
             self._drop_behind(tail, kept, n_settled, last)
         self._sequence.commit(len(kept))
         self.counts.n_committed += len(kept)
         self.counts.n_verified += len(kept) if verified else 0
         if kept:
-            self._emits.append(Emit(tuple(kept), verified))
+            self.emits.append(Emit(tuple(kept), verified))
         return stands
+
+    def settle_passed(self) -> None:
+        """Commit the blocks that passed, as `settle` would."""
+        n, begin, counts = self.num_passed, self._sequence.n_committed, self.counts
+        ids = tuple(self._sequence.answer[begin : begin + n])
+        stopped = None if self.signals else self._stop  # else it is behind them
+        if stopped is not None and not stopped.keep:
+            self.settle(ids, n, verified=False)
+            return
+        self._sequence.commit(n)
+        counts.n_committed += n
+        self.emits.append(Emit(ids, verified=False))
+        self.num_passed = 0
+        if stopped is not None:
+            self.stop_reason, self._stop = stopped.reason, None
 
     def end(self, reason: str, n_own: int | None) -> None:
         """Drop all, of which `n_own` (None: all) were drafted for the committed prefix."""
@@ -107,4 +128,4 @@ class Tail:
         self._forget()
 
     def _forget(self) -> None:
-        self.signals, self.is_ended = [], False
+        self.num_passed, self.signals, self._stop = 0, [], None

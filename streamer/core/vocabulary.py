@@ -69,6 +69,13 @@ class Vocabulary:
         """The EOS id that is chosen when the rules leave nothing else."""
         return min(self.eos)
 
+    @cached_property
+    def may_end(self) -> bytes:
+        """[num_ids] 0/1: an answer may end with it: EOS, ids that hold a sentence end, pieces of characters."""
+        may_end = self.invalid | self.table.end
+        may_end[list(self.eos)] = True
+        return may_end.astype(np.uint8).tobytes()
+
     def bytes_of(self, ids: Iterable[int]) -> bytes:
         """The ids' bytes, joined; special ids have none."""
         return b"".join([self._bytes[i] for i in ids])
@@ -94,6 +101,13 @@ class Vocabulary:
             return text
         behind = list(answer[-4:])  # an open character has at most three ids before its last
         return self.text_of([*behind, candidate])[len(self.text_of(behind)) :]
+
+    def may_follow(self, behind: Sequence[int], candidate: int) -> bool:
+        """Whether clean rules may ever choose `candidate` behind an answer that ends with the ids `behind`."""
+        _, pending = self.read(behind)
+        if not pending:
+            return not self.never[candidate]
+        return candidate in self.eos or any(i == candidate for i, _ in self.fragments.allowed(pending))
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returns, made once per key while at most MAX_CACHED are kept: the id sets that rules look up over

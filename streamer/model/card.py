@@ -6,6 +6,7 @@ Prompt, turn length, calibrated gate thresholds per preset, and the attribute ph
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +16,14 @@ from streamer.core.attributes import parse
 from streamer.core.gate import PRESETS, Gate, Preset
 from streamer.core.speculate import Plan
 from streamer.model.fields import an_object, line, number, shown, text, whole
+from streamer.model.shapes import TextShape
 from streamer.model.weights import ModelError
 
 FILE = "streamer.json"
 TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
 RANGES = {"entropy": (0.0, 100.0), "margin": (0.0, 1.0), "log_prob": (-1000.0, 0.0), "surprise": (0.0, 1e5)}
 THRESHOLDS = ("entropy", "k", "margin", "log_prob", "surprise", "promise")  # what a preset of the gate may say
+PUBLISHED = {(2048, 36), (3584, 28)}  # (hidden, layers) of Qwen2.5-Omni 3B and 7B, which come without a card
 # For checkpoints without a card. The instruction stands BEFORE the audio: after the last sample only the few ids of
 # the suffix are left to prefill (engine-facts: 26 ms against 190 at 29 s).
 PREFIX = (
@@ -73,7 +76,21 @@ def read_card(directory: Path) -> ModelCard:
         return card_of(an_object(json.loads(file.read_text("utf-8")), "the card"), directory.name)
     except (ValueError, KeyError, OSError, RecursionError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or str(error)
-        raise ModelError(file, f"is not a model card ({reason}); mend it or remove it to use the defaults") from None
+        way = "mend it, or copy it again from where the model came from"
+        raise ModelError(file, f"is not a model card ({reason}); {way}") from None
+
+
+class ModelWarning(UserWarning):
+    """A model can be used, but maybe not as was meant: one line that says why and what to do."""
+
+
+def warn_of_defaults(directory: Path, shape: TextShape) -> None:
+    """Warn (ModelWarning) where the defaults stand in for a card of a model that they were not made for."""
+    if (directory / FILE).exists() or (shape.hidden, shape.layers) in PUBLISHED:
+        return
+    why = f"has no {FILE} and is no published Qwen2.5-Omni"
+    taken = "the default prompt, language zh, turns of 60 s, an uncalibrated gate and no attribute levels are taken"
+    warnings.warn(f"{directory}: {why}: {taken}; copy its own {FILE} beside its weights", ModelWarning, stacklevel=2)
 
 
 def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:

@@ -6,14 +6,17 @@ allocated or built per id; what that leaves aside, chance and other devices go t
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.core.choice import Sampling
 from streamer.core.gate import Signal
+from streamer.core.plan import Run
 from streamer.core.rules import Rules, constrain
 from streamer.core.stop import stop
 from streamer.core.vocabulary import Vocabulary
@@ -37,7 +40,11 @@ class Chooser:
         self._book: Ints | None = None
         self._is_checked = False
         self._writer: Writer | None = None
-        self._answer, self._n = np.zeros(_SPARE, np.int64), 0
+        self._n = 0
+        self._hold(np.zeros(_SPARE, np.int64))
+
+    def _hold(self, answer: NDArray[np.int64]) -> None:
+        self._answer, self._said = answer, answer.data  # the same: NumPy takes longer for a few numbers
 
     def _prepare(self) -> None:
         """The book and work memory, on the engine's thread: nobody else waits where a book is made."""
@@ -54,20 +61,21 @@ class Chooser:
             self._prepare()
         self._n = len(answer)
         if self._n >= len(self._answer):
-            self._answer = np.zeros(2 * self._n, np.int64)
-        self._answer[: self._n] = answer
+            self._hold(np.zeros(2 * self._n, np.int64))
+        self._said[: self._n] = array(self._said.format, answer)
 
     def next(self, logits: Tensor, row: int = 0, wants_signal: bool = True) -> Choice:
         """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it there."""
         found = self._compiled(logits, row, wants_signal) or self._readable(logits[row : row + 1], wants_signal)
         if self._n == len(self._answer):
-            self._answer = np.append(self._answer, np.zeros_like(self._answer))
-        self._answer[self._n] = found[0]
+            self._hold(np.append(self._answer, np.zeros_like(self._answer)))
+        self._said[self._n] = found[0]
         self._n += 1
         return found
 
-    def writer(self, wanted: int, width: int) -> Writer | None:
-        """One that chooses up to `wanted` ids behind the answer inside the kernels, from logits of so many ids.
+    def writer(self, wanted: int, width: int, run: Run | None = None) -> Writer | None:
+        """One that chooses up to `wanted` ids behind the answer, and a `run` behind them, inside the kernels, from
+        logits of so many ids.
 
         None: they are to be chosen one by one. Tell what it did to `written`.
         """
@@ -75,9 +83,10 @@ class Chooser:
             return None
         if self._writer is None:
             self._writer = Writer(self._book, self._mask, width, self._rules)
-        while self._n + wanted > len(self._answer):
-            self._answer = np.append(self._answer, np.zeros_like(self._answer))
-        self._writer.begin(self._answer, self._n, wanted)
+        most = wanted if run is None else run.most
+        while self._n + most > len(self._answer):
+            self._hold(np.append(self._answer, np.zeros_like(self._answer)))
+        self._writer.begin(self._answer, self._n, wanted, run)
         return self._writer
 
     def written(self, num_ids: int) -> None:

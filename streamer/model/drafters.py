@@ -9,6 +9,7 @@ import torch
 
 from streamer.core.choice import Sampling
 from streamer.core.gate import Signal
+from streamer.core.plan import Run
 from streamer.core.rules import Rules
 from streamer.model.choose import signals_of
 from streamer.model.chooser import Chooser
@@ -19,44 +20,50 @@ Draft = tuple[list[int], list[Signal]]
 
 
 class Drafter(Protocol):
-    """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one signal each."""
+    """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one signal each.
 
-    def draft(self, n: int) -> Steps[Draft]: ...
+    run: it may go on behind them as it says; then those of blocks which passed come without signals.
+    """
+
+    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class IncrementalDrafter:
     """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept.
 
-    A whole block per step where the engine's kernels choose too; else, and for what is rare, one id per step.
+    A whole block, or a run of them, per step where the engine's kernels choose too; else, and for what is rare, one id
+    per step.
     """
 
     listener: Listener
     rules: Rules
     sampling: Sampling
     chooser: Chooser = field(init=False)
+    _width: int = field(init=False)  # of the engine's logits
+    _writes: bool = field(init=False)  # whether the engine's kernels choose, too
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
         chooser = Chooser(thinker.vocabulary, thinker.never, self.rules, self.sampling)
         object.__setattr__(self, "chooser", chooser)
+        object.__setattr__(self, "_width", thinker.shapes.text.vocab)
+        object.__setattr__(self, "_writes", thinker.engine.writes)
 
-    def draft(self, n: int) -> Steps[Draft]:
-        sequence, chooser = self.listener.sequence, self.chooser
+    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
+        sequence, chooser, listener = self.listener.sequence, self.chooser, self.listener
         ids: list[int] = []
         signals: list[Signal] = []
         chooser.begin(sequence.answer)
-        writes = self.listener.engine.writes
         while len(ids) < n:
-            writer = chooser.writer(n - len(ids), self.listener.thinker.shapes.text.vocab) if writes else None
-            logits = yield from self.listener.feed(1, writer)
+            writer = chooser.writer(n - len(ids), self._width, None if ids else run) if self._writes else None
+            logits = yield from listener.feed(1, writer)
             if writer is not None:
-                new = writer.ids
-                chooser.written(len(new))
-                ids += new
+                ids += writer.ids
                 signals += writer.signals
                 if writer.is_last:
                     break
+                chooser.written(len(writer.ids))
                 if not writer.is_rare:
                     continue
             token, is_last, signal = chooser.next(logits)
@@ -78,8 +85,8 @@ class GenerateDrafter:
     def __init__(self, listener: Listener, stock: Any) -> None:
         self.listener, self._stock = listener, stock
 
-    def draft(self, n: int) -> Steps[Draft]:
-        """No step of ours: the stock model keeps its own cache, for this one block."""
+    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
+        """No step of ours: the stock model keeps its own cache, for this one block, and knows of no run."""
         return self._generate(n)
         yield
 

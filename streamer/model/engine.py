@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -19,8 +18,7 @@ from streamer.model.tower import Tower
 from streamer.model.writer import Writer
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """Feed `ids` to `slot` from position `start` on; logits of the last `num_logits` positions come back.
 
     embeds [m, hidden]: stand in for the embeddings of the first m ids (audio placeholders).
@@ -80,12 +78,15 @@ class Engine:
 
         Raises ValueError for a slot that stands in two rows, an empty row, or one beyond the slot's end.
         """
-        writers = [row.writer for row in rows] if any(row.writer for row in rows) else []
+        if len(rows) == 1:  # one stream's next ids: nothing to gather
+            writers, ids = [rows[0].writer], rows[0].ids
+        else:
+            writers, ids = [row.writer for row in rows], [token for row in rows for token in row.ids]
+        step: Any = self.text.step
         with self._one_step:
-            spans, ids = self._spans(rows), [token for row in rows for token in row.ids]
+            spans = self._spans(rows)
             audio = [(s.first, row.embeds) for s, row in zip(spans, rows, strict=True) if row.embeds is not None]
-            step: Any = self.text.step
-            logits = step(ids, audio, spans, self.slots, *([writers] if writers else []))
+            logits = step(ids, audio, spans, self.slots, *([writers] if any(writers) else []))
         return [logits] if len(rows) == 1 else list(logits.split([row.num_logits for row in rows]))
 
     def _spans(self, rows: Seq[Row]) -> list[Span]:
@@ -102,6 +103,8 @@ class Engine:
                 if row.num_logits != 1:
                     raise ValueError(f"a row with a writer gives one row of logits, not {row.num_logits}")
                 row.writer.limit(self.slots.max_len - row.start - n + 1)
+                if len(rows) > 1:
+                    row.writer.share(len(rows))
             seen.add(row.slot)
             spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n

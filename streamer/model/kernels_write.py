@@ -10,13 +10,17 @@ import numpy as np
 from numba import carray
 
 from streamer.model.atomics import at_address
+from streamer.model.gated import GATE_CELLS, gate_fires
 from streamer.model.kernels import part
 from streamer.model.ruled import next_id
 from streamer.model.writer import (
     ANSWER,
+    BLOCK,
     BOOK,
     BOOK_LENGTH,
     FACTORS,
+    FIRST_SIGNAL,
+    GATE,
     HOME,
     IS_LAST,
     IS_RARE,
@@ -25,9 +29,11 @@ from streamer.model.writer import (
     MASK,
     MASK_LENGTH,
     NUM_IDS,
+    PASSED,
     SAID,
     SCORES,
     SIGNALS,
+    SIZE,
     WANTED,
     WRITTEN,
 )
@@ -68,19 +74,34 @@ def _write_one(lane, logits):  # type: ignore[no-untyped-def]
     factors = carray(at_address(lane[FACTORS]), 2, np.float32)
     n = lane[SAID]
     token, is_last, entropy, margin, log_prob = next_id(
-        logits, scores, mask, book, marks, answer, n, factors[0], factors[1], lane[WANTED] > 0
+        logits, scores, mask, book, marks, answer, n, factors[0], factors[1], lane[SIZE] == 0 or lane[GATE] != 0
     )
     if token < 0:
         lane[IS_RARE] = 1
         _copy(logits, lane[HOME], lane[NUM_IDS])
         return -1
     answer[n] = token
-    signals = carray(at_address(lane[SIGNALS]), 3 * (lane[WRITTEN] + 1), np.float64)[3 * lane[WRITTEN] :]
-    signals[0], signals[1], signals[2] = entropy, margin, log_prob
+    place = 3 * (n - lane[FIRST_SIGNAL])
+    signals = carray(at_address(lane[SIGNALS]), place + 3, np.float64)
+    signals[place], signals[place + 1], signals[place + 2] = entropy, margin, log_prob
     lane[SAID], lane[WRITTEN], lane[WANTED] = n + 1, lane[WRITTEN] + 1, lane[WANTED] - 1
     if is_last:
         lane[IS_LAST] = 1
+    if lane[SIZE] > 0 and (is_last or n + 1 - lane[BLOCK] == lane[SIZE]):
+        _end_block(lane, book, answer, signals)
     return -1 if is_last or lane[WANTED] == 0 else token
+
+
+@part
+def _end_block(lane, book, answer, signals):  # type: ignore[no-untyped-def]
+    """The block in hand is whole: the next one begins, or the run ends with it."""
+    begin, end = lane[BLOCK], lane[SAID]
+    if lane[GATE] != 0:
+        gate = carray(at_address(lane[GATE]), GATE_CELLS, np.float64)
+        if gate_fires(gate, book, answer, begin, end, signals[3 * (begin - lane[FIRST_SIGNAL]) :]):
+            lane[WANTED] = 0
+            return
+    lane[BLOCK], lane[PASSED] = end, lane[WRITTEN]
 
 
 @part

@@ -104,6 +104,7 @@ class Listener:
         self.sequence.mark_fed(len(pending))
         self._tail = None
         if writer is not None:
+            writer.read()
             ids = writer.ids
             self.sequence.extend(ids)
             self.sequence.mark_fed(len(ids) - (not writer.is_rare))

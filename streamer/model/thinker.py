@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,7 @@ from typing import Literal
 import torch
 
 from streamer.core.vocabulary import Vocabulary
-from streamer.model.card import ModelCard, read_card
+from streamer.model.card import ModelCard, read_card, warn_of_defaults
 from streamer.model.engine import Engine
 from streamer.model.graphs import GraphText
 from streamer.model.int8 import Int8Text
@@ -59,7 +60,10 @@ def resolve(spec: str, role: Role) -> Path:
     if path.exists():
         raise ModelError(spec, "is a file, not a model directory; give the directory that holds config.json")
     if spec.startswith((".", "/", "~")) or spec.count("/") != 1:
-        raise ModelError(spec, "no such model directory; give `embedded`, a directory or a hub id like owner/name")
+        way = "give `embedded`, a directory or a hub id like owner/name"
+        if role == "cloud" and re.fullmatch(r"[^/]+:\d+", spec):
+            way += f", or ws://{spec} for a verifier there"
+        raise ModelError(spec, f"no such model directory; {way}")
     return _download(spec)
 
 
@@ -71,7 +75,8 @@ def _download(hub_id: str) -> Path:
         return Path(snapshot_download(hub_id, allow_patterns=wanted))
     except Exception as error:  # the hub's client raises a dozen kinds; all mean: not to be had
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ModelError(hub_id, f"no such directory, and the hub did not give it ({reason})") from None
+        way = "download it where there is a network and give the directory"
+        raise ModelError(hub_id, f"no such directory, and the hub did not give it ({reason}); {way}") from None
 
 
 def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast") -> Thinker:
@@ -86,6 +91,7 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
     shapes = shapes_of(directory)
     card = read_card(directory)
     check_layout(directory, shapes)
+    warn_of_defaults(directory, shapes.text)
     dtype = torch.float32 if device == "cpu" and engine != "int8" else torch.bfloat16
     weights = load_weights(directory, dtype, device, tower_dtype=torch.float32 if device == "cpu" else dtype)
     num_params = sum(weight.numel() for weight in weights.values())

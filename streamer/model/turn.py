@@ -51,8 +51,9 @@ class Turn:
         sampling: Sampling,
         drafter_of: Callable[[Listener], Drafter],
         clock: Callable[[], float] = time.perf_counter,
+        pace: Pace | None = None,
     ) -> None:
-        self.plan, self.sampling, self.clock = plan, sampling, clock
+        self.plan, self.sampling, self.clock, self._pace = plan, sampling, clock, pace
         self.counts, self.stop_reason = Counts(), ""
         self.prefilled_at: float | None = None  # when the first id was there, of the model that speaks first
         self._drafter_of = drafter_of
@@ -96,11 +97,12 @@ class Turn:
         emitter = Emitter(spec.vocabulary)
         while True:
             match spec.next(self.clock()):
-                case DraftMore(n):
+                case DraftMore(n, run):
                     assert self._edge is not None
                     assert drafter is not None
-                    n = n if self.prefilled_at else 1  # the first step ends the prefill, and when it does is told
-                    spec.drafted(*drive(self._edge.engine, drafter.draft(n)))
+                    # The first step ends the prefill, and when it does is told.
+                    steps = drafter.draft(n, run) if self.prefilled_at else drafter.draft(1)
+                    spec.drafted(*drive(self._edge.engine, steps), self.clock())
                     self._first_step_done()
                 case Verify(request):
                     verifier = verifier or self._start_verifier()
@@ -152,7 +154,7 @@ class Turn:
             drive(self._edge.engine, self._edge.finish(self._rest, self._ear.maximum))
         first = self._edge or self._cloud
         assert first is not None
-        spec = start_answer(self.plan, self._edge, first.thinker)
+        spec = start_answer(self.plan, self._edge, first.thinker, self._pace)
         self.counts = spec.counts
         return spec
 

@@ -11,13 +11,12 @@ import functools
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+from streamer.model.onnx import onnxruntime
 
 SAMPLE_RATE_HZ = 16_000
 FRAME_SAMPLES = 512
@@ -171,15 +170,14 @@ class TurnDetector:
 
 
 @functools.cache
-def _session() -> InferenceSession:
+def _session() -> Any:
     """The network, one per process: it holds no state of a stream, and `run` may be called from any thread."""
-    import onnxruntime
-
+    runtime = onnxruntime()
     spec = importlib.util.find_spec("silero_vad")
     path = Path(spec.origin).parent / "data" / "silero_vad_16k_sequence.onnx" if spec and spec.origin else None
     if path is None or not path.exists():
         raise RuntimeError("voice activity needs silero-vad 6.2.3 or newer: pip install 'silero-vad>=6.2.3'")
-    options = onnxruntime.SessionOptions()
+    options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -47,9 +47,10 @@ class Audio(Struct):
     input: AudioInput | UnsetType = UNSET
 
 
-class Extensions(Struct):
+class Extensions(Struct, forbid_unknown_fields=True):
     """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a second where it is
-    news; a live update every so many seconds, null for none, the server's default where it is left out."""
+    news; a live update every so many seconds, null for none, the server's default where it is left out. A name that is
+    none of these is refused: its sender would wait in vain. No other struct here forbids unknown fields."""
 
     events: bool = False
     binary: bool = False
@@ -120,6 +121,7 @@ def decode(message: str | bytes) -> ClientEvent:
         event: ClientEvent = _decoder.decode(message)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         why = str(error)
-        why = why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}..."
+        known = f"; known are {', '.join(Extensions.__struct_fields__)}" if "unknown field" in why else ""
+        why = (why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}...") + known
         raise BadEvent(f"no event of the protocol: {why}") from None
     return event

@@ -6,7 +6,7 @@ import os
 import socket as sockets
 import ssl
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
 import anyio
@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 
 from streamer.core import wire
+from streamer.core.patience import Patience
 from streamer.core.plain import one_line
 
 CONNECT_S = 5.0
@@ -28,12 +29,14 @@ REFUSED_AT_FIRST = (400, 404)  # a wrong address; where a link has been up the a
 
 @dataclass(frozen=True)
 class Verifier:
-    """Where it is and how to ask. eager: send audio while someone speaks, else only when a verdict is wanted."""
+    """Where it is and how to ask. eager: send audio while someone speaks, else only when a verdict is wanted.
+    patience: how long a file waits until it is heard there."""
 
     url: str
     key: str | None = None
     tls: ssl.SSLContext | None = None
     eager: bool = True
+    patience: Patience = field(default_factory=Patience)
 
     @property
     def address(self) -> str:

@@ -10,6 +10,7 @@ import anyio
 
 from streamer.core import wire
 from streamer.core.hearing import Closed, Heard
+from streamer.core.patience import STUCK_S, Progress
 from streamer.core.plain import one_line
 from streamer.core.redial import jittered
 from streamer.core.remote import RemoteTurn, Terms
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from streamer.net.link import Link
 
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)  # before a turn that found no place asks again; the last one from then on
-PREFILL_S = 1.0  # that `prefilled` waits without anything new
+RATE_HZ = 16_000
 
 
 class FarTarget:
@@ -37,7 +38,7 @@ class FarTarget:
         self._sent: set[int] = set()  # numbers of requests that were sent, on whatever link
         self._unheard: deque[tuple[int, int, float]] = deque()  # of this link: samples, where they end, when sent
         self._prefilled = anyio.Event()
-        self._heard_at = -math.inf  # the latest word for this turn
+        self._progress = Progress()
         self._num_rejected = 0  # since the last verdict
         self._is_behind = False  # a verdict was wanted before the request could be sent
         self._was_verified = False  # on this link
@@ -61,6 +62,7 @@ class FarTarget:
 
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
+            self._progress.began(self._link.clock())
             self.turn.hear(heard.samples)
             self._want()
 
@@ -92,23 +94,29 @@ class FarTarget:
         return number in self._sent
 
     def failed(self) -> None:
-        """A verdict did not come in time. The verifier is blamed where it was asked, or has said nothing; a request
+        """A verdict did not come in time. The verifier is blamed where it was asked, or makes no progress; a request
         that waits here behind the turn's own audio, or for a place there, is this turn's own misfortune."""
         is_unsent = bool(self._waiting) and not any(number in self._sent for number in self._waiting)
-        is_moving = self._is_rejected or self._link.clock() - self._heard_at < PREFILL_S
+        is_moving = self._is_rejected or self._link.clock() - self._progress.moved_at < STUCK_S
         if is_unsent and is_moving and self._link.is_linked:
             self._is_behind = True
         else:
             self._link.failed(self._given_up())
 
     async def prefilled(self) -> None:
-        """Wait until the verifier has prefilled all that was heard; a lazy one is not asked to."""
-        while self._is_wanted and self._link.is_linked and self.turn.num_prefilled < self.turn.num_samples:
-            self._prefilled = anyio.Event()
-            with anyio.move_on_after(PREFILL_S):
-                await self._prefilled.wait()
-            if not self._prefilled.is_set():
+        """Wait until the verifier has prefilled all that was heard, for as long as core/patience.py says; a lazy one is
+        not asked to. What it says without hearing more does not prolong the wait."""
+        patience, since = self._link.verifier.patience, self._link.clock()
+        while self._is_wanted and self._lost is None and self._link.is_linked and self._is_hearing:
+            ends_at = patience.ends_at(self._progress.began_at, since, self.turn.num_samples / RATE_HZ)
+            stuck_at = max(since, self._progress.moved_at) + patience.stuck_s
+            left_s = min(ends_at, stuck_at) - self._link.clock()
+            if left_s <= 0:
+                self._is_behind |= patience.goes_on and stuck_at <= ends_at
                 return
+            self._prefilled = anyio.Event()
+            with anyio.move_on_after(left_s):
+                await self._prefilled.wait()
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -147,11 +155,11 @@ class FarTarget:
 
     def take(self, message: wire.Down) -> None:
         """What came for this turn. Raises RemoteFault."""
-        self._heard_at = self._link.clock()
         if isinstance(message, wire.Rejected):
             self._rejected(message)
             return
         reply = self.turn.take(message)
+        self._note_progress(message)
         self._count_heard()
         if isinstance(reply, Verdict):
             self._link.breaker.succeeded()
@@ -164,6 +172,7 @@ class FarTarget:
     def attach(self) -> None:
         """There is a new link."""
         self.turn.attach()
+        self._progress.attach()
         self.reopen_at = -math.inf
 
     def unlinked(self) -> None:
@@ -179,6 +188,10 @@ class FarTarget:
         self._prefilled.set()
         for waiting in self._waiting.values():
             waiting.is_over.set()
+
+    @property
+    def _is_hearing(self) -> bool:
+        return self.turn.num_prefilled < self.turn.num_samples
 
     @property
     def _is_rejected(self) -> bool:
@@ -202,6 +215,11 @@ class FarTarget:
         self.turn.attach()
         self.reopen_at = self._link.clock() + jittered(pause, self._link.chance())
         self._link.wake()
+
+    def _note_progress(self, message: wire.Down) -> None:
+        if isinstance(message, wire.Opened | wire.Heard) and message.epoch == self.turn.epoch:
+            num_heard = message.num_samples if isinstance(message, wire.Heard) else 0
+            self._progress.heard(num_heard, self._link.clock())
 
     def _count_heard(self) -> None:
         now = self._link.clock()

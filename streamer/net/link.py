@@ -20,6 +20,7 @@ from websockets.exceptions import WebSocketException
 
 from streamer.core import wire
 from streamer.core.breaker import Breaker
+from streamer.core.plain import one_line
 from streamer.core.redial import Redial
 from streamer.core.remote import RemoteFault, Terms
 from streamer.core.window import Window
@@ -32,6 +33,7 @@ PING_S = 1.0
 RATE_HZ = 16_000
 MAX_PINGS = 16  # without an answer; the oldest is forgotten then
 PATIENCE_S = 5.0  # without a word from the verifier
+MODEL_CHARACTERS = 16  # of a fingerprint, in a notice
 NOT_YET, SLOW = "not connected yet", "it is slow"
 
 
@@ -55,7 +57,8 @@ class Link:
         self._on_model = on_model
         self.is_linked = False
         self._silence: str | None = None
-        self._notices = Notices()
+        self._notices, self._swaps = Notices(), Notices()
+        self._model = ""  # fingerprint of the verifier's, of the latest turn
         self._targets: dict[int, FarTarget] = {}
         self._goodbyes: deque[wire.Close] = deque()  # one for each channel at most
         self._wake = anyio.Event()
@@ -193,6 +196,15 @@ class Link:
             target.take(message)
             if isinstance(message, wire.Judged):
                 self.trouble = SLOW  # earlier trouble is over
+            elif isinstance(message, wire.Opened):
+                self._note_model(target.turn.model)
+
+    def _note_model(self, model: str) -> None:
+        """Within a turn it cannot change (core/remote.py); between turns it may, and whoever runs this edge is told."""
+        if self._model and model not in ("", self._model):
+            was, now = (one_line(name)[:MODEL_CHARACTERS] for name in (self._model, model))
+            self._swaps.event(f"{self.name} has another model than before: {now}, it was {was}; sentences may differ")
+        self._model = model or self._model
 
     async def _write(self, socket: ClientConnection) -> None:
         """One message at a time, each chosen when the one before it is written."""

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from streamer.core.results import Description, TextDelta
 from streamer.core.verify import Verdict, VerifyRequest
+from streamer.net.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 
 QUEUES = ("pieces", "turns", "events", "unread")
@@ -85,16 +86,19 @@ class VerifierMetrics(ServiceMetrics):
 
 
 class Metrics(ServiceMetrics):
-    """Of `streamer serve`."""
+    """Of `streamer serve`. `notices` are told of turns that went unverified; all are counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, notices: Notices | None = None) -> None:
         super().__init__()
-        r = self._registry
+        r, self._notices = self._registry, notices or Notices()
         self.ttft = Histogram("streamer_ttft_ms", "First text after a turn's last sample", buckets=MS, registry=r)
         self.itl = Histogram("streamer_itl_ms", "Between two deltas of one answer", buckets=MS, registry=r)
         self.turns = Counter("streamer_turns", "Turns by how they ended", ["stop_reason"], registry=r)
         self.uploaded = Counter("streamer_uploaded_ids", "Draft ids given to the cloud", registry=r)
         self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
+        self.unverified = Counter(
+            "streamer_turns_unverified", "Turns with blocks that were to be verified and were not", registry=r
+        )
         self.cloud_calls = Counter("streamer_cloud_calls", "Requests to the cloud", registry=r)
         self.failures = Counter("streamer_turns_failed", "Turns that ended without a description", registry=r)
         self.slow_readers = Counter("streamer_slow_readers", "Connections cut off: nothing was read", registry=r)
@@ -138,6 +142,9 @@ class Metrics(ServiceMetrics):
                 self.uploaded.inc(event.n_uploaded)
                 self.accepted.inc(event.n_accepted)
                 self.cloud_calls.inc(event.cloud_calls)
+                if event.blocks_unverified:
+                    self.unverified.inc()
+                    self._notices.event(event.warning or "blocks went unverified")
             case TurnFailed():
                 self._last_ms.pop(session, None)
                 self.failures.inc()

@@ -15,6 +15,7 @@ import msgspec
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection
 
+from streamer.core.attributes import with_english
 from streamer.net.admission import Admission, Refusal
 from streamer.net.conversation import Conversation
 from streamer.net.http import answer, read_page
@@ -48,7 +49,7 @@ class RealtimeServer:
         self.metrics = Metrics()
         self._open, self._admission, self._terms = open_session, admission, terms or Terms()
         self._service = Service(self, admission, self.metrics)
-        levels = answer(200, msgspec.json.encode(self._terms.attributes), "application/json")
+        levels = answer(200, msgspec.json.encode(with_english(self._terms.attributes)), "application/json")
         self._service.show(read_page(PAGE) | {"/attributes.json": levels})
         self._hub: Hub
 

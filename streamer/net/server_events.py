@@ -116,8 +116,8 @@ def live_update(item_id: str, update: LiveUpdate) -> Event:
 
 
 def description(item_id: str, found: Description) -> Event:
-    """Everything that is known of a turn: attributes, counts, times."""
-    left_out = ("file", "ids", "parts", "warning", "is_cut")
+    """Everything that is known of a turn: attributes, counts, times, and a warning where blocks went unverified."""
+    left_out = ("file", "ids", "parts")
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
     return {"type": "streamer.description", "item_id": item_id, "description": row}
 

@@ -128,10 +128,11 @@ class Tenancy:
 
     async def _hold(self, tenant: Tenant) -> None:
         """Until the edge comes back, or for `hold_s`; to a verifier that is going down nobody can come back."""
+        came_back = tenant.came_back  # of this hold: there may be another one by its end
         with anyio.move_on_after(0.0 if self._admission.is_draining else self._hold_s):
-            await tenant.came_back.wait()
-            return
-        await self._end(tenant)
+            await came_back.wait()
+        if not came_back.is_set():  # it may have come back just as the time was over
+            await self._end(tenant)
 
     async def _end(self, tenant: Tenant) -> None:
         self._let_go(tenant)

@@ -126,9 +126,9 @@ class Draft:
                 turn.cloud.failed()
             now, action = action, None
             match now:
-                case DraftMore(n):
+                case DraftMore():
                     assert edge is not None
-                    action = await self._on_edge(edge, edge.draft(n))
+                    action = await self._on_edge(edge, edge.draft(now))
                 case Verify(request):
                     await self._prepare(ready)
                     self._num_asked += 1

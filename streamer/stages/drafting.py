@@ -54,21 +54,22 @@ class Drafting:
         self.spec, self._drafter = self._parts.speculator(edge), self._parts.drafter(edge)
         action = self._next()
         if isinstance(action, DraftMore):
-            action = yield from self.draft(action.n)
+            action = yield from self.draft(action)
         return action
 
-    def draft(self, n: int) -> Generator[Any, Any, Action | None]:
-        """Draft `n` ids, and on, as long as nothing but the edge is needed."""
+    def draft(self, wanted: DraftMore) -> Generator[Any, Any, Action | None]:
+        """Draft what is `wanted`, and on, as long as nothing but the edge is needed."""
         while True:
             # The first id alone: when prefill was over is told.
-            ids, signals = yield from self._drafter.draft(n if self.prefilled_at else 1)
+            drafter, is_first = self._drafter, self.prefilled_at is None
+            ids, signals = yield from drafter.draft(1) if is_first else drafter.draft(wanted.n, wanted.run)
             now = self._clock()
             self.prefilled_at = self.prefilled_at or now
             self.spec.drafted(ids, signals, now)
             action = self._next()
             if not isinstance(action, DraftMore):
                 return action
-            n = action.n
+            wanted = action
 
     async def flush(self) -> None:
         """Hand on what the next stage had no room for."""

@@ -14,6 +14,7 @@ from anyio import Semaphore
 from streamer.core.counts import Counts
 from streamer.core.emitter import Emitter
 from streamer.core.hearing import Closed, Heard, Item
+from streamer.core.plan import Run
 from streamer.core.results import Description
 from streamer.core.speculate import Speculator
 from streamer.core.verify import Refusal, Verdict, VerifyRequest
@@ -45,7 +46,7 @@ class Hearer(Protocol):
 
 
 class Drafter(Protocol):
-    def draft(self, n: int) -> Steps: ...
+    def draft(self, n: int, run: Run | None = None) -> Steps: ...
 
 
 class Target(Protocol):
@@ -176,6 +177,11 @@ class Parts(Protocol):
     def cloud(self) -> Cloud | None: ...
     @property
     def mode(self) -> str: ...
+    @property
+    def max_turn_s(self) -> float:
+        """A turn that reaches it goes on as another one."""
+        ...
+
     @property
     def threads(self) -> HearingThreads:
         """The worker threads that hear, of all streams together."""

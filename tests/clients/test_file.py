@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
+import pytest
 import soundfile
 from conftest import ROOT
-from speech import SAMPLES
+from processes import listening
+from speech import SAMPLES, speech
 from tls import certificate
-from wire import serving
+from wire import describe_files, http, serving
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 CLIENT = ROOT / "clients" / "file.py"
@@ -31,7 +35,9 @@ def test_it_says_what_describe_says(server):
     assert (status, err) == (0, "")
     for mine, theirs in zip(map(json.loads, out.splitlines()), map(json.loads, described), strict=True):
         assert (mine["text"], mine["attributes"]) == (theirs["text"], theirs["attributes"])
-    status, out, err = client(SAMPLES[0], "--url", server, "--speed", 20, "--live-updates", 1)
+    assert [json.loads(line)["warning"] for line in out.splitlines()] == [None, None]
+    bare = server.removesuffix("/v1/realtime")
+    status, out, err = client(SAMPLES[0], "--url", bare, "--speed", 20, "--live-updates", 1)
     assert out == json.loads(described[0])["text"] + "\n"
     assert "first text after" in err
 
@@ -48,11 +54,59 @@ def test_what_fails_is_told_in_one_line(server, tmp_path):
         ([tmp_path / "header.wav", "--url", server], "header.wav: holds no samples"),
         ([SAMPLES[0], "--url", server.replace("realtime", "other")], "no such path"),
         ([SAMPLES[0], "--url", "ws://127.0.0.1:9/v1/realtime"], "is `streamer serve` running?"),
-        ([SAMPLES[0], "--url", "nonsense"], "cannot be reached"),
+        ([SAMPLES[0], "--url", "nonsense"], "nonsense: is no address of a server; start it with ws://"),
+        ([SAMPLES[0], "--url", "http://127.0.0.1:8770"], "start it with ws://"),
+        ([SAMPLES[0], "--url", "https://127.0.0.1:8770"], "start it with wss://"),
+        ([SAMPLES[0], "--url", "ws://127.0.0.1:99999"], "is no address of a server (Port out of range 0-65535)"),
+        ([SAMPLES[0], "--url", "ws://127.0.0.1:9"], "ws://127.0.0.1:9/v1/realtime: cannot be reached"),
     ):
         status, out, err = client(*arguments)
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert told in err
+
+
+def test_what_went_unverified_is_told(tmp_path):
+    """By the client, in JSON and on stderr, a line for each file; by the server in a log line and a counter."""
+    with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
+        status, out, err = client(SAMPLES[0], SAMPLES[0], "--url", url, "--speed", 20, "--json")
+        counters = http(url, "/metrics")[1]
+    assert status == 0
+    rows = [json.loads(row) for row in out.splitlines()]
+    assert all("went unverified" in row["warning"] and row["blocks_unverified"] > 0 and row["is_cut"] is False for row in rows)
+    assert err == "".join(f"file.py: {SAMPLES[0]}: {row['warning']}\n" for row in rows)
+    assert "\nstreamer_turns_unverified_total 2.0\n" in counters
+
+
+def test_a_verifier_says_that_it_is_one():
+    with listening("verifier", "--port", 0) as (url, _):
+        status, out, err = client(SAMPLES[0], "--url", url)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "this is a `streamer verifier`; give the address of a `streamer serve`" in err
+
+
+def test_an_mp3_is_read_straight_on(server, tmp_path):
+    """As describe reads it: soundfile's seeks between blocks make the decoder start afresh, and complain."""
+    chance = np.random.default_rng(0)
+    noisy = 0.1 * chance.standard_normal(320_000).astype(np.float32)
+    noisy[:80_000] = speech(5, 1)
+    soundfile.write(tmp_path / "noisy.mp3", noisy, 16_000, format="MP3", subtype="MPEG_LAYER_III")
+    (wanted,) = describe_files([tmp_path / "noisy.mp3"], "exact")
+    status, out, err = client(tmp_path / "noisy.mp3", "--url", server, "--speed", 100, "--json")
+    assert (status, err) == (0, "")
+    assert json.loads(out)["text"] == wanted["text"]
+
+
+@pytest.mark.parametrize(("name", "package"), [("file.py", "numpy"), ("file.py", "soundfile"), ("mic.py", "websockets")])
+def test_a_missing_package_is_told_in_one_line(name, package, tmp_path):
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('there is none', name={package!r})")
+    command = [sys.executable, CLIENT.with_name(name), "clip.wav"]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT | {"PYTHONPATH": str(tmp_path)}, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"{name}: the package {package} is missing" in done.stderr
+    (header,) = re.findall(r"^# dependencies = (.+)$", CLIENT.with_name(name).read_text("utf-8"), re.M)
+    packages = " ".join(re.findall(r'"(\w+)', header))
+    assert f"pip install {packages}," in done.stderr
+    assert f"`uv run {name}`" in done.stderr
 
 
 def test_tls_and_where_it_is_not(server, tmp_path):

@@ -84,6 +84,7 @@ async def test_a_server_that_is_full_or_wants_a_key_is_told_at_once():
             out, err = await asyncio.wait_for(client.communicate(), 20)
             assert (client.returncode, out, err.count(b"\n")) == (1, b"", 1)
             assert told in err
+            assert key != "wrong" or b"give --api-key KEY or STREAMER_API_KEY" in err
         await asyncio.wait_for(holder.communicate(), 30)
         assert holder.returncode == 0
     assert time.monotonic() - started < 40

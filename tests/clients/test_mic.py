@@ -76,6 +76,14 @@ async def test_a_link_that_is_cut_while_someone_speaks_changes_nothing(server, l
         assert (await end(cut))[0] == 0
 
 
+async def test_what_went_unverified_is_told(listening):
+    with serving("--cloud", "ws://127.0.0.1:9", "--threshold", "0") as (url, _):
+        mic = await listening(url.removesuffix("/v1/realtime"), "--live-updates", "0")
+        assert (await line(mic.stdout)).endswith("。\n")
+        told = await line(mic.stderr, "mic.py: ")
+        assert told.endswith("that the gate wanted verified went unverified\n")
+
+
 def test_what_is_missing_is_told_in_one_line(tmp_path):
     def run(*arguments, **more):
         command = [sys.executable, CLIENT, *arguments]

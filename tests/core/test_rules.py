@@ -283,3 +283,11 @@ def test_a_committed_role_word_does_not_ban_every_id():
 
     for role in ROLES:
         assert len(role_ids(VOCABULARY, role)) < VOCABULARY.num_ids / 2
+
+
+@pytest.mark.parametrize("name", ["repetition_penalty", "loop_temperature"])
+@pytest.mark.parametrize("value", [1e-300, 1e-45, 0.0, -1.0, float("nan")])
+def test_what_logits_are_divided_by_is_a_number_in_float32_too(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 0.001, not {value}"):
+        Rules(**{name: value})
+    Rules(**{name: 1e-3})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.core.rules import Rules
-from streamer.core.stop import STOP_REASONS, Stop, loop_suspected, stop
+from streamer.core.stop import STOP_REASONS, Stop, first_stop, loop_suspected, stop
 from streamer.core.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "？", "色。", "a", "b", "c", "d"]
@@ -86,3 +87,13 @@ def test_stop_sees_only_its_arguments(answer: list[int], candidate: int) -> None
     """A tuple or a list, asked once or twice, within a block or at its end: the same."""
     first = stop(VOCABULARY, RULES, tuple(answer), candidate)
     assert stop(VOCABULARY, RULES, list(answer), candidate) == first
+
+
+@given(st.data())
+def test_the_first_stop_is_where_stop_says_so_first(data: st.DataObject) -> None:
+    vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
+    few, any_id = st.integers(0, min(5, vocabulary.num_ids - 1)), st.integers(0, vocabulary.num_ids - 1)
+    answer = data.draw(st.lists(few | any_id, max_size=30))
+    begin = data.draw(st.integers(0, len(answer)))
+    found = ((at, stop(vocabulary, rules, answer[:at], answer[at])) for at in range(begin, len(answer)))
+    assert first_stop(vocabulary, rules, answer, begin) == next((one for one in found if one[1]), None)

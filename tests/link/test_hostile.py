@@ -11,10 +11,14 @@ from speech import SAMPLES
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core import wire
+from streamer.model.thinker import EMBEDDED, shapes_of
+from streamer.model.tokens import vocabulary_of
 from streamer.net.far import FarTarget
 from streamer.stages.events import TurnFailed
+from streamer.stages.parts import TargetLost
 
 WHOLE = 1 << 20
+ESCAPE = vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).texts.index("\x1b")
 
 
 def with_verdict(make):
@@ -32,8 +36,16 @@ def fuzzed(message, chance):
     return [chance.randbytes(chance.randint(0, 60))]
 
 
+def repeating(message, chance):
+    """It opens turns, answers pings and talks all the time, and hears nothing."""
+    return [] if isinstance(message, wire.Audio | wire.Finish) else honest(message, chance)
+
+
+repeating.repeats_s = 0.2
+
 HOSTILE = {
     "an id beyond the vocabulary": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, WHOLE)]),
+    "an escape code": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, ESCAPE)]),
     "more accepted than sent": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 99, 5)]),
     "an epoch that is not": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch + 5, m.number, 0, 5)]),
     "a number that is not": with_verdict(lambda m, _: [wire.Judged(m.channel, m.epoch, m.number + 1000, 0, 5)]),
@@ -44,6 +56,10 @@ HOSTILE = {
     "garbage for a verdict": with_verdict(fuzzed),
     "garbage for everything": fuzzed,
     "more samples than there are": lambda m, _: [wire.Opened(m.channel, m.epoch, 1 << 30, "")] if isinstance(m, wire.Open) else honest(m, _),
+    "more samples heard than there are": lambda m, _: (
+        [wire.Heard(m.channel, 0, 1 << 30, True)] if isinstance(m, wire.Audio) else honest(m, _)
+    ),
+    "repeats Heard": repeating,
     "silence": lambda m, _: [],
     "closes at once": None,
 }
@@ -61,7 +77,10 @@ async def one_turn(describer, file):
 SELDOM = ("more accepted than sent", "a number that is not", "garbage for everything", "closes at once", "no verdict")
 
 
-@pytest.mark.parametrize("lie", [pytest.param(lie, marks=pytest.mark.long) if lie in SELDOM else lie for lie in HOSTILE])
+LIES = pytest.mark.parametrize("lie", [pytest.param(lie, marks=pytest.mark.long) if lie in SELDOM else lie for lie in HOSTILE])
+
+
+@LIES
 async def test_gated_goes_on_and_exact_says_so(lie, wanted):
     options = {"threshold": 0.0, "verify_budget_s": 0.3}
     async with lying(HOSTILE[lie]) as port:
@@ -78,6 +97,24 @@ async def test_gated_goes_on_and_exact_says_so(lie, wanted):
             assert isinstance(events[-1], TurnFailed), events[-1]
             assert seconds < 2.0
             assert "\n" not in events[-1].message
+
+
+@LIES
+async def test_a_file_is_not_held_up(lie, wanted):
+    """It waits for what a live turn would have waited for, and no longer, whatever is said meanwhile."""
+    options = {"threshold": 0.0, "verify_budget_s": 0.3}
+    async with lying(HOSTILE[lie]) as port:
+        cloud = f"ws://127.0.0.1:{port}"
+        async with Describer.open(mode="gated", cloud=cloud, **options) as describer:
+            await describer.load()
+            with anyio.fail_after(3.0):
+                found = await describer.describe(SAMPLES[0])
+            assert (list(found.ids), found.verified_share) == (wanted["edge"][SAMPLES[0].name]["ids"], 0.0)
+            assert found.stall_ms < 1000 * (0.3 + 0.25)
+        async with Describer.open(mode="exact", cloud=cloud, verify_budget_s=0.3) as describer:
+            await describer.load()
+            with anyio.fail_after(3.0), pytest.raises(TargetLost):
+                await describer.describe(SAMPLES[0])
 
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(i, marks=pytest.mark.long) for i in range(2, 60))])

@@ -12,6 +12,7 @@ from websockets.exceptions import ConnectionClosed
 
 from streamer.core import wire
 from streamer.core.choice import Sampling
+from streamer.core.patience import Patience
 from streamer.core.remote import RemoteFault, RemoteTurn, Terms
 from streamer.core.rules import Rules
 from streamer.core.verify import VerifyRequest, prefix_hash
@@ -270,3 +271,28 @@ async def test_turns_that_miss_one_outage_are_one_failure():
         targets[0].failed()
         assert link.breaker.num_failures == 2
         group.cancel_scope.cancel()
+
+
+async def heard_by_a_slow_one(patience, seconds, samples_per_s):
+    """(how long a file of so many seconds waited, how much of it was heard by then)"""
+    async with serving_judges(lambda turn: Slow(samples_per_s)) as (port, _), linked(port, TERMS, patience=patience) as link:
+        await link.settled(2.0)
+        target = link.listen()
+        started = anyio.current_time()
+        await hear(target, sound(seconds))
+        await target.prefilled()
+        waited = anyio.current_time() - started
+        share = target.turn.num_prefilled / target.turn.num_samples
+        assert target.is_up, "it moves, so it is asked, as in a live turn"
+        target.close()
+        return waited, share
+
+
+async def test_a_verifier_slower_than_speech_has_the_time_of_a_live_turn_or_all_that_it_needs():
+    """At .75 of real time: gated goes on when a live turn would be over, exact when all is heard."""
+    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=True), 3.0, 12_000)
+    assert 2.9 < waited < 3.7
+    assert 0 < share < 0.9
+    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=False), 3.0, 12_000)
+    assert waited > 3.9
+    assert share == 1

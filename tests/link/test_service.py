@@ -48,7 +48,12 @@ async def test_an_edge_that_does_not_fit_is_told_why(verifier, tokenizer):
         "describes in 'zh'": {"language": "en", "tokenizer": tokenizer},
         "not the one": {"model": "0123", "tokenizer": tokenizer},
         "has others": {"rules": rules | {"new_rule": 1}, "tokenizer": tokenizer},
-        "must be above 0": {"rules": rules | {"repetition_penalty": -1.0}, "tokenizer": tokenizer},
+        "repetition_penalty must be at least 0.001": {
+            "rules": rules | {"repetition_penalty": 1e-300}, "tokenizer": tokenizer
+        },
+        "loop_temperature must be at least 0.001": {
+            "rules": rules | {"loop_temperature": 1e-300}, "tokenizer": tokenizer
+        },
         "loop_max_period is": {"rules": rules | {"loop_max_period": 10**9}, "tokenizer": tokenizer},
         "temperature must be": {"sampling": (-1.0, 1.0, 0), "tokenizer": tokenizer},
     }

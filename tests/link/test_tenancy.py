@@ -1,12 +1,15 @@
 """Turns and their slots, with a judge that is slow or broken: bounds hold whoever comes at once, nothing is leaked."""
 
+import time
 from contextlib import asynccontextmanager
 
 import anyio
+import pytest
 
 from streamer.core import wire
 from streamer.core.rules import Rules
 from streamer.core.served import Broken, House
+from streamer.core.verify import VerifyRequest, prefix_hash
 from streamer.net.admission import Admission
 from streamer.net.metrics import VerifierMetrics
 from streamer.net.tenancy import Tenancy
@@ -28,6 +31,10 @@ class Slow:
     async def finish(self):
         raise RuntimeError("the model fell over")
 
+    async def judge(self, request, runs_on):
+        raise AssertionError("nothing here is to be judged")
+        yield
+
     def close(self):
         self._open.remove(self)
 
@@ -47,10 +54,10 @@ def opening(session, channel=0, epoch=1):
 
 
 @asynccontextmanager
-async def house():
+async def house(hold_s=60.0):
     open_now, admission = [], Admission((wire.PATH,), 4)
     async with anyio.create_task_group() as group:
-        tenancy = Tenancy(lambda turn: Slow(open_now), HOUSE, admission, VerifierMetrics(), 60.0)
+        tenancy = Tenancy(lambda turn: Slow(open_now), HOUSE, admission, VerifierMetrics(), hold_s)
         tenancy.start(group)
         yield tenancy, admission, open_now
         group.cancel_scope.cancel()
@@ -152,3 +159,48 @@ async def test_a_turn_whose_edge_has_gone_does_not_hold_up_the_end():
                 await anyio.lowlevel.checkpoint()
                 tenancy.detach(links[0])
                 await tenancy.close(links[1], 0)
+
+
+@pytest.mark.parametrize("leaves_again", [False, True])
+async def test_one_that_comes_back_just_as_its_hold_is_over_is_not_let_go(leaves_again):
+    """The event loop is held up, as a busy machine does: both are due when it goes on. One that leaves again at once
+    is held anew."""
+    hold_s, first, second = 0.2, Said(), Said()
+    async with house(hold_s) as (tenancy, _, open_now):
+        await tenancy.open(first, opening(1))
+        tenancy.detach(first)
+        over_at = anyio.current_time() + hold_s
+        await anyio.lowlevel.checkpoint()
+
+        async def come_back():
+            await anyio.sleep_until(over_at - 0.005)
+            await tenancy.open(second, opening(1, 0, 2))
+            if leaves_again:
+                tenancy.detach(second)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(come_back)
+            await anyio.lowlevel.checkpoint()
+            time.sleep(over_at + 0.01 - anyio.current_time())
+        await anyio.wait_all_tasks_blocked()
+        assert second.messages == [wire.Opened(0, 2, 0, "model")]
+        assert len(open_now) == 1
+        assert tenancy.num_held == leaves_again
+        if leaves_again:
+            third = Said()
+            await tenancy.open(third, opening(1, 0, 3))
+            assert third.messages == [wire.Opened(0, 3, 0, "model")]
+            assert len(open_now) == 1
+
+
+async def test_a_request_of_an_older_link_is_refused_and_not_judged():
+    """It cannot be of this one: its prefix may be, and a verdict given under this link's epoch would be taken for one."""
+    async with house() as (tenancy, _, _):
+        first, second = Said(), Said()
+        await tenancy.open(first, opening(1))
+        tenancy.detach(first)
+        await tenancy.open(second, opening(1, 0, 2))
+        tenancy._channels[second, 0].turn.is_finished = True
+        await tenancy.take(second, wire.verify_message(0, 1, VerifyRequest(7, 0, prefix_hash(()), (), ())))
+        await anyio.wait_all_tasks_blocked()
+        assert second.messages[1:] == [wire.Refused(0, 1, 7, "epoch")]

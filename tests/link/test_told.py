@@ -4,8 +4,10 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from far import free_port, verifying
+from far import HOUSE, free_port, hear, honest, linked, lying, verifying
+from far import until as until_true
 from processes import ENVIRONMENT, describe
 from speech import SAMPLES
 from websockets.asyncio.client import connect
@@ -14,9 +16,14 @@ from wire import describe as describe_live
 from wire import session_update, until
 
 from streamer.core import wire
+from streamer.core.choice import Sampling
 from streamer.core.counts import Counts
+from streamer.core.remote import Terms
 from streamer.core.results import describe_turn, join_parts, unverified
+from streamer.core.rules import Rules
 from streamer.net.notices import EVERY_S, Notices
+
+TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
 
 
 @pytest.mark.parametrize(
@@ -78,6 +85,30 @@ def test_notices_are_few_and_the_last_state_is_told(caplog):
     assert caplog.messages[2:] == ["event 0", "event 5; 4 more before it"]
 
 
+async def test_a_verifier_whose_model_changes_between_turns_is_told_of(caplog):
+    """Once for many turns at one time; the same model on every turn is no news, nor a name that a terminal obeys."""
+    models = ["model a", "model a", "model\x1b[2J b\n", "model a", "model a"]
+    opened = iter(models)
+
+    def reply(message, chance):
+        if isinstance(message, wire.Open):
+            return [wire.Opened(message.channel, message.epoch, 0, next(opened))]
+        return honest(message, chance)
+
+    async with lying(reply) as port, linked(port, TERMS) as link:
+        await link.settled(5.0)
+        for _ in models:
+            target = link.listen()
+            await hear(target, np.ones(1_600, np.float32))
+            await until_true(lambda target=target: target.turn.num_prefilled == 1_600)
+            target.close()
+    told = f"the verifier at ws://127.0.0.1:{port} has another model than before: "
+    assert len(caplog.messages) == 1, caplog.messages
+    assert caplog.messages[0].startswith(told)
+    assert caplog.messages[0].isprintable()
+    assert caplog.messages[0].endswith(", it was model a; sentences may differ")
+
+
 async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
     """One line each, on stderr; it serves all the while."""
     port = free_port()
@@ -93,6 +124,7 @@ async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
             await ws.send(session_update(binary=True))
             await until(ws, "session.updated")
             assert await describe_live(ws, SAMPLES[0].read_bytes()[44:])
+        assert server.stderr.readline().endswith(" blocks that the gate wanted verified went unverified\n")
         with verifying(port=port):
             assert server.stderr.readline() == f"{named} there again\n"
     finally:

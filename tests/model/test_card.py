@@ -1,11 +1,16 @@
 """A card is refused with the entry that is wrong, not with what Python thought of it; none at all gives the defaults."""
 
+import dataclasses
 import json
+import shutil
+import subprocess
+import sys
 
 import pytest
 
-from streamer.model.card import FILE, ModelCard, read_card
+from streamer.model.card import FILE, ModelCard, ModelWarning, read_card, warn_of_defaults
 from streamer.model.card_write import write_gate
+from streamer.model.thinker import load, shapes_of
 from streamer.model.weights import ModelError
 
 SLOW = {"name": "slow", "phrases": ["缓慢"]}
@@ -45,6 +50,7 @@ def test_the_wrong_entry_is_named(tmp_path, card, reason):
     with pytest.raises(ModelError, match=reason) as error:
         read_card(write(tmp_path, card))
     assert str(error.value).startswith(f"{tmp_path / FILE}: is not a model card (")
+    assert str(error.value).endswith("); mend it, or copy it again from where the model came from"), "it holds more than defaults"
     assert str(error.value).isprintable()
 
 
@@ -83,3 +89,27 @@ def test_a_model_without_a_card_gets_one(tmp_path):
     write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.5, "k": 4}})
     assert read_card(tmp_path).presets["fluent"].gate.entropy == 0.5
     assert not read_card(tmp_path).promises
+
+
+def test_defaults_that_stand_in_for_a_lost_card_are_told(tiny_pair, tmp_path):
+    """The published models come without a card, and the defaults are theirs; others lose prompt and language with it."""
+    copy = shutil.copytree(tiny_pair[0], tmp_path / "edge")
+    (copy / FILE).unlink()
+    with pytest.warns(ModelWarning) as told:
+        assert load(str(copy), "edge").card == ModelCard(name="edge")
+    (line,) = (str(one.message) for one in told)
+    assert line.startswith(f"{copy}: has no streamer.json and is no published Qwen2.5-Omni: the default prompt, ")
+    assert "uncalibrated gate" in line
+    assert line.isprintable()
+    warn_of_defaults(copy, dataclasses.replace(shapes_of(copy).text, hidden=2048, layers=36))
+    warn_of_defaults(tiny_pair[0], shapes_of(tiny_pair[0]).text)
+
+
+def test_a_command_tells_it_in_one_line(tiny_pair, tmp_path):
+    copy = shutil.copytree(tiny_pair[0], tmp_path / "edge")
+    (copy / FILE).unlink()
+    command = [sys.executable, "-m", "streamer", "describe", "no.wav", "--edge", str(copy), "--mode", "edge"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    first, *others = done.stderr.splitlines()
+    assert first.startswith(f"streamer: {copy}: has no streamer.json and is no published")
+    assert (len(others), done.returncode) == (1, 1)

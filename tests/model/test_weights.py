@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import tiny
@@ -222,6 +224,19 @@ def test_specs():
         resolve("./nowhere", "edge")
     with pytest.raises(ModelError, match="is a file"):
         resolve(__file__, "edge")
+    with pytest.raises(ModelError, match=r"hub id like owner/name, or ws://127\.0\.0\.1:8766 for a verifier there"):
+        resolve("127.0.0.1:8766", "cloud")
+    with pytest.raises(ModelError, match=r"owner/name$"):
+        resolve("127.0.0.1:8766", "edge")
+
+
+def test_a_hub_id_that_cannot_be_had_names_the_way_out(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code = "from streamer.model.thinker import resolve; resolve('no-such-owner/no-such-model', 'edge')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert "ModelError: no-such-owner/no-such-model: no such directory, and the hub did not give it (" in last
+    assert last.endswith("); download it where there is a network and give the directory")
 
 
 def test_shapes_of_the_published_sizes():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from speech import recording
-from tiny_text import random_weights, shape_of
+from tiny_thinker import MOST_STREAMS, thinker_of
 
 from streamer.core.choice import Sampling
 from streamer.core.rules import Rules
@@ -22,32 +20,18 @@ from streamer.core.vocabulary import Vocabulary
 from streamer.model.crew import Crew
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.ear import Ear
-from streamer.model.engine import Engine, Row
+from streamer.model.engine import Row
 from streamer.model.fast import FastText
 from streamer.model.listener import Listener
 from streamer.model.steps import Rounds, drive
 from streamer.model.thinker import EMBEDDED, Thinker, load
 from streamer.model.writer import Writer
 
-PROMPT, MOST_STREAMS, LENGTH = [1, 2], 10, 96
-SIZES = [(24, 1, 2, 1, 8, 30), (32, 2, 4, 4, 8, 16)]  # hidden, layers, heads, kv_heads, head_dim, ffn
-
 
 class OneByOne(FastText):
     """The same kernels, asked for each id."""
 
     writes = False
-
-
-def thinker_of(vocabulary: Vocabulary, kind: type[FastText], size: int, crew: Crew | None = None) -> Thinker:
-    shape = shape_of(*SIZES[size], vocabulary.num_ids)
-    text = kind(random_weights(shape, seed=size), shape, crew)
-    engine = Engine(text, text.slots(MOST_STREAMS, LENGTH), PROMPT)
-    shapes: Any = SimpleNamespace(text=shape, audio_id=0)
-    card: Any = None
-    tower: Any = None
-    never = torch.from_numpy(vocabulary.never)
-    return Thinker(Path(), card, shapes, vocabulary, never, (1,), tower, engine, 0)
 
 
 def spoken(thinker: Thinker, script: dict[str, Any], found: list[Any]) -> Any:

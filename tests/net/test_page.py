@@ -21,6 +21,7 @@ from scipy.signal import correlate
 from speech import SAMPLES, recording, speech
 from wire import describe_files, http, serving
 
+from streamer.core.attributes import ENGLISH
 from streamer.net.server import PAGE
 
 
@@ -71,7 +72,9 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
 async def test_files_say_what_describe_says(server, wanted, tmp_path):
     """Chosen and dropped; two in a row; longer than a turn, in parts; what is no sound is told in one line."""
     soundfile.write(tmp_path / "long.wav", speech(65, 3), 16_000, subtype="PCM_16")
-    (tmp_path / "noise.mp3").write_bytes(b"no sound at all")
+    soundfile.write(tmp_path / "silence.wav", np.zeros(32_000), 16_000)
+    for name in ("noise.mp3", "more.mp3"):
+        (tmp_path / name).write_bytes(b"no sound at all")
     described = describe_files([tmp_path / "long.wav"], "exact")[0]
     first, second, third = (wanted[file.name] for file in SAMPLES[:3])
     async with visiting(server) as guest:
@@ -82,13 +85,60 @@ async def test_files_say_what_describe_says(server, wanted, tmp_path):
         await guest.drop(SAMPLES[2])
         await guest.until_said("#facts", SAMPLES[2].name)
         assert await guest.text("#sentence") == third["text"]
-        await guest.page.set_input_files("#file", [tmp_path / "noise.mp3", tmp_path / "long.wav"])
+        await guest.page.set_input_files("#file", [tmp_path / name for name in ("noise.mp3", "silence.wav", "more.mp3", "long.wav")])
         await guest.until_said("#facts", "long.wav")
         await guest.page.wait_for_selector("#progress", state="hidden")
-        assert await guest.text("#problem") == "noise.mp3 is no sound that this browser can decode."
-        earlier = await guest.page.locator("#history p[lang]").all_text_contents()
+        why = "no sound that this browser can decode."
+        assert await guest.text("#problem") == f"more.mp3: {why}"
+        earlier = await guest.page.locator("#history li p:first-child").all_text_contents()
         assert [await guest.text("#sentence"), *earlier] == [
-            *(part["text"] for part in reversed(described["parts"])), *(row["text"] for row in (third, second, first))]  # fmt: skip
+            *(part["text"] for part in reversed(described["parts"])),
+            f"more.mp3: {why}", "silence.wav: no speech", f"noise.mp3: {why}",
+            *(row["text"] for row in (third, second, first))]  # fmt: skip
+
+
+async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted):
+    levels = json.loads(http(server, "/attributes.json")[1])
+    async with visiting(server) as guest:
+        await guest.page.set_input_files("#file", SAMPLES[0])
+        await guest.until_described()
+        for name, level in wanted[SAMPLES[0].name]["attributes"].items():
+            found = levels[name][level]
+            told = f"{found['name']} {found['english']}, level {level} of 0 to {len(levels[name]) - 1}"
+            assert found["name"] in ENGLISH[name]
+            assert await guest.text(f"#attribute-{name} .level") == told
+
+
+async def test_what_went_unverified_is_told():
+    with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
+        async with visiting(url) as guest:
+            await guest.page.set_input_files("#file", [SAMPLES[0], SAMPLES[0]])
+            await guest.until_said("#history", "that the gate wanted verified went unverified")
+            await guest.until_described()
+            assert "that the gate wanted verified went unverified" in await guest.text("#warning")
+            assert await guest.text("#problem") == ""
+
+
+async def test_what_was_heard_so_far_is_told_from_the_last_sentence(server, tmp_path):
+    """The attributes are said to be so far's, and the sentence to be the last turn's, grey; then it is the new one."""
+    quiet = np.zeros(32_000, np.float32)
+    save_speech(tmp_path / "speech.wav", np.concatenate([recording(2)[:40_000], quiet, speech(6, 2)]), 16_000)
+    colour = "element => getComputedStyle(element).color"
+    async with visiting(server, tmp_path / "speech.wav") as guest:
+        labels = guest.page.locator(".so-far-only")
+        await guest.page.click("#mic")
+        first = await guest.until_described()
+        ink = await guest.page.locator("#sentence").evaluate(colour)
+        assert await labels.evaluate_all("all => all.some(each => each.checkVisibility())") is False
+        await labels.last.wait_for()
+        assert await guest.page.locator("#chart-title").inner_text() == "SEVEN ATTRIBUTES, SO FAR"
+        assert await guest.page.locator("#now-title").inner_text() == "HOW YOU SPOKE BEFORE"
+        assert await guest.text("#sentence") == first
+        assert await guest.page.locator("#sentence").evaluate(colour) != ink
+        await guest.until_said("#history", first)
+        await guest.until_described()
+        assert await labels.evaluate_all("all => all.some(each => each.checkVisibility())") is False
+        assert await guest.page.locator("#sentence").evaluate(colour) == ink
 
 
 async def test_a_keyboard_is_enough(server, wanted, tmp_path):

@@ -34,16 +34,47 @@ from wire import (
     validate,
 )
 
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
 
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # the client's own, with websockets 17
-def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys):
-    """The official client, sync and unmodified; only the address is another."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "openai.OpenAI(" in block]
+def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
+    """The official client, sync and unmodified; only the address is another. Any rate that is taken, any channels; for
+    one that is not it says why, and no sentence."""
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "openai.OpenAI(" in block]
     address = server.replace("ws", "http", 1).removesuffix("/realtime")
     assert "http://127.0.0.1:8765/v1" in code
-    exec(code.replace("http://127.0.0.1:8765/v1", address).replace("clip.wav", str(SAMPLES[1])), {})
+    code = code.replace("http://127.0.0.1:8765/v1", address)
+    exec(code.replace("clip.wav", str(SAMPLES[1])), {})
     assert capsys.readouterr().out == wanted[SAMPLES[1].name]["text"]
+    samples, rate = soundfile.read(SAMPLES[1], dtype="int16")
+    soundfile.write(tmp_path / "stereo.wav", np.stack([samples, samples], 1), rate)
+    exec(code.replace("clip.wav", str(tmp_path / "stereo.wav")), {})
+    assert capsys.readouterr().out == wanted[SAMPLES[1].name]["text"]
+    soundfile.write(tmp_path / "fast.wav", samples, 96_000)
+    with pytest.raises(SystemExit, match=r"audio rate 96000 is outside 8000\.\.48000 Hz"):
+        exec(code.replace("clip.wav", str(tmp_path / "fast.wav")), {})
+    assert capsys.readouterr().out == ""
+
+
+async def test_the_readme_s_extensions_are_those_that_there_are(server):
+    """Its message, as it stands; the description comes after response.done; an unknown name is refused in one line."""
+    (message,) = re.findall(r"```json\n(.*?)\n```", README, re.S)
+    async with connect(server) as ws:
+        await ws.send(message)
+        events = await until(ws, "session.updated")
+        asked = json.loads(message)["session"]["streamer"]
+        assert asked.items() <= events[-1]["session"]["streamer"].items()
+        await ws.send(message.replace('"events"', '"evnts"'))
+        (event,) = await until(ws, "error")
+        assert "unknown field `evnts`" in event["error"]["message"]
+        assert event["error"]["message"].endswith("; known are events, binary, acks, live_update_s")
+        audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
+        await ws.send(json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio}}))
+        await describe(ws, soundfile.read(SAMPLES[0], dtype="int16")[0].tobytes())
+        found = json.loads(await ws.recv())
+        assert found["type"] == "streamer.description"
+        assert (found["description"]["warning"], found["description"]["is_cut"]) == (None, False)
 
 
 async def test_the_official_async_client_with_voice_activity_and_strict_types(server):

@@ -65,7 +65,9 @@ function toggle() {
 }
 
 function add(files) {
-  waiting.push(...[...files].slice(0, MAX_WAITING - waiting.length));
+  const room = MAX_WAITING - waiting.length;
+  waiting.push(...[...files].slice(0, room));
+  if (files.length > room) view.note(`${files.length - room} recordings left out: at most ${MAX_WAITING} wait; give them again.`);
   describing ??= describeAll().finally(() => (describing = null));
 }
 
@@ -82,8 +84,11 @@ async function describeAll() {
       const problem = await describe(screen, server(), file);
       if (problem) throw problem;
     } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      const told = new Problem(`${file.name}: ${error.message}`, error.wantsKey);
       view.status(READY);
-      tell(error);
+      view.note(told.message);
+      tell(told);
     }
   }
 }

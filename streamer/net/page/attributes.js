@@ -10,24 +10,11 @@ const NAMES = {
   arousal: ["情绪", "Arousal"],
 };
 
-// Of the models that ship; another model's levels are shown by the name it gives them.
-const LEVELS = {
-  rate: { 很慢: "very slow", 偏慢: "slow", 适中: "medium", 偏快: "fast", 很快: "very fast" },
-  pitch: { 低沉: "very low", 偏低: "low", 偏高: "high", 很高: "very high" },
-  variation: { 平直: "flat", 自然: "natural", 丰富: "lively" },
-  loudness: { 很轻: "very soft", 偏轻: "soft", 中等: "medium", 响亮: "loud" },
-  pauses: { 连贯: "few", 适度: "some", 频繁: "many" },
-  timbre: { 暗沉: "dark", 均衡: "balanced", 明亮: "bright" },
-  arousal: { 平静: "calm", 平和: "relaxed", 激动: "excited" },
-};
-
-// attribute -> {chinese, english, levels: [{chinese, english, phrases}]}, in the order of the chart.
+// found: the server's attributes.json. attribute -> {chinese, english, levels: [{chinese, english, phrases}]}, in the order of the chart.
 export function nameAttributes(found) {
   return Object.fromEntries(
     Object.entries(NAMES).map(([attribute, [chinese, english]]) => {
-      const levels = (found[attribute] ?? []).map(({ name, phrases }) => {
-        return { chinese: name, english: LEVELS[attribute][name] ?? "", phrases };
-      });
+      const levels = (found[attribute] ?? []).map(({ name, english, phrases }) => ({ chinese: name, english, phrases }));
       return [attribute, { chinese, english, levels }];
     }),
   );

@@ -5,6 +5,7 @@ import { element } from "./view.js";
 export class Chart {
   #rows = {};
   #attributes;
+  #said = {}; // the levels of the last sentence
 
   constructor(body, attributes) {
     this.#attributes = attributes;
@@ -19,7 +20,22 @@ export class Chart {
     }
   }
 
+  // Of a sentence.
   show(levels) {
+    this.#said = levels;
+    this.#draw(levels);
+  }
+
+  // Of what was heard so far; `back` to the last sentence.
+  showSoFar(levels) {
+    this.#draw(levels);
+  }
+
+  back() {
+    this.#draw(this.#said);
+  }
+
+  #draw(levels) {
     for (const [attribute, { bars, name }] of Object.entries(this.#rows)) {
       const level = levels[attribute] ?? null;
       [...bars.children].forEach((bar, i) => bar.classList.toggle("on", level !== null && i <= level));
@@ -31,7 +47,7 @@ export class Chart {
     if (level === null) return ["–"];
     const { levels } = this.#attributes[attribute];
     const { chinese, english } = levels[level] ?? { chinese: "", english: "" };
-    const place = element("small", { className: "sr-only" }, [`, level ${level + 1} of ${levels.length}`]);
+    const place = element("small", { className: "sr-only" }, [`, level ${level} of 0 to ${levels.length - 1}`]);
     return [element("span", { lang: "zh-Hans" }, [chinese]), ` ${english}`, place];
   }
 }

@@ -28,7 +28,10 @@ class Job {
       broken: () => screen.view.status("The connection broke; trying again …"),
       lost: () => screen.view.problem("The connection was broken for too long: some of what you said is lost."),
       anew: () => this.#replaced(screen.view),
-      over: this.resolve,
+      over: (problem) => {
+        turns.leave();
+        this.resolve(problem);
+      },
     });
   }
 

@@ -19,6 +19,8 @@ export class Turns {
   #describedS = 0;
   #isHearing = false; // another turn has begun
   #isLastKnown = false; // every turn has been committed
+  #hasText = false; // some turn brought a sentence
+  #isOver = false;
 
   // sound: origin, "microphone" or a file's name; idle, the status between turns; seconds of a recording, else null.
   // on: {settled(), failed(message)}.
@@ -28,8 +30,15 @@ export class Turns {
 
   // Another session, which knows nothing of the last one's turns.
   anew() {
+    this.leave();
     this.#numOpen = this.#describedS = 0;
     this.#isLastKnown &&= this.sound.seconds === null;
+  }
+
+  // Nothing more comes of the turn that is being heard.
+  leave() {
+    this.view.settled();
+    this.chart.back();
   }
 
   hear(event) {
@@ -46,7 +55,7 @@ export class Turns {
         return this.view.status("Describing …");
       case "streamer.live_update":
         this.view.soFar(event.text, event.heard_s);
-        return this.chart.show(parse(event.text, this.attributes));
+        return this.chart.showSoFar(parse(event.text, this.attributes));
       case "streamer.delta":
         return this.#delta(event);
       case "streamer.description":
@@ -70,7 +79,10 @@ export class Turns {
   #described(found) {
     if (found.text) {
       this.chart.show(found.attributes);
-      this.view.end(found.text, factsOf(found, this.sound.origin));
+      this.view.end(found.text, factsOf(found, this.sound.origin), found.warning);
+      this.#hasText = true;
+    } else {
+      this.leave();
     }
     const idle = this.#isHearing ? HEARING : this.sound.idle;
     this.view.status(found.text ? idle : `No speech in ${found.audio_s.toFixed(1)} s of sound.`);
@@ -81,7 +93,9 @@ export class Turns {
 
   #error({ code, message, event_id: cause }) {
     if (code === "turn_failed") {
-      this.view.end(this.#text, [`${this.sound.origin}: failed`]);
+      if (this.#item !== null) this.view.end(this.#text, [`${this.sound.origin}: failed`]);
+      this.leave();
+      if (this.sound.seconds !== null) return this.on.failed(message);
       this.view.problem(message);
       this.#close();
     } else if (code !== "input_audio_buffer_commit_empty") {
@@ -102,7 +116,10 @@ export class Turns {
   #settle() {
     const { seconds } = this.sound;
     const isHeard = seconds === null || this.#describedS >= seconds - TOLERANCE_S * (1 + this.#numDescribed);
-    if (this.#isLastKnown && this.#numOpen <= 0 && isHeard) this.on.settled();
+    if (!this.#isLastKnown || this.#numOpen > 0 || !isHeard || this.#isOver) return;
+    this.#isOver = true;
+    if (seconds !== null && !this.#hasText) this.view.note(`${this.sound.origin}: no speech`);
+    this.on.settled();
   }
 }
 

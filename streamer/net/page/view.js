@@ -13,7 +13,8 @@ export function element(tag, properties = {}, children = []) {
 
 export class View {
   #meteredAt = 0;
-  #finished = null; // the sentence on the screen, once it is whole: [text, facts]
+  #finished = null; // the sentence on the screen, once it is whole: [text, facts, warning]
+  #numNoted = 0; // rows of the history that are newer than it
 
   status(text) {
     at("status").textContent = text;
@@ -44,35 +45,59 @@ export class View {
     at("progress").value = share ?? 0;
   }
 
+  // Of a turn that is not over: the last sentence stays, greyed and named as such, and the attributes are said to be these.
   soFar(text, heardS) {
     at("so-far").hidden = false;
+    at("main").classList.add("so-far");
     at("so-far-title").textContent = `So far, after ${heardS.toFixed(0)} s`;
     at("so-far-text").textContent = text;
+  }
+
+  // What was heard so far is no more to be seen.
+  settled() {
+    at("so-far").hidden = true;
+    at("main").classList.remove("so-far");
   }
 
   // A sentence begins: the last one goes to the history. Screen readers wait until it is whole.
   begin() {
     if (this.#finished) this.#remember(...this.#finished);
     this.#finished = null;
-    at("so-far").hidden = true;
+    this.#numNoted = 0;
+    this.settled();
     at("sentence").setAttribute("aria-busy", "true");
     at("sentence").replaceChildren();
     at("facts").replaceChildren();
+    at("warning").textContent = "";
   }
 
   append(text, isVerified) {
     at("sentence").append(element("span", { className: isVerified ? "verified" : "unverified" }, [text]));
   }
 
-  end(text, facts) {
+  // warning: one line, or null.
+  end(text, facts, warning = null) {
     at("sentence").setAttribute("aria-busy", "false");
     at("facts").replaceChildren(...spans(facts));
-    this.#finished = [text, facts];
+    at("warning").textContent = warning ?? "";
+    this.#finished = [text, facts, warning];
   }
 
-  #remember(text, facts) {
+  // A row of the history, of what brought no sentence.
+  note(text) {
+    this.#insert(0, [element("p", {}, [text])]);
+    this.#numNoted += 1;
+  }
+
+  #remember(text, facts, warning) {
     const sentence = element("p", { lang: "zh-Hans" }, [text]);
-    at("history").prepend(element("li", {}, [sentence, element("p", { className: "facts" }, spans(facts))]));
+    const last = warning ? [element("p", { className: "facts" }, [warning])] : [];
+    this.#insert(this.#numNoted, [sentence, element("p", { className: "facts" }, spans(facts)), ...last]);
+  }
+
+  #insert(place, parts) {
+    const list = at("history");
+    list.insertBefore(element("li", {}, parts), list.children[place] ?? null);
     while (at("history").children.length > MAX_HISTORY) at("history").lastChild.remove();
   }
 }

@@ -1,0 +1,31 @@
+"""Where a bench's files go. In: --keep or not. Out: bench/results, which is tracked, or .cache/bench/results.
+
+Nothing else decides it, and nothing heavy is imported: bench.cold times imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"  # what the README tells
+OWN = Path(__file__).parent.parent / ".cache" / "bench" / "results"
+
+_folder = OWN
+
+
+def options_of(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The bench's options, and one that all have: --keep."""
+    global _folder
+    told = "write to bench/results, whose figures the README tells; default .cache/bench/results"
+    parser.add_argument("--keep", action="store_true", help=told)
+    options = parser.parse_args(argv)
+    _folder = RESULTS if options.keep else OWN
+    return options
+
+
+def place(name: str) -> Path:
+    """The file `name` among this run's results; its folder is made where there is none."""
+    _folder.mkdir(parents=True, exist_ok=True)
+    return _folder / name
