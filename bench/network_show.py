@@ -165,20 +165,35 @@ README = (
 )  # what the README's table says, from which column, of which arm
 
 
+SLOWED = (
+    ("whole sentence, ratio to edge only's: cloud only", "total_vs_edge", "cloud only"),
+    ("gated, fluent", "total_vs_edge", "ours, gated fluent"),
+    ("gated, quality", "total_vs_edge", "ours, gated quality"),
+    ("exact", "total_vs_edge", "ours, exact"),
+    ("plain synchronous speculation (k 4)", "total_vs_edge", "plain, preset's k"),
+    ("ids per second, exact, ratio to plain synchronous speculation (k 4)", "speed_vs_plain", "ours, exact"),
+)
+
+
 def readme(rows: Sequence[dict[str, Any]]) -> str:
-    """The README's tables, one per bandwidth. Lines that no row has a figure for are left out."""
-    return "\n\n".join(_readme([r for r in rows if r["mbit"] == mbit and not r["edge_ms"]], f"{mbit:g} Mbit/s")
-                       for mbit in dict.fromkeys(r["mbit"] for r in rows))  # fmt: skip
+    """The README's tables: one per bandwidth, one of slowed edges. Lines that no row has a figure for are left out."""
+    slowed = [r for r in rows if r["edge_ms"]]
+    tables = [_readme([r for r in rows if r["mbit"] == mbit and not r["edge_ms"]], f"{mbit:g} Mbit/s, round trip",
+                      "rtt_ms", README) for mbit in dict.fromkeys(r["mbit"] for r in rows)]  # fmt: skip
+    if slowed:
+        name = f"{slowed[0]['rtt_ms']:g} ms, {slowed[0]['mbit']:g} Mbit/s, each id of the edge longer by"
+        tables.append(_readme(slowed, name, "edge_ms", SLOWED))
+    return "\n\n".join(tables)
 
 
-def _readme(rows: Sequence[dict[str, Any]], name: str) -> str:
-    trips = list(dict.fromkeys(r["rtt_ms"] for r in rows))
-    head = " | ".join([f"{name}, round trip", *(f"{t:g} ms" for t in trips)])
-    lines = [f"| {head} |", "|---" * (len(trips) + 1) + "|"]
-    for text, column, arm in README:
-        found = {r["rtt_ms"]: r.get(column) for r in of(rows, arm)}
+def _readme(rows: Sequence[dict[str, Any]], name: str, by: str, wanted: Sequence[tuple[str, str, str]]) -> str:
+    settings = list(dict.fromkeys(r[by] for r in rows))
+    head = " | ".join([name, *(f"{setting:g} ms" for setting in settings)])
+    lines = [f"| {head} |", "|---" * (len(settings) + 1) + "|"]
+    for text, column, arm in wanted:
+        found = {r[by]: r.get(column) for r in of(rows, arm)}
         if any(v is not None and not is_nan(v) for v in found.values()):
-            lines.append(f"| {text} | " + " | ".join(_short(found[t]) for t in trips) + " |")
+            lines.append(f"| {text} | " + " | ".join(_short(found[s]) for s in settings) + " |")
     return "\n".join(lines)
 
 
