@@ -87,7 +87,8 @@ async def _feed(stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event, 
 
 async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
     cloud = parts.cloud
-    assert cloud is not None, "recordings take this way where the cloud is elsewhere"
+    if cloud is None:
+        return
     await is_fed.wait()
     while True:
         await anyio.sleep(TELL_S)
