@@ -1,10 +1,10 @@
 """How many edges does one verifier process carry? In: held-out clips. Out: ids per second, verifying or decoding alone.
 
-`python -m bench.capacity` (5 minutes, most of it prefill: turns of 10, 30 and 60 s). The requests of
-real turns in exact mode are recorded once. Then so many turns at once are prefilled, and when all are ready each sends
-the requests of its turn: what is measured is the verifier alone, no edge computes beside it. In the same run,
-alternating, the rival: the same turns decoded by the cloud alone (Decode). Both give the same ids, both are batched by
-the same engine. Prefill is apart, and the same for both.
+`python -m bench.capacity` (5 minutes, most of it prefill: turns of 10, 30 and 60 s). The requests of real turns in
+exact mode are recorded once. Then so many turns at once are prefilled, and when all are ready each sends the requests
+of its turn: what is measured is the verifier alone, no edge computes beside it. In the same run, alternating, the
+rival: the same turns decoded by the cloud alone (Decode). Both give the same ids, both are batched by the same engine.
+Prefill is apart, and the same for both.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ beside it and however many ids it is fed: its logits are the same bits. Padding 
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,25 @@ _E3, _E4, _E5 = f4(4.1665795894e-2), f4(1.6666665459e-1), f4(5.0000001201e-1)
 _ONE, _ZERO, _LEAST_SCORE = f4(1.0), f4(0.0), f4(-np.inf)
 
 
+# Every file whose code or constants end up in a kernel's machine code. numba looks only at the file of the outermost
+# function: with another file changed it would run the old code on the new layout, which ends in a segmentation fault.
+_SOURCES = ("../core/gate", "atomics", "decide", "gated", "jobs", "kernels", "kernels_tower", "kernels_work",
+            "kernels_write", "layout", "rule_book", "ruled", "simd", "writer")  # fmt: skip
+
+
+def _digest() -> str:
+    """8 characters that change with any of the sources."""
+    here = Path(__file__).parent
+    return hashlib.blake2b(b"".join((here / f"{name}.py").read_bytes() for name in _SOURCES), digest_size=4).hexdigest()
+
+
+_VERSION = _digest()
+
+
 def compiled(function: Any) -> Any:
-    """njit, kept on disk where a place for it can be written to: compiling takes seconds, once per machine."""
+    """njit, kept on disk where a place for it can be written to: compiling takes seconds, once per machine and version
+    of the sources, whose digest is in the name that numba keeps it under."""
+    function.__qualname__ += f"_{_VERSION}"
     try:
         return njit(nogil=True, error_model="numpy", cache=True)(function)
     except RuntimeError:  # neither this folder nor the user's cache can be written to
