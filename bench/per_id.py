@@ -163,8 +163,9 @@ def answer(models: Any, clip: Clip, arm: str, pace: Pace) -> Spent:
                         found = driven(engine, drafter.draft(1) if is_first else drafter.draft(n, run), clock)
                         is_first = False
                         spec.drafted(*found, time.perf_counter())
-                    case Emit(ids, verified):
-                        Delta(emitter.push(ids), ids, verified, 0.0)
+                    case Emit(_, verified) as emit:
+                        for ids in plan.deltas_of(emit):
+                            Delta(emitter.push(ids), ids, verified, 0.0)
                         clock.over("out")
                     case Done(reason):
                         return clock.per_id(spec.counts.n_drafted) if reason == "sentence" else {}

@@ -87,7 +87,7 @@ async def _feed(stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event, 
 
 async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
     cloud = parts.cloud
-    if cloud is None:  # the benches play an edge alone this way, too
+    if cloud is None:
         return
     await is_fed.wait()
     while True:

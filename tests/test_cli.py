@@ -156,7 +156,10 @@ def test_parts_are_lines_that_say_when_they_begin(models, samples, tmp_path):
 def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samples, tmp_path):
     long = long_of(tmp_path / "long.wav", samples, 1800)
     command = [sys.executable, "-m", "streamer", "describe", long, "--mode", "edge", *models]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )  # fmt: skip
     assert process.stdout.readline().startswith(b"[0:00] ")  # it is whole as the next one begins
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

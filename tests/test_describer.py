@@ -6,7 +6,7 @@ import pytest
 import soundfile
 from speech import RATE_HZ, recording, speech
 
-from streamer import Config, Describer
+from streamer import Config, Describer, TextDelta
 from streamer.audio import AudioError
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
@@ -123,6 +123,22 @@ async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
     steps = np.diff([0.0, *(heard_s for heard_s, _ in told), 70.0])
     assert len(told) >= 12
     assert (steps < 7).all()
+
+
+@pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
+async def test_a_sentence_grows_however_fast_it_is_drafted(options, samples, mode, most):
+    """Runs of blocks are drafted in one go (core/pace.py); what is shown comes by ids, blocks and verdicts."""
+    deltas = []
+    async with Describer.open(mode=mode, k=4, **options) as describer:
+        result = await describer.describe(samples[0], deltas.append)
+        async with describer.session(16_000) as session:
+            await session.feed((speech(4, 1) * 32767).astype("<i2").tobytes())
+            await session.commit()
+            live = [event async for event in session if isinstance(event, TextDelta)]
+    assert sum((delta.ids for delta in deltas), ()) == result.ids
+    assert max(len(delta.ids) for delta in [*deltas, *live]) <= most
+    assert len(deltas) >= len(result.ids) / most
+    assert len(live) >= 2
 
 
 @pytest.mark.parametrize(

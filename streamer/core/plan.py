@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -83,6 +84,12 @@ class Plan:
     credits: int = 1  # blocks that may be on their way
     adapts: bool = False  # exact: k follows the measured delay and acceptance (core/pace.py)
     degrade: bool = False  # exact, too, goes on unverified
+
+    def deltas_of(self, emit: Emit) -> Iterator[tuple[int, ...]]:
+        """What is committed as it is shown: a run of blocks came in one go, and grows on the screen all the same."""
+        ids = emit.ids
+        size = len(ids) if emit.verified else 1 if self.mode == "edge" else self.k
+        return (ids[at : at + size] for at in range(0, len(ids), size))
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

@@ -112,8 +112,9 @@ class Turn:
                     if isinstance(verdict, Refusal):  # in process nothing is lost or late: this is a defect
                         raise RuntimeError(f"the verifier refused block {request.number}: {verdict.reason}")
                     spec.verdict(verdict)
-                case Emit(ids, verified):
-                    yield Delta(emitter.push(ids), ids, verified, self.clock())
+                case Emit(_, verified) as emit:
+                    for ids in self.plan.deltas_of(emit):
+                        yield Delta(emitter.push(ids), ids, verified, self.clock())
                 case Done(reason):
                     self.stop_reason = reason
                     return

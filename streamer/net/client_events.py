@@ -56,6 +56,10 @@ class Extensions(Struct, forbid_unknown_fields=True):
     binary: bool = False
     acks: bool = False
     live_update_s: float | UnsetType | None = UNSET
+    rate: int | UnsetType = UNSET  # what the server said of itself: who sends a session back as it came is not refused
+
+
+OPTIONS = [name for name in Extensions.__struct_fields__ if name != "rate"]
 
 
 class SessionConfig(Struct):
@@ -121,7 +125,7 @@ def decode(message: str | bytes) -> ClientEvent:
         event: ClientEvent = _decoder.decode(message)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         why = str(error)
-        known = f"; known are {', '.join(Extensions.__struct_fields__)}" if "unknown field" in why else ""
+        known = f"; known are {', '.join(OPTIONS)}" if "unknown field" in why else ""
         why = (why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}...") + known
         raise BadEvent(f"no event of the protocol: {why}") from None
     return event

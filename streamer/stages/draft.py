@@ -140,8 +140,9 @@ class Draft:
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
                     prefilled_at = prefilled_at or self._clock()
-                case Emit(ids, verified):
-                    await self._said.send(Said(ready, ids, verified))
+                case Emit(_, verified) as emit:
+                    for ids in spec.plan.deltas_of(emit):
+                        await self._said.send(Said(ready, ids, verified))
                 case Done("error"):
                     return Failed(turn.number, self._why_lost(spec))
                 case Done(reason):

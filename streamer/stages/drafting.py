@@ -18,7 +18,7 @@ from streamer.stages.batcher import post_to_this_loop
 from streamer.stages.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.parts import Cloud, Parts
 
-MAX_UNSAID = 8  # commits that the next stage has no room for; then drafting waits for it
+MAX_UNSAID = 8  # deltas that the next stage has no room for; then drafting waits for it (a run brings up to 32)
 
 
 def may_ask(cloud: Cloud | None, turn: Turn) -> bool:
@@ -83,7 +83,8 @@ class Drafting:
             action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
             if not isinstance(action, Emit):
                 return action
-            self._unsaid.append(Said(self._ready, action.ids, action.verified))
+            for ids in self.spec.plan.deltas_of(action):
+                self._unsaid.append(Said(self._ready, ids, action.verified))
             self._post(self._hand_out)
         return None
 

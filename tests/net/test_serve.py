@@ -69,6 +69,9 @@ async def test_the_readme_s_extensions_are_those_that_there_are(server):
         (event,) = await until(ws, "error")
         assert "unknown field `evnts`" in event["error"]["message"]
         assert event["error"]["message"].endswith("; known are events, binary, acks, live_update_s")
+        session = events[-1]["session"]
+        await ws.send(json.dumps({"type": "session.update", "session": session}))  # as it came
+        assert (await until(ws, "session.updated"))[-1]["session"] == session
         audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
         await ws.send(json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio}}))
         await describe(ws, soundfile.read(SAMPLES[0], dtype="int16")[0].tobytes())
