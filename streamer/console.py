@@ -158,7 +158,8 @@ def summary(result: Description) -> str:
         numbers = [f"{len(result.parts)} parts", f"{result.n_tokens} tokens"]
     if result.n_uploaded:
         numbers.append(f"accepted {result.n_accepted} of {result.n_uploaded} uploaded")
-    numbers.append(f"{result.cloud_calls} cloud calls, {result.verified_share:.0%} verified")
+    calls = f"{result.cloud_calls} cloud call{'s' * (result.cloud_calls != 1)}"
+    numbers.append(f"{calls}, {result.verified_share:.0%} verified")
     return f"{head}, {', '.join(numbers)} [{result.mode}]"
 
 
