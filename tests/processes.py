@@ -27,7 +27,7 @@ def listening(*arguments, **environment):
             complaints.seek(0)
             told = complaints.read()
         assert line.startswith("listening on "), told
-        assert re.fullmatch(r"loading .+ \.\.\.\n(streamer: (refused|the verifier at) .+\n)*", told), told
+        assert re.fullmatch(r"loading .+ \.\.\.\n(streamer: (refused|the verifier at|the gate's promise) .+\n)*", told), told
 
 
 def describe(*arguments, **environment):
