@@ -28,8 +28,12 @@ class AudioArray:
             raise TypeError(f"samples are {kind}; give a numpy array of float32 (full scale 1.0) or int16")
         if samples.ndim not in (1, 2) or not samples.size:
             raise ValueError(f"samples have the shape {list(samples.shape)}; give [n] or [n, channels], n > 0")
+        if samples.ndim == 2 and samples.shape[1] > samples.shape[0]:
+            raise ValueError(f"samples have the shape {list(samples.shape)}; give [n, channels], .T turns them")
+        if not isinstance(sample_rate, int | float | np.number):
+            raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
         self._samples = samples.reshape(len(samples), -1)
-        self.sample_rate = sample_rate
+        self.sample_rate = int(sample_rate)
         self.channels = self._samples.shape[1]
         self.num_frames = len(self._samples)
 

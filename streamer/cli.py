@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except StdoutLost as error:
-        print(f"streamer: stdout cannot be written ({error.strerror})", file=sys.stderr)
+        print(f"streamer: stdout cannot be written ({error.strerror}); make room, or write elsewhere", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader went away (| head): not an error of ours
         sys.stderr.close()
@@ -153,12 +153,13 @@ def _describe(options: argparse.Namespace) -> int:
     from streamer.logs import log_to
 
     try:
-        with open(options.log, "a", encoding="utf-8") as file:
-            log_to(file, text=options.log_text)
-            return anyio.run(describe_files, options.files, config, style)
+        file = open(options.log, "a", encoding="utf-8")  # noqa: SIM115 - closed below; only its opening is guarded
     except OSError as error:
         fail(f"--log {options.log}: cannot be written ({error.strerror})")
         return 2
+    with file:
+        log_to(file, text=options.log_text)
+        return anyio.run(describe_files, options.files, config, style)
 
 
 def _model_options(options: argparse.Namespace) -> dict[str, Any]:

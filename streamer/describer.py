@@ -93,8 +93,9 @@ class Describer:
 
         Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a recording, with the
         seconds heard and how many there are; `on_wait` once, with what is waited for, where a verifier elsewhere keeps
-        it waiting for more than a second (no part of the Description's times). Raises AudioError, ModelError,
-        TargetLost, TypeError. When the caller is cancelled, the turn ends at its next commit and gives its slots back.
+        it waiting for more than a second (no part of the Description's times). When the caller is cancelled, the
+        turn ends at its next commit and gives its slots back. Raises AudioError, ModelError, TargetLost, and TypeError
+        or ValueError for samples that are none.
         """
         if not (isinstance(source, str | Path) or (isinstance(source, tuple) and len(source) == 2)):
             kind = type(source).__name__

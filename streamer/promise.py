@@ -22,10 +22,14 @@ def warn_of_options(config: Config, card: ModelCard) -> None:
     """Where options replace what the preset's promise was made for."""
     if config.mode != "gated" or config.preset not in card.promises:
         return
-    own = card.presets[config.preset].k
-    if config.k not in (None, own):
-        _warn(f"k {own}, not {config.k}; leave k out")
-    if config.threshold is not None:
+    own = card.presets[config.preset]
+    if config.k not in (None, own.k):
+        _warn(f"k {own.k}, not {config.k}; leave k out")
+    if config.temperature > 0:
+        _warn("greedy decoding; leave temperature out")
+    if config.draft != "incremental":
+        _warn("our own drafter; leave draft out")
+    if config.threshold not in (None, own.gate.entropy):
         _warn(f"another threshold than {config.threshold:g}; leave threshold out, or run streamer calibrate")
 
 

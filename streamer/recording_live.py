@@ -93,10 +93,10 @@ async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str],
     while True:
         await anyio.sleep(TELL_S)
         if (unheard_s := cloud.unheard_s) > 0:
-            on_wait(f"waiting until the verifier has heard all: {unheard_s:.0f} s of audio are on their way")
+            on_wait(f"waiting until the verifier has heard all: {max(1, round(unheard_s))} s of audio are on their way")
             return
-        if parts.mode in ("exact", "cloud"):  # else it goes on without
-            on_wait(f"waiting for {cloud.name} ({cloud.trouble}); for how long at most, --verify-budget-s says")
+        if parts.mode in ("exact", "cloud") and not cloud.is_linked:  # else it goes on without, or is at work
+            on_wait(f"waiting for {cloud.name} ({cloud.trouble}), as long as the verify budget says")
             return
 
 

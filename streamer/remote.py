@@ -14,12 +14,12 @@ from anyio.abc import TaskGroup
 
 from streamer.config import Config
 from streamer.core.patience import Patience
-from streamer.core.plain import one_line
 from streamer.core.remote import Terms
 from streamer.models import Models
-from streamer.promise import warn_of_cloud
+from streamer.promise import PromiseWarning, warn_of_cloud
 
 if TYPE_CHECKING:
+    from streamer.model.card import ModelCard
     from streamer.net.link import Link
 
 KEY = "STREAMER_CLOUD_KEY"
@@ -52,21 +52,30 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
     if key and not KEY_CHARACTERS.fullmatch(key):
         raise ModelError(config.cloud, f"the key in cloud_key or {KEY} holds characters that no key has; check it")
     vocabulary, plan = first.vocabulary, models.plan
-    patience = Patience(plan.verify_budget_s, goes_on=plan.mode == "gated" or plan.degrade)
+    goes_on = plan.mode == "gated" or (plan.mode == "exact" and plan.degrade)
+    patience = Patience(plan.verify_budget_s, goes_on)
     verifier = Verifier(config.cloud, key, _tls(config), config.cloud_audio == "eager", patience)
     terms = Terms(
         vocabulary.fingerprint, first.card.language, vocabulary.num_ids, plan.rules, config.sampling(),
         runs_on=plan.mode == "cloud", asks_first=plan.mode == "exact" and plan.ahead > 0,
         vocabulary=vocabulary,
     )  # fmt: skip
-    link = Link(
-        verifier, terms, time.perf_counter, on_model=lambda model: warn_of_cloud(config, first.card, one_line(model))
-    )
+    link = Link(verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model))
     group.start_soon(link.run)
     await link.settled(SETTLE_S)
     if link.lost is not None:
         raise ModelError(link.name, link.trouble)
     return link
+
+
+def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
+    """A warning; where warnings are errors a notice, for this runs in the link's own task, which all turns need."""
+    from streamer.net.notices import notice
+
+    try:
+        warn_of_cloud(config, card, fingerprint)
+    except PromiseWarning as doubt:
+        notice(str(doubt))
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:

@@ -315,4 +315,4 @@ def test_a_stdout_that_cannot_be_written_is_told_as_that(models, samples, comman
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-m", "streamer", *words, *given], stdout=full, stderr=subprocess.PIPE,
                               env=ENVIRONMENT, timeout=120, check=False, text=True)  # fmt: skip
-    assert (done.returncode, done.stderr) == (1, "streamer: stdout cannot be written (No space left on device)\n")
+    assert (done.returncode, done.stderr) == (1, "streamer: stdout cannot be written (No space left on device); make room, or write elsewhere\n")

@@ -102,13 +102,15 @@ async def test_samples_in_memory_are_described_as_the_file_is(options, tmp_path)
         for samples in (whole, (whole / 32768).astype(np.float32), whole / 32768):
             found = await describer.describe((samples, RATE_HZ))
             assert (found.ids, found.audio_s, found.file) == (wanted.ids, wanted.audio_s, "samples")
-        for bad in (whole[:0], whole.astype(np.int32), [1, 2], whole[None]):
+        for bad in (whole[:0], whole.astype(np.int32), [1, 2], whole[None], whole.T):
             with pytest.raises((TypeError, ValueError), match="give"):
                 await describer.describe((bad, RATE_HZ))
         with pytest.raises(AudioError, match="samples: its sample rate of 1 Hz"):
             await describer.describe((whole, 1))
         with pytest.raises(TypeError, match="sample_rate"):
             await describer.describe(whole)
+        with pytest.raises(TypeError, match="the sample rate is '16000'; give Hz as a number"):
+            await describer.describe((whole, "16000"))
 
 
 async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):

@@ -48,6 +48,7 @@ def test_the_shipped_pair_keeps_its_own_promise(options):
 
 @pytest.mark.parametrize(("options", "made_for"), [
     ({"k": 7}, "k 4, not 7; leave k out"),
+    ({"temperature": 0.8}, "greedy decoding; leave temperature out"),
     ({"threshold": 0.5}, "another threshold than 0.5; leave threshold out, or run streamer calibrate"),
 ])  # fmt: skip
 def test_an_option_in_the_promises_place_is_told_once(options, made_for):
@@ -60,7 +61,7 @@ def test_another_cloud_is_told_once(another_cloud):
     assert told(cloud=str(another_cloud), mode="exact") == []
 
 
-async def test_another_cloud_elsewhere_is_told_once(another_cloud):
+async def test_another_cloud_elsewhere_is_told_once(another_cloud, caplog):
     with verifying("--cloud", another_cloud) as (url, _):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", PromiseWarning)
@@ -69,6 +70,11 @@ async def test_another_cloud_elsewhere_is_told_once(another_cloud):
                     assert (await describer.describe(file)).text
         (line,) = [str(one.message) for one in caught if one.category is PromiseWarning]
         assert re.fullmatch(ANOTHER, line)
+        with warnings.catch_warnings(), caplog.at_level("WARNING", "streamer.notice"):
+            warnings.simplefilter("error", PromiseWarning)  # the link's own task must bear it
+            async with Describer.open(cloud=url) as describer:
+                assert (await describer.describe(SAMPLES[0])).text
+        assert re.fullmatch(ANOTHER, caplog.messages[-1])
 
 
 def test_a_calibration_of_the_cloud_is_the_same_cloud(another_cloud):

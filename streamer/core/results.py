@@ -53,7 +53,6 @@ class Description:
     tokens_per_s: float | None
     attributes: dict[str, int | None]
     n_ahead_wasted: int = 0
-    blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
     stall_ms: float = 0.0  # with nothing to do but wait for verdicts
     bytes_up: int = 0  # to a verifier elsewhere, audio and ids
     bytes_down: int = 0
@@ -64,6 +63,7 @@ class Description:
     is_cut: bool = False  # the file is cut short; what there is was described
     parts: tuple[Description, ...] = field(default=())
     turn: int = 0  # of a live session
+    blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""

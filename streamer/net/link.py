@@ -53,12 +53,11 @@ class Link:
         self.lost: str | None = None  # why it makes no sense to go on, until a link is up again
         self.trouble = NOT_YET  # why there is no link, or no verdict
         self.name = verifier.name
-        self.model = ""  # fingerprint of who verifies, as the latest turn was told; `on_model` is told of each new one
+        self.model = ""  # fingerprint of who verifies, as the latest turn was told; `on_model` is told the first
         self._on_model = on_model
         self.is_linked = False
         self._silence: str | None = None
         self._notices, self._swaps = Notices(), Notices()
-        self._model = ""  # fingerprint of the verifier's, of the latest turn
         self._targets: dict[int, FarTarget] = {}
         self._goodbyes: deque[wire.Close] = deque()  # one for each channel at most
         self._wake = anyio.Event()
@@ -187,9 +186,6 @@ class Link:
                 self.trouble = SLOW if self.trouble == NOT_YET else self.trouble
                 self._notices.state(True, f"{self.name} is there again")
             return
-        if isinstance(message, wire.Opened) and message.model != self.model:
-            self.model = message.model
-            self._on_model(message.model)
         target = self._targets.get(message.channel)
         if target is not None:
             target.num_bytes_down += size
@@ -201,10 +197,14 @@ class Link:
 
     def _note_model(self, model: str) -> None:
         """Within a turn it cannot change (core/remote.py); between turns it may, and whoever runs this edge is told."""
-        if self._model and model not in ("", self._model):
-            was, now = (one_line(name)[:MODEL_CHARACTERS] for name in (self._model, model))
-            self._swaps.event(f"{self.name} has another model than before: {now}, it was {was}; sentences may differ")
-        self._model = model or self._model
+        model = one_line(model)[:MODEL_CHARACTERS]
+        if model in ("", self.model):
+            return
+        was, self.model = self.model, model
+        if was:
+            self._swaps.event(f"{self.name} has another model than before: {model}, it was {was}; sentences may differ")
+        else:
+            self._on_model(model)
 
     async def _write(self, socket: ClientConnection) -> None:
         """One message at a time, each chosen when the one before it is written."""

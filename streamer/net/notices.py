@@ -44,6 +44,11 @@ class Notices:
         return True
 
 
+def notice(told: str) -> None:
+    """One line that comes at most once."""
+    _notices.warning(told)
+
+
 def notices_to(stream: TextIO) -> None:
     """Write notices to `stream`, one plain line each."""
     handler = logging.StreamHandler(stream)

@@ -16,7 +16,7 @@ from streamer.stages.parts import Parts, Written
 async def emit(
     said: MemoryObjectReceiveStream[Said | Over | Failed], outlet: Outlet, parts: Parts, clock: Callable[[], float]
 ) -> None:
-    """A TextDelta for every commit, a Description at each turn's end. Ends when `said` does."""
+    """A TextDelta for every Said, a Description at each turn's end. Ends when `said` does."""
     writing: _Writing | None = None
     async with said, outlet:
         async for item in said:

@@ -131,6 +131,11 @@ class Cloud(Protocol):
         ...
 
     @property
+    def is_linked(self) -> bool:
+        """Whether it can be reached now."""
+        ...
+
+    @property
     def trouble(self) -> str:
         """Why it may be away, for error messages."""
         ...

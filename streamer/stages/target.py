@@ -78,7 +78,7 @@ class LocalTarget:
 class LocalCloud:
     """See parts.py's Cloud."""
 
-    is_up, is_remote, unheard_s = True, False, 0.0
+    is_up, is_remote, is_linked, unheard_s = True, False, True, 0.0
     name, trouble = "the cloud model", "it is slow"
 
     def __init__(self, side: Side, verifier_of: Callable[[Any], Verifier]) -> None:

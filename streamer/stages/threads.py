@@ -1,7 +1,8 @@
 """Who may hear on a worker thread, of all streams together. In: calls that hear. Out: what they return.
 
-Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and what ends a turn of
-speech goes past them, for there someone waits for the first word.
+Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and a turn that its client
+ends goes past them, for there someone waits for the first word. (Where voice activity ends turns no piece is known to
+be the last.)
 """
 
 from __future__ import annotations
