@@ -47,10 +47,6 @@ class KVSlots:
     def num_free(self) -> int:
         return len(self._free)
 
-    @property
-    def bytes_per_slot(self) -> int:
-        return (self.keys[:, 0].numel() + self.values[:, 0].numel()) * self.keys.element_size()
-
     def beginning(self, slot: int, n: int) -> tuple[Tensor, Tensor]:
         """Views of the first `n` positions of `slot`, or of the panels that hold them: keys, values."""
         return self.keys[:, slot, :, : -(-n // self._panel)], self.values[:, slot, :, :n]
