@@ -44,11 +44,13 @@ FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())  # the answer's first id, w
 
 
 class RemoteTurn:
-    """See the module. `num_prefilled` samples are in the verifier's slot; `is_ready`: it waits for requests."""
+    """See the module. `num_prefilled` samples are in the verifier's slot; `is_ready`: it waits for requests. `epoch`:
+    the latest of the turns that had this channel before, so that what is still said to them is not taken for its own.
+    """
 
-    def __init__(self, channel: int, session: bytes, terms: Terms) -> None:
-        self.channel, self.session, self.terms = channel, session, terms
-        self.epoch, self.num_samples, self.num_prefilled = 0, 0, 0
+    def __init__(self, channel: int, session: bytes, terms: Terms, epoch: int = 0) -> None:
+        self.channel, self.session, self.terms, self.epoch = channel, session, terms, epoch
+        self.num_samples = self.num_prefilled = self._num_links = 0
         self.is_ready = self.is_opened = False
         self.model = ""  # fingerprint of the first verifier that opened the turn
         self._pieces: list[NDArray[np.float32]] = []
@@ -107,8 +109,9 @@ class RemoteTurn:
     def attach(self) -> None:
         """A new link: nothing was sent on it."""
         self.epoch += 1
+        self._num_links += 1
         self._open_sent = self._finish_sent = self.is_opened = self.is_ready = False
-        self._num_sent = 0 if self.epoch == 1 else None
+        self._num_sent = 0 if self._num_links == 1 else None
         self._sent.clear()
         self._run_from = None
 

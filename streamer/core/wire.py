@@ -19,6 +19,7 @@ from streamer.core.verify import VerifyRequest
 VERSION = 1
 PATH = "/v1/verify"
 MAX_CHANNELS = 256
+MAX_EPOCH = 1 << 15  # a turn beyond it begins at 1: an epoch takes three bytes at most
 MAX_IDS = 320  # of one Verify: the longest answer and the longest draft, with room
 MAX_AUDIO_BYTES = 65_536  # of one Audio: 2 s of PCM16
 MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES + 1_024
@@ -42,8 +43,9 @@ class Message(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 class Open(Message, tag=1, frozen=True):
     """Hear a turn on `channel`, or go on with it after the link was cut.
 
-    session: 16 random bytes that name the turn. epoch: 1, and one more for each link it is opened on. model: the
-    fingerprint that the verifier must have, "" for any. rules, sampling: how ids are chosen, the edge's own.
+    session: 16 random bytes that name the turn. epoch: one more than the channel's last, for each turn and each link
+    that it is opened on: no reply to what is over is taken for a reply to what has begun. model: the fingerprint that
+    the verifier must have, "" for any. rules, sampling: how ids are chosen, the edge's own.
     """
 
     channel: Channel

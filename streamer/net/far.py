@@ -28,8 +28,8 @@ RATE_HZ = 16_000
 class FarTarget:
     """Takes at once what it is told; `verify` waits for as long as its caller does, through any number of links."""
 
-    def __init__(self, link: Link, channel: int, session: bytes, terms: Terms) -> None:
-        self.turn = RemoteTurn(channel, session, terms)
+    def __init__(self, link: Link, channel: int, session: bytes, terms: Terms, epoch: int) -> None:
+        self.turn = RemoteTurn(channel, session, terms, epoch)
         self.num_bytes_up = self.num_bytes_down = 0
         self.reopen_at = -math.inf  # after a rejection: not before
         self._link, self.terms = link, terms

@@ -59,6 +59,7 @@ class Link:
         self._silence: str | None = None
         self._notices, self._swaps = Notices(), Notices()
         self._targets: dict[int, FarTarget] = {}
+        self._epochs: dict[int, int] = {}  # of each channel, the last turn's
         self._goodbyes: deque[wire.Close] = deque()  # one for each channel at most
         self._wake = anyio.Event()
         self._settled = anyio.Event()  # linked for the first time, or refused for good
@@ -87,7 +88,8 @@ class Link:
         channel = next((i for i in range(wire.MAX_CHANNELS) if i not in self._targets), None)
         if channel is None:
             raise TargetLost(f"{self.name} has {wire.MAX_CHANNELS} turns of this process already; end one")
-        target = FarTarget(self, channel, secrets.token_bytes(16), self.terms)
+        epoch = self._epochs.get(channel, 0)
+        target = FarTarget(self, channel, secrets.token_bytes(16), self.terms, epoch if epoch < wire.MAX_EPOCH else 0)
         self._targets[channel] = target
         if self.is_linked:
             target.attach()
@@ -97,6 +99,7 @@ class Link:
         """The turn is over."""
         if self._targets.get(target.turn.channel) is target:
             del self._targets[target.turn.channel]
+            self._epochs[target.turn.channel] = target.turn.epoch
             if self.is_linked and target.turn.is_open_sent:
                 self._goodbyes.append(wire.Close(target.turn.channel))
                 self.wake()

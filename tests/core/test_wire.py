@@ -14,7 +14,7 @@ IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
 
 
 @given(number=st.integers(1, 255), base=st.integers(0, 127), prefix=st.binary(min_size=8, max_size=8), unverified=IDS, draft=IDS,
-       channel=st.integers(0, 255), epoch=st.integers(1, 255))  # fmt: skip
+       channel=st.integers(0, 255), epoch=st.integers(1, 65_535))  # fmt: skip
 def test_a_request_arrives_within_its_budget(number, base, prefix, unverified, draft, channel, epoch):
     """At most 24 bytes and 3 per id, for any vocabulary of Qwen's size."""
     request = VerifyRequest(number, base, prefix, unverified, draft)

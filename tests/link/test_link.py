@@ -10,12 +10,13 @@ from far import HOUSE, Slow, finish, hear, honest, linked, lying, serving_judges
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
+from bench.proxy import Proxy, Toxics
 from streamer.core import wire
 from streamer.core.choice import Sampling
 from streamer.core.patience import Patience
 from streamer.core.remote import RemoteFault, RemoteTurn, Terms
 from streamer.core.rules import Rules
-from streamer.core.verify import VerifyRequest, prefix_hash
+from streamer.core.verify import Verdict, VerifyRequest, prefix_hash
 from streamer.core.window import MAX_SAMPLES, PIECE_SAMPLES
 from streamer.net.dial import Verifier
 from streamer.net.far import REOPEN_S
@@ -296,3 +297,50 @@ async def test_a_verifier_slower_than_speech_has_the_time_of_a_live_turn_or_all_
     waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=False), 3.0, 12_000)
     assert waited > 3.9
     assert share == 1
+
+
+async def test_what_is_said_to_a_turn_that_is_over_is_not_taken_for_the_next_ones():
+    """The next turn has its channel at once, while replies to the first are on their way: of 1 s, and a verdict. It hears
+    less, and gets its own verdict; so too when channels have counted their turns for long."""
+    judges = []
+
+    def open_judge(turn):
+        judges.append(Choosing(5 + len(judges)))
+        return judges[-1]
+
+    toxics = Toxics(latency_s=0.05)
+    async with serving_judges(open_judge) as (far, _), Proxy(far, toxics) as proxy, linked(proxy.port, TERMS) as link:
+        await until(lambda: link.is_up)
+        for i in range(3):
+            over, samples = link.listen(), sound(1.0)
+            assert over.turn.channel == 0
+            await hear(over, samples)
+            await finish(over)
+            await until(lambda over=over: over.turn.is_ready)
+            with anyio.move_on_after(0.03):  # it is asked, and given up
+                await over.verify(FIRST)
+            over.close()
+            link._epochs[0] += (wire.MAX_EPOCH - 4) * (i == 1)
+            await speak_and_ask(link, 0.1, 6 + 2 * i)
+        assert link.num_links == 1
+
+
+async def speak_and_ask(link, seconds, wanted):
+    """A turn, and its first verdict."""
+    target = link.listen()
+    await hear(target, sound(seconds))
+    await finish(target)
+    with anyio.fail_after(5.0):
+        assert (await target.verify(FIRST)).next_id == wanted
+    target.close()
+
+
+class Choosing(Slow):
+    """Each verdict is `next_id`, and takes a while."""
+
+    def __init__(self, next_id):
+        super().__init__(1e9)
+        self.next_id = next_id
+
+    async def judge(self, request, runs_on):
+        yield Verdict(request.number, 0, self.next_id)
