@@ -15,7 +15,8 @@ from streamer.core.verify import Verdict, VerifyRequest, prefix_hash
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """A block of `n` ids; request None: it passed the gate and waits for those before it."""
+    """A block of `n` ids; request None: it passed the gate and waits for those before it. is_early: it is the part of a
+    block that was there when it was asked about."""
 
     n: int
     request: VerifyRequest | None = None
@@ -24,6 +25,7 @@ class Flight:
     deadline: float | None = None
     verdict: Verdict | None = None
     is_refused: bool = False
+    is_early: bool = False
     num_refusals: int = 0
 
 
@@ -43,7 +45,7 @@ class Flights:
     def is_late(self, now: float) -> bool:
         """Whether the first one's verdict is overdue."""
         head = self.head
-        return head is not None and head.deadline is not None and now >= head.deadline
+        return head is not None and head.verdict is None and head.deadline is not None and now >= head.deadline
 
     @property
     def span(self) -> int:
@@ -76,7 +78,7 @@ class Flights:
             flight.verdict = verdict
         return flight
 
-    def ask(self, answer: Ids[int], n_committed: int, n: int) -> VerifyRequest:
+    def ask(self, answer: Ids[int], n_committed: int, n: int, is_early: bool = False) -> VerifyRequest:
         """A request for the `n` ids behind those that are here already."""
         start = n_committed + self.span
         base, at = self._known, n_committed
@@ -92,7 +94,7 @@ class Flights:
             unverified=tuple(answer[base:start]),
             draft=tuple(answer[start : start + n]),
         )
-        self._flights.append(Flight(n, request))
+        self._flights.append(Flight(n, request, is_early=is_early))
         return request
 
     def ask_again(self, answer: Ids[int], n_committed: int) -> None:

@@ -67,14 +67,22 @@ def fires(
     """
     if not block_ids:
         return None
-    for name, sign in SIGNALS.items():
-        threshold = getattr(gate, name)
-        if threshold is not None and doubt(name, vocabulary, block_ids, signals) > sign * threshold:
-            return name
+    if (name := doubted(gate, vocabulary, block_ids, signals)) is not None:
+        return name
     if gate.density is not None and density(vocabulary.text_of(block_ids)) > gate.density:
         return "density"
     if gate.loop and loop_suspected([*answer[-12:], *block_ids]):
         return "loop"
+    return None
+
+
+def doubted(gate: Gate, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]) -> str | None:
+    """The name of the first signal whose threshold `ids`, at least one, pass. Doubt never shrinks as a block grows: if
+    its first ids pass, so does all of it."""
+    for name, sign in SIGNALS.items():
+        threshold = getattr(gate, name)
+        if threshold is not None and doubt(name, vocabulary, ids, signals) > sign * threshold:
+            return name
     return None
 
 

@@ -59,6 +59,16 @@ class Pace:
             self._accepted = MEMORY * self._accepted + n_accepted
             self._tried = MEMORY * self._tried + min(n_accepted + 1, n_draft)
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether one id takes so long that what the edge does next is better thought over at each."""
+        return self.draft_s >= AHEAD_S
+
+    def is_worth_a_wait(self, left_s: float) -> bool:
+        """Whether to stand still for a verdict that is expected in `left_s`: an id that is begun is drafted to its end,
+        and where the verdict is no, all behind it begins later by the rest."""
+        return self.is_slow and 0 < left_s < (1 - self.acceptance) * (self.draft_s - left_s)
+
     def is_worth_a_guess(self, left_s: float) -> bool:
         """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id there for nothing,
         so there must be time for a second."""

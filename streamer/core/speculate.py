@@ -10,6 +10,10 @@ target's bonus id; a verdict that accepts all and gives that id leaves the work 
     answer   committed | block 1 | guess | block 2 | guess | block 3 ...
                          on its way        on its way        being drafted
 
+Early: where the gate fires for a block's first ids and the edge takes long for the others, it asks about those at once.
+What it guesses behind them is the block's next id; the rest of the block follows with a request of its own. So all is
+verified that the gate wanted verified, nothing else is, and the ids are the same: a no comes sooner.
+
 Runs (`Run`): with nothing on its way, blocks that the gate lets pass, or that nobody is to verify, are drafted,
 committed and shown several at a time: as many as take no longer than the reader would notice. What is decided,
 committed and counted is what one block at a time would give.
@@ -21,7 +25,7 @@ from collections.abc import Sequence as Ids
 
 from streamer.core.counts import Counts
 from streamer.core.flights import Flight, Flights
-from streamer.core.gate import Signal, fires
+from streamer.core.gate import Signal, doubted, fires
 from streamer.core.pace import Pace
 from streamer.core.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Run, Verify, Wait
 from streamer.core.sequence import Sequence
@@ -41,12 +45,14 @@ class Speculator:
         self.pace = pace or Pace()
         self.num_failures = 0  # verdicts that did not come within the budget, or were refused for good
         self._tail = Tail(plan.rules, vocabulary, sequence)
+        self._may_watch = plan.mode == "gated" and plan.ahead > 0  # look at each id as it comes, where one takes long
         self._goes_alone = plan.mode in ("edge", "gated")  # where nothing is on its way
         adapts = plan.adapts and plan.mode == "exact"
         self._fixed_k = None if adapts else 1 if plan.mode == "edge" else plan.k
         self._flights = Flights()
         self._fired: bool | None = None  # whether the whole block behind the flights is to be verified
         self._k: int | None = None  # of the block being drafted
+        self._rest: int | None = None  # of a block whose first ids were asked about: those that are still to be
         self._run: Run | None = None  # that the drafter was offered
         self._drafting_since: float | None = None
         self._waiting_since: float | None = None
@@ -95,6 +101,8 @@ class Speculator:
             self.pace.drafted(n, now - self._drafting_since)
         room = n_passed + self._block_size if n_passed else self._room
         tail.extend(n, () if self.plan.mode == "edge" else signals, room)  # at the edge alone nobody looks at them
+        if self._flights.num():
+            self._land_all()  # a verdict may have waited for the edge's guess
 
     def verdict(self, verdict: Verdict, now: float | None = None) -> None:
         """Apply the target's reply to a block on its way; one to any other request is ignored."""
@@ -103,10 +111,7 @@ class Speculator:
             return
         if now is not None and flight.sent_at is not None:
             self.pace.answered(now - flight.sent_at, verdict.n_accepted, flight.n)
-        while (head := self._flights.head) is not None and head.verdict is not None and self.stop_reason is None:
-            self._land(head, head.verdict)
-        if head is not None and head.is_refused:
-            self._ask_again()
+        self._land_all()
 
     def refused(self, refusal: Refusal) -> None:
         """The target did not apply a request: it holds other ids. It is told all of them when this one's turn comes."""
@@ -122,7 +127,7 @@ class Speculator:
         if head is None or self.stop_reason is not None:
             return
         self._flights.clear()
-        self._fired = None
+        self._fired = self._rest = None
         if self._may_go_on:
             self.counts.blocks_unverified += head.n > 0
             self._settle(self._tail.ids[: head.n], head.n, verified=False)
@@ -148,7 +153,8 @@ class Speculator:
             self._ask(0)
             return None
         drafts, room, is_ended = self.plan.mode != "cloud", self._room, self._tail.is_ended
-        if drafts and (room <= 0 or (is_ended and self._num_open > 0)):
+        is_whole = self._num_open > 0 if is_ended else room <= 0
+        if drafts and (is_whole or self._is_doubted(is_up)):
             if self._close_block(is_up):
                 return None
         elif drafts and not is_ended and (n := min(room, self._num_allowed(now))) > 0:
@@ -157,28 +163,39 @@ class Speculator:
         head = self._flights.head
         assert head is not None and head.deadline is not None, "nothing to do and nothing to wait for"  # noqa: PT018
         self._waiting_since = now
-        return Wait(head.deadline)
+        left_s = self._left_s(head, now)
+        return Wait(min(head.deadline, now + 2 * left_s) if self.pace.is_worth_a_wait(left_s) else head.deadline)
 
     def _proceed_alone(self, now: float, is_up: bool) -> Action | None:
         """As `_proceed`, in modes edge and gated where nothing is on its way. It calls little: behind a step all
         that is touched comes from far memory."""
-        tail, size = self._tail, self._fixed_k
+        tail, size = self._tail, self._fixed_k if self._rest is None else self._rest
         assert size is not None
         if n_passed := tail.num_passed:  # blocks of a run; the last may be short, at the answer's end
             tail.counts.blocks += -(-n_passed // size)
             tail.settle_passed()
             return None
         n_open = len(tail.signals)
-        if n_open >= size or tail.is_ended:
+        watches = self._may_watch and is_up and self.pace.is_slow
+        if n_open >= size or tail.is_ended or (watches and self._is_doubted(is_up)):
             self._close_block(is_up)
             return None
-        n, self._run = size - n_open, None
-        num_more = (self.pace.num_in_run - n) // size
+        n, self._run = 1 if watches else size - n_open, None
+        num_more = 0 if watches or self._rest else (self.pace.num_in_run - n) // size
         if num_more > 0:
             gate = self.plan.gate if self.plan.mode == "gated" else None
             self._run = Run(n + num_more * size, size, gate, tuple(tail.signals))
         self._drafting_since = now
         return DraftMore(n, self._run)
+
+    def _is_doubted(self, is_up: bool) -> bool:
+        """Whether the gate fires for what there is of a block already, and it may be asked about."""
+        n, at, tail = self._num_open, self._flights.span, self._tail
+        if not (self._may_watch and is_up and self.pace.is_slow and 0 < n < self._block_size):
+            return False
+        if self._fired is not None or tail.is_ended or self._flights.num_asked >= self.plan.credits:
+            return False
+        return doubted(self.plan.gate, self.vocabulary, tail.ids[at : at + n], tail.signals[at : at + n]) is not None
 
     @property
     def _asks_for_an_id(self) -> bool:
@@ -204,15 +221,22 @@ class Speculator:
         head = self._flights.head
         if head is None:
             return self._block_size
-        left_s = self.pace.verdict_s - (0.0 if head.sent_at is None else now - head.sent_at)
-        n_ahead = len(self._tail) - head.n
-        if n_ahead == 0 and not self.pace.is_worth_a_guess(left_s):
+        left_s, n_ahead = self._left_s(head, now), len(self._tail) - head.n
+        if head.verdict is None and self.pace.is_worth_a_wait(left_s):
+            return 0
+        if n_ahead == 0 and not head.is_early and not self.pace.is_worth_a_guess(left_s):
             return 0
         return min(self.pace.num_at_once, self.plan.ahead - n_ahead)
+
+    def _left_s(self, head: Flight, now: float) -> float:
+        """Until its verdict is expected."""
+        return self.pace.verdict_s - (0.0 if head.sent_at is None else now - head.sent_at)
 
     @property
     def _block_size(self) -> int:
         """k, or 1 at the edge alone: there an id need not wait for its block to be shown."""
+        if self._rest is not None:
+            return self._rest
         if self._fixed_k is not None:
             return self._fixed_k
         if self._k is None:
@@ -222,20 +246,21 @@ class Speculator:
     def _close_block(self, is_up: bool) -> bool:
         """The block is whole: upload it, commit it unverified, or let it wait for those before it. False: no room."""
         at, n = self._flights.span, min(self._block_size, self._num_open)
+        rest = None if n == self._block_size or self._tail.is_ended else self._block_size - n - 1
         if self._fired is None:
             self._fired = self._fires(self.sequence.n_committed + at, self._tail.signals[at : at + n])
             self.counts.blocks += 1
         if self._fired and (is_up or not self._may_go_on):
             if self._flights.num_asked >= self.plan.credits:
                 return False
-            self._ask(n)
+            self._ask(n, rest is not None)
         else:
-            self.counts.blocks_unverified += self._fired
+            self.counts.blocks_unverified += self._fired and n > 0
             if self._flights.head is None:
                 self._settle(self._tail.ids[:n], n, verified=False)
             else:
                 self._flights.skip(n)
-        self._fired = self._k = None
+        self._fired, self._rest, self._k = (None if rest is None else True), rest, None
         return True
 
     def _fires(self, start: int, signals: Ids[Signal]) -> bool:
@@ -246,8 +271,8 @@ class Speculator:
         block = answer[start : start + len(signals)]
         return fires(self.plan.gate, self.vocabulary, answer[:start], block, signals) is not None
 
-    def _ask(self, n: int) -> None:
-        request = self._flights.ask(self.sequence.answer, self.sequence.n_committed, n)
+    def _ask(self, n: int, is_early: bool = False) -> None:
+        request = self._flights.ask(self.sequence.answer, self.sequence.n_committed, n, is_early)
         self.counts.cloud_calls += 1
         self.counts.n_uploaded += len(request.draft)
 
@@ -267,6 +292,18 @@ class Speculator:
         flight.is_sent, flight.sent_at = True, now
         flight.deadline = flight.deadline or now + self.plan.verify_budget_s
         return Verify(flight.request)
+
+    def _land_all(self) -> None:
+        """Those whose verdict is here, oldest first. What stands behind an early one is of its block: whether the
+        target's next id corrects it is known only when the edge has drafted it."""
+        tail = self._tail
+        while (head := self._flights.head) is not None and (verdict := head.verdict) is not None:
+            is_guess_due = head.is_early and verdict.n_accepted == head.n == len(tail) and not tail.is_ended
+            if is_guess_due or self.stop_reason is not None:
+                return
+            self._land(head, verdict)
+        if head is not None and head.is_refused:
+            self._ask_again()
 
     def _land(self, flight: Flight, verdict: Verdict) -> None:
         """The oldest block's verdict is here: commit what stands, keep what was drafted ahead if it fits."""
@@ -294,4 +331,4 @@ class Speculator:
     def _forget_ahead(self) -> None:
         """What was drafted behind the commit is gone."""
         self._flights.clear()
-        self._fired = self._k = None
+        self._fired = self._rest = self._k = None
