@@ -124,12 +124,20 @@ class Link:
         while True:
             self.redial.dialled(self.clock())
             try:
-                async with dial(self.verifier) as socket:
-                    await self._serve(socket)
+                await self._connect_and_serve()
             except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
                 self._note(error if self.num_links else await explained(self.verifier, error))
             self.breaker.unlinked()
             await anyio.sleep(self.redial.pause_s(self.clock(), self.chance()))
+
+    async def _connect_and_serve(self) -> None:
+        socket: ClientConnection | None = None
+        try:
+            async with dial(self.verifier) as socket:
+                await self._serve(socket)
+        finally:
+            if socket is not None:  # a goodbye that is cancelled waits for no answer, and leaves the connection open
+                socket.transport.abort()
 
     def _note(self, error: Exception) -> None:
         """Remember why there is no link; where it will not get better, whoever waits is told."""
@@ -165,7 +173,7 @@ class Link:
                 group.start_soon(self._watch, socket)
                 await self._read(socket)
         except ExceptionGroup as ended:
-            socket.transport.abort()
+            socket.transport.abort()  # no goodbye to who is gone, or wrong
             raise first_of(ended) from None
         finally:
             self.is_linked = False

@@ -344,3 +344,19 @@ class Choosing(Slow):
 
     async def judge(self, request, runs_on):
         yield Verdict(request.number, 0, self.next_id)
+
+
+async def test_a_link_that_is_ended_leaves_no_connection_behind(monkeypatch):
+    """Also where nobody answers its goodbye: the way there hangs."""
+    serve_link, sockets = Link._serve, []
+
+    async def noted(self, socket):
+        sockets.append(socket)
+        await serve_link(self, socket)
+
+    monkeypatch.setattr(Link, "_serve", noted)
+    async with lying(honest) as far, Proxy(far, Toxics()) as proxy:
+        async with linked(proxy.port, TERMS) as link:
+            await until(lambda: link.is_up)
+            proxy.toxics = Toxics(is_hung=True)
+        assert [socket.transport.is_closing() for socket in sockets] == [True]
