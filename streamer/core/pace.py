@@ -70,6 +70,11 @@ class Pace:
         and where the verdict is no, all behind it begins later by the rest."""
         return self.is_slow and LEAST_WAIT_S < left_s < (1 - self.acceptance) * (self.draft_s - left_s)
 
+    def has_credits_for_parts(self, k: int, credits: int) -> bool:
+        """Whether a block of `k` ids may be asked about in two requests: not where whole ones use up the credits before
+        the first verdict. Half as many blocks would be on their way, and each wait for its verdict."""
+        return self.verdict_s < credits * (k + 1) * self.draft_s
+
     def is_worth_a_guess(self, left_s: float) -> bool:
         """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id there for nothing,
         so there must be time for a second."""

@@ -194,7 +194,10 @@ class Speculator:
             return False
         at, tail, size = self._flights.span, self._tail, self._block_size
         n = len(tail) - at
-        if not 0 < n < size or tail.is_ended or self._flights.num_asked >= self.plan.credits:
+        credits = self.plan.credits
+        if not 0 < n < size or tail.is_ended or self._flights.num_asked >= credits:
+            return False
+        if not self.pace.has_credits_for_parts(size, credits):
             return False
         return doubted(self.plan.gate, self.vocabulary, tail.ids[at : at + n], tail.signals[at : at + n]) is not None
 

@@ -207,6 +207,16 @@ def test_otherwise_blocks_are_whole(edge_s: float, ahead: int) -> None:
     assert machine.next(0.0) == DraftMore(3)
 
 
+@pytest.mark.parametrize(("delay_s", "is_early"), [(0.19, True), (0.21, False)])
+def test_credits_are_not_spent_twice_where_they_are_short(delay_s: float, is_early: bool) -> None:
+    """A far verifier: with one request for each block four blocks are on their way, and with two half of them."""
+    sequence = Sequence((3, 7, 1))
+    sequence.start_answer()
+    plan = Plan("gated", 4, Gate(entropy=None, margin=0.2), Rules.off(), ahead=24, credits=4)
+    machine = Speculator(plan, VOCABULARY, sequence, Pace(0.01, delay_s))
+    assert (asked(machine, [0], [TORN], 1.0) is not None) == is_early
+
+
 def test_a_verifier_that_goes_away_leaves_no_block_half_asked() -> None:
     """The first ids are committed unverified when their verdict is overdue, and what follows is a block of its own."""
     machine, _ = torn_at(0, verify_budget_s=0.5)
