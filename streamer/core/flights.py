@@ -15,8 +15,8 @@ from streamer.core.verify import Verdict, VerifyRequest, prefix_hash
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """A block of `n` ids; request None: it passed the gate and waits for those before it. is_early: it is the part of a
-    block that was there when it was asked about."""
+    """A block of `n` ids; request None: nobody is asked, it waits for those before it. is_early: it is the part of a
+    block that was there when it was asked about. is_unverified: it should have been asked about."""
 
     n: int
     request: VerifyRequest | None = None
@@ -26,6 +26,7 @@ class Flight:
     verdict: Verdict | None = None
     is_refused: bool = False
     is_early: bool = False
+    is_unverified: bool = False
     num_refusals: int = 0
 
 
@@ -46,6 +47,11 @@ class Flights:
         """Whether the first one's verdict is overdue."""
         head = self.head
         return head is not None and head.verdict is None and head.deadline is not None and now >= head.deadline
+
+    @property
+    def is_head_judged(self) -> bool:
+        """Whether the first one's verdict is here, and waits."""
+        return bool(self._flights) and self._flights[0].verdict is not None
 
     @property
     def span(self) -> int:
@@ -111,9 +117,9 @@ class Flights:
             flight.is_sent = flight.is_refused = False
             flight.verdict = None
 
-    def skip(self, n: int) -> None:
-        """A block that passed the gate behind others."""
-        self._flights.append(Flight(n))
+    def skip(self, n: int, is_unverified: bool) -> None:
+        """A block behind others that nobody is asked about."""
+        self._flights.append(Flight(n, is_unverified=is_unverified))
 
     def land(self, verdict: Verdict) -> None:
         """The first one's verdict is applied."""

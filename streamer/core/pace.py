@@ -30,6 +30,7 @@ ANSWER_IDS = 22  # of a sentence: the embedded pair's, all but one in a hundred
 WORK = 0.4  # of the target's work when it decodes alone
 STEP, MORE = 1.17, 0.11  # of its work for one id: a request after a pause, each id of its draft (measured 2026-11)
 AHEAD_S = 0.008  # of drafting ahead in one go
+LEAST_WAIT_S = 1e-4  # for a verdict ahead of a step: less is no time, and rounded away on a clock that has run for long
 RUN_S, RUN_IDS = 0.004, 32  # of drafting in one go what nobody is asked about: at most so long, so many ids
 MEMORY = 0.95  # of what was accepted, per verdict
 TRACK = 0.3  # weight of the newest time
@@ -67,7 +68,12 @@ class Pace:
     def is_worth_a_wait(self, left_s: float) -> bool:
         """Whether to stand still for a verdict that is expected in `left_s`: an id that is begun is drafted to its end,
         and where the verdict is no, all behind it begins later by the rest."""
-        return self.is_slow and 0 < left_s < (1 - self.acceptance) * (self.draft_s - left_s)
+        return self.is_slow and LEAST_WAIT_S < left_s < (1 - self.acceptance) * (self.draft_s - left_s)
+
+    def has_credits_for_parts(self, k: int, credits: int) -> bool:
+        """Whether a block of `k` ids may be asked about in two requests: not where whole ones use up the credits before
+        the first verdict. Half as many blocks would be on their way, and each wait for its verdict."""
+        return self.verdict_s < credits * (k + 1) * self.draft_s
 
     def is_worth_a_guess(self, left_s: float) -> bool:
         """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id there for nothing,

@@ -101,8 +101,8 @@ class Speculator:
             self.pace.drafted(n, now - self._drafting_since)
         room = n_passed + self._block_size if n_passed else self._room
         tail.extend(n, () if self.plan.mode == "edge" else signals, room)  # at the edge alone nobody looks at them
-        if self._flights.num():
-            self._land_all()  # a verdict may have waited for the edge's guess
+        if self._flights.is_head_judged:
+            self._land_all()  # its verdict waited for the edge's guess
 
     def verdict(self, verdict: Verdict, now: float | None = None) -> None:
         """Apply the target's reply to a block on its way; one to any other request is ignored."""
@@ -190,10 +190,14 @@ class Speculator:
 
     def _is_doubted(self, is_up: bool) -> bool:
         """Whether the gate fires for what there is of a block already, and it may be asked about."""
-        n, at, tail = self._num_open, self._flights.span, self._tail
-        if not (self._may_watch and is_up and self.pace.is_slow and 0 < n < self._block_size):
+        if not (self._may_watch and self.pace.is_slow and is_up) or self._fired is not None:
             return False
-        if self._fired is not None or tail.is_ended or self._flights.num_asked >= self.plan.credits:
+        at, tail, size = self._flights.span, self._tail, self._block_size
+        n = len(tail) - at
+        credits = self.plan.credits
+        if not 0 < n < size or tail.is_ended or self._flights.num_asked >= credits:
+            return False
+        if not self.pace.has_credits_for_parts(size, credits):
             return False
         return doubted(self.plan.gate, self.vocabulary, tail.ids[at : at + n], tail.signals[at : at + n]) is not None
 
@@ -245,8 +249,9 @@ class Speculator:
 
     def _close_block(self, is_up: bool) -> bool:
         """The block is whole: upload it, commit it unverified, or let it wait for those before it. False: no room."""
-        at, n = self._flights.span, min(self._block_size, self._num_open)
-        rest = None if n == self._block_size or self._tail.is_ended else self._block_size - n - 1
+        at, size = self._flights.span, self._block_size
+        n = min(size, len(self._tail) - at)
+        rest = None if n == size or self._tail.is_ended else size - n - 1
         if self._fired is None:
             self._fired = self._fires(self.sequence.n_committed + at, self._tail.signals[at : at + n])
             self.counts.blocks += 1
@@ -255,11 +260,12 @@ class Speculator:
                 return False
             self._ask(n, rest is not None)
         else:
-            self.counts.blocks_unverified += self._fired and n > 0
+            is_unverified = self._fired and n > 0
             if self._flights.head is None:
+                self.counts.blocks_unverified += is_unverified
                 self._settle(self._tail.ids[:n], n, verified=False)
             else:
-                self._flights.skip(n)
+                self._flights.skip(n, is_unverified)
         self._fired, self._rest, self._k = (None if rest is None else True), rest, None
         return True
 
@@ -317,6 +323,7 @@ class Speculator:
         self._settle(ids, flight.n + 1 if is_guessed else flight.n, verified=True)
         while self.stop_reason is None and (head := self._flights.head) is not None and head.request is None:
             self._flights.pop()
+            self.counts.blocks_unverified += head.is_unverified
             self._settle(self._tail.ids[: head.n], head.n, verified=False)
 
     def _settle(self, ids: Ids[int], n_settled: int, verified: bool) -> None:

@@ -207,6 +207,16 @@ def test_otherwise_blocks_are_whole(edge_s: float, ahead: int) -> None:
     assert machine.next(0.0) == DraftMore(3)
 
 
+@pytest.mark.parametrize(("delay_s", "is_early"), [(0.19, True), (0.21, False)])
+def test_credits_are_not_spent_twice_where_they_are_short(delay_s: float, is_early: bool) -> None:
+    """A far verifier: with one request for each block four blocks are on their way, and with two half of them."""
+    sequence = Sequence((3, 7, 1))
+    sequence.start_answer()
+    plan = Plan("gated", 4, Gate(entropy=None, margin=0.2), Rules.off(), ahead=24, credits=4)
+    machine = Speculator(plan, VOCABULARY, sequence, Pace(0.01, delay_s))
+    assert (asked(machine, [0], [TORN], 1.0) is not None) == is_early
+
+
 def test_a_verifier_that_goes_away_leaves_no_block_half_asked() -> None:
     """The first ids are committed unverified when their verdict is overdue, and what follows is a block of its own."""
     machine, _ = torn_at(0, verify_budget_s=0.5)
@@ -214,3 +224,23 @@ def test_a_verifier_that_goes_away_leaves_no_block_half_asked() -> None:
     assert machine.next(2.0) == Emit((0,), verified=False)
     assert asked(machine, [7, 8, 10], [CALM] * 3, 2.0) is None
     assert (machine.counts.blocks, machine.counts.blocks_unverified, machine.num_failures) == (2, 1, 1)
+
+
+def test_a_rest_that_is_dropped_with_a_late_verdict_is_not_counted_as_committed() -> None:
+    """The rest is whole while nobody can be asked, and goes back to the edge when the first ids' verdict is overdue."""
+    machine, _ = torn_at(1, verify_budget_s=0.5)
+    for token in (6, 7, 8):
+        assert machine.next(1.0, is_up=False) == DraftMore(1)
+        machine.sequence.extend([token])
+        machine.drafted([token], [CALM])
+    assert machine.next(2.0, is_up=False) == Emit((0, 1), verified=False)
+    machine.cancel()
+    assert (machine.counts.blocks, machine.counts.blocks_unverified) == (1, 1)
+
+
+def test_a_verdict_that_is_there_any_moment_is_not_waited_for_by_the_clock() -> None:
+    """Less than the clock can tell: `next` would be asked again at the same time, for ever."""
+    machine, _ = torn_at(0)
+    machine.pace.verdict_s = 0.1 + 1e-17
+    assert asked(machine, [6], [CALM], 1.0) is None
+    assert machine.next(1.1 - 1e-12) == DraftMore(1)
