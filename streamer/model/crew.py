@@ -50,6 +50,10 @@ class Crew:
         self._busy, self._starting = threading.Lock(), threading.Lock()
         self._posts: dict[str, _Post] = {}  # by the kind of weights: for another one the kernels are others
 
+    def is_worth(self, products: float) -> bool:
+        """Whether so many multiplications are enough for two."""
+        return self.num_threads > 1 and products >= 2 * WORTH
+
     def take(self, products: float) -> int:
         """How many threads may help with so many multiplications; if any, `lead` must follow, which lets them go."""
         wanted = min(self.num_threads - 1, int(products / WORTH) - 1)

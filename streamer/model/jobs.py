@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.model.company import Company
 from streamer.model.crew import Crew
 from streamer.model.kernels import BLOCK, QUERIES
 from streamer.model.kernels_work import BEGINS, BOARD_CELLS, JOB_CELLS, MOST_CHUNKS, OWN, work
@@ -23,6 +25,7 @@ class Job:
         self._board, self._cells = np.zeros(BOARD_CELLS, np.int64), np.zeros(JOB_CELLS, np.int64)
         self._cells[1:3] = phases, is_tower
         self._weights = weights
+        self._companies: dict[int, Company] = {}  # by the power of two of a job's multiplications
 
     def put(self, at: int, *numbers: int) -> None:
         """Set the kind's own numbers from `at` on."""
@@ -30,7 +33,16 @@ class Job:
 
     def run(self, rows: int, crew: Crew, products: float) -> None:
         """Do it, so many multiplications, with those of the crew that are free."""
-        others = crew.take(products) if products else 0
+        if not crew.is_worth(products):
+            self._run(rows, crew, 0)
+            return
+        company = self._companies.setdefault(int(products).bit_length(), Company())
+        others = crew.take(products) if company.pays() else 0
+        started = time.perf_counter()
+        self._run(rows, crew, others)
+        company.took(products, others > 0, time.perf_counter() - started)
+
+    def _run(self, rows: int, crew: Crew, others: int) -> None:
         chunks = num_chunks(rows, others + 1) if others else 1
         self._cells[0], self._cells[3] = chunks, others
         self._cells[BEGINS : BEGINS + chunks + 1] = chunk_begins(rows, chunks)

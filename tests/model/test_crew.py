@@ -4,12 +4,14 @@ import itertools
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.model.company import Company
 from streamer.model.crew import WORTH, Crew, num_running
 from streamer.model.engine import Engine, Row
 from streamer.model.fast import FastText
@@ -105,6 +107,49 @@ def test_two_engines_at_once(crew, engines):
         thread.join(60)
         assert not thread.is_alive()
     assert not wrong
+
+
+def went(company, times, seconds):
+    """How many of so many jobs were shared, where one takes `seconds[shared or not]`."""
+    num = 0
+    for _ in range(times):
+        is_shared = company.pays()
+        company.took(1e6, is_shared, seconds[is_shared])
+        num += is_shared
+    return num
+
+
+def test_threads_that_do_not_help_are_left_alone_until_they_do():
+    """Cores that look free may be another machine's: what is measured counts, and it is measured again and again."""
+    company = Company()
+    calm, busy = {True: 0.4, False: 1.0}, {True: 2.0, False: 1.0}
+    assert went(company, 160, calm) == 150
+    assert went(company, 160, busy) < 30
+    assert went(company, 160, busy) == 10, "one in sixteen, to know"
+    went(company, 160, calm)
+    assert went(company, 160, calm) == 150
+    company.took(1e6, True, 1e9)
+    assert went(company, 160, calm) > 100, "one that stood still is soon forgotten"
+
+
+def test_a_job_whose_company_is_slow_goes_alone(monkeypatch):
+    """The same rows again and again, on a crew that sleeps before it helps: the same bits, and soon nobody is taken."""
+    crew = crew_of(2)
+    lead, taken = crew.lead, []
+
+    def slowly(job, others, example):
+        time.sleep(0.01)
+        taken.append(others)
+        lead(job, others, example)
+
+    monkeypatch.setattr(crew, "lead", slowly)
+    slow, alone = engine_of(crew, 1), engine_of(crew_of(1), 1)
+    row = Row(slow.open(), len(PROMPT), ids_of(40, 0, 900), num_logits=40)
+    alone.open()
+    for _ in range(48):
+        [found], [wanted] = slow.step([row]), alone.step([row])
+        assert torch.equal(found, wanted)
+    assert 3 <= len(taken) <= 24
 
 
 def test_one_engine_at_a_time():
