@@ -44,6 +44,11 @@ class Hearing:
         """Turns opened so far."""
         return self._part.num_turns
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether voice activity is likely to end the turn in hand with what comes next."""
+        return self._detector is not None and self._detector.is_ending
+
     def push(self, pcm: bytes) -> list[Item]:
         """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
         if self._is_float:

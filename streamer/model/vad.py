@@ -140,11 +140,17 @@ class TurnDetector:
         self.is_speaking = False
         self._run_ms = 0  # unbroken speech before a turn begins
         self._speech_end_ms = 0
+        self._silent_ms = 0  # since then
         self._turn_end_ms = 0
 
     def restart(self, at_ms: int) -> None:
         """The turn, if there is one, was ended at at_ms by someone else; speech that goes on begins another."""
         self.is_speaking, self._run_ms, self._turn_end_ms = False, 0, at_ms
+
+    @property
+    def is_ending(self) -> bool:
+        """A turn is open, and half the silence that ends it has passed."""
+        return self.is_speaking and self._silent_ms >= self.rule.silence_ms / 2
 
     def push(self, frame: Frame) -> SpeechStarted | SpeechStopped | None:
         """Takes the next frame; returns what it decides, if anything."""
@@ -157,12 +163,14 @@ class TurnDetector:
             return None
         began_ms = end_ms - self._run_ms - self.rule.prefix_padding_ms
         self.is_speaking, self._run_ms, self._speech_end_ms = True, 0, end_ms
+        self._silent_ms = 0
         return SpeechStarted(max(began_ms, self._turn_end_ms))
 
     def _speaking(self, frame: Frame, end_ms: int) -> SpeechStopped | None:
         if frame.probability >= self.rule.threshold - self.rule.hysteresis:
             self._speech_end_ms = end_ms
-        if end_ms - self._speech_end_ms < max(self.rule.silence_ms, 1):
+        self._silent_ms = end_ms - self._speech_end_ms
+        if self._silent_ms < max(self.rule.silence_ms, 1):
             return None
         self.is_speaking = False
         self._turn_end_ms = self._speech_end_ms + self.rule.silence_ms

@@ -50,6 +50,7 @@ async def chunk(
                         pcm, fed_at, held = _join(commands, command, fed_at)
                         commit, held = (held, None) if isinstance(held, Commit) else (None, held)
                         found = await seat.run(hearing.push, pcm) if commit is None else []
+                        seat.is_ending = hearing.is_ending
                     if commit is None:
                         await hand_on(found)
                         continue

@@ -1,8 +1,8 @@
 """Who may hear on a worker thread, of all streams together. In: calls that hear. Out: what they return.
 
-Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and a turn that its client
-ends goes past them, for there someone waits for the first word. (Where voice activity ends turns no piece is known to
-be the last.)
+Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and the end of a turn goes
+past them, for there someone waits for the first word: a turn that its client ends, and pieces that come when half the
+silence has passed with which voice activity ends one.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ class HearingThreads:
 
 
 class Seat:
-    """One stream's place. `async with seat.waited(): await seat.run(f, ...)`, one at a time."""
+    """One stream's place. `async with seat.waited(): await seat.run(f, ...)`, one at a time. is_ending: voice activity
+    may end the turn with the next piece; it waits for no other stream's."""
 
     def __init__(self, threads: HearingThreads) -> None:
         self._threads = threads
-        self._is_hurried = False
+        self._is_hurried = self.is_ending = False
 
     def hurry(self) -> None:
         """Somebody waits for the end of what is queued here: until `rest`, it waits for no other stream's pieces."""
@@ -84,7 +85,7 @@ class Seat:
     async def waited(self) -> AsyncIterator[None]:
         """When it is this stream's turn to hear. Who joins inside what came meanwhile pays less for a second of audio
         the longer the queue is."""
-        has_thread = not self._is_hurried and await self._threads.take(self)
+        has_thread = not (self._is_hurried or self.is_ending) and await self._threads.take(self)
         try:
             yield
         finally:

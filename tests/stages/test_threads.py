@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from speech import speech
 
-from streamer.stages.threads import HearingThreads, Seat
+from streamer import Describer, Description
+from streamer.stages.threads import NUM_PIECES, HearingThreads, Seat
 
 LIMIT_S = 10.0
 
@@ -83,6 +87,32 @@ def test_who_hurries_passes_the_queue_and_waits_again_when_it_is_over(backend: s
         assert room.inside == [0, 2, 3, 1, 3]
 
     run(backend, work)
+
+
+def test_the_end_that_voice_activity_finds_waits_for_nobodys_pieces(backend: str) -> None:
+    """All threads for pieces are taken when half its silence has passed."""
+
+    async def work() -> None:
+        spoken = (speech(1.5, 0) * 32767).astype("<i2").tobytes()
+        async with Describer.open(mode="edge") as describer, describer.session(vad=True) as session:
+            await session.feed(spoken + bytes(32 * 300))
+            while not session._stream._hearing.is_ending:
+                await anyio.sleep(0.005)
+            threads = session._stream._parts.threads
+            for _ in range(NUM_PIECES):
+                await threads.take(Seat(threads))
+            await session.feed(bytes(32 * 400))
+            assert [event async for event in taken_until(session, Description)]
+
+    run(backend, work)
+
+
+async def taken_until(session: Any, kind: type) -> AsyncIterator[object]:
+    """Its events, up to one of that kind."""
+    async for event in session:
+        yield event
+        if isinstance(event, kind):
+            return
 
 
 @pytest.mark.parametrize("is_given", [False, True])
