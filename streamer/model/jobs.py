@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -38,9 +38,9 @@ class Job:
             return
         company = self._companies.setdefault(int(products).bit_length(), Company())
         others = crew.take(products) if company.pays() else 0
-        started = time.perf_counter()
+        started = perf_counter()
         self._run(rows, crew, others)
-        company.took(products, others > 0, time.perf_counter() - started)
+        company.took(products, others > 0, perf_counter() - started)
 
     def _run(self, rows: int, crew: Crew, others: int) -> None:
         chunks = num_chunks(rows, others + 1) if others else 1
