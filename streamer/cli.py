@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.ending import INTERRUPTED
 from streamer.starting import tell_warnings_plainly
 from streamer.stdout import StdoutLost, guarded_stdout
 
@@ -39,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with guarded_stdout():
             return int(options.run(options))
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return 130
     except StdoutLost as error:
         print(f"streamer: stdout cannot be written ({error.strerror}); make room, or write elsewhere", file=sys.stderr)
         return 1

@@ -20,7 +20,6 @@ from streamer.config import Config
 from streamer.core.plain import one_line
 from streamer.core.results import Description, TextDelta
 from streamer.describer import Describer
-from streamer.ending import INTERRUPTED, end_within
 from streamer.stages.parts import TargetLost
 from streamer.starting import loading
 
@@ -74,7 +73,6 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
     except get_cancelled_exc_class():
         screen.end()
         fail(f"{file}: interrupted{screen.where}; what is said so far stands")
-        end_within(INTERRUPTED)
         raise
     except BrokenPipeError:  # the reader of stdout went away: nothing more can be shown
         raise

@@ -174,7 +174,22 @@ class Describer:
         return self._parts
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        return await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time)
+        """What `work` returns; raises what it raises. A task of its own waits for the thread: one that asyncio itself
+        cancels (Ctrl-C does) would leave anyio's thread at work and untold, and the process waiting for it for ever."""
+        found: list[Any] = []
+        errors: list[Exception] = []
+
+        async def run() -> None:
+            try:
+                found.append(await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time))
+            except Exception as error:
+                errors.append(error)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+        if errors:
+            raise errors[0]
+        return found[0]
 
 
 def _ignore(*told: object) -> None:

@@ -169,17 +169,6 @@ def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samp
                         err.decode())  # fmt: skip
 
 
-def test_nothing_holds_back_a_process_that_was_interrupted():
-    """A thread that waits for ever; what was said before is written."""
-    code = """import threading
-from streamer.ending import INTERRUPTED, end_within
-threading.Thread(target=threading.Event().wait).start()
-print("said")
-end_within(INTERRUPTED, 0.2)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "said\n", "")
-
-
 @pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (65.9, "1:05"), (3599, "59:59"), (36_610, "10:10:10")])
 def test_clock(seconds, shown):
     assert clock(seconds) == shown

@@ -1,5 +1,7 @@
 """The public API on real files: the same way as live audio, parts of long recordings, concurrency, cancellation."""
 
+import asyncio
+
 import anyio
 import numpy as np
 import pytest
@@ -212,6 +214,27 @@ async def test_half_a_character_is_no_first_text(options, samples, monkeypatch):
         result = await describer.describe(samples[0], deltas.append)
     assert [bool(delta.text) for delta in deltas[:3]] == [False, False, True]
     assert result.ttft_ms == deltas[2].at_ms
+
+
+async def test_a_task_that_asyncio_cancels_leaves_no_thread_at_work(options, tmp_path):
+    """As Ctrl-C does, past anyio: when `describe` has ended, nothing of a long recording is heard any more."""
+    long = wav(tmp_path / "long.wav", np.tile(recording(0), 100))
+    async with Describer.open(mode="edge", **options) as describer:
+        heard, begun = [], anyio.Event()
+
+        def on_heard(heard_s, of_s):
+            heard.append(heard_s)
+            begun.set()
+
+        task = asyncio.create_task(describer.describe(long, on_heard=on_heard))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        before = len(heard)
+        await anyio.sleep(0.5)
+        assert len(heard) == before
+        assert (await describer.describe(wav(tmp_path / "short.wav", recording(1)))).stop_reason
 
 
 async def test_a_failed_and_a_cancelled_describe_leave_a_log_line(options, samples, tmp_path, caplog):
