@@ -46,7 +46,7 @@ class Flights:
     def is_late(self, now: float) -> bool:
         """Whether the first one's verdict is overdue."""
         head = self.head
-        return head is not None and head.verdict is None and head.deadline is not None and now >= head.deadline
+        return head is not None and not self.is_head_judged and head.deadline is not None and now >= head.deadline
 
     @property
     def is_head_judged(self) -> bool:

@@ -56,9 +56,9 @@ class Crew:
 
     def take(self, products: float) -> int:
         """How many threads may help with so many multiplications; if any, `lead` must follow, which lets them go."""
-        wanted = min(self.num_threads - 1, int(products / WORTH) - 1)
-        if wanted <= 0 or not self._busy.acquire(blocking=False):
+        if not self.is_worth(products) or not self._busy.acquire(blocking=False):
             return 0
+        wanted = min(self.num_threads - 1, int(products / WORTH) - 1)
         free = max(0, min(wanted, self._free_cores()))
         if not free:
             self._busy.release()
