@@ -3,7 +3,7 @@
 `python -m bench.gate`. Held-out voices, recordings of 3, 10, 30 and 60 s under a seed that was first used when the
 shipped thresholds and the risks that they promise were fixed, and heard once. `--clips seen`: those that were in view
 when the risks were chosen. `--calibrate` first makes others still and derives the shipped thresholds from them. Each
-recording is decoded at EVERY threshold (core/branches.py); every third also by gated mode itself: the same ids.
+recording is decoded at EVERY threshold (core/calibration/branches.py); every third also by gated mode itself: the same ids.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from bench.common import mean, progress, table, write
 from bench.keep import options_of, place
 from streamer.calibrate_clips import hear_clip
 from streamer.core.attributes import parse
-from streamer.core.branches import Path as Way
-from streamer.core.certify import Paths, at, certify, loss_forced, losses_of
-from streamer.core.gate import SIGNALS
+from streamer.core.calibration.branches import Path as Way
+from streamer.core.calibration.certify import Paths, at, certify, loss_forced, losses_of
+from streamer.core.decoding.gate import SIGNALS
 from streamer.model.card import Promise
 from streamer.models import Models
 

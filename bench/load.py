@@ -30,7 +30,7 @@ from bench.clips import Clip, held_out
 from bench.common import table, write
 from bench.keep import options_of, place
 from bench.one_shot_server import OneShot, opening
-from streamer.core.results import Description, TextDelta
+from streamer.core.description import Description, TextDelta
 from streamer.describer import Describer
 from streamer.model.stock import load_stock
 from streamer.stages.events import SessionOptions

@@ -17,7 +17,7 @@ from bench.keep import place
 
 if TYPE_CHECKING:
     from bench.network import Played
-    from streamer.core.results import Description
+    from streamer.core.description import Description
 
 ARMS: dict[str, dict[str, Any]] = {
     "edge only": {"mode": "edge"},

@@ -24,9 +24,9 @@ import torch
 
 from bench.arms import models_of
 from bench.vs_transformers import one_shot
-from streamer.core.counts import Counts
-from streamer.core.emitter import Emitter
-from streamer.core.results import TextDelta, describe_turn
+from streamer.core.decoding.counts import Counts
+from streamer.core.text.emitter import Emitter
+from streamer.core.description import TextDelta, describe_turn
 from streamer.model.stock import load_stock
 from streamer.net.admission import Admission
 from streamer.net.server import PATH, RealtimeServer

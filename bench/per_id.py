@@ -33,12 +33,12 @@ from bench.arms import models_of
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of
-from streamer.core.emitter import Emitter
-from streamer.core.gate import Gate, Signal, fires
-from streamer.core.pace import Pace
-from streamer.core.rules import constrain
-from streamer.core.speculate import Done, DraftMore, Emit
-from streamer.core.stop import stop
+from streamer.core.text.emitter import Emitter
+from streamer.core.decoding.gate import Gate, Signal, fires
+from streamer.core.decoding.pace import Pace
+from streamer.core.rules.constrain import constrain
+from streamer.core.decoding.speculate import Done, DraftMore, Emit
+from streamer.core.rules.stop import stop
 from streamer.model.choose import choose
 from streamer.model.chooser import Chooser
 from streamer.model.drafters import IncrementalDrafter

@@ -24,8 +24,8 @@ from bench.arms import Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
 from bench.keep import options_of
-from streamer.core.quality import measure
-from streamer.core.rules import Rules
+from streamer.core.rules.quality import measure
+from streamer.core.rules.constrain import Rules
 from streamer.model.card import FILE as CARD
 from streamer.model.thinker import resolve
 from streamer.model.weights import wanted_name

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamer.audio import AudioError
     from streamer.config import Config, ConfigError
-    from streamer.core.results import Description, TextDelta
+    from streamer.core.description import Description, TextDelta
     from streamer.describer import Describer
     from streamer.model.weights import ModelError
     from streamer.session import LiveSession

@@ -1,7 +1,7 @@
 """`streamer calibrate`. In: recordings, a risk. Out: a gate's thresholds in a streamer.json, a table, a plot.
 
 The pair hears each recording once. Some of the recordings choose the signal, the others certify its threshold
-(core/calibration.py says what is promised). Nothing is written unless everything could be certified.
+(core/calibration/bounds.py says what is promised). Nothing is written unless everything could be certified.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from streamer.calibrate_clips import Clip, hear_clip
 from streamer.calibrate_out import CalibrationError, Place, place_of, write
 from streamer.config import Config, ConfigError
 from streamer.console import fail, progress_bar
-from streamer.core.calibration import least_risk, num_needed
-from streamer.core.certify import Certified, Turns, Uncertifiable, certify, choose_signal
-from streamer.core.gate import SIGNALS
+from streamer.core.calibration.bounds import least_risk, num_needed
+from streamer.core.calibration.certify import Certified, Turns, Uncertifiable, certify, choose_signal
+from streamer.core.decoding.gate import SIGNALS
 from streamer.models import Models
 
 CHOOSING = 4  # one clip of so many chooses the signal; the others certify

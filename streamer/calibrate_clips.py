@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streamer.audio import open_audio
-from streamer.core.branches import Block, Branches
-from streamer.core.certify import Paths
-from streamer.core.gate import SIGNALS, doubt
+from streamer.core.calibration.branches import Block, Branches
+from streamer.core.calibration.certify import Paths
+from streamer.core.decoding.gate import SIGNALS, doubt
 from streamer.models import Models
 from streamer.recording import chunks_of, cut_parts, hear
 
 if TYPE_CHECKING:
-    from streamer.core.speculate import Plan
+    from streamer.core.decoding.speculate import Plan
 
 
 @dataclass(frozen=True)

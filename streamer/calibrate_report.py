@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamer.console import fail, table_row
-from streamer.core.calibration import bounded_mean, running_max
-from streamer.core.certify import Certified, Turns, losses_of, skipped_share, thresholds_of
-from streamer.core.gate import SIGNALS
+from streamer.core.calibration.bounds import bounded_mean, running_max
+from streamer.core.calibration.certify import Certified, Turns, losses_of, skipped_share, thresholds_of
+from streamer.core.decoding.gate import SIGNALS
 
 if TYPE_CHECKING:
     from streamer.calibrate import Calibration

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.console import fail, table_row
-from streamer.core.gate import SIGNALS
+from streamer.core.decoding.gate import SIGNALS
 from streamer.core.plain import one_line
 from streamer.model.card import ModelCard, read_card
 from streamer.model.devices import devices

@@ -18,7 +18,7 @@ from anyio import get_cancelled_exc_class
 from streamer.audio import AudioError
 from streamer.config import Config
 from streamer.core.plain import one_line
-from streamer.core.results import Description, TextDelta
+from streamer.core.description import Description, TextDelta
 from streamer.describer import Describer
 from streamer.stages.parts import TargetLost
 from streamer.starting import loading

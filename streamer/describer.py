@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from streamer.audio import Source
 from streamer.config import Config, ConfigError
-from streamer.core.results import Description, TextDelta
+from streamer.core.description import Description, TextDelta
 from streamer.live import LiveParts, open_parts
 from streamer.logs import log
 from streamer.models import Models

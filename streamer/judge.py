@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from streamer.core.hearing import Closed, Heard
-from streamer.core.served import House, ServedTurn
-from streamer.core.stop import stop
-from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.link.verifier_turn import House, ServedTurn
+from streamer.core.rules.stop import stop
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.stages.parts import Side
 from streamer.stages.target import LocalTarget
 

@@ -13,9 +13,9 @@ from anyio import Semaphore
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import parse
-from streamer.core.emitter import Emitter
-from streamer.core.pace import Pace
-from streamer.core.results import Description, describe_turn, unverified
+from streamer.core.text.emitter import Emitter
+from streamer.core.decoding.pace import Pace
+from streamer.core.description import Description, describe_turn, unverified
 from streamer.models import Models
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
@@ -24,7 +24,7 @@ from streamer.stages.target import LocalCloud
 from streamer.stages.threads import HearingThreads
 
 if TYPE_CHECKING:
-    from streamer.core.speculate import Speculator
+    from streamer.core.decoding.speculate import Speculator
     from streamer.model.hearing import Hearing
     from streamer.model.thinker import Thinker
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamer.config import VERIFIER_SCHEMES, Config
-from streamer.core.pace import Pace
+from streamer.core.decoding.pace import Pace
 from streamer.promise import warn_of_cloud, warn_of_options
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
-    from streamer.core.speculate import Plan
+    from streamer.core.decoding.speculate import Plan
     from streamer.model.drafters import Drafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker

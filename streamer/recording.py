@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from streamer.audio import Audio, AudioError, Source, open_audio
 from streamer.core.attributes import parse
-from streamer.core.chunker import BadAudio, Chunker, on_grid
-from streamer.core.results import Description, TextDelta, describe_turn, join_parts
+from streamer.core.audio.chunker import BadAudio, Chunker, on_grid
+from streamer.core.description import Description, TextDelta, describe_turn, join_parts
 from streamer.models import Models
 
 if TYPE_CHECKING:

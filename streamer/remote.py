@@ -13,8 +13,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from streamer.config import Config
-from streamer.core.patience import Patience
-from streamer.core.remote import Terms
+from streamer.core.link.patience import Patience
+from streamer.core.link.edge_turn import Terms
 from streamer.models import Models
 from streamer.promise import PromiseWarning, warn_of_cloud
 

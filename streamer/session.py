@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 
-from streamer.core.results import Description
+from streamer.core.description import Description
 from streamer.stages.events import Event, SessionOptions, TurnFailed
 from streamer.stages.stream import Stream
 

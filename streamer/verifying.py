@@ -31,7 +31,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     import anyio
     import anyio.to_thread
 
-    from streamer.core.wire import PATH
+    from streamer.core.link.wire import PATH
     from streamer.judge import ModelJudge, house_of
     from streamer.live import open_side
     from streamer.model.thinker import Thinker, load, num_params_of, resolve

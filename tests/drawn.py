@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from streamer.core.rules import Rules
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.constrain import Rules
+from streamer.core.text.vocabulary import Vocabulary
 
 PIECES = ["音", "色", "中", "慢", "慢慢", "音色", "色音", "，", "。", "、", "，请", "音，色", "色。", "。”", "语速", "a", "b1",
           "A", " ", "_", "\n", "a\nb", "\ufffd", "音\ufffd音", "Hum", "Human", "an", "系", "统", "！", ".", "哈哈哈", "〇",

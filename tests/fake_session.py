@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import anyio
 
-from streamer.core.counts import Counts
-from streamer.core.results import TextDelta, describe_turn
+from streamer.core.decoding.counts import Counts
+from streamer.core.description import TextDelta, describe_turn
 from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from streamer.core.choice import Sampling
-from streamer.core.gate import Signal
-from streamer.core.rules import Rules, constrain
-from streamer.core.sequence import Sequence as Ids
-from streamer.core.verify import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import Signal
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.decoding.sequence import Sequence as Ids
+from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
 
 WORDS = ("说话人", "语速", "较慢", "音调", "平稳", "，", "停顿", "音色", "中", "。", "看", "看看", "轻", "很", "快", "高", "低",

@@ -13,10 +13,10 @@ from processes import listening
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-from streamer.core import wire
-from streamer.core.hearing import Closed, Heard
-from streamer.core.served import House
-from streamer.core.verify import Verdict
+from streamer.core.link import wire
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.link.verifier_turn import House
+from streamer.core.decoding.verdict import Verdict
 from streamer.net.admission import Admission
 from streamer.net.dial import Verifier
 from streamer.net.link import Link

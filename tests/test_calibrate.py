@@ -14,9 +14,9 @@ from streamer.audio import open_audio
 from streamer.calibrate_clips import hear_clip
 from streamer.cli import main
 from streamer.config import Config
-from streamer.core.certify import at, losses_of
-from streamer.core.choice import Sampling
-from streamer.core.gate import SIGNALS, Gate
+from streamer.core.calibration.certify import at, losses_of
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import SIGNALS, Gate
 from streamer.model import thinker
 from streamer.model.card import read_card
 from streamer.model.fingerprint import fingerprint_of

@@ -131,7 +131,7 @@ async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
 
 @pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
 async def test_a_sentence_grows_however_fast_it_is_drafted(options, samples, mode, most):
-    """Runs of blocks are drafted in one go (core/pace.py); what is shown comes by ids, blocks and verdicts."""
+    """Runs of blocks are drafted in one go (core/decoding/pace.py); what is shown comes by ids, blocks and verdicts."""
     deltas = []
     async with Describer.open(mode=mode, k=4, **options) as describer:
         result = await describer.describe(samples[0], deltas.append)
@@ -200,7 +200,7 @@ async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(optio
 
 async def test_half_a_character_is_no_first_text(options, samples, monkeypatch):
     """The first delta may complete no character; TTFT is what a reader sees."""
-    from streamer.core.emitter import Emitter
+    from streamer.core.text.emitter import Emitter
 
     push, late = Emitter.push, []
 
@@ -318,7 +318,7 @@ def test_options_that_mean_nothing_are_told(options, reason):
 
 
 def test_a_short_maximum_brings_the_minimum_down():
-    from streamer.core.gate import PRESETS
+    from streamer.core.decoding.gate import PRESETS
 
     for most, least in ((8, 8), (16, 16), (96, 16)):
         assert Config(max_new_tokens=most).plan(PRESETS["fluent"]).rules.min_new_tokens == least
@@ -332,7 +332,7 @@ def test_a_file_that_is_not_utf8_is_no_pipeline(tmp_path):
 
 
 def test_gated_without_a_cloud_is_the_edge():
-    from streamer.core.gate import PRESETS
+    from streamer.core.decoding.gate import PRESETS
 
     assert Config(cloud="none").plan(PRESETS["fluent"]).mode == "edge"
     assert Config(threshold=1.5).plan(PRESETS["quality"]).gate.entropy == 1.5

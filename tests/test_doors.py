@@ -53,7 +53,7 @@ def test_onnxruntime_has_one_door():
     assert [f.name for f in files if "onnxruntime" in imports_of(f)] == ["onnx.py"]
 
 
-@pytest.mark.parametrize("module", ["streamer", "streamer.cli", "streamer.core.speculate", "streamer.describer"])
+@pytest.mark.parametrize("module", ["streamer", "streamer.cli", "streamer.core.decoding.speculate", "streamer.describer"])
 def test_importing_needs_no_torch(module):
     code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

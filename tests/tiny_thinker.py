@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tiny_text import random_weights, shape_of
 
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.crew import Crew
 from streamer.model.engine import Engine
 from streamer.model.fast import FastText

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from streamer.core.attributes import parse
-from streamer.core.gate import PRESETS, Gate, Preset
-from streamer.core.speculate import Plan
+from streamer.core.decoding.gate import PRESETS, Gate, Preset
+from streamer.core.decoding.speculate import Plan
 from streamer.model.fields import an_object, line, number, shown, text, whole
 from streamer.model.shapes import TextShape
 from streamer.model.weights import ModelError
@@ -35,7 +35,7 @@ SUFFIX = "<|audio_eos|><|im_end|>\n<|im_start|>assistant\n"
 
 @dataclass(frozen=True)
 class Promise:
-    """What a preset's threshold was certified for (core/calibration.py): expected loss of a clip <= risk.
+    """What a preset's threshold was certified for (core/calibration/bounds.py): expected loss of a clip <= risk.
 
     confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which keeps the risk in
     expectation. cloud: the name of the model that judged; fingerprint: what model/fingerprint.py makes of it, "" where

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.core.rules import Constraint, Rules
-from streamer.core.rules_ids import Ids, none
+from streamer.core.rules.constrain import Constraint, Rules
+from streamer.core.rules.id_sets import Ids, none
 
 BANNED = -math.inf
 

@@ -1,7 +1,7 @@
 """The ids of one answer, chosen one after another. In: raw logits, rules, chance. Out: ids, signals, whether it ends.
 
 Greedy choice on a CPU is compiled (model/ruled.py) and keeps the answer's ids in an array, so that nothing is decoded,
-allocated or built per id; what that leaves aside, chance and other devices go the readable way (core/rules.py).
+allocated or built per id; what that leaves aside, chance and other devices go the readable way (core/rules/constrain.py).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.core.choice import Sampling
-from streamer.core.gate import Signal
-from streamer.core.plan import Run
-from streamer.core.rules import Rules, constrain
-from streamer.core.stop import stop
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.plan import Run
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.stop import stop
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
 from streamer.model.rule_book import Ints, rule_book
 from streamer.model.ruled import next_id

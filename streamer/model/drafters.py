@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import torch
 
-from streamer.core.choice import Sampling
-from streamer.core.gate import Signal
-from streamer.core.plan import Run
-from streamer.core.rules import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.plan import Run
+from streamer.core.rules.constrain import Rules
 from streamer.model.choose import signals_of
 from streamer.model.chooser import Chooser
 from streamer.model.listener import Listener

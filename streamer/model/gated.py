@@ -1,6 +1,6 @@
 """Whether a block needs the cloud, compiled. In: a gate's numbers, a rule book, ids, signals. Out: whether it fires.
 
-The same as core/gate.py, the readable truth; the tests hold one against the other. A block with a piece of a character
+The same as core/decoding/gate.py, the readable truth; the tests hold one against the other. A block with a piece of a character
 fires here: its text is not read, and whoever drafts asks the readable gate about every block that fires.
 """
 
@@ -11,7 +11,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.gate import PUNCTUATION_WEIGHT, SIGNALS, Gate
+from streamer.core.decoding.gate import PUNCTUATION_WEIGHT, SIGNALS, Gate
 from streamer.model import rule_book as at
 from streamer.model.kernels import compiled
 
@@ -19,7 +19,7 @@ ENTROPY, MARGIN, LOG_PROB, SURPRISE, DENSITY, LOOP, GATE_CELLS = range(7)
 _FLAGS, _STARTS, _CHARACTERS = at.AT_FLAGS, at.AT_STARTS, at.AT_CHARACTERS
 _INVALID, _HAS_CONTENT, _COMMA, _END = at.INVALID, at.HAS_CONTENT, at.COMMA, at.END
 _WEIGHT = PUNCTUATION_WEIGHT
-_LOOKED_AT, _PERIODS, _LEAST = 12, 9, 3  # core/stop.py's loop_suspected
+_LOOKED_AT, _PERIODS, _LEAST = 12, 9, 3  # core/rules/stop.py's loop_suspected
 
 
 @functools.lru_cache(maxsize=64)

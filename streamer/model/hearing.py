@@ -1,4 +1,4 @@
-"""Cuts one session's audio into turns and hears each. In: PCM16, commits. Out: items for the prefill (core/hearing.py).
+"""Cuts one session's audio into turns and hears each. In: PCM16, commits. Out: items for the prefill (core/audio/turn_items.py).
 
 What a turn holds does not depend on how the bytes were cut. Without turn detection a turn begins with its first sample
 and ends with `commit`; with it, where voice activity says. A turn that reaches `max_turn_s` goes on as another one.
@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
-from streamer.core.hearing import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, Opened
+from streamer.core.audio.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
+from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, Opened
 from streamer.model.ear import Ear
 from streamer.model.mel import WINDOW_SAMPLES
 from streamer.model.vad import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector, TurnRule, VoiceActivity

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from streamer.core.sequence import Sequence
+from streamer.core.decoding.sequence import Sequence
 from streamer.model.engine import Engine, Row
 from streamer.model.mel import Window
 from streamer.model.steps import Encode, Steps

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules, constrain
-from streamer.core.stop import stop
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.stop import stop
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import pick
 from streamer.model.choose_scores import BANNED, processed
 

@@ -1,7 +1,7 @@
 """The rules of one vocabulary as one array that compiled code reads. In: a vocabulary, rules. Out: int32 [n], or None.
 
 A header (the names below are places in it), then tables: each id's flags and characters, and the sets of ids that each
-rule names in each of its states, as core/rules_ids.py gives them.
+rule names in each of its states, as core/rules/id_sets.py gives them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.rules import Rules
-from streamer.core.rules_ids import adjacent_ids, comma_ids, early_end_ids, none, role_ids, too_early_ids
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.vocabulary_characters import COMMA_LIKE, REPLACEMENT, SENTENCE_ENDS, is_han
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.id_sets import adjacent_ids, comma_ids, early_end_ids, none, role_ids, too_early_ids
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.characters import COMMA_LIKE, REPLACEMENT, SENTENCE_ENDS, is_han
 
 (NUM_IDS, PENALTY_WINDOW, ADJACENCY, NGRAM, COMMA_GAP, END_GAP, SINCE_ANY, MIN_NEW, MAX_NEW, LOCAL_WINDOW, LOCAL_COUNT,
  LOOP_GLOBAL, LOOP_MIN, LOOP_PERIOD, HAS_ROLES, AT_FLAGS, AT_STARTS, AT_CHARACTERS, AT_SETS, AT_CODES, NUM_CODES,
@@ -27,7 +27,7 @@ CODE, ALNUM, COMMA, END, HAN = (1 << 21) - 1, 1 << 21, 1 << 22, 1 << 23, 1 << 24
 # Sets, in their order: two for an end that comes too early, role words at a line's start, runs inside an id, then one
 # per count of content characters for commas, then one per count for ends.
 EARLY_END, EARLY_EOS, ROLE, RUNS, FIRST_COMMA = range(5)
-MOST = 64  # a state per character that a gap counts; larger gaps are left to core/rules.py
+MOST = 64  # a state per character that a gap counts; larger gaps are left to core/rules/constrain.py
 
 Ints = NDArray[np.int32]
 

@@ -1,6 +1,6 @@
 """One row's next id under the rules, compiled. In: raw logits [V], the answer's ids, a rule book. Out: id, signal, end.
 
-The same bits as core/rules.py (the readable truth), model/choose.py and core/stop.py in that order; the tests hold one
+The same bits as core/rules/constrain.py (the readable truth), model/choose.py and core/rules/stop.py in that order; the tests hold one
 against the other. What is rare is left to them: a split character, a role word half said, all ids banned, a redraw.
 """
 
@@ -22,7 +22,7 @@ FLAGS, STARTS, CHARACTERS, SETS, CODES, NUM_CODES, WORDS, OPENERS, FIRSTS, RUNS_
 _HAS_CONTENT, _PURE_HAN, _INVALID, _EOS, _ENDS = at.HAS_CONTENT, at.PURE_HAN, at.INVALID, at.EOS, at.ENDS
 _CODE, _ALNUM, _COMMA, _END, _HAN = at.CODE, at.ALNUM, at.COMMA, at.END, at.HAN
 _EARLY_END, _EARLY_EOS, _ROLE, _RUNS, _FIRST_COMMA = at.EARLY_END, at.EARLY_EOS, at.ROLE, at.RUNS, at.FIRST_COMMA
-_LONG_LINE = 64  # core/rules_ids.py's role_ids
+_LONG_LINE = 64  # core/rules/id_sets.py's role_ids
 _NEWLINE = 10
 
 
@@ -121,7 +121,7 @@ def _lower(scores, book, which, bias):  # type: ignore[no-untyped-def]
 
 @compiled
 def _content_since(book, answer, n, marks, enough):  # type: ignore[no-untyped-def]
-    """core/vocabulary_characters.py's content_since, over ids from behind."""
+    """core/text/characters.py's content_since, over ids from behind."""
     count = 0
     for i in range(n - 1, -1, -1):
         place = book[STARTS] + answer[i]
@@ -231,7 +231,7 @@ def _stands_too_often(book, answer, n, token):  # type: ignore[no-untyped-def]
 
 @compiled
 def _stops(book, answer, n, token):  # type: ignore[no-untyped-def]
-    """core/stop.py's stop, without the reason."""
+    """core/rules/stop.py's stop, without the reason."""
     flags = book[book[FLAGS] + token]
     if flags & _EOS or n + 1 >= book[MAX_NEW] or (flags & _ENDS and n >= book[MIN_NEW] - 1):
         return True

@@ -1,4 +1,4 @@
-"""The pair behind any committed prefix of one turn. In: a finished turn's listeners. Out: Blocks of core/branches.py.
+"""The pair behind any committed prefix of one turn. In: a finished turn's listeners. Out: Blocks of core/calibration/branches.py.
 
 Audio is encoded and prefilled once per model; each question rolls both sequences back by length and feeds only what
 differs from the last one.
@@ -6,11 +6,11 @@ differs from the last one.
 
 from __future__ import annotations
 
-from streamer.core.branches import Block, Prefix
-from streamer.core.choice import Sampling
-from streamer.core.gate import Gate, fires
-from streamer.core.speculate import Plan
-from streamer.core.verify import Verdict, VerifyRequest, prefix_hash
+from streamer.core.calibration.branches import Block, Prefix
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import Gate, fires
+from streamer.core.decoding.speculate import Plan
+from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
 from streamer.model.steps import drive

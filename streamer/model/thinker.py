@@ -14,7 +14,7 @@ from typing import Literal
 
 import torch
 
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.card import ModelCard, read_card, warn_of_defaults
 from streamer.model.engine import Engine
 from streamer.model.graphs import GraphText

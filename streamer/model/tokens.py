@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tokenizers
 
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import Vocabulary
 
 EOS = ("<|im_end|>", "<|endoftext|>")
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.choice import Sampling
-from streamer.core.counts import Counts
-from streamer.core.emitter import Emitter
-from streamer.core.pace import Pace
-from streamer.core.sequence import Sequence
-from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
-from streamer.core.verify import Refusal
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.counts import Counts
+from streamer.core.text.emitter import Emitter
+from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
+from streamer.core.decoding.verdict import Refusal
 from streamer.model.drafters import Drafter
 from streamer.model.ear import Ear
 from streamer.model.listener import Listener

@@ -5,9 +5,9 @@ Drafted by the edge alone, on the KV slot behind what is heard; the turn's own s
 
 from __future__ import annotations
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules
-from streamer.core.stop import stop
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.stop import stop
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
 from streamer.model.mel import Window

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules
-from streamer.core.verify import Refusal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
 from streamer.model.chooser import Chooser
 from streamer.model.listener import Listener
 from streamer.model.steps import Steps

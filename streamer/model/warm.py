@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.constrain import Rules
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.ear import Ear
 from streamer.model.listener import Listener

@@ -7,9 +7,9 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.gate import Gate, Signal
-from streamer.core.plan import Run
-from streamer.core.rules import Rules
+from streamer.core.decoding.gate import Gate, Signal
+from streamer.core.decoding.plan import Run
+from streamer.core.rules.constrain import Rules
 from streamer.model.gated import gate_numbers
 from streamer.model.rule_book import Ints
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from streamer.core.results import Description, TextDelta
+from streamer.core.description import Description, TextDelta
 from streamer.net import client_events as c
 from streamer.net import server_events as s
 from streamer.net.server_events import Event as Out

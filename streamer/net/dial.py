@@ -13,8 +13,8 @@ import anyio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 
-from streamer.core import wire
-from streamer.core.patience import Patience
+from streamer.core.link import wire
+from streamer.core.link.patience import Patience
 from streamer.core.plain import one_line
 
 CONNECT_S = 5.0

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from streamer.core import wire
-from streamer.core.hearing import Closed, Heard
-from streamer.core.patience import STUCK_S, Progress
+from streamer.core.link import wire
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.link.patience import STUCK_S, Progress
 from streamer.core.plain import one_line
-from streamer.core.redial import jittered
-from streamer.core.remote import RemoteTurn, Terms
-from streamer.core.verify import Refusal, Verdict, VerifyRequest
-from streamer.core.window import MAX_PIECES
+from streamer.core.link.backoff import jittered
+from streamer.core.link.edge_turn import RemoteTurn, Terms
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.link.send_window import MAX_PIECES
 from streamer.stages.parts import TargetLost
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class FarTarget:
             self._link.failed(self._given_up())
 
     async def prefilled(self) -> None:
-        """Wait until the verifier has prefilled all that was heard, for as long as core/patience.py says; a lazy one is
+        """Wait until the verifier has prefilled all that was heard, for as long as core/link/patience.py says; a lazy one is
         not asked to. What it says without hearing more does not prolong the wait."""
         patience, since = self._link.verifier.patience, self._link.clock()
         while self._is_wanted and self._lost is None and self._link.is_linked and self._is_hearing:

@@ -1,8 +1,8 @@
 """The edge's link to a verifier elsewhere. In: turns, their samples and requests. Out: verdicts.
 
-One websocket for all turns of a process. It is connected from the start, again whenever it is lost (core/redial.py),
-and what each turn still needs is said again on it (core/remote.py). Bounds: turns by their KV slots on the edge, of
-each turn its samples (at most max_turn_s) and C requests; audio on its way by core/window.py, and what is written
+One websocket for all turns of a process. It is connected from the start, again whenever it is lost (core/link/backoff.py),
+and what each turn still needs is said again on it (core/link/edge_turn.py). Bounds: turns by their KV slots on the edge, of
+each turn its samples (at most max_turn_s) and C requests; audio on its way by core/link/send_window.py, and what is written
 before a send waits by net/dial.py. So requests and pings wait behind one piece of audio here, never behind a turn's.
 """
 
@@ -18,12 +18,12 @@ import anyio
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import WebSocketException
 
-from streamer.core import wire
-from streamer.core.breaker import Breaker
+from streamer.core.link import wire
+from streamer.core.link.breaker import Breaker
 from streamer.core.plain import one_line
-from streamer.core.redial import Redial
-from streamer.core.remote import RemoteFault, Terms
-from streamer.core.window import Window
+from streamer.core.link.backoff import Redial
+from streamer.core.link.edge_turn import RemoteFault, Terms
+from streamer.core.link.send_window import Window
 from streamer.net.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
 from streamer.net.far import FarTarget
 from streamer.net.notices import Notices
@@ -207,7 +207,7 @@ class Link:
                 self._note_model(target.turn.model)
 
     def _note_model(self, model: str) -> None:
-        """Within a turn it cannot change (core/remote.py); between turns it may, and whoever runs this edge is told."""
+        """Within a turn it cannot change (core/link/edge_turn.py); between turns it may, and whoever runs this edge is told."""
         model = one_line(model)[:MODEL_CHARACTERS]
         if model in ("", self.model):
             return

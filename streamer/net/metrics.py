@@ -8,8 +8,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from streamer.core.results import Description, TextDelta
-from streamer.core.verify import Verdict, VerifyRequest
+from streamer.core.description import Description, TextDelta
+from streamer.core.decoding.verdict import Verdict, VerifyRequest
 from streamer.net.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamer.core.results import Description
+from streamer.core.description import Description
 from streamer.stages.events import LiveUpdate, SessionOptions
 
 Event = dict[str, Any]

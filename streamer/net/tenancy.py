@@ -8,8 +8,8 @@ from collections.abc import Callable
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.core import wire
-from streamer.core.served import Broken, House, ServedTurn
+from streamer.core.link import wire
+from streamer.core.link.verifier_turn import Broken, House, ServedTurn
 from streamer.net.admission import Admission
 from streamer.net.metrics import VerifierMetrics
 from streamer.net.tenant import Speaker, Tenant

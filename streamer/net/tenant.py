@@ -12,10 +12,10 @@ from typing import Protocol
 import anyio
 import numpy as np
 
-from streamer.core import wire
-from streamer.core.served import Broken, End, Hear, Judge, ServedTurn, Work
-from streamer.core.verify import Refusal
-from streamer.core.window import PIECE_SAMPLES
+from streamer.core.link import wire
+from streamer.core.link.verifier_turn import Broken, End, Hear, Judge, ServedTurn, Work
+from streamer.core.decoding.verdict import Refusal
+from streamer.core.link.send_window import PIECE_SAMPLES
 from streamer.net.metrics import VerifierMetrics
 from streamer.stages.parts import Judge as JudgeOfTurn
 

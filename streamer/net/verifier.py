@@ -15,8 +15,8 @@ from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from streamer.core import wire
-from streamer.core.served import Broken, House, ServedTurn
+from streamer.core.link import wire
+from streamer.core.link.verifier_turn import Broken, House, ServedTurn
 from streamer.net.admission import Admission, Refusal
 from streamer.net.metrics import VerifierMetrics
 from streamer.net.notices import Notices

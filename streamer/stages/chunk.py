@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.core.hearing import Closed, Item, Opened
+from streamer.core.audio.turn_items import Closed, Item, Opened
 from streamer.stages.books import Books
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.messages import Answer, Clear, Command, Commit, Mark, Piece

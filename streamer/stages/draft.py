@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.core.counts import Counts
-from streamer.core.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
-from streamer.core.verify import Refusal, Verdict
+from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
+from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.stages.books import Books
 from streamer.stages.drafting import Drafting, may_ask
 from streamer.stages.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from streamer.core.speculate import Action, DraftMore, Emit, Speculator
+from streamer.core.decoding.speculate import Action, DraftMore, Emit, Speculator
 from streamer.stages.batcher import post_to_this_loop
 from streamer.stages.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.parts import Cloud, Parts

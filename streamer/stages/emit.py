@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from streamer.core.results import TextDelta
+from streamer.core.description import TextDelta
 from streamer.stages.events import TurnFailed
 from streamer.stages.messages import Failed, Over, Ready, Said
 from streamer.stages.outlet import Outlet

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamer.core.chunker import MAX_RATE_HZ, MIN_RATE_HZ
-from streamer.core.results import Description, TextDelta
+from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
+from streamer.core.description import Description, TextDelta
 
 MIN_UPDATE_S = 0.1
 

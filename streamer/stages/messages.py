@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from streamer.core.counts import Counts
-from streamer.core.hearing import Closed
-from streamer.core.verify import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.counts import Counts
+from streamer.core.audio.turn_items import Closed
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.stages.parts import Hearer, Target
 
 

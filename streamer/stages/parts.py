@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from anyio import Semaphore
 
-from streamer.core.counts import Counts
-from streamer.core.emitter import Emitter
-from streamer.core.hearing import Closed, Heard, Item
-from streamer.core.plan import Run
-from streamer.core.results import Description
-from streamer.core.speculate import Speculator
-from streamer.core.verify import Refusal, Verdict, VerifyRequest
+from streamer.core.decoding.counts import Counts
+from streamer.core.text.emitter import Emitter
+from streamer.core.audio.turn_items import Closed, Heard, Item
+from streamer.core.decoding.plan import Run
+from streamer.core.description import Description
+from streamer.core.decoding.speculate import Speculator
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
 from streamer.stages.threads import HearingThreads

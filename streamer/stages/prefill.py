@@ -8,7 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.core.hearing import Closed, Dropped, Heard, Item, Opened
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, Opened
 from streamer.stages.books import Books
 from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate

@@ -15,7 +15,7 @@ from anyio import create_memory_object_stream as queue
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from streamer.core.hearing import Item
+from streamer.core.audio.turn_items import Item
 from streamer.stages.books import Books
 from streamer.stages.chunk import chunk
 from streamer.stages.draft import CREDITS, Draft

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import anyio
 
-from streamer.core.hearing import Closed, Heard
-from streamer.core.verify import Refusal, Verdict, VerifyRequest
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.stages.batcher import Batcher
 from streamer.stages.parts import Hearer, Side, Steps
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.branches import Block, Branches, Prefix
-from streamer.core.gate import Gate, Signal, doubt, fires
-from streamer.core.rules import Rules
-from streamer.core.sequence import Sequence
-from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
-from streamer.core.stop import stop
-from streamer.core.verify import Verdict
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.calibration.branches import Block, Branches, Prefix
+from streamer.core.decoding.gate import Gate, Signal, doubt, fires
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
+from streamer.core.rules.stop import stop
+from streamer.core.decoding.verdict import Verdict
+from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "高", "低"]
 VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])

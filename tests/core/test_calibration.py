@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.calibration import (
+from streamer.core.calibration.bounds import (
     betting_capital,
     bounded_mean,
     least_risk,

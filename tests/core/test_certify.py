@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from streamer.core.branches import Block, Decision, Path
-from streamer.core.certify import (
+from streamer.core.calibration.branches import Block, Decision, Path
+from streamer.core.calibration.certify import (
     Turns,
     Uncertifiable,
     at,
@@ -18,7 +18,7 @@ from streamer.core.certify import (
     skipped_share,
     thresholds_of,
 )
-from streamer.core.gate import Signal
+from streamer.core.decoding.gate import Signal
 
 SURE = (Signal(0.1, 0.9, -0.1),) * 2
 

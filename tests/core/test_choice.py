@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from streamer.core.choice import Sampling, gumbel
+from streamer.core.rules.sampling import Sampling, gumbel
 
 IDS = np.arange(152_064)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.gate import PRESETS, SIGNALS, Gate, Signal, density, doubt, fires
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.decoding.gate import PRESETS, SIGNALS, Gate, Signal, density, doubt, fires
+from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，："]
 VOCABULARY = Vocabulary.build([*(t.encode() for t in TOKENS), b"<eos>"], [8], [8])

@@ -3,7 +3,7 @@
 import pytest
 from timed import OURS, PLAIN, Link, exact, measure
 
-from streamer.core.pace import LEAST_K, MORE, MOST_K, STEP, Pace, expected
+from streamer.core.decoding.pace import LEAST_K, MORE, MOST_K, STEP, Pace, expected
 
 
 def learned(draft_s, verdict_s, accepted, tried=8):

@@ -2,7 +2,7 @@
 
 import math
 
-from streamer.core.patience import SLACK_S, SLOWEST, STUCK_S, Patience, Progress
+from streamer.core.link.patience import SLACK_S, SLOWEST, STUCK_S, Patience, Progress
 
 
 def test_where_the_edge_may_go_on_the_verifier_has_what_a_live_one_has():

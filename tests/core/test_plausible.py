@@ -5,10 +5,10 @@ import random
 import numpy as np
 import pytest
 
-from streamer.core.plausible import Plausible, RemoteFault
-from streamer.core.rules import Rules, constrain
-from streamer.core.verify import Verdict, VerifyRequest, prefix_hash
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.link.plausible import Plausible, RemoteFault
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.text.vocabulary import Vocabulary
 
 BYTES = [bytes([i]) for i in range(256)]
 TOKENS = [*BYTES, *(w.encode() for w in ("音", "音色", "慢", "，", "。", "音\n", "·")), b"\xe9\xbe", b"<eos>", b"<audio>"]

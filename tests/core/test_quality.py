@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.quality import adjacent_repeats, is_one_sentence, measure, num_repeats, punctuation_density
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.quality import adjacent_repeats, is_one_sentence, measure, num_repeats, punctuation_density
+from streamer.core.text.vocabulary import Vocabulary
 
 SEED = "说话人说话时语速较慢，音调平稳，停顿停顿，音量适中，音色音色中，音色中，音色中，音色中，音色"
 GOOD = "说话人语速缓慢，声音微微低沉，情绪平静。"

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamer.core.rules import Rules, constrain
-from streamer.core.stop import Stop, stop
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.vocabulary_characters import is_han
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.stop import Stop, stop
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.characters import is_han
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CYCLE = [38035, 15946, 3837, 78685]  # 色中，音: logged in seed 002

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules import Constraint, Rules, constrain
-from streamer.core.rules_judge import breaks
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.vocabulary_characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
+from streamer.core.rules.constrain import Constraint, Rules, constrain
+from streamer.core.rules.candidate import breaks
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
 
 WORDS = [
     "慢",
@@ -279,7 +279,7 @@ def test_a_sentence_end_may_be_spelled_by_fragments_alone() -> None:
 
 def test_a_committed_role_word_does_not_ban_every_id():
     """Another drafter may commit "user" unverified: the rest of that role word is empty, and every id begins so."""
-    from streamer.core.rules_ids import ROLES, role_ids
+    from streamer.core.rules.id_sets import ROLES, role_ids
 
     for role in ROLES:
         assert len(role_ids(VOCABULARY, role)) < VOCABULARY.num_ids / 2

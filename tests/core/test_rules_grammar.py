@@ -12,10 +12,10 @@ from pipelines.embedded import sentences
 from pipelines.embedded import tokenizer as words
 from pipelines.embedded.labels import ATTRIBUTES
 from streamer.core.attributes import parse
-from streamer.core.quality import measure
-from streamer.core.rules import Rules, constrain
-from streamer.core.stop import Stop, loop_suspected, stop
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.quality import measure
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.stop import Stop, loop_suspected, stop
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.tokens import Tokenizer, vocabulary_of
 
 RULES = Rules()

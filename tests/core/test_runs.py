@@ -7,14 +7,14 @@ import random
 import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
-from streamer.core.choice import Sampling
-from streamer.core.gate import Gate, Signal, fires
-from streamer.core.pace import RUN_IDS, RUN_S, Pace
-from streamer.core.plan import Run
-from streamer.core.rules import Rules
-from streamer.core.sequence import Sequence
-from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
-from streamer.core.stop import stop
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import Gate, Signal, fires
+from streamer.core.decoding.pace import RUN_IDS, RUN_S, Pace
+from streamer.core.decoding.plan import Run
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
+from streamer.core.rules.stop import stop
 
 VOCABULARY = toy_vocabulary()
 NO_RUNS = 1e9  # seconds per id

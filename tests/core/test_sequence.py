@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.sequence import Sequence
+from streamer.core.decoding.sequence import Sequence
 
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["extend", "feed", "cut", "commit"]), st.integers(0, 6), st.integers(0, 6)), max_size=60

@@ -7,9 +7,9 @@ from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules import Rules
-from streamer.core.stop import STOP_REASONS, Stop, first_stop, loop_suspected, stop
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.stop import STOP_REASONS, Stop, first_stop, loop_suspected, stop
+from streamer.core.text.vocabulary import Vocabulary
 
 TOKENS = ["音", "色", "中", "，", "慢", "。", "？", "色。", "a", "b", "c", "d"]
 EOS, ALSO_EOS = len(TOKENS), len(TOKENS) + 1

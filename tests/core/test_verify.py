@@ -2,9 +2,9 @@
 
 import pytest
 
-from streamer.core.accept import accept
-from streamer.core.sequence import Sequence
-from streamer.core.verify import Refusal, TargetLedger, Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.accept import accept
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest, prefix_hash
 
 
 def ledger():

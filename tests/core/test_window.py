@@ -5,7 +5,7 @@ from collections import deque
 
 import pytest
 
-from streamer.core.window import MAX_SAMPLES, PIECE_SAMPLES, TARGET_S, Window
+from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES, TARGET_S, Window
 
 
 def flow(window, per_s, rtt_s, seconds, turns=1, loss=0.0):

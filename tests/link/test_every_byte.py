@@ -10,11 +10,13 @@ from far import finish, hear, honest, linked, lying, mutated, until, verifying
 from tqdm import tqdm
 
 from bench.proxy import Proxy
-from streamer.core import breaker, redial, wire
-from streamer.core.choice import Sampling
-from streamer.core.remote import Terms
-from streamer.core.rules import Rules
-from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.link import breaker
+from streamer.core.link import backoff as redial
+from streamer.core.link import wire
+from streamer.core.rules.sampling import Sampling
+from streamer.core.link.edge_turn import Terms
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.net import far
 from streamer.stages.parts import TargetLost
 

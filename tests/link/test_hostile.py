@@ -10,7 +10,7 @@ from speech import SAMPLES
 
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
-from streamer.core import wire
+from streamer.core.link import wire
 from streamer.model.thinker import EMBEDDED, shapes_of
 from streamer.model.tokens import vocabulary_of
 from streamer.net.far import FarTarget

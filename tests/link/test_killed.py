@@ -196,10 +196,10 @@ anyio.run(main)
 BARE_EDGE = """
 import secrets, sys
 from websockets.sync.client import connect
-from streamer.core import wire
-from streamer.core.choice import Sampling
-from streamer.core.remote import FIRST, RemoteTurn, Terms
-from streamer.core.rules import Rules
+from streamer.core.link import wire
+from streamer.core.rules.sampling import Sampling
+from streamer.core.link.edge_turn import FIRST, RemoteTurn, Terms
+from streamer.core.rules.constrain import Rules
 import numpy as np
 
 turn = RemoteTurn(0, secrets.token_bytes(16), Terms(sys.argv[2], "zh", 1 << 20, Rules(), Sampling(), runs_on=True))

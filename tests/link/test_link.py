@@ -11,13 +11,13 @@ from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 from bench.proxy import Proxy, Toxics
-from streamer.core import wire
-from streamer.core.choice import Sampling
-from streamer.core.patience import Patience
-from streamer.core.remote import RemoteFault, RemoteTurn, Terms
-from streamer.core.rules import Rules
-from streamer.core.verify import Verdict, VerifyRequest, prefix_hash
-from streamer.core.window import MAX_SAMPLES, PIECE_SAMPLES
+from streamer.core.link import wire
+from streamer.core.rules.sampling import Sampling
+from streamer.core.link.patience import Patience
+from streamer.core.link.edge_turn import RemoteFault, RemoteTurn, Terms
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES
 from streamer.net.dial import Verifier
 from streamer.net.far import REOPEN_S
 from streamer.net.link import MAX_PINGS, Link

@@ -17,9 +17,9 @@ from wire import http
 
 from bench.proxy import Proxy
 from streamer import Describer, ModelError
-from streamer.core import wire
-from streamer.core.gate import Gate
-from streamer.core.rules import Rules
+from streamer.core.link import wire
+from streamer.core.decoding.gate import Gate
+from streamer.core.rules.constrain import Rules
 from streamer.models import Models
 
 
@@ -97,7 +97,7 @@ async def test_what_cannot_be_ends_the_turn_and_no_other(verifier, tokenizer):
 
 
 async def test_a_repeat_is_answered_once_more_and_an_older_link_is_not_heard(verifier, tokenizer):
-    from streamer.core.verify import VerifyRequest, prefix_hash
+    from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 
     request = VerifyRequest(1, 0, prefix_hash(()), (), ())
     async with connect(verifier + wire.PATH) as old, connect(verifier + wire.PATH) as new:
@@ -155,7 +155,7 @@ async def test_garbage_closes_its_link_at_most(verifier, wanted, tokenizer, link
 
 async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
     """A cut link: the verifier is further on than its edge, and says what was lost, in order, and nothing else."""
-    from streamer.core.verify import prefix_hash
+    from streamer.core.decoding.verdict import prefix_hash
 
     async def hear_all(ws, number):
         found = []

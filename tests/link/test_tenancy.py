@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from streamer.core import wire
-from streamer.core.rules import Rules
-from streamer.core.served import Broken, House
-from streamer.core.verify import VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.rules.constrain import Rules
+from streamer.core.link.verifier_turn import Broken, House
+from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.net.admission import Admission
 from streamer.net.metrics import VerifierMetrics
 from streamer.net.tenancy import Tenancy

@@ -15,12 +15,12 @@ from websockets.exceptions import InvalidStatus
 from wire import describe as describe_live
 from wire import session_update, until
 
-from streamer.core import wire
-from streamer.core.choice import Sampling
-from streamer.core.counts import Counts
-from streamer.core.remote import Terms
-from streamer.core.results import describe_turn, join_parts, unverified
-from streamer.core.rules import Rules
+from streamer.core.link import wire
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.counts import Counts
+from streamer.core.link.edge_turn import Terms
+from streamer.core.description import describe_turn, join_parts, unverified
+from streamer.core.rules.constrain import Rules
 from streamer.net.notices import EVERY_S, Notices
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())

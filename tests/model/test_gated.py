@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from speech import recording, speech
 from tiny_thinker import thinker_of
 
-from streamer.core.choice import Sampling
-from streamer.core.gate import Gate, Signal, fires
-from streamer.core.pace import Pace
-from streamer.core.rules import Rules
-from streamer.core.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
-from streamer.core.verify import Verdict
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import Gate, Signal, fires
+from streamer.core.decoding.pace import Pace
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
+from streamer.core.decoding.verdict import Verdict
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.ear import Ear
 from streamer.model.fast import FastText

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from speech import RATE_HZ, speech
 
-from streamer.core.hearing import Closed, Dropped, Heard, Opened
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Opened
 from streamer.model.hearing import Hearing
 from streamer.model.vad import TurnRule
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers import DynamicCache, LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM, StoppingCriteriaList
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules, constrain
-from streamer.core.stop import stop
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.stop import stop
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 

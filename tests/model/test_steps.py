@@ -6,8 +6,8 @@ import pytest
 import torch
 from speech import recording
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.constrain import Rules
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.ear import Ear
 from streamer.model.engine import Row

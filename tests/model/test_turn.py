@@ -7,10 +7,10 @@ import pytest
 import torch
 from speech import cuts, recording, speech
 
-from streamer.core.choice import Sampling
-from streamer.core.gate import Gate
-from streamer.core.rules import Rules
-from streamer.core.speculate import Plan
+from streamer.core.rules.sampling import Sampling
+from streamer.core.decoding.gate import Gate
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.speculate import Plan
 from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 from streamer.model.ear import Ear
 from streamer.model.listener import Listener

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from speech import recording
 from tiny_thinker import MOST_STREAMS, thinker_of
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.constrain import Rules
+from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.crew import Crew
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.ear import Ear

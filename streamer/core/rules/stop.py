@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamer.core.rules import Rules
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.vocabulary_characters import SENTENCE_ENDS
+from streamer.core.rules.constrain import Rules
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.characters import SENTENCE_ENDS
 
 # What a description can give as its `stop_reason`; the first four are found here, the others by whoever
 # drives.

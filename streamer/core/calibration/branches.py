@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streamer.core.gate import Signal
-from streamer.core.rules import Rules
-from streamer.core.stop import stop
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.decoding.gate import Signal
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.stop import stop
+from streamer.core.text.vocabulary import Vocabulary
 
 Prefix = tuple[int, ...]  # the answer's committed ids
 

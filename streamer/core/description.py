@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from streamer.core.counts import Counts
+from streamer.core.decoding.counts import Counts
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
 GUESS = "what is said of so little speech is a guess, 3 s are enough"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.vocabulary_characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, content_since, is_han
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, content_since, is_han
 
 if TYPE_CHECKING:
-    from streamer.core.rules import Rules
+    from streamer.core.rules.constrain import Rules
 
 _ALL = 1 << 30
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core import wire
-from streamer.core.choice import Sampling
-from streamer.core.plausible import Plausible, RemoteFault
-from streamer.core.rules import Rules
-from streamer.core.verify import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.window import PIECE_SAMPLES
+from streamer.core.link import wire
+from streamer.core.rules.sampling import Sampling
+from streamer.core.link.plausible import Plausible, RemoteFault
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.link.send_window import PIECE_SAMPLES
 
 __all__ = ["FIRST", "RemoteFault", "RemoteTurn", "Terms"]
 

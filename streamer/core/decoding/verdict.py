@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.core.accept import accept
-from streamer.core.sequence import Sequence
+from streamer.core.decoding.accept import accept
+from streamer.core.decoding.sequence import Sequence
 
 MAX_REPLIES = 256  # kept for a repeat: more than an answer has ids
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.vocabulary_characters import COMMA, CONTENT, CONTROL, END, HAN, character_class, is_han
+from streamer.core.text.characters import COMMA, CONTENT, CONTROL, END, HAN, character_class, is_han
 
 FAR = 1 << 20  # "no such place in this id": larger than any gap a rule asks for
 

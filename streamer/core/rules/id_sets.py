@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.vocabulary_characters import is_han
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.characters import is_han
 
 if TYPE_CHECKING:
-    from streamer.core.rules import Rules
+    from streamer.core.rules.constrain import Rules
 
 Ids = NDArray[np.int64]
 none: Ids = np.zeros(0, dtype=np.int64)

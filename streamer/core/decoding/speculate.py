@@ -23,15 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Ids
 
-from streamer.core.counts import Counts
-from streamer.core.flights import Flight, Flights
-from streamer.core.gate import Signal, doubted, fires
-from streamer.core.pace import Pace
-from streamer.core.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Run, Verify, Wait
-from streamer.core.sequence import Sequence
-from streamer.core.tail import Tail
-from streamer.core.verify import Refusal, Verdict
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.in_flight import Flight, Flights
+from streamer.core.decoding.gate import Signal, doubted, fires
+from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Run, Verify, Wait
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.tail import Tail
+from streamer.core.decoding.verdict import Refusal, Verdict
+from streamer.core.text.vocabulary import Vocabulary
 
 __all__ = ["MODES", "Action", "Done", "DraftMore", "Emit", "Mode", "Plan", "Run", "Speculator", "Verify", "Wait"]
 MAX_REFUSALS = 3  # of one block, each time asked anew from the answer's beginning

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamer.core.stop import loop_suspected
-from streamer.core.vocabulary import Vocabulary
-from streamer.core.vocabulary_characters import PUNCTUATION, SENTENCE_ENDS
+from streamer.core.rules.stop import loop_suspected
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS
 
 
 class Signal(NamedTuple):

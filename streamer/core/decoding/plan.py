@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamer.core.gate import PRESETS, Gate, Signal
-from streamer.core.rules import Rules
-from streamer.core.verify import VerifyRequest
+from streamer.core.decoding.gate import PRESETS, Gate, Signal
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.verdict import VerifyRequest
 
 Mode = Literal["gated", "exact", "edge", "cloud"]
 MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")
@@ -82,7 +82,7 @@ class Plan:
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
     ahead: int = 0  # ids that may be drafted behind the oldest block on its way
     credits: int = 1  # blocks that may be on their way
-    adapts: bool = False  # exact: k follows the measured delay and acceptance (core/pace.py)
+    adapts: bool = False  # exact: k follows the measured delay and acceptance (core/decoding/pace.py)
     degrade: bool = False  # exact, too, goes on unverified
 
     def deltas_of(self, emit: Emit) -> Iterator[tuple[int, ...]]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamer.core.rules_ids import Ids
-from streamer.core.rules_judge import breaks
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.rules.id_sets import Ids
+from streamer.core.rules.candidate import breaks
+from streamer.core.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from streamer.core.rules import Rules
+    from streamer.core.rules.constrain import Rules
 
 
 class ByText(NamedTuple):

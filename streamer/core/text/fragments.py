@@ -10,7 +10,7 @@ import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streamer.core.vocabulary_characters import REPLACEMENT, SENTENCE_ENDS, is_control
+from streamer.core.text.characters import REPLACEMENT, SENTENCE_ENDS, is_control
 
 _decoder = codecs.getincrementaldecoder("utf-8")
 LAST_TEXT = 0x323AF  # end of the last Han block; beyond are tags, private use and nothing at all (Unicode 15)

@@ -6,8 +6,8 @@ which is none: what it says is shown on terminals and pages.
 
 from __future__ import annotations
 
-from streamer.core.verify import Verdict, VerifyRequest
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.decoding.verdict import Verdict, VerifyRequest
+from streamer.core.text.vocabulary import Vocabulary
 
 NUM_BEHIND = 3  # ids before the last one of a split character
 

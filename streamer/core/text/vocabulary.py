@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.vocabulary_characters import REDUPLICATED, REPLACEMENT, is_han
-from streamer.core.vocabulary_fragments import Fragment, Fragments, is_clean, take_apart
-from streamer.core.vocabulary_table import Table, build_table
+from streamer.core.text.characters import REDUPLICATED, REPLACEMENT, is_han
+from streamer.core.text.fragments import Fragment, Fragments, is_clean, take_apart
+from streamer.core.text.table import Table, build_table
 
 Ids = NDArray[np.int64]
 MAX_CACHED = 512  # id sets: 0.1 MB each at most with clean rules, and one process needs some 60

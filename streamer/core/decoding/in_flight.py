@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
 
-from streamer.core.verify import Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 
 
 @dataclass(eq=False, slots=True)

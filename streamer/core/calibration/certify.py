@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.core.branches import Path
-from streamer.core.calibration import Floats, running_max, safe_index
-from streamer.core.gate import SIGNALS
+from streamer.core.calibration.branches import Path
+from streamer.core.calibration.bounds import Floats, running_max, safe_index
+from streamer.core.decoding.gate import SIGNALS
 
 CLEAR_GAIN = 0.01  # more blocks skipped, as a share, by a signal that is to replace entropy
 DIGITS = 4  # of a threshold

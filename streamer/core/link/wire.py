@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from streamer.core.verify import VerifyRequest
+from streamer.core.decoding.verdict import VerifyRequest
 
 VERSION = 1
 PATH = "/v1/verify"
@@ -129,7 +129,7 @@ class Heard(Message, tag=2, frozen=True):
 
 
 class Judged(Message, tag=3, frozen=True):
-    """A verdict: see core/verify.py."""
+    """A verdict: see core/decoding/verdict.py."""
 
     channel: Channel
     epoch: Count
@@ -139,7 +139,7 @@ class Judged(Message, tag=3, frozen=True):
 
 
 class Refused(Message, tag=4, frozen=True):
-    """The request `number` was not applied: see core/verify.py's Refusal."""
+    """The request `number` was not applied: see core/decoding/verdict.py's Refusal."""
 
     channel: Channel
     epoch: Count

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence as Ids
 
-from streamer.core.counts import Counts
-from streamer.core.gate import Signal
-from streamer.core.plan import Emit
-from streamer.core.rules import Rules
-from streamer.core.sequence import Sequence
-from streamer.core.stop import Stop, first_stop
-from streamer.core.vocabulary import Vocabulary
+from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.plan import Emit
+from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.rules.stop import Stop, first_stop
+from streamer.core.text.vocabulary import Vocabulary
 
 
 class Tail:
