@@ -65,12 +65,12 @@ def tell_steps(clip: str) -> None:
         import torch  # noqa: F401
 
         lap("torch")
-        import streamer.model.kernels
-        import streamer.model.kernels_tower  # noqa: F401
+        import streamer.model.kernels.arithmetic
+        import streamer.model.kernels.tower_arithmetic  # noqa: F401
 
         lap("numba")
         from streamer.model.thinker import load, num_params_of, resolve
-        from streamer.model.threads import set_threads
+        from streamer.model.kernels.threads import set_threads
         from streamer.model.warm import warm_up
 
         directories = [resolve("embedded", role) for role in ("edge", "cloud")]

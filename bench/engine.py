@@ -21,19 +21,19 @@ import torch
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
 from bench.limits import bandwidth, rate
-from streamer.model import kernels
-from streamer.model.crew import Crew
-from streamer.model.engine import Engine, Row
-from streamer.model.fast import FastText
-from streamer.model.fast_tower import FastTower
-from streamer.model.jobs import num_queries, up
-from streamer.model.simd import PANEL
-from streamer.model.stock import load_stock
-from streamer.model.text import TextModel
+from streamer.model.kernels.arithmetic import arithmetic as kernels
+from streamer.model.kernels.helpers import Crew
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.kernels.text import FastText
+from streamer.model.kernels.tower import FastTower
+from streamer.model.kernels.job import num_queries, up
+from streamer.model.kernels.simd import PANEL
+from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.text import TextModel
 from streamer.model.thinker import resolve, shapes_of
-from streamer.model.threads import the_crew
-from streamer.model.tower import AudioTower
-from streamer.model.weights import load_weights
+from streamer.model.kernels.threads import the_crew
+from streamer.model.engines.tower import AudioTower
+from streamer.model.checkpoint.weights import load_weights
 
 PROMPT, SPARE = 6, 64
 NUM_ROWS, NUM_IDS = (1, 4, 16, 64), (1, 2, 5, 9)

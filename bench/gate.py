@@ -28,7 +28,7 @@ from streamer.core.attributes import parse
 from streamer.core.calibration.branches import Path as Way
 from streamer.core.calibration.certify import Paths, at, certify, loss_forced, losses_of
 from streamer.core.decoding.gate import SIGNALS
-from streamer.model.card import Promise
+from streamer.model.checkpoint.card import Promise
 from streamer.models import Models
 
 LENGTHS_S = (3, 10, 30, 60)

@@ -19,11 +19,11 @@ import torch
 
 from bench.common import median, progress, table, write
 from bench.keep import options_of
-from streamer.model.engine import Engine, Row
-from streamer.model.graphs import GraphText
-from streamer.model.layout import text_layout
-from streamer.model.shapes import TextShape
-from streamer.model.text import TextModel
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.cuda_graphs import GraphText
+from streamer.model.checkpoint.layout import text_layout
+from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.text import TextModel
 
 SHAPES = {  # hidden, layers, heads, kv_heads, head_dim, ffn, vocab, ...: the release's config.json
     "3B": TextShape(2048, 36, 16, 2, 128, 11_008, 151_936, 1e6, 1e-6, 32_768, False),

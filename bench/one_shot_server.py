@@ -27,7 +27,7 @@ from bench.vs_transformers import one_shot
 from streamer.core.decoding.counts import Counts
 from streamer.core.text.emitter import Emitter
 from streamer.core.description import TextDelta, describe_turn
-from streamer.model.stock import load_stock
+from streamer.model.engines.stock_modules import load_stock
 from streamer.net.admission import Admission
 from streamer.net.server import PATH, RealtimeServer
 from streamer.net.service import Address

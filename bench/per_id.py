@@ -40,11 +40,11 @@ from streamer.core.rules.constrain import constrain
 from streamer.core.decoding.speculate import Done, DraftMore, Emit
 from streamer.core.rules.stop import stop
 from streamer.model.choose import choose
-from streamer.model.chooser import Chooser
+from streamer.model.sampler import Chooser
 from streamer.model.drafters import IncrementalDrafter
-from streamer.model.ear import Ear
+from streamer.model.audio.frontend import Ear
 from streamer.model.listener import Listener
-from streamer.model.steps import Rounds, drive
+from streamer.model.scheduler import Rounds, drive
 from streamer.model.turn import Delta, start_answer
 
 OPEN = Gate(entropy=None, margin=-1.0, density=1.0, loop=True)  # asked, and passed by every block of speech
@@ -174,7 +174,7 @@ def answer(models: Any, clip: Clip, arm: str, pace: Pace) -> Spent:
 
 
 def driven(engine: Any, steps: Any, clock: Clock) -> Any:
-    """model/steps.py's drive, told apart."""
+    """model/scheduler.py's drive, told apart."""
     try:
         wanted = next(steps)
         clock.over("choose")

@@ -26,9 +26,9 @@ from bench.common import mean, progress, table, write
 from bench.keep import options_of
 from streamer.core.rules.quality import measure
 from streamer.core.rules.constrain import Rules
-from streamer.model.card import FILE as CARD
+from streamer.model.checkpoint.card import FILE as CARD
 from streamer.model.thinker import resolve
-from streamer.model.weights import wanted_name
+from streamer.model.checkpoint.weights import wanted_name
 from streamer.models import Models
 
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from streamer.config import Config, ConfigError
     from streamer.core.description import Description, TextDelta
     from streamer.describer import Describer
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
     from streamer.session import LiveSession
     from streamer.stages.events import (
         Cleared,

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """The command; returns the exit status: 0, 1 where nothing was certified or a file failed, 2 for bad options."""
     from streamer.calibrate_report import report
     from streamer.model.thinker import resolve
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
 
     try:
         check(options)
@@ -186,7 +186,7 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
 
 
 def _write(models: Models, directory: Path, place: Place, results: list[Certified]) -> None:
-    from streamer.model.fingerprint import fingerprint_of
+    from streamer.model.checkpoint.fingerprint import fingerprint_of
 
     cloud = models.pair[1]
     assert cloud is not None

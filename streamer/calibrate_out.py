@@ -63,8 +63,8 @@ def _check_writable(out: Path) -> None:
 
 def write(place: Place, directory: Path, gate: Mapping[str, Any]) -> None:
     """The card with `gate` in it; a copy of the directory is there whole or not at all. Raises ModelError."""
-    from streamer.model.card_write import write_gate
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.card_write import write_gate
+    from streamer.model.checkpoint.weights import ModelError
 
     if place.copy is None:
         write_gate(directory, place.file, gate)

@@ -182,7 +182,7 @@ def progress_bar(stack: ExitStack, total: int, what: str) -> Progress:
 
 
 def _is_model_error(error: Exception) -> bool:
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
 
     return isinstance(error, ModelError)
 

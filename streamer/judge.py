@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def house_of(thinker: Thinker) -> House:
     """What a verifier of this model says of itself."""
-    from streamer.model.fingerprint import fingerprint_of
+    from streamer.model.checkpoint.fingerprint import fingerprint_of
 
     vocabulary, card = thinker.vocabulary, thinker.card
     model = fingerprint_of(thinker.directory)
@@ -32,7 +32,7 @@ class ModelJudge:
     """See stages/parts.py's Judge. Hears by itself: the same samples give the same windows as on the edge."""
 
     def __init__(self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter) -> None:
-        from streamer.model.mel import StreamingLogMel
+        from streamer.model.audio.mel import StreamingLogMel
         from streamer.model.verifier import LocalVerifier
 
         self._vocabulary, self._rules, self._threads = thinker.vocabulary, turn.rules, threads

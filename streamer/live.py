@@ -25,7 +25,7 @@ from streamer.stages.threads import HearingThreads
 
 if TYPE_CHECKING:
     from streamer.core.decoding.speculate import Speculator
-    from streamer.model.hearing import Hearing
+    from streamer.model.audio.turn_cutter import Hearing
     from streamer.model.thinker import Thinker
 
 RATE_HZ = 16_000
@@ -54,7 +54,7 @@ async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Si
 async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
     """A thread for one model."""
     from streamer.model.listener import Listener
-    from streamer.model.steps import Rounds
+    from streamer.model.scheduler import Rounds
 
     async with Batcher(Rounds(thinker.engine), f"streamer-{name}") as batcher:
         yield Side(batcher, lambda: Listener(thinker))
@@ -87,8 +87,8 @@ class LiveParts:
         self.slots = Semaphore(max(1, models.config.num_slots - 1))
 
     def hearing(self, options: SessionOptions) -> Hearing:
-        from streamer.model.hearing import Hearing
-        from streamer.model.vad import TurnRule
+        from streamer.model.audio.turn_cutter import Hearing
+        from streamer.model.audio.vad import TurnRule
 
         detection = options.turn_detection
         rule = None
@@ -105,7 +105,7 @@ class LiveParts:
         return start_answer(self._models.plan, edge, self._models.first, self._pace)
 
     def update(self, edge: Any, window: Any) -> Any:
-        from streamer.model.update import describe_so_far
+        from streamer.model.live_update import describe_so_far
 
         return describe_so_far(edge, window, self._models.plan.rules, self._models.config.sampling())
 

@@ -32,7 +32,7 @@ class Models:
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere. Raises ModelError."""
         from streamer.model.thinker import check_pair, load, num_params_of, resolve
-        from streamer.model.threads import set_threads
+        from streamer.model.kernels.threads import set_threads
         from streamer.model.warm import warm_up
 
         c = self.config
@@ -72,7 +72,7 @@ class Models:
         self._promise_checked = True
         warn_of_options(self.config, edge.card)
         if cloud is not None and self.config.preset in edge.card.promises:
-            from streamer.model.fingerprint import fingerprint_of
+            from streamer.model.checkpoint.fingerprint import fingerprint_of
 
             warn_of_cloud(self.config, edge.card, fingerprint_of(cloud.directory))
 
@@ -121,7 +121,7 @@ class Models:
 
     @functools.cached_property
     def _stock_edge(self) -> Any:
-        from streamer.model.stock import load_stock
+        from streamer.model.engines.stock_modules import load_stock
 
         assert self.pair[0] is not None
         return load_stock(self.pair[0].directory)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamer.config import Config
 
 if TYPE_CHECKING:
-    from streamer.model.card import ModelCard
+    from streamer.model.checkpoint.card import ModelCard
 
 
 class PromiseWarning(UserWarning):

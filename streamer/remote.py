@@ -19,7 +19,7 @@ from streamer.models import Models
 from streamer.promise import PromiseWarning, warn_of_cloud
 
 if TYPE_CHECKING:
-    from streamer.model.card import ModelCard
+    from streamer.model.checkpoint.card import ModelCard
     from streamer.net.link import Link
 
 KEY = "STREAMER_CLOUD_KEY"
@@ -42,7 +42,7 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 async def open_remote(models: Models, group: TaskGroup) -> Link:
     """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses us for good."""
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
     from streamer.net.admission import KEY_CHARACTERS
     from streamer.net.dial import Verifier
     from streamer.net.link import Link
@@ -80,7 +80,7 @@ def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
 
 def _tls(config: Config) -> ssl.SSLContext | None:
     """Of wss://. Raises ModelError for a certificate that cannot be read."""
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
 
     if not config.cloud.startswith("wss://"):
         return None

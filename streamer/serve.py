@@ -34,7 +34,7 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
 
 async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContext | None, key: str | None) -> int:
     from streamer.describer import Describer
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
     from streamer.net.admission import Admission
     from streamer.net.server import PATH, RealtimeServer, Terms
     from streamer.net.service import Address

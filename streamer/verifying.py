@@ -35,9 +35,9 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     from streamer.judge import ModelJudge, house_of
     from streamer.live import open_side
     from streamer.model.thinker import Thinker, load, num_params_of, resolve
-    from streamer.model.threads import set_threads
+    from streamer.model.kernels.threads import set_threads
     from streamer.model.warm import warm_up
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
     from streamer.net.admission import Admission
     from streamer.net.service import Address
     from streamer.net.verifier import VerifierServer, VerifierTerms

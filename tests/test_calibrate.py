@@ -18,8 +18,8 @@ from streamer.core.calibration.certify import at, losses_of
 from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import SIGNALS, Gate
 from streamer.model import thinker
-from streamer.model.card import read_card
-from streamer.model.fingerprint import fingerprint_of
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
 from streamer.model.turn import Turn
 from streamer.models import Models

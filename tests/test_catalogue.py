@@ -11,7 +11,7 @@ import torch
 
 from streamer.cli import main
 from streamer.model.devices import devices
-from streamer.model.fingerprint import fingerprint_of
+from streamer.model.checkpoint.fingerprint import fingerprint_of
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from streamer import Config, Describer, TextDelta
 from streamer.audio import AudioError
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
-from streamer.model.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError
 from streamer.recording import as_live, cut_parts
 
 FIELDS = ["file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms", "total_ms", "tokens_per_s", "attributes"]

@@ -48,7 +48,7 @@ def test_a_room_imports_only_through_its_doors(file):
 
 
 def test_onnxruntime_has_one_door():
-    """Imported anywhere else it may come with its telemetry on (streamer/model/onnx.py)."""
+    """Imported anywhere else it may come with its telemetry on (streamer/model/audio/onnx.py)."""
     files = [file for folder in ("streamer", "bench", "pipelines") for file in (ROOT / folder).rglob("*.py")]
     assert [f.name for f in files if "onnxruntime" in imports_of(f)] == ["onnx.py"]
 

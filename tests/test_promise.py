@@ -10,8 +10,8 @@ from far import verifying
 from speech import SAMPLES
 
 from streamer import Config, Describer
-from streamer.model.card import read_card
-from streamer.model.fingerprint import fingerprint_of
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
 from streamer.models import Models
 from streamer.promise import PromiseWarning

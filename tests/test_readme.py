@@ -14,7 +14,7 @@ from far import free_port
 from speech import SAMPLES
 
 from streamer.core.attributes import ATTRIBUTES, with_english
-from streamer.model.card import read_card
+from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
 README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")

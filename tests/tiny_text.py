@@ -2,8 +2,8 @@
 
 import torch
 
-from streamer.model.layout import _text_layer
-from streamer.model.shapes import TextShape
+from streamer.model.checkpoint.layout import _text_layer
+from streamer.model.checkpoint.shapes import TextShape
 
 
 def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):

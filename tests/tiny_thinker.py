@@ -10,9 +10,9 @@ import torch
 from tiny_text import random_weights, shape_of
 
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.crew import Crew
-from streamer.model.engine import Engine
-from streamer.model.fast import FastText
+from streamer.model.kernels.helpers import Crew
+from streamer.model.engines.engine import Engine
+from streamer.model.kernels.text import FastText
 from streamer.model.thinker import Thinker
 
 PROMPT, MOST_STREAMS, LENGTH = [1, 2], 10, 96

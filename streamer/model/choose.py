@@ -20,7 +20,7 @@ from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import Constraint, Rules
 from streamer.core.rules.id_sets import Ids, none
 from streamer.model.choose_scores import BANNED, arrays, processed
-from streamer.model.decide import decide, measure
+from streamer.model.kernels.greedy import decide, measure
 
 LEAST = -1e4  # a log-weight that stands for "impossible" in sums: 0 * -inf is not a number
 

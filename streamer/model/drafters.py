@@ -12,9 +12,9 @@ from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Run
 from streamer.core.rules.constrain import Rules
 from streamer.model.choose import signals_of
-from streamer.model.chooser import Chooser
+from streamer.model.sampler import Chooser
 from streamer.model.listener import Listener
-from streamer.model.steps import Steps
+from streamer.model.scheduler import Steps
 
 Draft = tuple[list[int], list[Signal]]
 

@@ -2,7 +2,7 @@
 
 Owns the stream's KV slot and moves its sequence: prompt | audio as it arrives | suffix | answer. Windows are encoded
 one by one and prefilled at once, so that after the last sample only the last window and the suffix remain. What needs
-the model is written as steps (model/steps.py): whoever drives them decides what else is in the same engine step.
+the model is written as steps (model/scheduler.py): whoever drives them decides what else is in the same engine step.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from streamer.core.decoding.sequence import Sequence
-from streamer.model.engine import Engine, Row
-from streamer.model.mel import Window
-from streamer.model.steps import Encode, Steps
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.audio.mel import Window
+from streamer.model.scheduler import Encode, Steps
 from streamer.model.thinker import Thinker
-from streamer.model.windows import WindowLedger
-from streamer.model.writer import Writer
+from streamer.model.audio.window_ledger import WindowLedger
+from streamer.model.kernels.lane import Writer
 
 
 class Listener:

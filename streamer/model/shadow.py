@@ -13,7 +13,7 @@ from streamer.core.decoding.speculate import Plan
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
-from streamer.model.steps import drive
+from streamer.model.scheduler import drive
 from streamer.model.verifier import LocalVerifier
 
 UNTHRESHOLDED = Gate(entropy=None)  # density and loop alone

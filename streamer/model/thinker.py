@@ -15,18 +15,18 @@ from typing import Literal
 import torch
 
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.card import ModelCard, read_card, warn_of_defaults
-from streamer.model.engine import Engine
-from streamer.model.graphs import GraphText
-from streamer.model.int8 import Int8Text
-from streamer.model.layout import check_layout
-from streamer.model.measured import choose, is_exact
-from streamer.model.shapes import Shapes, TextShape, read_shapes
-from streamer.model.stable import StableText
-from streamer.model.text import Text, TextModel
-from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
-from streamer.model.tower import AudioTower, Tower
-from streamer.model.weights import ModelError, load_weights
+from streamer.model.checkpoint.card import ModelCard, read_card, warn_of_defaults
+from streamer.model.engines.engine import Engine
+from streamer.model.engines.cuda_graphs import GraphText
+from streamer.model.engines.int8 import Int8Text
+from streamer.model.checkpoint.layout import check_layout
+from streamer.model.engine_choice import choose, is_exact
+from streamer.model.checkpoint.shapes import Shapes, TextShape, read_shapes
+from streamer.model.engines.stable import StableText
+from streamer.model.engines.text import Text, TextModel
+from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
+from streamer.model.engines.tower import AudioTower, Tower
+from streamer.model.checkpoint.weights import ModelError, load_weights
 
 Role = Literal["edge", "cloud"]
 Engines = Literal["fast", "stable", "int8", "stock"]
@@ -140,15 +140,15 @@ def _functions(
     is_half = all(is_exact(weight) for name, weight in weights.items() if name.startswith("model.layers.0."))
     if not runs_compiled(num_params, device, shapes.text, is_half):
         return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(weights, shapes.text)
-    from streamer.model.fast import FastText  # late: importing numba costs 0.4 s
-    from streamer.model.fast_tower import FastTower
+    from streamer.model.kernels.text import FastText  # late: importing numba costs 0.4 s
+    from streamer.model.kernels.tower import FastTower
 
     return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
 
 
 def _stock_functions(directory: Path, shapes: Shapes, dtype: torch.dtype, device: str) -> tuple[Tower, Text]:
-    from streamer.model.stock import load_stock  # late: transformers' modelling code costs seconds
-    from streamer.model.stock_engine import StockText, StockTower
+    from streamer.model.engines.stock_modules import load_stock  # late: transformers' modelling code costs seconds
+    from streamer.model.engines.stock import StockText, StockTower
 
     stock = load_stock(directory, dtype).to(device)
     return StockTower(stock), StockText(stock, shapes.text)

@@ -22,10 +22,10 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
 from streamer.core.decoding.verdict import Refusal
 from streamer.model.drafters import Drafter
-from streamer.model.ear import Ear
+from streamer.model.audio.frontend import Ear
 from streamer.model.listener import Listener
-from streamer.model.mel import Window
-from streamer.model.steps import drive
+from streamer.model.audio.mel import Window
+from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
 from streamer.model.verifier import LocalVerifier
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.model.chooser import Chooser
+from streamer.model.sampler import Chooser
 from streamer.model.listener import Listener
-from streamer.model.steps import Steps
+from streamer.model.scheduler import Steps
 
 
 class LocalVerifier:

@@ -11,9 +11,9 @@ import numpy as np
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.constrain import Rules
 from streamer.model.drafters import IncrementalDrafter
-from streamer.model.ear import Ear
+from streamer.model.audio.frontend import Ear
 from streamer.model.listener import Listener
-from streamer.model.steps import drive
+from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
 
 SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one

@@ -34,7 +34,7 @@ class Done(Protocol):
 
 
 class Rounds(Protocol):
-    """model/steps.py's Rounds: steps come in under a key, every `run` feeds one row of each of them."""
+    """model/scheduler.py's Rounds: steps come in under a key, every `run` feeds one row of each of them."""
 
     def add(self, key: Any, steps: Any) -> None: ...
     def drop(self, key: Any) -> None: ...

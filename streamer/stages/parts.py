@@ -26,7 +26,7 @@ Steps = Any
 
 
 class Hearing(Protocol):
-    """model/hearing.py: bytes to items. Blocking: it is called on a worker thread, one call at a time."""
+    """model/audio/turn_cutter.py: bytes to items. Blocking: it is called on a worker thread, one call at a time."""
 
     @property
     def num_turns(self) -> int: ...

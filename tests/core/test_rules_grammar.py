@@ -16,7 +16,7 @@ from streamer.core.rules.quality import measure
 from streamer.core.rules.constrain import Rules, constrain
 from streamer.core.rules.stop import Stop, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.tokens import Tokenizer, vocabulary_of
+from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
 
 RULES = Rules()
 

@@ -12,7 +12,7 @@ from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core.link import wire
 from streamer.model.thinker import EMBEDDED, shapes_of
-from streamer.model.tokens import vocabulary_of
+from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.net.far import FarTarget
 from streamer.stages.events import TurnFailed
 from streamer.stages.parts import TargetLost

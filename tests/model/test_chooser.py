@@ -15,8 +15,8 @@ from streamer.core.rules.constrain import Rules, constrain
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
-from streamer.model.chooser import Chooser
-from streamer.model.rule_book import MOST, rule_book
+from streamer.model.sampler import Chooser
+from streamer.model.kernels.rule_book import MOST, rule_book
 
 GREEDY = Sampling()
 

@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.model import jobs
-from streamer.model.company import Company
-from streamer.model.crew import WORTH, Crew, num_running
-from streamer.model.engine import Engine, Row
-from streamer.model.fast import FastText
-from streamer.model.fast_tower import FastTower
-from streamer.model.jobs import chunk_begins, num_chunks
-from streamer.model.text import TextModel
+from streamer.model.kernels.arithmetic import job as jobs
+from streamer.model.kernels.company import Company
+from streamer.model.kernels.helpers import WORTH, Crew, num_running
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.kernels.text import FastText
+from streamer.model.kernels.tower import FastTower
+from streamer.model.kernels.job import chunk_begins, num_chunks
+from streamer.model.engines.text import TextModel
 from streamer.model.thinker import resolve, shapes_of
-from streamer.model.threads import num_kernel_threads
-from streamer.model.weights import load_weights
+from streamer.model.kernels.threads import num_kernel_threads
+from streamer.model.checkpoint.weights import load_weights
 
 PROMPT = [3, 1, 4]
 
@@ -220,7 +220,7 @@ def in_another_process(code):
 CREW_OF_THREE = """
 import os, signal, threading, time
 import numpy as np
-from streamer.model.crew import Crew, WORTH
+from streamer.model.kernels.helpers import Crew, WORTH
 crew = Crew(3, running=lambda: None)
 post = crew.start(np.zeros(1, np.float32))
 helpers = [thread for thread in threading.enumerate() if thread.name.startswith("crew")]

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from streamer.model.engine import Row
-from streamer.model.slots import SlotsFull
-from streamer.model.stock import load_stock
+from streamer.model.engines.engine import Row
+from streamer.model.engines.kv_slots import SlotsFull
+from streamer.model.engines.stock_modules import load_stock
 from streamer.model.thinker import load
 
 

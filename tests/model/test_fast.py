@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_text import random_weights, shape_of
 
-from streamer.model import kernels
-from streamer.model.engine import Engine, Row
-from streamer.model.fast import FastText
-from streamer.model.fast_tower import FastTower
-from streamer.model.layout import _audio_ends, _audio_layer
-from streamer.model.shapes import AudioShape
-from streamer.model.text import TextModel
+from streamer.model.kernels.arithmetic import arithmetic as kernels
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.kernels.text import FastText
+from streamer.model.kernels.tower import FastTower
+from streamer.model.checkpoint.layout import _audio_ends, _audio_layer
+from streamer.model.checkpoint.shapes import AudioShape
+from streamer.model.engines.text import TextModel
 from streamer.model.thinker import load, resolve, shapes_of
-from streamer.model.tower import AudioTower
-from streamer.model.weights import load_weights
+from streamer.model.engines.tower import AudioTower
+from streamer.model.checkpoint.weights import load_weights
 
 PROMPT = [3, 1, 4]
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab: nothing a multiple of a panel, groups of 1, 3 and 4

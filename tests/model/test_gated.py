@@ -21,12 +21,12 @@ from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
 from streamer.core.decoding.verdict import Verdict
 from streamer.model.drafters import IncrementalDrafter
-from streamer.model.ear import Ear
-from streamer.model.fast import FastText
-from streamer.model.gated import gate_fires, gate_numbers
+from streamer.model.audio.frontend import Ear
+from streamer.model.kernels.text import FastText
+from streamer.model.kernels.gate import gate_fires, gate_numbers
 from streamer.model.listener import Listener
-from streamer.model.rule_book import rule_book
-from streamer.model.steps import Rounds, drive
+from streamer.model.kernels.rule_book import rule_book
+from streamer.model.scheduler import Rounds, drive
 from streamer.model.thinker import EMBEDDED, Thinker, load
 
 NO_RUNS = 1e9  # seconds per id

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from bench.gpu import random_weights
-from streamer.model.engine import Engine, Row
-from streamer.model.graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText
-from streamer.model.shapes import TextShape
-from streamer.model.text import Span, TextModel
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.cuda_graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText
+from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.text import Span, TextModel
 from streamer.model.thinker import load
 
 PROMPT = [3, 1, 4]

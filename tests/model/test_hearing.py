@@ -7,8 +7,8 @@ import pytest
 from speech import RATE_HZ, speech
 
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Opened
-from streamer.model.hearing import Hearing
-from streamer.model.vad import TurnRule
+from streamer.model.audio.turn_cutter import Hearing
+from streamer.model.audio.vad import TurnRule
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
 

@@ -5,8 +5,8 @@ import torch
 
 from streamer.config import Config, ConfigError
 from streamer.describer import Describer
-from streamer.model.engine import Row
-from streamer.model.int8 import Packed
+from streamer.model.engines.engine import Row
+from streamer.model.engines.int8 import Packed
 from streamer.model.thinker import load
 
 

@@ -4,8 +4,8 @@ import ast
 from pathlib import Path
 
 import streamer.model
-from streamer.model.kernels import _SOURCES, _VERSION
-from streamer.model.kernels_work import work
+from streamer.model.kernels.arithmetic import _SOURCES, _VERSION
+from streamer.model.kernels.work import work
 
 MODEL = Path(streamer.model.__file__).parent
 NO_CODE = {"crew"}  # imported beside kernels, by jobs.py: Python alone

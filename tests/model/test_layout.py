@@ -6,10 +6,10 @@ import shutil
 import pytest
 from safetensors.torch import load_file, save_file
 
-from streamer.model.layout import check_layout
-from streamer.model.shapes import read_shapes
+from streamer.model.checkpoint.layout import check_layout
+from streamer.model.checkpoint.shapes import read_shapes
 from streamer.model.thinker import load
-from streamer.model.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 DEEP = "[" * 100_000

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from transformers import WhisperFeatureExtractor
 from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniAudioEncoder
 
-from streamer.model import mel
-from streamer.model.mel import StreamingLogMel, Window, num_embeddings
+from streamer.model.audio import mel
+from streamer.model.audio.mel import StreamingLogMel, Window, num_embeddings
 
 
 @functools.cache

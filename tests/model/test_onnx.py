@@ -7,7 +7,7 @@ import sys
 import pytest
 
 CODE = (
-    "import os, numpy as np; from streamer.model.vad import VoiceActivity;"
+    "import os, numpy as np; from streamer.model.audio.vad import VoiceActivity;"
     "VoiceActivity().push(np.zeros(16000, np.float32));"
     "print(1)"
 )

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.gpu import random_weights
-from streamer.model import stable
-from streamer.model.engine import Engine, Row
-from streamer.model.shapes import TextShape
-from streamer.model.stable import StableText
-from streamer.model.text import TextModel
+from streamer.model.engines import stable
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.stable import StableText
+from streamer.model.engines.text import TextModel
 
 PROMPT = [3, 1, 4]
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab

@@ -9,10 +9,10 @@ from speech import recording
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.constrain import Rules
 from streamer.model.drafters import IncrementalDrafter
-from streamer.model.ear import Ear
-from streamer.model.engine import Row
+from streamer.model.audio.frontend import Ear
+from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
-from streamer.model.steps import PREFILL_IDS, Encode, Rounds, drive
+from streamer.model.scheduler import PREFILL_IDS, Encode, Rounds, drive
 from streamer.model.thinker import load
 
 NUM_IDS = 20

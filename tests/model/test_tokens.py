@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from streamer.model.tokens import Tokenizer, TokenizerError, vocabulary_of
+from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGED = ["慢", "音", "慢慢", "，"]

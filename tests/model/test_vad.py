@@ -14,7 +14,7 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.model.vad import (
+from streamer.model.audio.vad import (
     FRAME_MS,
     Frame,
     SpeechRule,
@@ -125,7 +125,7 @@ def test_a_long_push_equals_short_ones():
 def test_frames_equal_silero_and_the_counts_follow_from_them():
     from silero_vad.sequence_vad import SileroVADSequence
 
-    from streamer.model import vad
+    from streamer.model.audio import vad
 
     x = np.concatenate([np.zeros(8_000), speech("cmn") * 0.5, np.zeros(8_000)]).astype(np.float32)
     x = x[: len(x) // 512 * 512]
@@ -258,7 +258,7 @@ def test_turns_alternate_in_order(probabilities, padding, silence, start):
 
 def test_it_imports_neither_torch_nor_silero():
     code = (
-        "import sys, numpy as np; from streamer.model.vad import VoiceActivity;"
+        "import sys, numpy as np; from streamer.model.audio.vad import VoiceActivity;"
         "assert 'onnxruntime' not in sys.modules; VoiceActivity().push(np.zeros(16000, np.float32));"
         "assert not {'torch', 'silero_vad'} & set(sys.modules)"
     )

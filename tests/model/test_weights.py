@@ -10,10 +10,10 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from streamer.model.engine import Row
-from streamer.model.shapes import read_shapes
+from streamer.model.engines.engine import Row
+from streamer.model.checkpoint.shapes import read_shapes
 from streamer.model.thinker import check_pair, load, resolve
-from streamer.model.weights import ModelError, wanted_name
+from streamer.model.checkpoint.weights import ModelError, wanted_name
 
 # The release's special ids and the two sizes' padded vocabularies (engine-facts).
 PUBLISHED = {"audio_token_index": 151646, "audio_start_token_id": 151647, "audio_end_token_id": 151648}
@@ -253,7 +253,7 @@ def test_the_published_sizes_ask_for_the_published_tensors():
     """3B and 7B as released: the tensors that layout.expected names, in the shapes transformers' modules have."""
     from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 
-    from streamer.model.layout import expected
+    from streamer.model.checkpoint.layout import expected
 
     sizes = {
         "3B": {"hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
@@ -289,7 +289,7 @@ def test_a_cards_margin_and_log_prob_reach_the_gate(tiny_pair, tmp_path):
 
 def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_path):
     from streamer.config import Config
-    from streamer.model.card import read_card
+    from streamer.model.checkpoint.card import read_card
 
     promise = {"risk": 0.1, "confidence": 0, "signal": "surprise", "num_clips": 9, "num_groups": 1, "date": "2026-11-21", "cloud": "c",
                "fingerprint": "0123456789abcdef"}  # fmt: skip

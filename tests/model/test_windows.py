@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import WhisperFeatureExtractor
 
-from streamer.model.mel import StreamingLogMel, Window
-from streamer.model.windows import REST_SAMPLES, STABLE_SAMPLES, WindowLedger
+from streamer.model.audio.mel import StreamingLogMel, Window
+from streamer.model.audio.window_ledger import REST_SAMPLES, STABLE_SAMPLES, WindowLedger
 
 STOCK = WhisperFeatureExtractor(feature_size=128, chunk_length=300)
 

@@ -4,8 +4,8 @@ import asyncio
 import threading
 
 from streamer.config import Config
-from streamer.model.engine import Row
-from streamer.model.steps import Rounds
+from streamer.model.engines.engine import Row
+from streamer.model.scheduler import Rounds
 from streamer.models import Models
 from streamer.stages.batcher import Batcher
 

@@ -1,0 +1,351 @@
+"""The text model's arithmetic, compiled by numba for this processor. In: flat float32 arrays. Out: written into them.
+
+One thread, no allocation, no GIL. Every row goes through the same operations in the same order whatever rows stand
+beside it and however many ids it is fed: its logits are the same bits. Padding up to PANEL holds zeros throughout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from streamer.model.kernels.simd import MAX_ROWS, MOST_ROWS, PANEL, fma, keep_apart, make_fold, make_tile, two_to
+
+f4 = np.float32
+QUERIES, BLOCK = 64, 128  # of one row: queries, and positions they look at, whose scores are held at a time
+_T11, _T12, _T2, _T22, _T3, _T4, _T5, _TN, _TM = (
+    make_tile(*size) for size in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1), (5, 1), (MAX_ROWS, 1), (MOST_ROWS, 1))
+)
+_sum, _squares, _max = (make_fold(kind) for kind in ("sum", "squares", "max"))
+_LEAST, _MOST, _LOG2_E, _SHIFT = f4(-80.0), f4(87.0), f4(1.44269504), f4(12582912.0)
+_LN2_HIGH, _LN2_LOW = f4(0.693359375), f4(-2.12194440e-4)
+# e^r for |r| <= ln 2 / 2, relative error 2e-8: the coefficients of Cephes' expf.
+_E0, _E1, _E2 = f4(1.9875691500e-4), f4(1.3981999507e-3), f4(8.3334519073e-3)
+_E3, _E4, _E5 = f4(4.1665795894e-2), f4(1.6666665459e-1), f4(5.0000001201e-1)
+_ONE, _ZERO, _LEAST_SCORE = f4(1.0), f4(0.0), f4(-np.inf)
+
+
+# Every file whose code or constants end up in a kernel's machine code. numba looks only at the file of the outermost
+# function: with another file changed it would run the old code on the new layout, which ends in a segmentation fault.
+_SOURCES = ("../core/gate", "atomics", "decide", "gated", "jobs", "kernels", "kernels_tower", "kernels_work",
+            "kernels_write", "layout", "rule_book", "ruled", "simd", "writer")  # fmt: skip
+
+
+def _digest() -> str:
+    """8 characters that change with any of the sources."""
+    here = Path(__file__).parent
+    return hashlib.blake2b(b"".join((here / f"{name}.py").read_bytes() for name in _SOURCES), digest_size=4).hexdigest()
+
+
+_VERSION = _digest()
+
+
+def compiled(function: Any) -> Any:
+    """njit, kept on disk where a place for it can be written to: compiling takes seconds, once per machine and version
+    of the sources, whose digest is in the name that numba keeps it under."""
+    function.__qualname__ += f"_{_VERSION}"
+    try:
+        return njit(nogil=True, error_model="numpy", cache=True)(function)
+    except RuntimeError:  # neither this folder nor the user's cache can be written to
+        return njit(nogil=True, error_model="numpy")(function)
+
+
+def part(function: Any) -> Any:
+    """njit for a part of one large kernel: its code is in its callers alone, so that it is compiled once."""
+    return njit(nogil=True, error_model="numpy", inline="always")(function)
+
+
+@compiled
+def exp(x):  # type: ignore[no-untyped-def]
+    """e^x within 1e-7 of it, 0 below e^-80, e^87 above; without a branch, so that loops of it vectorise."""
+    given = x
+    x = x if x > _LEAST else _LEAST
+    x = x if x < _MOST else _MOST
+    shifted = fma(x, _LOG2_E, _SHIFT)
+    n = shifted - _SHIFT
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
+    p = fma(fma(fma(fma(fma(_E0, r, _E1), r, _E2), r, _E3), r, _E4), r, _E5)
+    power = fma(p, r * r, r + _ONE) * two_to(shifted)
+    return power if given > _LEAST else _ZERO  # products of what is left would be denormal, a hundred times as slow
+
+
+@compiled
+def padded_to_panels(width):  # type: ignore[no-untyped-def]
+    return (width + PANEL - 1) // PANEL * PANEL
+
+
+@compiled
+def fill(x, count, value):  # type: ignore[no-untyped-def]
+    """x[:count] = value."""
+    keep_apart()
+    for i in range(count):
+        x[i] = value
+
+
+@compiled
+def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels):  # type: ignore[no-untyped-def]
+    """y[rows, panels * PANEL] += x[rows, depth] @ w, panel by panel, each used for all rows while it is near."""
+    keep_apart()
+    p = 0
+    if rows == 1:  # two panels at once: eight sums hide the latency of one
+        while p + 2 <= panels:
+            _T12(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
+            p += 2
+    if rows == 2:
+        while p + 2 <= panels:
+            _T22(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
+            p += 2
+    while p < panels:
+        w_p, m = w_at + p * w_next, 0
+        while rows - m >= MOST_ROWS:
+            _TM(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+            m += MOST_ROWS
+        while rows - m >= MAX_ROWS:
+            _TN(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+            m += MAX_ROWS
+        if rows - m == 5:
+            _T5(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 4:
+            _T4(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 3:
+            _T3(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 2:
+            _T2(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        elif rows - m == 1:
+            _T11(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
+        p += 1
+
+
+@compiled
+def normalise(x, weight, out, rows, width, padded, eps):  # type: ignore[no-untyped-def]
+    """out = weight * x / rms(x), rows of `padded` numbers of which `width` count."""
+    keep_apart()
+    for m in range(rows):
+        row, to = x[m * padded : (m + 1) * padded], out[m * padded : (m + 1) * padded]
+        scale = _ONE / np.sqrt(_squares(row, 0, padded) / f4(width) + eps)
+        for i in range(padded):
+            to[i] = weight[i] * (row[i] * scale)
+
+
+@compiled
+def spread(vector, out, rows, width):  # type: ignore[no-untyped-def]
+    """Every row of out [rows, width] becomes `vector`."""
+    keep_apart()
+    for m in range(rows):
+        to = out[m * width : (m + 1) * width]
+        for i in range(width):
+            to[i] = vector[i]
+
+
+@compiled
+def gated(mixed, step, out, rows, ffn):  # type: ignore[no-untyped-def]
+    """out [rows, ffn] = silu(gate) * up of rows [gate | up]."""
+    keep_apart()
+    for m in range(rows):
+        gate, up = mixed[m * step : m * step + ffn], mixed[m * step + ffn : m * step + 2 * ffn]
+        to = out[m * ffn : (m + 1) * ffn]
+        for i in range(ffn):
+            to[i] = gate[i] / (_ONE + exp(-gate[i])) * up[i]
+
+
+@compiled
+def rotate(qkv, step, spans, heads, dim, cos, sin):  # type: ignore[no-untyped-def]
+    """Rotary embedding of the first `heads` heads of every packed position, in place."""
+    keep_apart()
+    half = dim // 2
+    for r in range(spans.shape[0]):
+        for i in range(spans[r, 3]):
+            at = (spans[r, 2] + i) * step
+            row, c, s = qkv[at : at + heads * dim], cos[spans[r, 1] + i], sin[spans[r, 1] + i]
+            for h in range(0, heads * dim, dim):
+                low, high = row[h : h + half], row[h + half : h + dim]
+                for j in range(half):
+                    a, b = low[j], high[j]
+                    low[j] = a * c[j] - b * s[j]
+                    high[j] = b * c[j] + a * s[j]
+
+
+@compiled
+def store(qkv, step, spans, heads, kv_heads, dim, keys, values):  # type: ignore[no-untyped-def]
+    """Keys and values of every packed position go into its row's slot.
+
+    keys [slots, kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads weights. values
+    [slots, kv_heads, length, padded dim].
+    """
+    keep_apart()
+    for r in range(spans.shape[0]):
+        slot = spans[r, 0]
+        for i in range(spans[r, 3]):
+            row, at = qkv[(spans[r, 2] + i) * step : (spans[r, 2] + i + 1) * step], spans[r, 1] + i
+            for h in range(kv_heads):
+                k, v = (heads + h) * dim, (heads + kv_heads + h) * dim
+                for j in range(dim):
+                    keys[slot, h, at // PANEL, j, at % PANEL] = row[k + j]
+                    values[slot, h, at, j] = row[v + j]
+
+
+@compiled
+def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):  # type: ignore[no-untyped-def]
+    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros where nothing is seen.
+
+    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. What it has so far, best
+    [rows], totals [rows] and sums [rows, wide], follows a new largest score. A row that sees nothing stays as it is,
+    and a sum is one of lanes by position: neither later blocks nor zeros change a bit. step: a multiple of PANEL.
+    """
+    keep_apart()
+    for m in range(rows):
+        limit = seen if seen else first + m % count + 1
+        row = scores[m * step : (m + 1) * step]
+        for i in range(max(limit, 0), step):
+            row[i] = -np.inf
+        if limit > 0:
+            top = _max(row, 0, step)
+            if top > best[m]:
+                scale, best[m] = exp(best[m] - top), top
+                totals[m] *= scale
+                for i in range(m * wide, (m + 1) * wide):
+                    sums[i] *= scale
+            top = best[m]
+        else:
+            top = _ZERO
+        for i in range(step):
+            row[i] = exp(row[i] - top)
+        totals[m] += _sum(row, 0, step)
+
+
+@compiled
+def fold(qkv, step, first, count, head, group, dim, out):  # type: ignore[no-untyped-def]
+    """The queries of one head group as rows [group * count, dim], scaled."""
+    keep_apart()
+    scale = _ONE / np.sqrt(f4(dim))
+    for g in range(group):
+        for i in range(count):
+            at = (first + i) * step + (head + g) * dim
+            q, to = qkv[at : at + dim], out[(g * count + i) * dim : (g * count + i + 1) * dim]
+            for j in range(dim):
+                to[j] = q[j] * scale
+
+
+@compiled
+def unfold(sums, wide, totals, first, count, head, group, dim, out, step):  # type: ignore[no-untyped-def]
+    """`fold` the other way: weighted sums [group * count, wide] over their totals."""
+    keep_apart()
+    for g in range(group):
+        for i in range(count):
+            m, at = g * count + i, (first + i) * step + (head + g) * dim
+            to, part, scale = out[at : at + dim], sums[m * wide : m * wide + dim], _ONE / totals[m]
+            for j in range(dim):
+                to[j] = part[j] * scale
+
+
+@part
+def weigh(at, start, count, seen, group, dim, keys, values, room):  # type: ignore[no-untyped-def]
+    """Folded queries [group * count, dim] over key head `at` of all slots: sums of values, and what they add up to."""
+    scores, folded, sums, totals, best = room
+    panel, length, wide, rows = np.int64(PANEL), values.shape[2], values.shape[3], group * count
+    flat_keys, flat_values, end = keys.reshape(-1), values.reshape(-1), seen if seen else start + count
+    fill(sums, rows * wide, _ZERO)
+    fill(totals, rows, _ZERO)
+    fill(best, rows, _LEAST_SCORE)
+    for block in range(0, end, BLOCK):
+        depth = min(BLOCK, end - block)
+        padded = padded_to_panels(depth)
+        fill(scores, rows * padded, _ZERO)
+        multiply(folded, dim, flat_keys, (at * length + block) * dim, panel, dim * PANEL, scores, padded, rows, dim,
+                 padded // PANEL)  # fmt: skip
+        soften(scores, padded, rows, count, start - block, seen - block if seen else 0, best, totals, sums, wide)
+        multiply(scores, padded, flat_values, (at * length + block) * wide, wide, panel, sums, wide, rows, depth,
+                 wide // PANEL)  # fmt: skip
+
+
+@compiled
+def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):  # type: ignore[no-untyped-def]
+    """Attention of every row over its own slot, into `out`. The head group is folded into the query rows: no copies.
+
+    Blocks of positions lie where they lie in the slot, so that each query sums in one order however its row is cut.
+    seen: 0 where a position sees itself and what lies before it, else how many positions all see.
+    """
+    keep_apart()
+    group = heads // kv_heads
+    for r in range(spans.shape[0]):
+        slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
+        for at in range(slot * kv_heads, (slot + 1) * kv_heads):
+            head = (at - slot * kv_heads) * group
+            for begin in range(0, n, QUERIES):
+                count = min(QUERIES, n - begin)
+                fold(qkv, step, first + begin, count, head, group, dim, room[1])
+                weigh(at, start + begin, count, seen, group, dim, keys, values, room)
+                unfold(room[2], values.shape[3], room[3], first + begin, count, head, group, dim, out, out_step)
+
+
+@part
+def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves):  # type: ignore[no-untyped-def]
+    """The first part of a layer: keys and values of `rows` packed rows go into their slots, the queries stay in b."""
+    _, heads, kv_heads, dim, hidden, _ = sizes
+    a, b = halves
+    panel = np.int64(PANEL)  # a variable: a constant would be another type, and all of `multiply` compiled for it
+    wide, both = padded_to_panels(hidden), padded_to_panels((heads + 2 * kv_heads) * dim)
+    normalise(x, vectors, a, rows, hidden, wide, eps)
+    spread(vectors[wide:], b, rows, both)
+    multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, both, rows, hidden, both // PANEL)
+    rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
+    store(b, both, spans, heads, kv_heads, dim, keys, values)
+
+
+@part
+def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, halves, room):  # type: ignore[no-untyped-def]
+    """The rest of the layer over x [rows, padded hidden], in place: attention and the gated product."""
+    _, heads, kv_heads, dim, hidden, ffn = sizes
+    a, b = halves
+    panel, wide = np.int64(PANEL), padded_to_panels(hidden)
+    inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    w_at += both * hidden
+    attend(b, both, spans, w_at - w_at, heads, kv_heads, dim, keys, values, a, inner, room)
+    multiply(a, inner, weights, w_at, panel, inner * PANEL, x, wide, rows, inner, wide // PANEL)
+    w_at += wide * inner
+    normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
+    fill(b, rows * mixed, _ZERO)
+    multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, mixed, rows, hidden, mixed // PANEL)
+    w_at += mixed * hidden
+    gated(b, mixed, a, rows, ffn)
+    multiply(a, ffn, weights, w_at, panel, ffn * PANEL, x, wide, rows, ffn, wide // PANEL)
+
+
+@part
+def layer_sizes(sizes):  # type: ignore[no-untyped-def]
+    """How many weights and how many numbers of `vectors` one layer has."""
+    _, heads, kv_heads, dim, hidden, ffn = sizes
+    wide, inner = padded_to_panels(hidden), heads * dim
+    both, mixed = padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    return both * hidden + wide * inner + mixed * hidden + wide * ffn, 2 * wide + both
+
+
+@compiled
+def gather(x, wide, spans):  # type: ignore[no-untyped-def]
+    """Move the rows whose logits are wanted to the front of x; how many they are."""
+    keep_apart()
+    to = 0
+    for r in range(spans.shape[0]):
+        end = spans[r, 2] + spans[r, 3]
+        for m in range(end - spans[r, 4], end):
+            for i in range(wide):
+                x[to * wide + i] = x[m * wide + i]
+            to += 1
+    return to
+
+
+@part
+def speak(x, spans, sizes, eps, head, norm, a, logits):  # type: ignore[no-untyped-def]
+    """Logits [wanted, padded vocab] of the rows that want them, which are moved to the front of x."""
+    hidden, columns, panel = sizes[4], logits.shape[1], np.int64(PANEL)
+    wide = padded_to_panels(hidden)
+    wanted = gather(x, wide, spans)
+    if wanted > 0:
+        flat = logits.reshape(-1)
+        normalise(x, norm, a, wanted, hidden, wide, eps)
+        fill(flat, wanted * columns, _ZERO)
+        multiply(a, wide, head, panel - panel, panel, hidden * PANEL, flat, columns, wanted, hidden, columns // PANEL)
