@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         TurnDetection,
         TurnFailed,
     )
-    from streamer.stages.outlet import SlowReader
+    from streamer.stages.plumbing.outlet import SlowReader
 
 __version__ = "0.1.0"
 __all__ = [

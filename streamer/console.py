@@ -20,7 +20,7 @@ from streamer.config import Config
 from streamer.core.plain import one_line
 from streamer.core.description import Description, TextDelta
 from streamer.describer import Describer
-from streamer.stages.parts import TargetLost
+from streamer.stages.plumbing.ports import TargetLost
 from streamer.starting import loading
 
 if TYPE_CHECKING:

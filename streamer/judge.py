@@ -12,8 +12,8 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.link.verifier_turn import House, ServedTurn
 from streamer.core.rules.stop import stop
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.stages.parts import Side
-from streamer.stages.target import LocalTarget
+from streamer.stages.plumbing.ports import Side
+from streamer.stages.plumbing.local_target import LocalTarget
 
 if TYPE_CHECKING:
     from streamer.model.thinker import Thinker
@@ -29,7 +29,7 @@ def house_of(thinker: Thinker) -> House:
 
 
 class ModelJudge:
-    """See stages/parts.py's Judge. Hears by itself: the same samples give the same windows as on the edge."""
+    """See stages/plumbing/ports.py's Judge. Hears by itself: the same samples give the same windows as on the edge."""
 
     def __init__(self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter) -> None:
         from streamer.model.audio.mel import StreamingLogMel

@@ -17,11 +17,11 @@ from streamer.core.text.emitter import Emitter
 from streamer.core.decoding.pace import Pace
 from streamer.core.description import Description, describe_turn, unverified
 from streamer.models import Models
-from streamer.stages.batcher import Batcher
+from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.events import SessionOptions
-from streamer.stages.parts import Cloud, Side, Written
-from streamer.stages.target import LocalCloud
-from streamer.stages.threads import HearingThreads
+from streamer.stages.plumbing.ports import Cloud, Side, Written
+from streamer.stages.plumbing.local_target import LocalCloud
+from streamer.stages.plumbing.hearing_threads import HearingThreads
 
 if TYPE_CHECKING:
     from streamer.core.decoding.speculate import Speculator
@@ -75,7 +75,7 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 
 
 class LiveParts:
-    """See stages/parts.py's Parts."""
+    """See stages/plumbing/ports.py's Parts."""
 
     def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
         self._models, self.cloud = models, cloud

@@ -16,7 +16,7 @@ from streamer.core.audio.turn_items import Closed
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.recording import RATE_HZ, OnDelta, OnHeard, Progress, Samples, as_live, begin_of, chunks_of
 from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
-from streamer.stages.parts import Parts, TargetLost, Written
+from streamer.stages.plumbing.ports import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
 
 TELL_S = 1.0  # that a file waits for its upload before it is told

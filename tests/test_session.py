@@ -259,8 +259,9 @@ async def test_one_turns_failure_is_its_own(options, monkeypatch):
 
 
 async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatch):
-    from streamer.stages import outlet, stream
-    from streamer.stages.outlet import SlowReader
+    from streamer.stages import stream
+    from streamer.stages.plumbing import outlet
+    from streamer.stages.plumbing.outlet import SlowReader
 
     monkeypatch.setattr(outlet, "MAX_WAIT_S", 0.2)
     monkeypatch.setattr(stream, "MAX_EVENTS", 4)
@@ -385,7 +386,7 @@ def test_turn_detection_that_means_nothing_is_refused():
 
 async def test_a_slow_cloud_in_this_process_costs_one_budget(options, monkeypatch):
     """Gated goes on unverified; the description does not wait for a cloud that still hears the turn's end."""
-    from streamer.stages.target import LocalTarget
+    from streamer.stages.plumbing.local_target import LocalTarget
 
     finish, is_late, heard_at = LocalTarget.finish, anyio.Event(), []
 

@@ -1,4 +1,4 @@
-"""One turn on the link. In: what was heard, requests. Out: verdicts. Implements stages/parts.py's Target."""
+"""One turn on the link. In: what was heard, requests. Out: verdicts. Implements stages/plumbing/ports.py's Target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamer.core.link.backoff import jittered
 from streamer.core.link.edge_turn import RemoteTurn, Terms
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link.send_window import MAX_PIECES
-from streamer.stages.parts import TargetLost
+from streamer.stages.plumbing.ports import TargetLost
 
 if TYPE_CHECKING:
     from streamer.net.link import Link

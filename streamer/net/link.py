@@ -27,7 +27,7 @@ from streamer.core.link.send_window import Window
 from streamer.net.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
 from streamer.net.far import FarTarget
 from streamer.net.notices import Notices
-from streamer.stages.parts import TargetLost
+from streamer.stages.plumbing.ports import TargetLost
 
 PING_S = 1.0
 RATE_HZ = 16_000
@@ -38,7 +38,7 @@ NOT_YET, SLOW = "not connected yet", "it is slow"
 
 
 class Link:
-    """See stages/parts.py's Cloud. `run` it until it is cancelled."""
+    """See stages/plumbing/ports.py's Cloud. `run` it until it is cancelled."""
 
     is_remote, is_busy = True, False
 

@@ -13,7 +13,7 @@ from streamer.core.link.verifier_turn import Broken, House, ServedTurn
 from streamer.net.admission import Admission
 from streamer.net.metrics import VerifierMetrics
 from streamer.net.tenant import Speaker, Tenant
-from streamer.stages.parts import Judge
+from streamer.stages.plumbing.ports import Judge
 
 _logger = logging.getLogger("streamer")
 

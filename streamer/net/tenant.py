@@ -17,7 +17,7 @@ from streamer.core.link.verifier_turn import Broken, End, Hear, Judge, ServedTur
 from streamer.core.decoding.verdict import Refusal
 from streamer.core.link.send_window import PIECE_SAMPLES
 from streamer.net.metrics import VerifierMetrics
-from streamer.stages.parts import Judge as JudgeOfTurn
+from streamer.stages.plumbing.ports import Judge as JudgeOfTurn
 
 MAX_WORK = 32  # messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer
 MAX_TURN_IDLE_S = 300.0  # a turn on a living link of which nothing is heard: nobody speaks so slowly

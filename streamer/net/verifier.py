@@ -22,7 +22,7 @@ from streamer.net.metrics import VerifierMetrics
 from streamer.net.notices import Notices
 from streamer.net.service import Address, Query, Service
 from streamer.net.tenancy import Tenancy
-from streamer.stages.parts import Judge
+from streamer.stages.plumbing.ports import Judge
 
 HOLD_S = 30.0
 IDLE_S = 10.0  # an edge pings every second

@@ -8,9 +8,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.description import TextDelta
 from streamer.stages.events import TurnFailed
-from streamer.stages.messages import Failed, Over, Ready, Said
-from streamer.stages.outlet import Outlet
-from streamer.stages.parts import Parts, Written
+from streamer.stages.plumbing.messages import Failed, Over, Ready, Said
+from streamer.stages.plumbing.outlet import Outlet
+from streamer.stages.plumbing.ports import Parts, Written
 
 
 async def emit(

@@ -6,7 +6,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.stages.messages import Ask, Prepare, Ready, Reply, Settle, reason_of
+from streamer.stages.plumbing.messages import Ask, Prepare, Ready, Reply, Settle, reason_of
 
 
 async def verify(

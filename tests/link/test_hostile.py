@@ -15,7 +15,7 @@ from streamer.model.thinker import EMBEDDED, shapes_of
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.net.far import FarTarget
 from streamer.stages.events import TurnFailed
-from streamer.stages.parts import TargetLost
+from streamer.stages.plumbing.ports import TargetLost
 
 WHOLE = 1 << 20
 ESCAPE = vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).texts.index("\x1b")

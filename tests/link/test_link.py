@@ -21,7 +21,7 @@ from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES
 from streamer.net.dial import Verifier
 from streamer.net.far import REOPEN_S
 from streamer.net.link import MAX_PINGS, Link
-from streamer.stages.parts import TargetLost
+from streamer.stages.plumbing.ports import TargetLost
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())

@@ -7,7 +7,7 @@ from streamer.config import Config
 from streamer.model.engines.engine import Row
 from streamer.model.scheduler import Rounds
 from streamer.models import Models
-from streamer.stages.batcher import Batcher
+from streamer.stages.plumbing.batcher import Batcher
 
 
 def endless(engine):

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from streamer.stages.batcher import Batcher
+from streamer.stages.plumbing.batcher import Batcher
 
 
 @dataclass

@@ -12,7 +12,7 @@ from speech import RATE_HZ, speech
 
 from streamer import Describer, Description, TextDelta
 from streamer.stages import stream
-from streamer.stages.batcher import Batcher
+from streamer.stages.plumbing.batcher import Batcher
 
 submit = Batcher.submit
 MODES = ("edge", "gated", "exact", "cloud")

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from speech import speech
 
 from streamer import Describer, Description
-from streamer.stages.threads import NUM_PIECES, HearingThreads, Seat
+from streamer.stages.plumbing.hearing_threads import NUM_PIECES, HearingThreads, Seat
 
 LIMIT_S = 10.0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamer.stages.messages import Turn
-from streamer.stages.parts import Parts
+from streamer.stages.plumbing.messages import Turn
+from streamer.stages.plumbing.ports import Parts
 
 
 class Books:

@@ -14,9 +14,9 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.decoding.speculate import Action, DraftMore, Emit, Speculator
-from streamer.stages.batcher import post_to_this_loop
-from streamer.stages.messages import Failed, Over, Ready, Said, Turn
-from streamer.stages.parts import Cloud, Parts
+from streamer.stages.plumbing.batcher import post_to_this_loop
+from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
+from streamer.stages.plumbing.ports import Cloud, Parts
 
 MAX_UNSAID = 8  # deltas that the next stage has no room for; then drafting waits for it (a run brings up to 32)
 

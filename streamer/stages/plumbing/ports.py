@@ -18,9 +18,9 @@ from streamer.core.decoding.plan import Run
 from streamer.core.description import Description
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.stages.batcher import Batcher
+from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.events import SessionOptions
-from streamer.stages.threads import HearingThreads
+from streamer.stages.plumbing.hearing_threads import HearingThreads
 
 Steps = Any
 
@@ -52,7 +52,7 @@ class Drafter(Protocol):
 
 
 class Target(Protocol):
-    """One turn on the model that verifies: in this process (stages/target.py), or elsewhere (net/link.py)."""
+    """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or elsewhere (net/link.py)."""
 
     async def hear(self, heard: Heard) -> None:
         """Prefill what was heard; one that is elsewhere takes it and returns at once."""

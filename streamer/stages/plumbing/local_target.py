@@ -9,8 +9,8 @@ import anyio
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.stages.batcher import Batcher
-from streamer.stages.parts import Hearer, Side, Steps
+from streamer.stages.plumbing.batcher import Batcher
+from streamer.stages.plumbing.ports import Hearer, Side, Steps
 
 
 class Verifier(Protocol):
@@ -20,7 +20,7 @@ class Verifier(Protocol):
 
 
 class LocalTarget:
-    """See parts.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
+    """See ports.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
 
     One that has missed a deadline is not asked again before it has answered: each question would cost a budget.
     """
@@ -76,7 +76,7 @@ class LocalTarget:
 
 
 class LocalCloud:
-    """See parts.py's Cloud."""
+    """See ports.py's Cloud."""
 
     is_up, is_remote, is_linked, unheard_s = True, False, True, 0.0
     name, trouble = "the cloud model", "it is slow"

@@ -9,7 +9,7 @@ import anyio
 from streamer.core.decoding.counts import Counts
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.stages.parts import Hearer, Target
+from streamer.stages.plumbing.ports import Hearer, Target
 
 
 @dataclass(frozen=True, slots=True)
