@@ -30,7 +30,7 @@ from streamer.core.link import wire
 from streamer.core.link.edge_turn import FIRST, RemoteTurn, Terms
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.describer import Describer
-from streamer.net.far import FarTarget
+from streamer.net.link.remote_target import FarTarget
 
 PING_S = 1.0  # a verifier drops a link that is silent for 10 s
 MOST_S = 300.0  # of one round: its turns are prefilled and decoded, or something is wrong

@@ -42,7 +42,7 @@ from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.description import Description
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.describer import Describer
-from streamer.net.far import FarTarget
+from streamer.net.link.remote_target import FarTarget
 from streamer.recording_live import describe_live
 from streamer.stages.stream import Stream
 

@@ -28,9 +28,9 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.text.emitter import Emitter
 from streamer.core.description import TextDelta, describe_turn
 from streamer.model.engines.stock_modules import load_stock
-from streamer.net.admission import Admission
-from streamer.net.server import PATH, RealtimeServer
-from streamer.net.service import Address
+from streamer.net.service.admission import Admission
+from streamer.net.realtime.server import PATH, RealtimeServer
+from streamer.net.service.service import Address
 from streamer.stages.events import Cleared, Event, NothingToCommit, SessionOptions, TurnCommitted
 
 RATE_HZ = 16_000

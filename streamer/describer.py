@@ -27,7 +27,7 @@ from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
 
 if TYPE_CHECKING:
-    from streamer.net.link import Link
+    from streamer.net.link.edge import Link
 
 
 class Describer:

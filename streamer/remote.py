@@ -20,7 +20,7 @@ from streamer.promise import PromiseWarning, warn_of_cloud
 
 if TYPE_CHECKING:
     from streamer.model.checkpoint.card import ModelCard
-    from streamer.net.link import Link
+    from streamer.net.link.edge import Link
 
 KEY = "STREAMER_CLOUD_KEY"
 SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
@@ -43,9 +43,9 @@ async def background() -> AsyncIterator[TaskGroup]:
 async def open_remote(models: Models, group: TaskGroup) -> Link:
     """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses us for good."""
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.admission import KEY_CHARACTERS
-    from streamer.net.dial import Verifier
-    from streamer.net.link import Link
+    from streamer.net.service.admission import KEY_CHARACTERS
+    from streamer.net.link.dial import Verifier
+    from streamer.net.link.edge import Link
 
     config, first = models.config, models.first
     key = config.cloud_key or os.environ.get(KEY)
@@ -70,7 +70,7 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
 
 def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
     """A warning; where warnings are errors a notice, for this runs in the link's own task, which all turns need."""
-    from streamer.net.notices import notice
+    from streamer.net.service.notices import notice
 
     try:
         warn_of_cloud(config, card, fingerprint)

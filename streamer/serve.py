@@ -35,9 +35,9 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
 async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContext | None, key: str | None) -> int:
     from streamer.describer import Describer
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.admission import Admission
-    from streamer.net.server import PATH, RealtimeServer, Terms
-    from streamer.net.service import Address
+    from streamer.net.service.admission import Admission
+    from streamer.net.realtime.server import PATH, RealtimeServer, Terms
+    from streamer.net.service.service import Address
 
     s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host
 
@@ -90,7 +90,7 @@ def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Confi
 
 def door_of(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, str | None]:
     """TLS and key of any service of ours, whose errors go to stderr from now on. Raises ConfigError."""
-    from streamer.net.notices import notices_to
+    from streamer.net.service.notices import notices_to
 
     tls = tls_of(options.cert, options.key)
     key = key_of(options.api_key)
@@ -104,7 +104,7 @@ def door_of(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, str | N
 
 def key_of(given: str | None) -> str | None:
     """The key that clients must show. An empty one would let everybody in."""
-    from streamer.net.admission import KEY_CHARACTERS
+    from streamer.net.service.admission import KEY_CHARACTERS
 
     key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
     if key is not None and not KEY_CHARACTERS.fullmatch(key):
@@ -133,7 +133,7 @@ def check_port(port: int) -> None:
 
 def check_public(host: str, key: str | None) -> None:
     """Anyone could use a public address without a key."""
-    from streamer.net.admission import is_loopback
+    from streamer.net.service.admission import is_loopback
 
     if not is_loopback(host) and not key:
         raise ConfigError(f"{host} is reachable by others; set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1")

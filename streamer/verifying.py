@@ -38,9 +38,9 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     from streamer.model.kernels.threads import set_threads
     from streamer.model.warm import warm_up
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.admission import Admission
-    from streamer.net.service import Address
-    from streamer.net.verifier import VerifierServer, VerifierTerms
+    from streamer.net.service.admission import Admission
+    from streamer.net.service.service import Address
+    from streamer.net.link.server import VerifierServer, VerifierTerms
 
     s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host
 

@@ -17,11 +17,11 @@ from streamer.core.link import wire
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.link.verifier_turn import House
 from streamer.core.decoding.verdict import Verdict
-from streamer.net.admission import Admission
-from streamer.net.dial import Verifier
-from streamer.net.link import Link
-from streamer.net.service import Address
-from streamer.net.verifier import VerifierServer
+from streamer.net.service.admission import Admission
+from streamer.net.link.dial import Verifier
+from streamer.net.link.edge import Link
+from streamer.net.service.service import Address
+from streamer.net.link.server import VerifierServer
 
 HOUSE = House("model", "tokenizer", "zh", 1_000, 60.0)
 

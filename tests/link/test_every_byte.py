@@ -17,7 +17,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.link.edge_turn import Terms
 from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.net import far
+from streamer.net.link.edge import remote_target as far
 from streamer.stages.plumbing.ports import TargetLost
 
 SOUND = np.random.default_rng(3).integers(-9_000, 9_000, 1_600).astype(np.float32) / 32768

@@ -14,7 +14,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.link.edge_turn import Terms
 from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
-from streamer.net.metrics import Metrics, VerifierMetrics
+from streamer.net.service.metrics import Metrics, VerifierMetrics
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
@@ -70,6 +70,6 @@ def test_the_readmes_table_names_all_of_them():
     serve.watch_link(link)
     serve.watch_sessions(SimpleNamespace(talks=(), num_held=0))
     names = set(re.findall(r"^# TYPE streamer_(\w+?)(?:_total)? ", (serve.text() + verifier.text()).decode(), re.M))
-    names = {name for name in names if not name.endswith("_created")} | {"links"}  # net/verifier.py's own
+    names = {name for name in names if not name.endswith("_created")} | {"links"}  # net/link/server.py's own
     table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", README, re.M)
     assert {name for row in table for name in re.findall(r"`(\w+)", row)} == names

@@ -14,8 +14,8 @@ from streamer.config import Config, ConfigError
 from streamer.core.rules.sampling import Sampling
 from streamer.core.link.edge_turn import Terms
 from streamer.core.rules.constrain import Rules
-from streamer.net.dial import PORT, Verifier
-from streamer.net.link import Link
+from streamer.net.link.dial import PORT, Verifier
+from streamer.net.link.edge import Link
 
 TERMS = Terms("tokenizer", "zh", 1_000, Rules(), Sampling())
 

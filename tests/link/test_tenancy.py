@@ -10,9 +10,9 @@ from streamer.core.link import wire
 from streamer.core.rules.constrain import Rules
 from streamer.core.link.verifier_turn import Broken, House
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
-from streamer.net.admission import Admission
-from streamer.net.metrics import VerifierMetrics
-from streamer.net.tenancy import Tenancy
+from streamer.net.service.admission import Admission
+from streamer.net.service.metrics import VerifierMetrics
+from streamer.net.link.served_turns import Tenancy
 
 HOUSE = House("model", "tokenizer", "zh", 1_000, 60.0)
 

@@ -21,7 +21,7 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.link.edge_turn import Terms
 from streamer.core.description import describe_turn, join_parts, unverified
 from streamer.core.rules.constrain import Rules
-from streamer.net.notices import EVERY_S, Notices
+from streamer.net.service.notices import EVERY_S, Notices
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
 

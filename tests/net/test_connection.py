@@ -10,7 +10,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from wire import COMMIT, running, session_update, text_of, until
 
-from streamer.net import journal, pulse
+from streamer.net.realtime import journal
+from streamer.net.realtime import keepalive as pulse
 
 DEAF = {"type": "session.update", "session": {"streamer": {"live_update_s": 1}}}
 

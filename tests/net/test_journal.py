@@ -7,8 +7,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from streamer.net import journal as module
-from streamer.net.journal import KEPT, MAX_HELD, MAX_UNSENT, Journal
+from streamer.net.realtime import journal as module
+from streamer.net.realtime.journal import KEPT, MAX_HELD, MAX_UNSENT, Journal
 
 
 def event(i):

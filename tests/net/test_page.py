@@ -22,7 +22,7 @@ from speech import SAMPLES, recording, speech
 from wire import describe_files, http, serving
 
 from streamer.core.attributes import ENGLISH
-from streamer.net.server import PAGE
+from streamer.net.realtime.server import PAGE
 
 
 def samples_of(messages):

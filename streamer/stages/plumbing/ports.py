@@ -52,7 +52,7 @@ class Drafter(Protocol):
 
 
 class Target(Protocol):
-    """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or elsewhere (net/link.py)."""
+    """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or elsewhere (net/link/edge.py)."""
 
     async def hear(self, heard: Heard) -> None:
         """Prefill what was heard; one that is elsewhere takes it and returns at once."""

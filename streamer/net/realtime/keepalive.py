@@ -14,7 +14,7 @@ import anyio
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from streamer.net.journal import Journal
+from streamer.net.realtime.journal import Journal
 
 EVERY_S = 0.5
 PROBE_S = 8.0  # between pings where nothing is unread

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from streamer.core.description import Description, TextDelta
-from streamer.net import client_events as c
-from streamer.net import server_events as s
-from streamer.net.server_events import Event as Out
-from streamer.net.turns import Turns
+from streamer.net.realtime import client_events as c
+from streamer.net.realtime import server_events as s
+from streamer.net.realtime.server_events import Event as Out
+from streamer.net.realtime.turn_numbers import Turns
 from streamer.stages.events import (
     Cleared,
     Event,

@@ -22,10 +22,10 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from streamer.net.admission import Admission, Refusal
-from streamer.net.http import answer, headers_of, refused
-from streamer.net.metrics import ServiceMetrics
-from streamer.net.notices import Notices
+from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.http import answer, headers_of, refused
+from streamer.net.service.metrics import ServiceMetrics
+from streamer.net.service.notices import Notices
 
 CLOSE_S = 2.0
 # What a client has sent and we have not taken: so many messages, and so much in the kernel (which doubles it). More

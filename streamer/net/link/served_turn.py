@@ -16,7 +16,7 @@ from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, End, Hear, Judge, ServedTurn, Work
 from streamer.core.decoding.verdict import Refusal
 from streamer.core.link.send_window import PIECE_SAMPLES
-from streamer.net.metrics import VerifierMetrics
+from streamer.net.service.metrics import VerifierMetrics
 from streamer.stages.plumbing.ports import Judge as JudgeOfTurn
 
 MAX_WORK = 32  # messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer

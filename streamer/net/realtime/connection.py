@@ -12,10 +12,10 @@ import anyio
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from streamer.net.journal import Journal
-from streamer.net.metrics import Metrics
-from streamer.net.pulse import Pulse
-from streamer.net.talk import Talk
+from streamer.net.realtime.journal import Journal
+from streamer.net.service.metrics import Metrics
+from streamer.net.realtime.keepalive import Pulse
+from streamer.net.realtime.session import Talk
 
 ACK_EVERY_S = 0.5
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left

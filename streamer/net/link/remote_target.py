@@ -19,7 +19,7 @@ from streamer.core.link.send_window import MAX_PIECES
 from streamer.stages.plumbing.ports import TargetLost
 
 if TYPE_CHECKING:
-    from streamer.net.link import Link
+    from streamer.net.link.edge import Link
 
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)  # before a turn that found no place asks again; the last one from then on
 RATE_HZ = 16_000

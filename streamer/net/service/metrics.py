@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from streamer.core.description import Description, TextDelta
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
-from streamer.net.notices import Notices
+from streamer.net.service.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 
 QUEUES = ("pieces", "turns", "events", "unread")
@@ -36,7 +36,7 @@ class Sessions(Protocol):
 
 
 class Linked(Protocol):
-    """The link to a verifier elsewhere (net/link.py), as far as it is measured."""
+    """The link to a verifier elsewhere (net/link/edge.py), as far as it is measured."""
 
     num_links: int
     is_linked: bool

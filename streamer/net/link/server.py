@@ -1,6 +1,6 @@
 """`streamer verifier`'s server. In: links of edges, many turns on each. Out: verdicts; a KV slot per turn.
 
-Admission, HTTP and drain are net/service.py's. A turn outlives its link for `hold_s`: the edge that comes back finds it
+Admission, HTTP and drain are net/service/service.py's. A turn outlives its link for `hold_s`: the edge that comes back finds it
 as it was. Bounds: `max_sessions` turns, of which one without a link makes place for one that comes; of each turn
 MAX_WORK messages wait, of each link MAX_SAYS; a link that says nothing for IDLE_S is dead, and links are few.
 """
@@ -17,11 +17,11 @@ from websockets.exceptions import ConnectionClosed
 
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, House, ServedTurn
-from streamer.net.admission import Admission, Refusal
-from streamer.net.metrics import VerifierMetrics
-from streamer.net.notices import Notices
-from streamer.net.service import Address, Query, Service
-from streamer.net.tenancy import Tenancy
+from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.metrics import VerifierMetrics
+from streamer.net.service.notices import Notices
+from streamer.net.service.service import Address, Query, Service
+from streamer.net.link.served_turns import Tenancy
 from streamer.stages.plumbing.ports import Judge
 
 HOLD_S = 30.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from streamer.net.admission import Refusal
+from streamer.net.service.admission import Refusal
 
 TEXT = "text/plain; charset=utf-8"
 MIME = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",

@@ -3,7 +3,7 @@
 One websocket for all turns of a process. It is connected from the start, again whenever it is lost (core/link/backoff.py),
 and what each turn still needs is said again on it (core/link/edge_turn.py). Bounds: turns by their KV slots on the edge, of
 each turn its samples (at most max_turn_s) and C requests; audio on its way by core/link/send_window.py, and what is written
-before a send waits by net/dial.py. So requests and pings wait behind one piece of audio here, never behind a turn's.
+before a send waits by net/link/dial.py. So requests and pings wait behind one piece of audio here, never behind a turn's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from streamer.core.plain import one_line
 from streamer.core.link.backoff import Redial
 from streamer.core.link.edge_turn import RemoteFault, Terms
 from streamer.core.link.send_window import Window
-from streamer.net.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
-from streamer.net.far import FarTarget
-from streamer.net.notices import Notices
+from streamer.net.link.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
+from streamer.net.link.remote_target import FarTarget
+from streamer.net.service.notices import Notices
 from streamer.stages.plumbing.ports import TargetLost
 
 PING_S = 1.0

@@ -12,7 +12,7 @@ from collections import deque
 import anyio
 import msgspec
 
-from streamer.net.server_events import Event
+from streamer.net.realtime.server_events import Event
 
 # Not yet given to the socket. What is unread is no measure: a pong tells that a client has read, and it stands behind
 # all that the client has sent before, thousands of requests perhaps, which we must take to get to it.

@@ -1,6 +1,6 @@
 """`streamer serve`'s server: OpenAI Realtime at one path, sessions that can be resumed, a page.
 
-Admission, HTTP and drain are net/service.py's; sessions and their sockets are net/hub.py's.
+Admission, HTTP and drain are net/service/service.py's; sessions and their sockets are net/realtime/sessions.py's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection
 
 from streamer.core.attributes import with_english
-from streamer.net.admission import Admission, Refusal
-from streamer.net.conversation import Conversation
-from streamer.net.http import answer, read_page
-from streamer.net.hub import HOLD_S, Hub
-from streamer.net.metrics import Metrics
-from streamer.net.resume import CannotResume, Resume
-from streamer.net.service import Address, Query, Service
-from streamer.net.talk import OpenSession
+from streamer.net.service.admission import Admission, Refusal
+from streamer.net.realtime.conversation import Conversation
+from streamer.net.service.http import answer, read_page
+from streamer.net.realtime.sessions import HOLD_S, Hub
+from streamer.net.service.metrics import Metrics
+from streamer.net.realtime.resume import CannotResume, Resume
+from streamer.net.service.service import Address, Query, Service
+from streamer.net.realtime.session import OpenSession
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent / "page"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from streamer.net.server_events import resumed
-from streamer.net.talk import Talk
+from streamer.net.realtime.server_events import resumed
+from streamer.net.realtime.session import Talk
 
 
 class CannotResume(ValueError):
