@@ -11,7 +11,7 @@ import numpy as np
 from streamer.config import Config
 from streamer.core.attributes import parse
 from streamer.core.decoding.counts import Counts
-from streamer.models import Models
+from streamer.assembly.models import Models
 from streamer.recording import LIVE_SAMPLES, as_live, hear
 
 RATE_HZ = 16_000

@@ -48,7 +48,7 @@ def laps(clip: str) -> list[dict[str, Any]]:
 
 def tell_steps(clip: str) -> None:
     """Take the steps of `streamer describe` one by one; a JSON line for each on stdout."""
-    from streamer.starting import loading
+    from streamer.commands.process import loading
 
     at = [time.process_time()]
 
@@ -58,7 +58,7 @@ def tell_steps(clip: str) -> None:
         at[0] = time.process_time()
 
     with loading():
-        import streamer.console
+        import streamer.commands.describe
         from streamer.config import Config
 
         lap("streamer's own, anyio, numpy")
@@ -81,7 +81,7 @@ def tell_steps(clip: str) -> None:
         warm_up(edge)
         warm_up(cloud)
         lap("warm-up, onnxruntime")
-    from streamer.models import Models
+    from streamer.assembly.models import Models
     from streamer.recording import describe_recording
 
     models = Models(Config())

@@ -29,7 +29,7 @@ from streamer.core.rules.constrain import Rules
 from streamer.model.checkpoint.card import FILE as CARD
 from streamer.model.thinker import resolve
 from streamer.model.checkpoint.weights import wanted_name
-from streamer.models import Models
+from streamer.assembly.models import Models
 
 Row = dict[str, Any]
 

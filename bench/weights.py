@@ -24,7 +24,7 @@ from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.int8 import Int8Text
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.text import TextModel
-from streamer.models import Models
+from streamer.assembly.models import Models
 
 LAYERS, VOCAB = 36, 151_936  # of Qwen2.5-Omni-3B's thinker, as its config.json says
 POSITIONS = 300

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamer.audio import AudioError
+    from streamer.audio.file import AudioError
     from streamer.config import Config, ConfigError
     from streamer.core.description import Description, TextDelta
     from streamer.describer import Describer

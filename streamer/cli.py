@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.starting import tell_warnings_plainly
-from streamer.stdout import StdoutLost, guarded_stdout
+from streamer.commands.process import tell_warnings_plainly
+from streamer.commands.stdout import StdoutLost, guarded_stdout
 
 MODEL_OPTIONS = ("mode", "preset", "k", "threshold", "edge", "cloud", "draft", "engine", "device", "temperature",
                     "top_p", "seed", "min_new_tokens", "max_new_tokens", "cloud_key", "cloud_ca", "cloud_audio",
@@ -135,7 +135,7 @@ def _describe(options: argparse.Namespace) -> int:
     import anyio
 
     from streamer.config import Config, ConfigError
-    from streamer.console import Style, describe_files, fail
+    from streamer.commands.describe import Style, describe_files, fail
     from streamer.contradictions import check_given
 
     try:
@@ -191,7 +191,7 @@ def _add_serve(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from streamer.serve import run
+    from streamer.commands.serve import run
 
     return run(options, _model_options(options))
 
@@ -218,7 +218,7 @@ def _add_verifier(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _verifier(options: argparse.Namespace) -> int:
-    from streamer.verifying import run
+    from streamer.commands.verifier import run
 
     return run(options)
 
@@ -252,13 +252,13 @@ def _add_calibrate(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _calibrate(options: argparse.Namespace) -> int:
-    from streamer.calibrate import run
+    from streamer.calibrate.command import run
 
     return run(options)
 
 
 def _models(options: argparse.Namespace) -> int:
-    from streamer.catalogue import print_models
+    from streamer.commands.models import print_models
 
     return print_models(options.json, options.directories)
 

@@ -16,12 +16,12 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from streamer.audio import Source
+from streamer.audio.file import Source
 from streamer.config import Config, ConfigError
 from streamer.core.description import Description, TextDelta
-from streamer.live import LiveParts, open_parts
+from streamer.assembly.parts import LiveParts, open_parts
 from streamer.logs import log
-from streamer.models import Models
+from streamer.assembly.models import Models
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
@@ -58,7 +58,7 @@ class Describer:
         async with AsyncExitStack() as stack:
             describer = cls(config, stack)
             if describer._models.verifier_url is not None:
-                from streamer.remote import background
+                from streamer.assembly.link import background
 
                 describer._group = await stack.enter_async_context(background())
             yield describer

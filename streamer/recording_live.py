@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from streamer.audio import Source, open_audio
+from streamer.audio.file import Source, open_audio
 from streamer.core.decoding.counts import Counts
 from streamer.core.audio.turn_items import Closed
 from streamer.core.description import Description, TextDelta, join_parts

@@ -16,7 +16,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.audio import BLOCK_SAMPLES, AudioError, open_audio
+from streamer.audio.file import BLOCK_SAMPLES, AudioError, open_audio
 
 ROOT = Path(__file__).parents[1]
 
@@ -252,7 +252,7 @@ def test_damaged_files_give_samples_or_one_line(tmp_path_factory, data):
 # Pipes
 
 SAY = """
-import sys; from streamer.audio import AudioError, open_audio
+import sys; from streamer.audio.file import AudioError, open_audio
 try:
     with open_audio(sys.argv[1]) as audio:
         print(audio.sample_rate, audio.channels, sum(len(b) for b in audio), audio.warning)
@@ -297,7 +297,7 @@ def test_a_named_pipe():
 
 
 def test_a_pipe_without_end_is_cut_off(monkeypatch, tmp_path):
-    monkeypatch.setattr("streamer.audio.MAX_SPOOL_BYTES", 10 << 20)
+    monkeypatch.setattr("streamer.audio.file.MAX_SPOOL_BYTES", 10 << 20)
     if os.path.exists("/dev/zero"):
         assert refusal("/dev/zero").startswith("brings more than 0 GiB")
 
@@ -314,5 +314,5 @@ def test_no_pipe_at_all(monkeypatch, stdin, cause):
 
 
 def test_importing_it_loads_no_decoder():
-    code = "import sys, streamer.audio; assert not {'soundfile', 'torch'} & set(sys.modules)"
+    code = "import sys, streamer.audio.file; assert not {'soundfile', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

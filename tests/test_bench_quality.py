@@ -7,7 +7,7 @@ import speech
 from bench.arms import models_of
 from bench.clips import Clip
 from bench.quality import longer, run_all, stress
-from streamer.models import Models
+from streamer.assembly.models import Models
 
 
 def clips():

@@ -10,8 +10,8 @@ import pytest
 import soundfile
 import speech
 
-from streamer.audio import open_audio
-from streamer.calibrate_clips import hear_clip
+from streamer.audio.file import open_audio
+from streamer.calibrate.clips import hear_clip
 from streamer.cli import main
 from streamer.config import Config
 from streamer.core.calibration.certify import at, losses_of
@@ -22,7 +22,7 @@ from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
 from streamer.model.turn import Turn
-from streamer.models import Models
+from streamer.assembly.models import Models
 from streamer.recording import chunks_of, hear
 
 

@@ -16,7 +16,7 @@ import soundfile
 
 from streamer.cli import build_parser, main
 from streamer.config import Config
-from streamer.console import clock
+from streamer.commands.describe import clock
 from streamer.contradictions import check_given
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}

@@ -9,7 +9,7 @@ import soundfile
 from speech import RATE_HZ, recording, speech
 
 from streamer import Config, Describer, TextDelta
-from streamer.audio import AudioError
+from streamer.audio.file import AudioError
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.model.checkpoint.weights import ModelError

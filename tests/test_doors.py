@@ -78,7 +78,7 @@ def test_one_thread_reads_a_small_model():
     code = """import torch
 import streamer.model.thinker as thinker
 from streamer.config import Config
-from streamer.models import Models
+from streamer.assembly.models import Models
 read = thinker.load_weights
 thinker.load_weights = lambda *where, **more: (print(torch.get_num_threads()), read(*where, **more))[1]
 torch.set_num_threads(3)

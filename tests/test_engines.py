@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streamer.config import Config
-from streamer.models import Models
+from streamer.assembly.models import Models
 from streamer.recording import chunks_of, hear, open_audio
 
 

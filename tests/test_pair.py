@@ -141,7 +141,7 @@ def test_it_ships_as_issued(pair):
 
 
 def test_presets_come_from_the_checkpoint():
-    from streamer.models import Models
+    from streamer.assembly.models import Models
 
     models = Models(Config(preset="quality"))
     plan = models.config.plan(models.first.card.presets["quality"])

@@ -13,8 +13,8 @@ from streamer import Config, Describer
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
-from streamer.models import Models
-from streamer.promise import PromiseWarning
+from streamer.assembly.models import Models
+from streamer.assembly.promise import PromiseWarning
 
 ANOTHER = r"the gate's promise was made for another cloud model \(embedded-cloud \w+, not \w+\); run streamer calibrate"
 

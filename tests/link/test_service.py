@@ -20,7 +20,7 @@ from streamer import Describer, ModelError
 from streamer.core.link import wire
 from streamer.core.decoding.gate import Gate
 from streamer.core.rules.constrain import Rules
-from streamer.models import Models
+from streamer.assembly.models import Models
 
 
 def opening(channel=0, session=b"s" * 16, epoch=1, **changed):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamer.catalogue import describe_model
+from streamer.commands.models import describe_model
 from streamer.model import engine_choice as measured
 from streamer.model.kernels.text import FastText
 from streamer.model.engine_choice import MARGIN, MOST_PARAMS, STEPS, Choice, choose, known

@@ -277,7 +277,7 @@ def test_the_published_sizes_ask_for_the_published_tensors():
 
 def test_a_cards_margin_and_log_prob_reach_the_gate(tiny_pair, tmp_path):
     from streamer.config import Config
-    from streamer.models import Models
+    from streamer.assembly.models import Models
 
     target = broken(tiny_pair, tmp_path, harm_card(**gate(entropy=1.5, margin=0.25, log_prob=-2.0, k=7)))
     models = Models(Config(edge=str(target), cloud="none"))

@@ -6,7 +6,7 @@ import threading
 from streamer.config import Config
 from streamer.model.engines.engine import Row
 from streamer.model.scheduler import Rounds
-from streamer.models import Models
+from streamer.assembly.models import Models
 from streamer.stages.plumbing.batcher import Batcher
 
 

@@ -6,9 +6,9 @@ import argparse
 import ssl
 
 from streamer.config import VERIFIER_SCHEMES, ConfigError
-from streamer.console import fail
-from streamer.serve import door_of
-from streamer.starting import loading, tell_loading
+from streamer.commands.describe import fail
+from streamer.commands.serve import door_of
+from streamer.commands.process import loading, tell_loading
 
 HEARING_THREADS = 2
 
@@ -32,8 +32,8 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     import anyio.to_thread
 
     from streamer.core.link.wire import PATH
-    from streamer.judge import ModelJudge, house_of
-    from streamer.live import open_side
+    from streamer.assembly.judge import ModelJudge, house_of
+    from streamer.assembly.parts import open_side
     from streamer.model.thinker import Thinker, load, num_params_of, resolve
     from streamer.model.kernels.threads import set_threads
     from streamer.model.warm import warm_up

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
-from streamer.console import fail
+from streamer.commands.describe import fail
 from streamer.contradictions import check_given
 from streamer.logs import log_errors_to
-from streamer.starting import loading, tell_loading
+from streamer.commands.process import loading, tell_loading
 
 SWITCH_INTERVAL_S = 0.001  # the engine's thread and the event loop take turns: at 5 ms the loop lags
 

@@ -1,4 +1,4 @@
-"""Samples that are in memory already come in; blocks go out as those of a file do (audio.py)."""
+"""Samples that are in memory already come in; blocks go out as those of a file do (file.py)."""
 
 from __future__ import annotations
 

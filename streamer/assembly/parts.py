@@ -16,7 +16,7 @@ from streamer.core.attributes import parse
 from streamer.core.text.emitter import Emitter
 from streamer.core.decoding.pace import Pace
 from streamer.core.description import Description, describe_turn, unverified
-from streamer.models import Models
+from streamer.assembly.models import Models
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.ports import Cloud, Side, Written
@@ -62,7 +62,7 @@ async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
 
 async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> Cloud | None:
     if models.verifier_url is not None:
-        from streamer.remote import open_remote
+        from streamer.assembly.link import open_remote
 
         assert group is not None, "a link runs in a group"
         return await open_remote(models, group)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import get_cancelled_exc_class
 
-from streamer.audio import AudioError
+from streamer.audio.file import AudioError
 from streamer.config import Config
 from streamer.core.plain import one_line
 from streamer.core.description import Description, TextDelta
 from streamer.describer import Describer
 from streamer.stages.plumbing.ports import TargetLost
-from streamer.starting import loading
+from streamer.commands.process import loading
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -15,8 +15,8 @@ from anyio.abc import TaskGroup
 from streamer.config import Config
 from streamer.core.link.patience import Patience
 from streamer.core.link.edge_turn import Terms
-from streamer.models import Models
-from streamer.promise import PromiseWarning, warn_of_cloud
+from streamer.assembly.models import Models
+from streamer.assembly.promise import PromiseWarning, warn_of_cloud
 
 if TYPE_CHECKING:
     from streamer.model.checkpoint.card import ModelCard

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.core.decoding.pace import Pace
-from streamer.promise import warn_of_cloud, warn_of_options
+from streamer.assembly.promise import warn_of_cloud, warn_of_options
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:

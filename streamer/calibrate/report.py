@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamer.console import fail, table_row
+from streamer.commands.describe import fail, table_row
 from streamer.core.calibration.bounds import bounded_mean, running_max
 from streamer.core.calibration.certify import Certified, Turns, losses_of, skipped_share, thresholds_of
 from streamer.core.decoding.gate import SIGNALS
 
 if TYPE_CHECKING:
-    from streamer.calibrate import Calibration
-    from streamer.calibrate_out import Place
+    from streamer.calibrate.command import Calibration
+    from streamer.calibrate.place import Place
 
 NUM_BINS = 10
 WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from streamer.console import fail, table_row
+from streamer.commands.describe import fail, table_row
 from streamer.core.decoding.gate import SIGNALS
 from streamer.core.plain import one_line
 from streamer.model.checkpoint.card import ModelCard, read_card

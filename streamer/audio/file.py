@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.audio_array import AudioArray
+from streamer.audio.array import AudioArray
 from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
