@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from streamer.assembly.models import Models
 from streamer.config import Config
 from streamer.core.attributes import parse
 from streamer.core.decoding.counts import Counts
-from streamer.assembly.models import Models
 from streamer.recording import LIVE_SAMPLES, as_live, hear
 
 RATE_HZ = 16_000

@@ -26,9 +26,9 @@ from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of
 from bench.network import child, play
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import FIRST, RemoteTurn, Terms
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.describer import Describer
 from streamer.net.link.remote_target import FarTarget
 

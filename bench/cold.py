@@ -69,8 +69,8 @@ def tell_steps(clip: str) -> None:
         import streamer.model.kernels.tower_arithmetic  # noqa: F401
 
         lap("numba")
-        from streamer.model.thinker import load, num_params_of, resolve
         from streamer.model.kernels.threads import set_threads
+        from streamer.model.thinker import load, num_params_of, resolve
         from streamer.model.warm import warm_up
 
         directories = [resolve("embedded", role) for role in ("edge", "cloud")]

@@ -21,19 +21,19 @@ import torch
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
 from bench.limits import bandwidth, rate
-from streamer.model.kernels.arithmetic import arithmetic as kernels
-from streamer.model.kernels.helpers import Crew
+from streamer.model.checkpoint.weights import load_weights
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.kernels.text import FastText
-from streamer.model.kernels.tower import FastTower
-from streamer.model.kernels.job import num_queries, up
-from streamer.model.kernels.simd import PANEL
 from streamer.model.engines.stock_modules import load_stock
 from streamer.model.engines.text import TextModel
-from streamer.model.thinker import resolve, shapes_of
-from streamer.model.kernels.threads import the_crew
 from streamer.model.engines.tower import AudioTower
-from streamer.model.checkpoint.weights import load_weights
+from streamer.model.kernels import arithmetic
+from streamer.model.kernels.helpers import Crew
+from streamer.model.kernels.job import num_queries, up
+from streamer.model.kernels.simd import PANEL
+from streamer.model.kernels.text import FastText
+from streamer.model.kernels.threads import the_crew
+from streamer.model.kernels.tower import FastTower
+from streamer.model.thinker import resolve, shapes_of
 
 PROMPT, SPARE = 6, 64
 NUM_ROWS, NUM_IDS = (1, 4, 16, 64), (1, 2, 5, 9)
@@ -186,12 +186,12 @@ def parts(engine: Engine, q: int, total_ms: float, rounds: int, context: int) ->
     where = np.array([(0, PROMPT + context, 0, q, q)], dtype=np.int64)
     wide, both, mixed = up(s.hidden), up((s.heads + 2 * s.kv_heads) * s.head_dim), up(2 * s.ffn)
     inner, queries = s.heads * s.head_dim, num_queries(q, s.heads // s.kv_heads)
-    room = tuple(np.zeros(queries * n, np.float32) for n in (kernels.BLOCK, s.head_dim, up(s.head_dim), 1, 1))
+    room = tuple(np.zeros(queries * n, np.float32) for n in (arithmetic.BLOCK, s.head_dim, up(s.head_dim), 1, 1))
     kept = engine.step([Row(0, PROMPT + context, [9] * q, num_logits=q)])  # what the job points to
 
     def product(depth: int, columns: int, weights: Any, at: int) -> int:
         a, b = text._halves
-        kernels.multiply(a, depth, weights, at, PANEL, depth * PANEL, b, columns, q, depth, columns // PANEL)
+        arithmetic.multiply(a, depth, weights, at, PANEL, depth * PANEL, b, columns, q, depth, columns // PANEL)
         return at + depth * columns
 
     def products() -> None:
@@ -204,7 +204,7 @@ def parts(engine: Engine, q: int, total_ms: float, rounds: int, context: int) ->
     def attention() -> None:
         a, b = text._halves
         for i in range(s.layers):
-            kernels.attend(b, both, where, 0, s.heads, s.kv_heads, s.head_dim, keys[i], values[i], a, inner, room)
+            arithmetic.attend(b, both, where, 0, s.heads, s.kv_heads, s.head_dim, keys[i], values[i], a, inner, room)
 
     times = interleaved({"products": products, "attention": attention, "kernel": lambda: text._job.run(q, Crew(1), 0)},
                         rounds)  # fmt: skip

@@ -23,13 +23,13 @@ import soundfile
 from bench.arms import Run, models_of, run
 from bench.common import mean, progress, table, write
 from bench.keep import options_of, place
+from streamer.assembly.models import Models
 from streamer.calibrate.clips import hear_clip
 from streamer.core.attributes import parse
 from streamer.core.calibration.branches import Path as Way
 from streamer.core.calibration.certify import Paths, at, certify, loss_forced, losses_of
 from streamer.core.decoding.gate import SIGNALS
 from streamer.model.checkpoint.card import Promise
-from streamer.assembly.models import Models
 
 LENGTHS_S = (3, 10, 30, 60)
 CACHE = Path(".cache/embedded")

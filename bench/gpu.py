@@ -19,10 +19,10 @@ import torch
 
 from bench.common import median, progress, table, write
 from bench.keep import options_of
-from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.checkpoint.layout import text_layout
 from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.cuda_graphs import GraphText
+from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.text import TextModel
 
 SHAPES = {  # hidden, layers, heads, kv_heads, head_dim, ffn, vocab, ...: the release's config.json

@@ -37,10 +37,10 @@ from bench.clips import Clip, held_out
 from bench.common import progress, write
 from bench.keep import options_of
 from bench.network_show import ARMS, FIXED, conclude, plot, plot_slowed, readme, show, summarise
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.description import Description
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import RemoteTurn
-from streamer.core.description import Description
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.describer import Describer
 from streamer.net.link.remote_target import FarTarget
 from streamer.recording_live import describe_live

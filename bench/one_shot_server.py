@@ -25,11 +25,11 @@ import torch
 from bench.arms import models_of
 from bench.vs_transformers import one_shot
 from streamer.core.decoding.counts import Counts
-from streamer.core.text.emitter import Emitter
 from streamer.core.description import TextDelta, describe_turn
+from streamer.core.text.emitter import Emitter
 from streamer.model.engines.stock_modules import load_stock
-from streamer.net.service.admission import Admission
 from streamer.net.realtime.server import PATH, RealtimeServer
+from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address
 from streamer.stages.events import Cleared, Event, NothingToCommit, SessionOptions, TurnCommitted
 

@@ -33,17 +33,17 @@ from bench.arms import models_of
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of
-from streamer.core.text.emitter import Emitter
 from streamer.core.decoding.gate import Gate, Signal, fires
 from streamer.core.decoding.pace import Pace
-from streamer.core.rules.constrain import constrain
 from streamer.core.decoding.speculate import Done, DraftMore, Emit
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.stop import stop
-from streamer.model.choose import choose
-from streamer.model.sampler import Chooser
-from streamer.model.drafters import IncrementalDrafter
+from streamer.core.text.emitter import Emitter
 from streamer.model.audio.frontend import Ear
+from streamer.model.choose import choose
+from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
+from streamer.model.sampler import Chooser
 from streamer.model.scheduler import Rounds, drive
 from streamer.model.turn import Delta, start_answer
 

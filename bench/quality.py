@@ -24,12 +24,12 @@ from bench.arms import Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
 from bench.keep import options_of
-from streamer.core.rules.quality import measure
-from streamer.core.rules.constrain import Rules
-from streamer.model.checkpoint.card import FILE as CARD
-from streamer.model.thinker import resolve
-from streamer.model.checkpoint.weights import wanted_name
 from streamer.assembly.models import Models
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.quality import measure
+from streamer.model.checkpoint.card import FILE as CARD
+from streamer.model.checkpoint.weights import wanted_name
+from streamer.model.thinker import resolve
 
 Row = dict[str, Any]
 

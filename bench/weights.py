@@ -19,12 +19,12 @@ from bench.arms import Run, run
 from bench.clips import Clip, held_out
 from bench.common import mean, median, progress, table, write
 from bench.keep import options_of
+from streamer.assembly.models import Models
 from streamer.config import Config
+from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.int8 import Int8Text
-from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.text import TextModel
-from streamer.assembly.models import Models
 
 LAYERS, VOCAB = 36, 151_936  # of Qwen2.5-Omni-3B's thinker, as its config.json says
 POSITIONS = 300

@@ -134,8 +134,8 @@ def _model_parser() -> _Parser:
 def _describe(options: argparse.Namespace) -> int:
     import anyio
 
-    from streamer.config import Config, ConfigError
     from streamer.commands.describe import Style, describe_files, fail
+    from streamer.config import Config, ConfigError
     from streamer.contradictions import check_given
 
     try:

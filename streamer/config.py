@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Gate, Preset
-from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.speculate import MODES, Mode, Plan
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 
 PRESET_NAMES = ("fluent", "quality")
 CLOUD_AUDIO = ("eager", "lazy")

@@ -16,12 +16,12 @@ import anyio.from_thread
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from streamer.assembly.models import Models
+from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
 from streamer.config import Config, ConfigError
 from streamer.core.description import Description, TextDelta
-from streamer.assembly.parts import LiveParts, open_parts
 from streamer.logs import log
-from streamer.assembly.models import Models
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream

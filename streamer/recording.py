@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.assembly.models import Models
 from streamer.audio.file import Audio, AudioError, Source, open_audio
 from streamer.core.attributes import parse
 from streamer.core.audio.chunker import BadAudio, Chunker, on_grid
 from streamer.core.description import Description, TextDelta, describe_turn, join_parts
-from streamer.assembly.models import Models
 
 if TYPE_CHECKING:
     from streamer.model.turn import Turn

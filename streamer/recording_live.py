@@ -11,8 +11,8 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from streamer.audio.file import Source, open_audio
-from streamer.core.decoding.counts import Counts
 from streamer.core.audio.turn_items import Closed
+from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.recording import RATE_HZ, OnDelta, OnHeard, Progress, Samples, as_live, begin_of, chunks_of
 from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed

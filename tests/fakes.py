@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.constrain import Rules, constrain
 from streamer.core.decoding.sequence import Sequence as Ids
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
 

@@ -13,15 +13,15 @@ from processes import listening
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
-from streamer.core.link import wire
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.link.verifier_turn import House
 from streamer.core.decoding.verdict import Verdict
-from streamer.net.service.admission import Admission
+from streamer.core.link import wire
+from streamer.core.link.verifier_turn import House
 from streamer.net.link.dial import Verifier
 from streamer.net.link.edge import Link
-from streamer.net.service.service import Address
 from streamer.net.link.server import VerifierServer
+from streamer.net.service.admission import Admission
+from streamer.net.service.service import Address
 
 HOUSE = House("model", "tokenizer", "zh", 1_000, 60.0)
 

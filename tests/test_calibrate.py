@@ -10,19 +10,19 @@ import pytest
 import soundfile
 import speech
 
+from streamer.assembly.models import Models
 from streamer.audio.file import open_audio
 from streamer.calibrate.clips import hear_clip
 from streamer.cli import main
 from streamer.config import Config
 from streamer.core.calibration.certify import at, losses_of
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import SIGNALS, Gate
+from streamer.core.rules.sampling import Sampling
 from streamer.model import thinker
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
 from streamer.model.turn import Turn
-from streamer.assembly.models import Models
 from streamer.recording import chunks_of, hear
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from streamer.cli import main
-from streamer.model.devices import devices
 from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.devices import devices
 
 
 @pytest.fixture

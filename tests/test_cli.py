@@ -15,8 +15,8 @@ import pytest
 import soundfile
 
 from streamer.cli import build_parser, main
-from streamer.config import Config
 from streamer.commands.describe import clock
+from streamer.config import Config
 from streamer.contradictions import check_given
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}

@@ -5,8 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from streamer.config import Config
 from streamer.assembly.models import Models
+from streamer.config import Config
 from streamer.recording import chunks_of, hear, open_audio
 
 

@@ -10,11 +10,11 @@ from far import verifying
 from speech import SAMPLES
 
 from streamer import Config, Describer
+from streamer.assembly.models import Models
+from streamer.assembly.promise import PromiseWarning
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
-from streamer.assembly.models import Models
-from streamer.assembly.promise import PromiseWarning
 
 ANOTHER = r"the gate's promise was made for another cloud model \(embedded-cloud \w+, not \w+\); run streamer calibrate"
 

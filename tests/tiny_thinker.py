@@ -10,8 +10,8 @@ import torch
 from tiny_text import random_weights, shape_of
 
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.kernels.helpers import Crew
 from streamer.model.engines.engine import Engine
+from streamer.model.kernels.helpers import Crew
 from streamer.model.kernels.text import FastText
 from streamer.model.thinker import Thinker
 

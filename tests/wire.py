@@ -14,8 +14,8 @@ import pytest
 from openai.types import realtime as types
 from processes import listening
 
-from streamer.net.service.admission import Admission
 from streamer.net.realtime.server import PATH, RealtimeServer, Terms
+from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address
 
 COMMIT = '{"type": "input_audio_buffer.commit"}'

@@ -9,11 +9,11 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 
 from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.verifier_turn import House, ServedTurn
 from streamer.core.rules.stop import stop
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.stages.plumbing.ports import Side
 from streamer.stages.plumbing.local_target import LocalTarget
+from streamer.stages.plumbing.ports import Side
 
 if TYPE_CHECKING:
     from streamer.model.thinker import Thinker

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.config import Config
-from streamer.core.link.patience import Patience
-from streamer.core.link.edge_turn import Terms
 from streamer.assembly.models import Models
 from streamer.assembly.promise import PromiseWarning, warn_of_cloud
+from streamer.config import Config
+from streamer.core.link.edge_turn import Terms
+from streamer.core.link.patience import Patience
 
 if TYPE_CHECKING:
     from streamer.model.checkpoint.card import ModelCard
@@ -43,9 +43,9 @@ async def background() -> AsyncIterator[TaskGroup]:
 async def open_remote(models: Models, group: TaskGroup) -> Link:
     """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses us for good."""
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.service.admission import KEY_CHARACTERS
     from streamer.net.link.dial import Verifier
     from streamer.net.link.edge import Link
+    from streamer.net.service.admission import KEY_CHARACTERS
 
     config, first = models.config, models.first
     key = config.cloud_key or os.environ.get(KEY)

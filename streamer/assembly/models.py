@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from streamer.assembly.promise import warn_of_cloud, warn_of_options
 from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.core.decoding.pace import Pace
-from streamer.assembly.promise import warn_of_cloud, warn_of_options
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class Models:
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere. Raises ModelError."""
-        from streamer.model.thinker import check_pair, load, num_params_of, resolve
         from streamer.model.kernels.threads import set_threads
+        from streamer.model.thinker import check_pair, load, num_params_of, resolve
         from streamer.model.warm import warm_up
 
         c = self.config

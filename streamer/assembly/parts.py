@@ -12,16 +12,16 @@ import anyio.to_thread
 from anyio import Semaphore
 from anyio.abc import TaskGroup
 
+from streamer.assembly.models import Models
 from streamer.core.attributes import parse
-from streamer.core.text.emitter import Emitter
 from streamer.core.decoding.pace import Pace
 from streamer.core.description import Description, describe_turn, unverified
-from streamer.assembly.models import Models
-from streamer.stages.plumbing.batcher import Batcher
+from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
-from streamer.stages.plumbing.ports import Cloud, Side, Written
-from streamer.stages.plumbing.local_target import LocalCloud
+from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
+from streamer.stages.plumbing.local_target import LocalCloud
+from streamer.stages.plumbing.ports import Cloud, Side, Written
 
 if TYPE_CHECKING:
     from streamer.core.decoding.speculate import Speculator

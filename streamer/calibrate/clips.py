@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from streamer.assembly.models import Models
 from streamer.audio.file import open_audio
 from streamer.core.calibration.branches import Block, Branches
 from streamer.core.calibration.certify import Paths
 from streamer.core.decoding.gate import SIGNALS, doubt
-from streamer.assembly.models import Models
 from streamer.recording import chunks_of, cut_parts, hear
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
+from streamer.assembly.models import Models
 from streamer.audio.file import AudioError
 from streamer.calibrate.clips import Clip, hear_clip
 from streamer.calibrate.place import CalibrationError, Place, place_of, write
-from streamer.config import Config, ConfigError
 from streamer.commands.describe import fail, progress_bar
+from streamer.config import Config, ConfigError
 from streamer.core.calibration.bounds import least_risk, num_needed
 from streamer.core.calibration.certify import Certified, Turns, Uncertifiable, certify, choose_signal
 from streamer.core.decoding.gate import SIGNALS
-from streamer.assembly.models import Models
 
 CHOOSING = 4  # one clip of so many chooses the signal; the others certify
 LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
@@ -42,8 +42,8 @@ class Calibration:
 def run(options: argparse.Namespace) -> int:
     """The command; returns the exit status: 0, 1 where nothing was certified or a file failed, 2 for bad options."""
     from streamer.calibrate.report import report
-    from streamer.model.thinker import resolve
     from streamer.model.checkpoint.weights import ModelError
+    from streamer.model.thinker import resolve
 
     try:
         check(options)

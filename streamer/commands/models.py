@@ -17,12 +17,12 @@ from streamer.commands.describe import fail, table_row
 from streamer.core.decoding.gate import SIGNALS
 from streamer.core.plain import one_line
 from streamer.model.checkpoint.card import ModelCard, read_card
-from streamer.model.devices import devices
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.layout import check_layout
+from streamer.model.checkpoint.weights import ModelError
+from streamer.model.devices import devices
 from streamer.model.engine_choice import known
 from streamer.model.thinker import resolve, shapes_of
-from streamer.model.checkpoint.weights import ModelError
 
 
 def print_models(as_json: bool, given: Sequence[str] = ()) -> int:

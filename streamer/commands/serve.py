@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
 from streamer.commands.describe import fail
+from streamer.commands.process import loading, tell_loading
+from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
 from streamer.contradictions import check_given
 from streamer.logs import log_errors_to
-from streamer.commands.process import loading, tell_loading
 
 SWITCH_INTERVAL_S = 0.001  # the engine's thread and the event loop take turns: at 5 ms the loop lags
 
@@ -35,8 +35,8 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
 async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContext | None, key: str | None) -> int:
     from streamer.describer import Describer
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.service.admission import Admission
     from streamer.net.realtime.server import PATH, RealtimeServer, Terms
+    from streamer.net.service.admission import Admission
     from streamer.net.service.service import Address
 
     s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host

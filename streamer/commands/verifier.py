@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import ssl
 
-from streamer.config import VERIFIER_SCHEMES, ConfigError
 from streamer.commands.describe import fail
-from streamer.commands.serve import door_of
 from streamer.commands.process import loading, tell_loading
+from streamer.commands.serve import door_of
+from streamer.config import VERIFIER_SCHEMES, ConfigError
 
 HEARING_THREADS = 2
 
@@ -31,16 +31,16 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     import anyio
     import anyio.to_thread
 
-    from streamer.core.link.wire import PATH
     from streamer.assembly.judge import ModelJudge, house_of
     from streamer.assembly.parts import open_side
-    from streamer.model.thinker import Thinker, load, num_params_of, resolve
-    from streamer.model.kernels.threads import set_threads
-    from streamer.model.warm import warm_up
+    from streamer.core.link.wire import PATH
     from streamer.model.checkpoint.weights import ModelError
+    from streamer.model.kernels.threads import set_threads
+    from streamer.model.thinker import Thinker, load, num_params_of, resolve
+    from streamer.model.warm import warm_up
+    from streamer.net.link.server import VerifierServer, VerifierTerms
     from streamer.net.service.admission import Admission
     from streamer.net.service.service import Address
-    from streamer.net.link.server import VerifierServer, VerifierTerms
 
     s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host
 

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import Constraint, Rules
 from streamer.core.rules.id_sets import Ids, none
+from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.model.choose_scores import BANNED, arrays, processed
 from streamer.model.kernels.greedy import decide, measure
 

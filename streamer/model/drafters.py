@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import torch
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Run
 from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.model.choose import signals_of
-from streamer.model.sampler import Chooser
 from streamer.model.listener import Listener
+from streamer.model.sampler import Chooser
 from streamer.model.scheduler import Steps
 
 Draft = tuple[list[int], list[Signal]]

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from streamer.model.engines.engine import Engine, Row
 from streamer.model.checkpoint.layout import text_layout
 from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.text import Text, TextModel
 from streamer.model.kernels.threads import num_kernel_threads, num_torch_threads
 

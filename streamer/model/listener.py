@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from streamer.core.decoding.sequence import Sequence
-from streamer.model.engines.engine import Engine, Row
 from streamer.model.audio.mel import Window
+from streamer.model.audio.window_ledger import WindowLedger
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.kernels.lane import Writer
 from streamer.model.scheduler import Encode, Steps
 from streamer.model.thinker import Thinker
-from streamer.model.audio.window_ledger import WindowLedger
-from streamer.model.kernels.lane import Writer
 
 
 class Listener:

@@ -5,12 +5,12 @@ Drafted by the edge alone, on the KV slot behind what is heard; the turn's own s
 
 from __future__ import annotations
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
+from streamer.model.audio.mel import Window
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
-from streamer.model.audio.mel import Window
 from streamer.model.scheduler import Steps
 
 

@@ -14,16 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Run
 from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
+from streamer.model.kernels.lane import Writer
 from streamer.model.kernels.rule_book import Ints, rule_book
 from streamer.model.kernels.rules import next_id
-from streamer.model.kernels.lane import Writer
 
 _SPARE = 128  # ids that an answer's array begins with
 

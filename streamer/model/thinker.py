@@ -16,17 +16,17 @@ import torch
 
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, read_card, warn_of_defaults
-from streamer.model.engines.engine import Engine
-from streamer.model.engines.cuda_graphs import GraphText
-from streamer.model.engines.int8 import Int8Text
 from streamer.model.checkpoint.layout import check_layout
-from streamer.model.engine_choice import choose, is_exact
 from streamer.model.checkpoint.shapes import Shapes, TextShape, read_shapes
+from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
+from streamer.model.checkpoint.weights import ModelError, load_weights
+from streamer.model.engine_choice import choose, is_exact
+from streamer.model.engines.cuda_graphs import GraphText
+from streamer.model.engines.engine import Engine
+from streamer.model.engines.int8 import Int8Text
 from streamer.model.engines.stable import StableText
 from streamer.model.engines.text import Text, TextModel
-from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.engines.tower import AudioTower, Tower
-from streamer.model.checkpoint.weights import ModelError, load_weights
 
 Role = Literal["edge", "cloud"]
 Engines = Literal["fast", "stable", "int8", "stock"]
@@ -147,8 +147,8 @@ def _functions(
 
 
 def _stock_functions(directory: Path, shapes: Shapes, dtype: torch.dtype, device: str) -> tuple[Tower, Text]:
-    from streamer.model.engines.stock_modules import load_stock  # late: transformers' modelling code costs seconds
     from streamer.model.engines.stock import StockText, StockTower
+    from streamer.model.engines.stock_modules import load_stock  # late: transformers' modelling code costs seconds
 
     stock = load_stock(directory, dtype).to(device)
     return StockTower(stock), StockText(stock, shapes.text)

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.counts import Counts
-from streamer.core.text.emitter import Emitter
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
 from streamer.core.decoding.verdict import Refusal
-from streamer.model.drafters import Drafter
+from streamer.core.rules.sampling import Sampling
+from streamer.core.text.emitter import Emitter
 from streamer.model.audio.frontend import Ear
-from streamer.model.listener import Listener
 from streamer.model.audio.mel import Window
+from streamer.model.drafters import Drafter
+from streamer.model.listener import Listener
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
 from streamer.model.verifier import LocalVerifier

@@ -6,12 +6,12 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.audio.turn_items import Closed, Item, Opened
-from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
+from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
+from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
 from streamer.stages.plumbing.ports import Hearing
-from streamer.stages.plumbing.hearing_threads import Seat
 
 RATE_HZ = 16_000
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz

@@ -12,9 +12,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
 from streamer.core.decoding.verdict import Refusal, Verdict
-from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
 from streamer.stages.plumbing.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of
+from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.ports import Cloud, Parts, Target, TargetLost
 
 CREDITS = 4  # requests, and verdicts, that fit into the queues between draft and verify

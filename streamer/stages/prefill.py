@@ -9,10 +9,10 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, Opened
-from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
+from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
 from streamer.stages.plumbing.ports import Hearer, Parts
 

@@ -16,11 +16,11 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.audio.turn_items import Item
-from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.chunk import chunk
 from streamer.stages.draft import CREDITS, Draft
 from streamer.stages.emit import emit
 from streamer.stages.events import Event, NothingToCommit, SessionOptions
+from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
@@ -37,10 +37,10 @@ from streamer.stages.plumbing.messages import (
     Said,
     Settle,
 )
+from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
 from streamer.stages.plumbing.ports import Parts
 from streamer.stages.prefill import prefill
-from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.verify import verify
 
 # Audio is handed on in pieces of one size, however it is fed: a hop to a thread for every 20 ms of a microphone costs

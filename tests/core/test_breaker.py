@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from streamer.core.link.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker
 from streamer.core.link.backoff import PAUSES_S, Redial
+from streamer.core.link.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker
 
 
 def test_the_breaker_closes_by_itself():

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
+from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.rules.constrain import Rules, constrain
-from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.text.vocabulary import Vocabulary
 
 BYTES = [bytes([i]) for i in range(256)]

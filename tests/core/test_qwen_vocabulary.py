@@ -12,8 +12,8 @@ import pytest
 
 from streamer.core.rules.constrain import Rules, constrain
 from streamer.core.rules.stop import Stop, stop
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import is_han
+from streamer.core.text.vocabulary import Vocabulary
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CYCLE = [38035, 15946, 3837, 78685]  # 色中，音: logged in seed 002

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.text.vocabulary import MAX_CACHED, Vocabulary
 from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_content, is_han
 from streamer.core.text.table import FAR, build_table
+from streamer.core.text.vocabulary import MAX_CACHED, Vocabulary
 
 ALPHABET = "慢音a9 ，、:。.!\n“龘"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.link import wire
 from streamer.core.decoding.verdict import VerifyRequest
+from streamer.core.link import wire
 
 IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
 

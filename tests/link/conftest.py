@@ -27,7 +27,7 @@ def wanted():
 @pytest.fixture(scope="package")
 def tokenizer():
     """Of the shipped models' tokenizer."""
-    from streamer.model.thinker import EMBEDDED, shapes_of
     from streamer.model.checkpoint.tokenizer import vocabulary_of
+    from streamer.model.thinker import EMBEDDED, shapes_of
 
     return vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).fingerprint

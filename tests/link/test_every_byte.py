@@ -10,13 +10,12 @@ from far import finish, hear, honest, linked, lying, mutated, until, verifying
 from tqdm import tqdm
 
 from bench.proxy import Proxy
-from streamer.core.link import breaker
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import backoff as redial
-from streamer.core.link import wire
-from streamer.core.rules.sampling import Sampling
+from streamer.core.link import breaker, wire
 from streamer.core.link.edge_turn import Terms
 from streamer.core.rules.constrain import Rules
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.rules.sampling import Sampling
 from streamer.net.link.edge import remote_target as far
 from streamer.stages.plumbing.ports import TargetLost
 

@@ -11,8 +11,8 @@ from speech import SAMPLES
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.core.link import wire
-from streamer.model.thinker import EMBEDDED, shapes_of
 from streamer.model.checkpoint.tokenizer import vocabulary_of
+from streamer.model.thinker import EMBEDDED, shapes_of
 from streamer.net.link.remote_target import FarTarget
 from streamer.stages.events import TurnFailed
 from streamer.stages.plumbing.ports import TargetLost

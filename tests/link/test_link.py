@@ -11,16 +11,16 @@ from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 from bench.proxy import Proxy, Toxics
-from streamer.core.link import wire
-from streamer.core.rules.sampling import Sampling
-from streamer.core.link.patience import Patience
-from streamer.core.link.edge_turn import RemoteFault, RemoteTurn, Terms
-from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import RemoteFault, RemoteTurn, Terms
+from streamer.core.link.patience import Patience
 from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.net.link.dial import Verifier
-from streamer.net.link.remote_target import REOPEN_S
 from streamer.net.link.edge import MAX_PINGS, Link
+from streamer.net.link.remote_target import REOPEN_S
 from streamer.stages.plumbing.ports import TargetLost
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())

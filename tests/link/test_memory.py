@@ -12,17 +12,17 @@ import torch
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 from oracles import target_alone
 
-from streamer.core.link import wire
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.pace import Pace
-from streamer.core.link.edge_turn import RemoteTurn, Terms
-from streamer.core.rules.constrain import Rules, constrain
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.link.verifier_turn import End, Hear, House, Judge, ServedTurn
 from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify, Wait
-from streamer.core.rules.stop import stop
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import RemoteTurn, Terms
+from streamer.core.link.verifier_turn import End, Hear, House, Judge, ServedTurn
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.stop import stop
 from streamer.model.choose import choose
 
 VOCABULARY = toy_vocabulary()

@@ -9,11 +9,11 @@ import numpy as np
 from far import HOUSE, finish, free_port, hear, honest, linked, lying, until, verifying
 from wire import http, serving
 
+from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.rules.sampling import Sampling
 from streamer.core.link.edge_turn import Terms
 from streamer.core.rules.constrain import Rules
-from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.rules.sampling import Sampling
 from streamer.net.service.metrics import Metrics, VerifierMetrics
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())

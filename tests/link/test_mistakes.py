@@ -11,9 +11,9 @@ from wire import serving
 
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
-from streamer.core.rules.sampling import Sampling
 from streamer.core.link.edge_turn import Terms
 from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.net.link.dial import PORT, Verifier
 from streamer.net.link.edge import Link
 

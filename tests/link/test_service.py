@@ -17,10 +17,10 @@ from wire import http
 
 from bench.proxy import Proxy
 from streamer import Describer, ModelError
-from streamer.core.link import wire
-from streamer.core.decoding.gate import Gate
-from streamer.core.rules.constrain import Rules
 from streamer.assembly.models import Models
+from streamer.core.decoding.gate import Gate
+from streamer.core.link import wire
+from streamer.core.rules.constrain import Rules
 
 
 def opening(channel=0, session=b"s" * 16, epoch=1, **changed):

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from streamer.core.link import wire
-from streamer.core.rules.constrain import Rules
-from streamer.core.link.verifier_turn import Broken, House
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.verifier_turn import Broken, House
+from streamer.core.rules.constrain import Rules
+from streamer.net.link.served_turns import Tenancy
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.net.link.served_turns import Tenancy
 
 HOUSE = House("model", "tokenizer", "zh", 1_000, 60.0)
 

@@ -15,12 +15,12 @@ from websockets.exceptions import InvalidStatus
 from wire import describe as describe_live
 from wire import session_update, until
 
-from streamer.core.link import wire
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.counts import Counts
-from streamer.core.link.edge_turn import Terms
 from streamer.core.description import describe_turn, join_parts, unverified
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import Terms
 from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.net.service.notices import EVERY_S, Notices
 
 TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())

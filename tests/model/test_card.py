@@ -10,8 +10,8 @@ import pytest
 
 from streamer.model.checkpoint.card import FILE, ModelCard, ModelWarning, read_card, warn_of_defaults
 from streamer.model.checkpoint.card_write import write_gate
-from streamer.model.thinker import load, shapes_of
 from streamer.model.checkpoint.weights import ModelError
+from streamer.model.thinker import load, shapes_of
 
 SLOW = {"name": "slow", "phrases": ["缓慢"]}
 LONE = "\ud800"  # JSON can spell half a surrogate pair; no tokenizer and no terminal takes it

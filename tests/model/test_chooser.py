@@ -9,14 +9,14 @@ from drawn import PIECES, rules_of_any_kind, vocabularies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
-from streamer.model.sampler import Chooser
 from streamer.model.kernels.rule_book import MOST, rule_book
+from streamer.model.sampler import Chooser
 
 GREEDY = Sampling()
 

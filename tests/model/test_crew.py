@@ -10,17 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.model.kernels.arithmetic import job as jobs
+from streamer.model.checkpoint.weights import load_weights
+from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.text import TextModel
+from streamer.model.kernels import job as jobs
 from streamer.model.kernels.company import Company
 from streamer.model.kernels.helpers import WORTH, Crew, num_running
-from streamer.model.engines.engine import Engine, Row
-from streamer.model.kernels.text import FastText
-from streamer.model.kernels.tower import FastTower
 from streamer.model.kernels.job import chunk_begins, num_chunks
-from streamer.model.engines.text import TextModel
-from streamer.model.thinker import resolve, shapes_of
+from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import num_kernel_threads
-from streamer.model.checkpoint.weights import load_weights
+from streamer.model.kernels.tower import FastTower
+from streamer.model.thinker import resolve, shapes_of
 
 PROMPT = [3, 1, 4]
 

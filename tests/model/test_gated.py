@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from speech import recording, speech
 from tiny_thinker import thinker_of
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Gate, Signal, fires
 from streamer.core.decoding.pace import Pace
-from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
 from streamer.core.decoding.verdict import Verdict
-from streamer.model.drafters import IncrementalDrafter
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.model.audio.frontend import Ear
-from streamer.model.kernels.text import FastText
+from streamer.model.drafters import IncrementalDrafter
 from streamer.model.kernels.gate import gate_fires, gate_numbers
-from streamer.model.listener import Listener
 from streamer.model.kernels.rule_book import rule_book
+from streamer.model.kernels.text import FastText
+from streamer.model.listener import Listener
 from streamer.model.scheduler import Rounds, drive
 from streamer.model.thinker import EMBEDDED, Thinker, load
 

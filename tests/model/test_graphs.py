@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bench.gpu import random_weights
-from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.cuda_graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText
 from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.cuda_graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText
+from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.text import Span, TextModel
 from streamer.model.thinker import load
 

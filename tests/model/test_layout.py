@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.shapes import read_shapes
-from streamer.model.thinker import load
 from streamer.model.checkpoint.weights import ModelError
+from streamer.model.thinker import load
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 DEEP = "[" * 100_000

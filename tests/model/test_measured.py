@@ -6,10 +6,10 @@ import pytest
 
 from streamer.commands.models import describe_model
 from streamer.model import engine_choice as measured
-from streamer.model.kernels.text import FastText
-from streamer.model.engine_choice import MARGIN, MOST_PARAMS, STEPS, Choice, choose, known
 from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engine_choice import MARGIN, MOST_PARAMS, STEPS, Choice, choose, known
 from streamer.model.engines.text import TextModel
+from streamer.model.kernels.text import FastText
 from streamer.model.thinker import load, resolve
 
 SHAPE = TextShape(64, 2, 4, 2, 16, 96, 100, 10_000.0, 1e-6, 4096, True)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import DynamicCache, LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM, StoppingCriteriaList
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose

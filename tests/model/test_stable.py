@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.gpu import random_weights
+from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines import stable
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.stable import StableText
 from streamer.model.engines.text import TextModel
 

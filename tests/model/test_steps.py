@@ -6,10 +6,10 @@ import pytest
 import torch
 from speech import recording
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.constrain import Rules
-from streamer.model.drafters import IncrementalDrafter
+from streamer.core.rules.sampling import Sampling
 from streamer.model.audio.frontend import Ear
+from streamer.model.drafters import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
 from streamer.model.scheduler import PREFILL_IDS, Encode, Rounds, drive

@@ -7,19 +7,19 @@ import pytest
 import torch
 from speech import cuts, recording, speech
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.decoding.gate import Gate
-from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.speculate import Plan
-from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.model.audio.frontend import Ear
+from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
+from streamer.model.engines.stock_modules import load_stock
 from streamer.model.listener import Listener
+from streamer.model.live_update import describe_so_far
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 from streamer.model.scheduler import drive
-from streamer.model.engines.stock_modules import load_stock
 from streamer.model.thinker import load
 from streamer.model.turn import Turn
-from streamer.model.live_update import describe_so_far
 
 
 @pytest.fixture(scope="module")

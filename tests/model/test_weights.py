@@ -10,10 +10,10 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from streamer.model.engines.engine import Row
 from streamer.model.checkpoint.shapes import read_shapes
-from streamer.model.thinker import check_pair, load, resolve
 from streamer.model.checkpoint.weights import ModelError, wanted_name
+from streamer.model.engines.engine import Row
+from streamer.model.thinker import check_pair, load, resolve
 
 # The release's special ids and the two sizes' padded vocabularies (engine-facts).
 PUBLISHED = {"audio_token_index": 151646, "audio_start_token_id": 151647, "audio_end_token_id": 151648}
@@ -276,8 +276,8 @@ def test_the_published_sizes_ask_for_the_published_tensors():
 
 
 def test_a_cards_margin_and_log_prob_reach_the_gate(tiny_pair, tmp_path):
-    from streamer.config import Config
     from streamer.assembly.models import Models
+    from streamer.config import Config
 
     target = broken(tiny_pair, tmp_path, harm_card(**gate(entropy=1.5, margin=0.25, log_prob=-2.0, k=7)))
     models = Models(Config(edge=str(target), cloud="none"))

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from speech import recording
 from tiny_thinker import MOST_STREAMS, thinker_of
 
-from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.kernels.helpers import Crew
-from streamer.model.drafters import IncrementalDrafter
 from streamer.model.audio.frontend import Ear
+from streamer.model.drafters import IncrementalDrafter
 from streamer.model.engines.engine import Row
+from streamer.model.kernels.helpers import Crew
+from streamer.model.kernels.lane import Writer
 from streamer.model.kernels.text import FastText
 from streamer.model.listener import Listener
 from streamer.model.scheduler import Rounds, drive
 from streamer.model.thinker import EMBEDDED, Thinker, load
-from streamer.model.kernels.lane import Writer
 
 
 class OneByOne(FastText):

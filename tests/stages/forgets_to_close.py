@@ -3,10 +3,10 @@
 import asyncio
 import threading
 
+from streamer.assembly.models import Models
 from streamer.config import Config
 from streamer.model.engines.engine import Row
 from streamer.model.scheduler import Rounds
-from streamer.assembly.models import Models
 from streamer.stages.plumbing.batcher import Batcher
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.core.calibration.branches import Path
 from streamer.core.calibration.bounds import Floats, running_max, safe_index
+from streamer.core.calibration.branches import Path
 from streamer.core.decoding.gate import SIGNALS
 
 CLEAR_GAIN = 0.01  # more blocks skipped, as a share, by a signal that is to replace entropy

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from streamer.core.rules.stop import loop_suspected
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS
+from streamer.core.text.vocabulary import Vocabulary
 
 
 class Signal(NamedTuple):

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Ids
 
 from streamer.core.decoding.counts import Counts
-from streamer.core.decoding.in_flight import Flight, Flights
 from streamer.core.decoding.gate import Signal, doubted, fires
+from streamer.core.decoding.in_flight import Flight, Flights
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Run, Verify, Wait
 from streamer.core.decoding.sequence import Sequence

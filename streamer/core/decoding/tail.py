@@ -8,8 +8,8 @@ from collections.abc import Sequence as Ids
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Emit
-from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.sequence import Sequence
+from streamer.core.rules.constrain import Rules
 from streamer.core.rules.stop import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 

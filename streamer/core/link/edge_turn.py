@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.link import wire
-from streamer.core.rules.sampling import Sampling
-from streamer.core.link.plausible import Plausible, RemoteFault
-from streamer.core.rules.constrain import Rules
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.link import wire
+from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.link.send_window import PIECE_SAMPLES
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.core.text.vocabulary import Vocabulary
 
 __all__ = ["FIRST", "RemoteFault", "RemoteTurn", "Terms"]
 

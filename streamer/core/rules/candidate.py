@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, content_since, is_han
+from streamer.core.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from streamer.core.rules.constrain import Rules

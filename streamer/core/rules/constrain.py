@@ -14,8 +14,8 @@ import numpy as np
 
 from streamer.core.rules.id_sets import Ids, adjacent_ids, comma_ids, early_end_ids, none, role_ids, too_early_ids
 from streamer.core.rules.split_character import ByText, constrain_open
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS, content_since, trailing_run
+from streamer.core.text.vocabulary import Vocabulary
 
 # Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0 itself.
 _LEAST = {"max_new_tokens": 1, "loop_top": 1, "loop_count": 1, "loop_min_ids": 2,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import is_han
+from streamer.core.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from streamer.core.rules.constrain import Rules

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import PUNCTUATION, REDUPLICATED, SENTENCE_ENDS, is_content, is_han
+from streamer.core.text.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

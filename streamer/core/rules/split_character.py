@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamer.core.rules.id_sets import Ids
 from streamer.core.rules.candidate import breaks
+from streamer.core.rules.id_sets import Ids
 from streamer.core.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

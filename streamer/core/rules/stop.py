@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamer.core.rules.constrain import Rules
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import SENTENCE_ENDS
+from streamer.core.text.vocabulary import Vocabulary
 
 # What a description can give as its `stop_reason`; the first four are found here, the others by whoever
 # drives.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import REPLACEMENT
+from streamer.core.text.vocabulary import Vocabulary
 
 _decoder = codecs.getincrementaldecoder("utf-8")
 

@@ -29,16 +29,15 @@ _E3, _E4, _E5 = f4(4.1665795894e-2), f4(1.6666665459e-1), f4(5.0000001201e-1)
 _ONE, _ZERO, _LEAST_SCORE = f4(1.0), f4(0.0), f4(-np.inf)
 
 
-# Every file whose code or constants end up in a kernel's machine code. numba looks only at the file of the outermost
-# function: with another file changed it would run the old code on the new layout, which ends in a segmentation fault.
-_SOURCES = ("../core/gate", "atomics", "decide", "gated", "jobs", "kernels", "kernels_tower", "kernels_work",
-            "kernels_write", "layout", "rule_book", "ruled", "simd", "writer")  # fmt: skip
-
-
+# numba looks only at the file of the outermost function: with another file changed it would run
+# the old code on the new layout, which ends in a segmentation fault. So every file of this folder,
+# and the gate whose constants the kernels hold, is in the name that a kernel is kept under.
 def _digest() -> str:
     """8 characters that change with any of the sources."""
     here = Path(__file__).parent
-    return hashlib.blake2b(b"".join((here / f"{name}.py").read_bytes() for name in _SOURCES), digest_size=4).hexdigest()
+    gate = here.parents[1] / "core" / "decoding" / "gate.py"
+    sources = b"".join(file.read_bytes() for file in [*sorted(here.glob("*.py")), gate])
+    return hashlib.blake2b(sources, digest_size=4).hexdigest()
 
 
 _VERSION = _digest()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import PUNCTUATION_WEIGHT, SIGNALS, Gate
-from streamer.model.kernels.arithmetic import rule_book as at
+from streamer.model.kernels import rule_book as at
 from streamer.model.kernels.arithmetic import compiled
 
 ENTROPY, MARGIN, LOG_PROB, SURPRISE, DENSITY, LOOP, GATE_CELLS = range(7)

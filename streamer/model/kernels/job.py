@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.model.kernels.arithmetic import BLOCK, QUERIES
 from streamer.model.kernels.company import Company
 from streamer.model.kernels.helpers import Crew
-from streamer.model.kernels.arithmetic import BLOCK, QUERIES
-from streamer.model.kernels.work import BEGINS, BOARD_CELLS, JOB_CELLS, MOST_CHUNKS, OWN, work
 from streamer.model.kernels.simd import PANEL
+from streamer.model.kernels.work import BEGINS, BOARD_CELLS, JOB_CELLS, MOST_CHUNKS, OWN, work
 
 Floats = NDArray[np.float32]
 OFTEN = 12  # rows per piece from which a thread gets two: nobody waits for a large one long

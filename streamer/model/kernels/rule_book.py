@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from streamer.core.rules.constrain import Rules
 from streamer.core.rules.id_sets import adjacent_ids, comma_ids, early_end_ids, none, role_ids, too_early_ids
-from streamer.core.text.vocabulary import Vocabulary
 from streamer.core.text.characters import COMMA_LIKE, REPLACEMENT, SENTENCE_ENDS, is_han
+from streamer.core.text.vocabulary import Vocabulary
 
 (NUM_IDS, PENALTY_WINDOW, ADJACENCY, NGRAM, COMMA_GAP, END_GAP, SINCE_ANY, MIN_NEW, MAX_NEW, LOCAL_WINDOW, LOCAL_COUNT,
  LOOP_GLOBAL, LOOP_MIN, LOOP_PERIOD, HAS_ROLES, AT_FLAGS, AT_STARTS, AT_CHARACTERS, AT_SETS, AT_CODES, NUM_CODES,

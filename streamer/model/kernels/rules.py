@@ -12,9 +12,9 @@ from numba import carray, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from streamer.model.kernels.arithmetic import rule_book as at
-from streamer.model.kernels.greedy import BANNED, first_best, measure
+from streamer.model.kernels import rule_book as at
 from streamer.model.kernels.arithmetic import compiled
+from streamer.model.kernels.greedy import BANNED, first_best, measure
 
 NUM_IDS, PENALTY_WINDOW, ADJACENCY, NGRAM, COMMA_GAP, END_GAP, SINCE_ANY, MIN_NEW, MAX_NEW, LOCAL_WINDOW = range(10)
 LOCAL_COUNT, LOOP_GLOBAL, LOOP_MIN, LOOP_PERIOD, HAS_ROLES = range(10, 15)

@@ -15,15 +15,15 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.model.kernels.helpers import Crew
-from streamer.model.kernels.job import Job, address, attention_room, num_queries, up
-from streamer.model.kernels.work import MOST_CHUNKS
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.kernels.simd import PANEL
 from streamer.model.engines.kv_slots import KVSlots
 from streamer.model.engines.text import Audio, Span
-from streamer.model.kernels.threads import the_crew
+from streamer.model.kernels.helpers import Crew
+from streamer.model.kernels.job import Job, address, attention_room, num_queries, up
 from streamer.model.kernels.lane import WANTED, Writer
+from streamer.model.kernels.simd import PANEL
+from streamer.model.kernels.threads import the_crew
+from streamer.model.kernels.work import MOST_CHUNKS
 
 Floats = NDArray[np.float32]
 SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.model.kernels.helpers import Crew
-from streamer.model.kernels.text import halved, padded, panels
-from streamer.model.kernels.job import Job, address, attention_room, num_queries, up
 from streamer.model.checkpoint.shapes import AudioShape
-from streamer.model.kernels.simd import PANEL
-from streamer.model.kernels.threads import the_crew
 from streamer.model.engines.tower import AudioTower, sinusoids
+from streamer.model.kernels.helpers import Crew
+from streamer.model.kernels.job import Job, address, attention_room, num_queries, up
+from streamer.model.kernels.simd import PANEL
+from streamer.model.kernels.text import halved, padded, panels
+from streamer.model.kernels.threads import the_crew
 
 Floats = NDArray[np.float32]
 

@@ -11,11 +11,20 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
+from streamer.model.kernels.arithmetic import (
+    BLOCK,
+    compiled,
+    layer_sizes,
+    padded_to_panels,
+    part,
+    remember,
+    respond,
+    speak,
+)
 from streamer.model.kernels.atomics import add_to, at_address, give_way, look_at, put_in, sleep, wake
-from streamer.model.kernels.arithmetic import BLOCK, compiled, layer_sizes, padded_to_panels, part, remember, respond, speak
+from streamer.model.kernels.simd import PANEL
 from streamer.model.kernels.tower_arithmetic import encode_phase
 from streamer.model.kernels.write import write
-from streamer.model.kernels.simd import PANEL
 
 MOST_CHUNKS, _PANEL = 16, np.int64(PANEL)
 MOST_FAILURES = 10_000  # of a sleep, in a row: then the pipe is gone

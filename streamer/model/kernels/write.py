@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
+from streamer.model.kernels.arithmetic import part
 from streamer.model.kernels.atomics import at_address
 from streamer.model.kernels.gate import GATE_CELLS, gate_fires
-from streamer.model.kernels.arithmetic import part
-from streamer.model.kernels.rules import next_id
 from streamer.model.kernels.lane import (
     ANSWER,
     BLOCK,
@@ -37,6 +36,7 @@ from streamer.model.kernels.lane import (
     WANTED,
     WRITTEN,
 )
+from streamer.model.kernels.rules import next_id
 
 
 @part

@@ -19,11 +19,11 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import WebSocketException
 
 from streamer.core.link import wire
-from streamer.core.link.breaker import Breaker
-from streamer.core.plain import one_line
 from streamer.core.link.backoff import Redial
+from streamer.core.link.breaker import Breaker
 from streamer.core.link.edge_turn import RemoteFault, Terms
 from streamer.core.link.send_window import Window
+from streamer.core.plain import one_line
 from streamer.net.link.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
 from streamer.net.link.remote_target import FarTarget
 from streamer.net.service.notices import Notices

@@ -12,10 +12,10 @@ from typing import Protocol
 import anyio
 import numpy as np
 
-from streamer.core.link import wire
-from streamer.core.link.verifier_turn import Broken, End, Hear, Judge, ServedTurn, Work
 from streamer.core.decoding.verdict import Refusal
+from streamer.core.link import wire
 from streamer.core.link.send_window import PIECE_SAMPLES
+from streamer.core.link.verifier_turn import Broken, End, Hear, Judge, ServedTurn, Work
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.stages.plumbing.ports import Judge as JudgeOfTurn
 

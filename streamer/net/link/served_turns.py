@@ -10,9 +10,9 @@ from anyio.abc import TaskGroup
 
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, House, ServedTurn
+from streamer.net.link.served_turn import Speaker, Tenant
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.net.link.served_turn import Speaker, Tenant
 from streamer.stages.plumbing.ports import Judge
 
 _logger = logging.getLogger("streamer")

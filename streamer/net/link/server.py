@@ -17,11 +17,11 @@ from websockets.exceptions import ConnectionClosed
 
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, House, ServedTurn
+from streamer.net.link.served_turns import Tenancy
 from streamer.net.service.admission import Admission, Refusal
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
 from streamer.net.service.service import Address, Query, Service
-from streamer.net.link.served_turns import Tenancy
 from streamer.stages.plumbing.ports import Judge
 
 HOLD_S = 30.0

@@ -13,9 +13,9 @@ from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.net.realtime.journal import Journal
-from streamer.net.service.metrics import Metrics
 from streamer.net.realtime.keepalive import Pulse
 from streamer.net.realtime.session import Talk
+from streamer.net.service.metrics import Metrics
 
 ACK_EVERY_S = 0.5
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left

@@ -16,17 +16,17 @@ from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection
 
 from streamer.core.attributes import with_english
-from streamer.net.service.admission import Admission, Refusal
 from streamer.net.realtime.conversation import Conversation
-from streamer.net.service.http import answer, read_page
-from streamer.net.realtime.sessions import HOLD_S, Hub
-from streamer.net.service.metrics import Metrics
 from streamer.net.realtime.resume import CannotResume, Resume
-from streamer.net.service.service import Address, Query, Service
 from streamer.net.realtime.session import OpenSession
+from streamer.net.realtime.sessions import HOLD_S, Hub
+from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.http import answer, read_page
+from streamer.net.service.metrics import Metrics
+from streamer.net.service.service import Address, Query, Service
 
 PATH = "/v1/realtime"
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parent.parent / "page"
 MODEL = "streamer"
 
 

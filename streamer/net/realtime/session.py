@@ -14,8 +14,8 @@ import anyio
 from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Action, Conversation, Do, Feed, Reopen
 from streamer.net.realtime.journal import Journal
-from streamer.net.service.metrics import Metrics
 from streamer.net.realtime.server_events import Event, ack, error
+from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, Session, SessionOptions
 
 DRAIN_POLL_S = 0.02

@@ -12,12 +12,12 @@ import anyio
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import ServerConnection
 
-from streamer.net.service.admission import Admission
 from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
-from streamer.net.service.metrics import Metrics
 from streamer.net.realtime.resume import Resume
 from streamer.net.realtime.session import FAILED, OpenSession, Talk
+from streamer.net.service.admission import Admission
+from streamer.net.service.metrics import Metrics
 
 HOLD_S = 30.0
 CLOSE_S = 3.0

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from streamer.core.description import Description, TextDelta
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
+from streamer.core.description import Description, TextDelta
 from streamer.net.service.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 

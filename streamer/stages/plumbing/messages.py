@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from streamer.core.decoding.counts import Counts
 from streamer.core.audio.turn_items import Closed
+from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.stages.plumbing.ports import Hearer, Target
 

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 
 from anyio import Semaphore
 
-from streamer.core.decoding.counts import Counts
-from streamer.core.text.emitter import Emitter
 from streamer.core.audio.turn_items import Closed, Heard, Item
+from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.plan import Run
-from streamer.core.description import Description
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.stages.plumbing.batcher import Batcher
+from streamer.core.description import Description
+from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
+from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
 
 Steps = Any
