@@ -1,7 +1,8 @@
-"""A real Chromium on the page. In: a server's address, a recording in the place of the microphone. Out: what a user sees.
+"""A real Chromium on the page. In: a server's address, a recording in the place of the microphone.
+Out: what a user sees.
 
-The page must have nothing to complain of: no error on the console, no breach of its content security policy, no request
-to anybody but its server.
+The page must have nothing to complain of: no error on the console, no breach of its content
+security policy, no request to anybody but its server.
 """
 
 import base64
@@ -38,7 +39,12 @@ class Guest:
     def __init__(self, page):
         self.page, self.sockets, self.complaints, self.urls = page, [], [], []
         page.set_default_timeout(PATIENCE_MS)
-        page.on("console", lambda message: message.type in ("error", "warning") and self.complaints.append(message.text))
+        page.on(
+            "console",
+            lambda message: (
+                message.type in ("error", "warning") and self.complaints.append(message.text)
+            ),
+        )
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.urls.append(request.url))
         page.on("websocket", self._watch)
@@ -65,7 +71,8 @@ class Guest:
     async def levels(self):
         """attribute -> level, as the chart shows them."""
         rows = await self.page.locator("#attributes tr").evaluate_all(
-            "rows => rows.map(row => [row.id.replace('attribute-', ''), row.querySelectorAll('i.on').length])")  # fmt: skip
+            "rows => rows.map(row => [row.id.replace('attribute-', ''), row.querySelectorAll('i.on').length])"
+        )
         return {attribute: num - 1 if num else None for attribute, num in rows}
 
     async def tab(self):
@@ -80,7 +87,9 @@ class Guest:
             transfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
             return transfer;
         }"""
-        transfer = await self.page.evaluate_handle(fill, [path.name, base64.b64encode(path.read_bytes()).decode()])
+        transfer = await self.page.evaluate_handle(
+            fill, [path.name, base64.b64encode(path.read_bytes()).decode()]
+        )
         await self.page.dispatch_event("main", "drop", {"dataTransfer": transfer})
 
     async def fits(self):
@@ -90,10 +99,14 @@ class Guest:
 
 @contextlib.asynccontextmanager
 async def visiting(url, microphone=None, size=(1280, 800), tolerates=()):
-    """A Guest on the page of the server at `url`. `microphone`: a WAV, played once, from when the page listens."""
+    """A Guest on the page of the server at `url`. `microphone`: a WAV, played once, from when the
+    page listens."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
-        pytest.fail("there is no Chromium; install it (Debian: apt-get install chromium-headless-shell)", pytrace=False)
+        pytest.fail(
+            "there is no Chromium; install it (Debian: apt-get install chromium-headless-shell)",
+            pytrace=False,
+        )
     flags = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
     flags += [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone else []
     async with async_playwright() as playwright:
@@ -111,10 +124,16 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=()):
 
 
 def save_speech(path, samples, rate_hz, source_hz=16_000, after_s=1.5):
-    """A WAV of half a second of silence, speech, and silence again; returns the speech at `rate_hz`."""
+    """A WAV of half a second of silence, speech, and silence again; returns the speech at
+    `rate_hz`."""
     speech = soxr.resample(samples, source_hz, rate_hz)
     quiet = np.zeros(rate_hz // 2, np.float32)
-    soundfile.write(path, np.concatenate([quiet, speech, np.zeros(int(after_s * rate_hz), np.float32)]), rate_hz, subtype="PCM_16")
+    soundfile.write(
+        path,
+        np.concatenate([quiet, speech, np.zeros(int(after_s * rate_hz), np.float32)]),
+        rate_hz,
+        subtype="PCM_16",
+    )
     return speech
 
 
@@ -135,4 +154,7 @@ async def replay(url, messages, num_turns=1):
     async with connect(url + "?intent=transcription", compression=None) as ws:
         for message in messages:
             await ws.send(message)
-        return [(await until(ws, "streamer.description"))[-1]["description"]["text"] for _ in range(num_turns)]
+        return [
+            (await until(ws, "streamer.description"))[-1]["description"]["text"]
+            for _ in range(num_turns)
+        ]

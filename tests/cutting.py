@@ -1,11 +1,13 @@
-"""A link that can be cut. In: a server's port. Out: another port, before it, and `cut`: both sides lose the connection."""
+"""A link that can be cut. In: a server's port. Out: another port, before it, and `cut`: both sides
+lose the connection."""
 
 import asyncio
 import contextlib
 
 
 class CutLink:
-    """Passes bytes between clients and a server, until `cut`, or `max_bytes` of a connection went to the server."""
+    """Passes bytes between clients and a server, until `cut`, or `max_bytes` of a connection went
+    to the server."""
 
     def __init__(self, port):
         self.server_port, self.num_cuts = port, 0

@@ -5,9 +5,47 @@ from hypothesis import strategies as st
 from streamer.core.rules.constrain import Rules
 from streamer.core.text.vocabulary import Vocabulary
 
-PIECES = ["音", "色", "中", "慢", "慢慢", "音色", "色音", "，", "。", "、", "，请", "音，色", "色。", "。”", "语速", "a", "b1",
-          "A", " ", "_", "\n", "a\nb", "\ufffd", "音\ufffd音", "Hum", "Human", "an", "系", "统", "！", ".", "哈哈哈", "〇",
-          "İ", "微", "，，", "”", "us", "er"]  # fmt: skip
+PIECES = [
+    "音",
+    "色",
+    "中",
+    "慢",
+    "慢慢",
+    "音色",
+    "色音",
+    "，",
+    "。",
+    "、",
+    "，请",
+    "音，色",
+    "色。",
+    "。”",
+    "语速",
+    "a",
+    "b1",
+    "A",
+    " ",
+    "_",
+    "\n",
+    "a\nb",
+    "\ufffd",
+    "音\ufffd音",
+    "Hum",
+    "Human",
+    "an",
+    "系",
+    "统",
+    "！",
+    ".",
+    "哈哈哈",
+    "〇",
+    "İ",
+    "微",
+    "，，",
+    "”",
+    "us",
+    "er",
+]
 SPLIT = [b"\xe9\xbe", b"\x98", b"\x99", b"\xe9"]
 rules_of_any_kind = st.builds(
     Rules,
@@ -36,6 +74,10 @@ def vocabularies(draw: st.DrawFn) -> Vocabulary:
     """Any of the pieces and words of two of them, some split characters, two ends, padding."""
     pieces = draw(st.lists(st.sampled_from(PIECES), min_size=4, max_size=20, unique=True))
     pairs = draw(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(PIECES)), max_size=6))
-    data = [p.encode() for p in [*pieces, *(a + b for a, b in pairs)]] + draw(st.sampled_from([[], SPLIT]))
+    data = [p.encode() for p in [*pieces, *(a + b for a, b in pairs)]] + draw(
+        st.sampled_from([[], SPLIT])
+    )
     n = len(data)
-    return Vocabulary.build([*data, b"<eos>", b"<end>"], [n, n + 1], [n, n + 1], n + 2 + draw(st.integers(0, 3)))
+    return Vocabulary.build(
+        [*data, b"<eos>", b"<end>"], [n, n + 1], [n, n + 1], n + 2 + draw(st.integers(0, 3))
+    )

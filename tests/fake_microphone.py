@@ -1,4 +1,5 @@
-"""A module `sounddevice` that plays a recording, again and again, four times as fast as it was spoken; or fails."""
+"""A module `sounddevice` that plays a recording, again and again, four times as fast as it was
+spoken; or fails."""
 
 import asyncio
 import os
@@ -44,7 +45,11 @@ def environment(folder, recording, **more):
     """Of a process that imports it, written to `folder`."""
     (folder / "sounddevice.py").write_text(SOURCE)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "RECORDING": str(recording)} | more
+    return (
+        os.environ
+        | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "RECORDING": str(recording)}
+        | more
+    )
 
 
 async def line(stream, part=""):

@@ -1,4 +1,5 @@
-"""A scripted Session for the wire's tests: as slow, as talkative or as broken as they want, with no model behind it."""
+"""A scripted Session for the wire's tests: as slow, as talkative or as broken as they want, with no
+model behind it."""
 
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,7 +12,8 @@ from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 
 
 class FakeSession:
-    """Answers each commit with the number of bytes of its turn, digit by digit; feeding takes `feed_s` a message."""
+    """Answers each commit with the number of bytes of its turn, digit by digit; feeding takes
+    `feed_s` a message."""
 
     def __init__(self, options, feed_s=0.0, num_said=0, fails=False):
         self.options, self.feed_s, self.fails = options, feed_s, fails
@@ -42,7 +44,9 @@ class FakeSession:
         await self._say.send(TurnCommitted(turn, 1.0))
         for i, digit in enumerate(text):
             await self._say.send(TextDelta(digit, (i,), True, float(i), turn))
-        found = describe_turn("", text, range(len(text)), "eos", "exact", Counts(), 1.0, 1.0, 0.0, 2.0, None, {})
+        found = describe_turn(
+            "", text, range(len(text)), "eos", "exact", Counts(), 1.0, 1.0, 0.0, 2.0, None, {}
+        )
         await self._say.send(replace(found, turn=turn))
         return turn
 

@@ -1,7 +1,9 @@
-"""Fakes for delay, loss and hostility, and a toy model over a few tokens. In: seeds. Out: models, drafters, links.
+"""Fakes for delay, loss and hostility, and a toy model over a few tokens. In: seeds. Out: models,
+drafters, links.
 
-The toy stands for a thinker where thousands of runs are needed; the same properties are proved again on the shipped
-pair (tests/test_pair.py). Its logits are a pure function of the whole context, so any wrong id in it shows.
+The toy stands for a thinker where thousands of runs are needed; the same properties are proved
+again on the shipped pair (tests/test_pair.py). Its logits are a pure function of the whole context,
+so any wrong id in it shows.
 """
 
 from __future__ import annotations
@@ -21,8 +23,35 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
 
-WORDS = ("说话人", "语速", "较慢", "音调", "平稳", "，", "停顿", "音色", "中", "。", "看", "看看", "轻", "很", "快", "高", "低",
-         "情绪", "平静", "而", "且", "声音", "响亮", "柔和", "a", "B", "、")  # fmt: skip
+WORDS = (
+    "说话人",
+    "语速",
+    "较慢",
+    "音调",
+    "平稳",
+    "，",
+    "停顿",
+    "音色",
+    "中",
+    "。",
+    "看",
+    "看看",
+    "轻",
+    "很",
+    "快",
+    "高",
+    "低",
+    "情绪",
+    "平静",
+    "而",
+    "且",
+    "声音",
+    "响亮",
+    "柔和",
+    "a",
+    "B",
+    "、",
+)
 
 
 def toy_vocabulary() -> Vocabulary:
@@ -33,7 +62,8 @@ def toy_vocabulary() -> Vocabulary:
 
 @dataclass(frozen=True)
 class ToyModel:
-    """Logits [V] as a hash of the last `order` ids and the length: a language model without a network."""
+    """Logits [V] as a hash of the last `order` ids and the length: a language model without a
+    network."""
 
     num_ids: int
     seed: int
@@ -48,7 +78,8 @@ class ToyModel:
 
 @dataclass
 class ToyStream:
-    """A stream on a toy model: feeds `sequence.pending` into a "cache" of (position, id) and keeps its books."""
+    """A stream on a toy model: feeds `sequence.pending` into a "cache" of (position, id) and keeps
+    its books."""
 
     model: ToyModel
     sequence: Ids
@@ -57,7 +88,9 @@ class ToyStream:
 
     def feed(self, num_logits: int) -> torch.Tensor:
         start, pending = self.sequence.n_cached, self.sequence.pending
-        assert self.cache[:start] == list(self.sequence.ids[:start]), "the slot holds other ids than the sequence says"
+        assert self.cache[:start] == list(self.sequence.ids[:start]), (
+            "the slot holds other ids than the sequence says"
+        )
         for old, new in zip(self.cache[start:], pending, strict=False):
             if old != new:
                 break
@@ -65,7 +98,9 @@ class ToyStream:
         self.cache[start:] = pending
         self.sequence.mark_fed(len(pending))
         end = len(self.cache)
-        return torch.stack([self.model.logits(self.cache[: end - num_logits + 1 + i]) for i in range(num_logits)])
+        return torch.stack(
+            [self.model.logits(self.cache[: end - num_logits + 1 + i]) for i in range(num_logits)]
+        )
 
 
 @dataclass
@@ -88,7 +123,9 @@ class ToyVerifier:
         answer, k = self.stream.sequence.answer, len(request.draft)
         logits = self.stream.feed(k + 1)
         first = len(answer) - k
-        constraints = [constrain(self.vocabulary, self.rules, answer[: first + i]) for i in range(k + 1)]
+        constraints = [
+            constrain(self.vocabulary, self.rules, answer[: first + i]) for i in range(k + 1)
+        ]
         return self.ledger.conclude(
             request, choose(logits, constraints, self.never, self.sampling, self.rules).ids
         )
@@ -96,7 +133,8 @@ class ToyVerifier:
 
 @dataclass
 class ToyDrafter:
-    """Drafts from a toy model by the rules ("model"), by chance ("random"), or to do harm ("hostile")."""
+    """Drafts from a toy model by the rules ("model"), by chance ("random"), or to do harm
+    ("hostile")."""
 
     stream: ToyStream
     vocabulary: Vocabulary
@@ -115,7 +153,11 @@ class ToyDrafter:
             ids, signals = choices.ids, choices.signals
         else:
             count = 1 if self.kind == "random" else self.chance.randint(1, n)
-            pool = range(self.vocabulary.num_ids) if self.kind == "random" else _worst(self.vocabulary, sequence.answer)
+            pool = (
+                range(self.vocabulary.num_ids)
+                if self.kind == "random"
+                else _worst(self.vocabulary, sequence.answer)
+            )
             ids = [self.chance.choice(pool) for _ in range(count)]
             signals = [Signal(self.chance.uniform(0, 3), 0.1, -1.0) for _ in ids]
         sequence.extend(ids)
@@ -128,7 +170,8 @@ def _worst(vocabulary: Vocabulary, answer: Sequence[int]) -> list[int]:
 
 
 class FlakyLink:
-    """A link without a socket: requests and verdicts may be lost, doubled, delayed and reordered."""
+    """A link without a socket: requests and verdicts may be lost, doubled, delayed and
+    reordered."""
 
     def __init__(self, verifier: ToyVerifier, chance: random.Random, loss: float = 0.2) -> None:
         self._verifier, self._chance, self._loss = verifier, chance, loss
@@ -136,11 +179,14 @@ class FlakyLink:
         self._replies: list[Verdict | Refusal] = []
 
     def send(self, request: VerifyRequest) -> None:
-        copies = self._chance.choices((0, 1, 2), (self._loss, 1 - 1.5 * self._loss, self._loss / 2))[0]
+        copies = self._chance.choices(
+            (0, 1, 2), (self._loss, 1 - 1.5 * self._loss, self._loss / 2)
+        )[0]
         self._requests += [request] * copies
 
     def receive(self) -> Iterator[Verdict | Refusal]:
-        """What arrives now: some of the requests are handled, in any order, some replies come through."""
+        """What arrives now: some of the requests are handled, in any order, some replies come
+        through."""
         for request in self._some(self._requests):
             self._replies.append(self._verifier.verify(request))
         for reply in self._some(self._replies):

@@ -1,4 +1,5 @@
-"""Verifiers elsewhere, for tests of the link: real processes, liars, and the real server on a judge that is slow."""
+"""Verifiers elsewhere, for tests of the link: real processes, liars, and the real server on a judge
+that is slow."""
 
 import contextlib
 import random
@@ -50,9 +51,11 @@ def verifiers(*options, num_ahead=3):
 
 @asynccontextmanager
 async def lying(reply, seed=0):
-    """A websocket server that says what `reply(message, chance)` says, None: closes at once. Its port.
+    """A websocket server that says what `reply(message, chance)` says, None: closes at once. Its
+    port.
 
-    A reply with `repeats_s` also says every so often, of each turn, that nothing of it was heard yet.
+    A reply with `repeats_s` also says every so often, of each turn, that nothing of it was heard
+    yet.
     """
     chance = random.Random(seed)
 
@@ -82,7 +85,9 @@ async def lying(reply, seed=0):
                 for message in reply(asked, chance):
                     if isinstance(message, wire.Heard):
                         message = replace(message, epoch=epochs[message.channel])
-                    await socket.send(message if isinstance(message, bytes) else wire.encode(message))
+                    await socket.send(
+                        message if isinstance(message, bytes) else wire.encode(message)
+                    )
         except ConnectionClosed:
             return
 
@@ -98,7 +103,9 @@ def honest(message, chance):
         case wire.Open():
             return [wire.Opened(message.channel, message.epoch, 0, "model")]
         case wire.Audio():
-            return [wire.Heard(message.channel, 0, message.start + wire.num_samples_of(message), False)]
+            return [
+                wire.Heard(message.channel, 0, message.start + wire.num_samples_of(message), False)
+            ]
         case wire.Finish():
             return [wire.Heard(message.channel, 0, message.num_samples, True)]
     return []
@@ -127,7 +134,11 @@ class Slow:
 @asynccontextmanager
 async def serving_judges(open_judge):
     """The real server in this process, on other judges: (its port, the server)."""
-    server, port, is_ready = VerifierServer(open_judge, HOUSE, Admission((wire.PATH,), 8)), [], anyio.Event()
+    server, port, is_ready = (
+        VerifierServer(open_judge, HOUSE, Admission((wire.PATH,), 8)),
+        [],
+        anyio.Event(),
+    )
 
     def ready(found):
         port.append(found)

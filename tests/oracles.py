@@ -1,4 +1,5 @@
-"""Slow and obviously right. In: a toy model. Out: what decoding must give, by the plainest loop there is."""
+"""Slow and obviously right. In: a toy model. Out: what decoding must give, by the plainest loop
+there is."""
 
 from __future__ import annotations
 

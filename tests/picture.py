@@ -1,4 +1,5 @@
-"""The README's picture of the page: `PYTHONPATH=. python tests/picture.py clients/page.png`. Real server, real Chromium."""
+"""The README's picture of the page: `PYTHONPATH=. python tests/picture.py clients/page.png`. Real
+server, real Chromium."""
 
 import asyncio
 import sys
@@ -12,7 +13,8 @@ from wire import serving
 
 
 async def take(path):
-    """Someone has spoken slowly and softly, and now speaks fast and loud: the page after 3 s of that."""
+    """Someone has spoken slowly and softly, and now speaks fast and loud: the page after 3 s of
+    that."""
     with serving() as (url, _), tempfile.TemporaryDirectory() as folder:
         quiet = np.zeros(32_000, np.float32)
         fast_loud, slow_soft = recording(0), recording(3)

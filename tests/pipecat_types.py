@@ -1,6 +1,8 @@
-"""What pipecat's parser of realtime events demands (services/openai/realtime/events.py of 1.14), as far as we send it.
+"""What pipecat's parser of realtime events demands (services/openai/realtime/events.py of 1.14), as
+far as we send it.
 
-pipecat itself drags a hundred packages behind it; these models are as strict as its own where our events are concerned.
+pipecat itself drags a hundred packages behind it; these models are as strict as its own where our
+events are concerned.
 """
 
 from typing import Literal
@@ -39,7 +41,9 @@ class Session(BaseModel):
 
 
 class Content(BaseModel):
-    type: Literal["text", "audio", "input_text", "input_audio", "input_image", "output_text", "output_audio"]
+    type: Literal[
+        "text", "audio", "input_text", "input_audio", "input_image", "output_text", "output_audio"
+    ]
     text: str | None = None
     audio: str | None = None
     transcript: str | None = None
@@ -162,14 +166,23 @@ class ErrorEvent(Event):
 
 
 TYPES = {
-    "error": ErrorEvent, "session.created": SessionEvent, "session.updated": SessionEvent,
-    "input_audio_buffer.committed": Committed, "input_audio_buffer.cleared": Event,
-    "input_audio_buffer.speech_started": Started, "input_audio_buffer.speech_stopped": Stopped,
-    "conversation.item.added": ItemEvent, "conversation.item.done": ItemEvent,
+    "error": ErrorEvent,
+    "session.created": SessionEvent,
+    "session.updated": SessionEvent,
+    "input_audio_buffer.committed": Committed,
+    "input_audio_buffer.cleared": Event,
+    "input_audio_buffer.speech_started": Started,
+    "input_audio_buffer.speech_stopped": Stopped,
+    "conversation.item.added": ItemEvent,
+    "conversation.item.done": ItemEvent,
     "conversation.item.input_audio_transcription.delta": TranscriptDelta,
     "conversation.item.input_audio_transcription.completed": TranscriptDone,
-    "response.created": ResponseEvent, "response.done": ResponseEvent,
-    "response.output_item.added": OutputItem, "response.output_item.done": OutputItem,
-    "response.content_part.added": ContentPart, "response.content_part.done": ContentPart,
-    "response.output_text.delta": TextDelta, "response.output_text.done": TextDone,
-}  # fmt: skip
+    "response.created": ResponseEvent,
+    "response.done": ResponseEvent,
+    "response.output_item.added": OutputItem,
+    "response.output_item.done": OutputItem,
+    "response.content_part.added": ContentPart,
+    "response.content_part.done": ContentPart,
+    "response.output_text.delta": TextDelta,
+    "response.output_text.done": TextDone,
+}

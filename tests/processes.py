@@ -1,4 +1,5 @@
-"""Programs of ours as processes of their own, for tests: services that listen, and what `streamer describe` says."""
+"""Programs of ours as processes of their own, for tests: services that listen, and what `streamer
+describe` says."""
 
 import contextlib
 import json
@@ -13,10 +14,17 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 @contextlib.contextmanager
 def listening(*arguments, **environment):
-    """`streamer` with these arguments: (its address, the process). It says what it loads, and complains of nothing of its own."""
+    """`streamer` with these arguments: (its address, the process). It says what it loads, and
+    complains of nothing of its own."""
     command = [sys.executable, "-m", "streamer", *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as complaints:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=complaints, text=True, env=ENVIRONMENT | environment)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            env=ENVIRONMENT | environment,
+        )
         try:
             line = process.stdout.readline()
             if line:
@@ -27,7 +35,10 @@ def listening(*arguments, **environment):
             complaints.seek(0)
             told = complaints.read()
         assert line.startswith("listening on "), told
-        assert re.fullmatch(r"loading .+ \.\.\.\n(streamer: (refused|the verifier at|the gate's promise) .+\n)*", told), told
+        assert re.fullmatch(
+            r"loading .+ \.\.\.\n(streamer: (refused|the verifier at|the gate's promise) .+\n)*",
+            told,
+        ), told
 
 
 def describe(*arguments, **environment):

@@ -1,4 +1,5 @@
-"""Sound to test with. In: seeds. Out: samples at 16 kHz, float32: real speech from samples/, joined and scaled."""
+"""Sound to test with. In: seeds. Out: samples at 16 kHz, float32: real speech from samples/, joined
+and scaled."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def recording(index: int) -> np.ndarray:
 
 
 def speech(seconds: float, seed: int = 0, crescendo: bool = False) -> np.ndarray:
-    """Bundled speech, joined in a random order to `seconds`; with `crescendo` it grows by 40 dB to its end."""
+    """Bundled speech, joined in a random order to `seconds`; with `crescendo` it grows by 40 dB to
+    its end."""
     chance = np.random.default_rng(seed)
     pieces, n = [], int(seconds * RATE_HZ)
     while sum(map(len, pieces)) < n:
@@ -34,6 +36,8 @@ def cuts(n: int, seed: int) -> list[slice]:
     chance = np.random.default_rng(seed)
     places, at = [0], 0
     while at < n:
-        at = min(n, at + int(chance.choice([1, 160, 512, 3200, 40_000]) * chance.uniform(0.5, 1.5)) + 1)
+        at = min(
+            n, at + int(chance.choice([1, 160, 512, 3200, 40_000]) * chance.uniform(0.5, 1.5)) + 1
+        )
         places.append(at)
     return [slice(a, b) for a, b in itertools.pairwise(places)]

@@ -1,4 +1,5 @@
-"""Opening recordings: every format and shape, every refusal in one line, bounded memory, no handle left open."""
+"""Opening recordings: every format and shape, every refusal in one line, bounded memory, no handle
+left open."""
 
 import gc
 import io
@@ -51,10 +52,19 @@ def refusal(path) -> str:
 
 
 KINDS = [
-    ("WAV", "PCM_U8", 1e-2), ("WAV", "PCM_16", 1e-4), ("WAV", "PCM_24", 1e-6), ("WAV", "PCM_32", 1e-6),
-    ("WAV", "FLOAT", 0), ("WAV", "DOUBLE", 0), ("WAVEX", "PCM_16", 1e-4), ("RF64", "PCM_16", 1e-4),
-    ("FLAC", "PCM_16", 1e-4), ("AIFF", "PCM_24", 1e-6), ("AU", "PCM_16", 1e-4), ("CAF", "PCM_16", 1e-4),
-]  # fmt: skip
+    ("WAV", "PCM_U8", 1e-2),
+    ("WAV", "PCM_16", 1e-4),
+    ("WAV", "PCM_24", 1e-6),
+    ("WAV", "PCM_32", 1e-6),
+    ("WAV", "FLOAT", 0),
+    ("WAV", "DOUBLE", 0),
+    ("WAVEX", "PCM_16", 1e-4),
+    ("RF64", "PCM_16", 1e-4),
+    ("FLAC", "PCM_16", 1e-4),
+    ("AIFF", "PCM_24", 1e-6),
+    ("AU", "PCM_16", 1e-4),
+    ("CAF", "PCM_16", 1e-4),
+]
 
 
 @pytest.mark.parametrize(("container", "subtype", "tolerance"), KINDS)
@@ -72,7 +82,9 @@ def test_reads_what_was_written(tmp_path, container, subtype, tolerance, rate, c
     np.testing.assert_allclose(heard, x, atol=tolerance)
 
 
-@pytest.mark.parametrize(("container", "subtype"), [("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)])
+@pytest.mark.parametrize(
+    ("container", "subtype"), [("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", None)]
+)
 def test_reads_lossy_formats(tmp_path, container, subtype):
     path = tmp_path / "clip"
     tone = 0.5 * np.sin(np.arange(48_000) / 20).astype(np.float32)
@@ -144,7 +156,9 @@ def test_an_empty_file(tmp_path):
     assert refusal(path) == "is empty (0 bytes)"
 
 
-@pytest.mark.parametrize("content", [b"These are words.\n" * 50, b"x", bytes(1000), b"RIFF", os.urandom(999)])
+@pytest.mark.parametrize(
+    "content", [b"These are words.\n" * 50, b"x", bytes(1000), b"RIFF", os.urandom(999)]
+)
 def test_no_recording_at_all(tmp_path, content):
     path = tmp_path / "text.wav"
     path.write_bytes(content)
@@ -238,8 +252,12 @@ def test_a_flac_without_a_decodable_sample(tmp_path):
 @given(data=st.data())
 def test_damaged_files_give_samples_or_one_line(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("d") / "clip"
-    content = bytearray(encoded(noise(2_000), format=data.draw(st.sampled_from(["WAV", "FLAC", "AIFF"]))))
-    for place, value in data.draw(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=4)):
+    content = bytearray(
+        encoded(noise(2_000), format=data.draw(st.sampled_from(["WAV", "FLAC", "AIFF"])))
+    )
+    for place, value in data.draw(
+        st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=4)
+    ):
         content[place] = value
     path.write_bytes(content[: data.draw(st.integers(1, len(content)))])
     try:
@@ -263,7 +281,9 @@ except AudioError as error:
 
 def say(data: bytes | None, path: str = "-") -> str:
     stdin = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-    done = subprocess.run([sys.executable, "-c", SAY, path], capture_output=True, check=True, cwd=ROOT, **stdin)
+    done = subprocess.run(
+        [sys.executable, "-c", SAY, path], capture_output=True, check=True, cwd=ROOT, **stdin
+    )
     assert done.stderr == b""
     return done.stdout.decode().strip()
 

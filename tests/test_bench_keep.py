@@ -1,4 +1,5 @@
-"""bench/keep.py: a run changes the tracked results only where it is asked to, and no bench writes past it."""
+"""bench/keep.py: a run changes the tracked results only where it is asked to, and no bench writes
+past it."""
 
 import argparse
 import json
@@ -37,7 +38,11 @@ def test_the_default_is_not_tracked():
 
 
 def test_every_bench_that_writes_takes_keep():
-    texts = {file.name: file.read_text("utf-8") for file in BENCH.glob("*.py") if file.name not in ("keep.py", "common.py")}
+    texts = {
+        file.name: file.read_text("utf-8")
+        for file in BENCH.glob("*.py")
+        if file.name not in ("keep.py", "common.py")
+    }
     writing = [name for name, text in texts.items() if "write(" in text and "bench.common" in text]
     assert len(writing) >= 12
     assert [name for name in writing if "options_of(" not in texts[name]] == []

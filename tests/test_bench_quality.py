@@ -1,4 +1,5 @@
-"""bench/quality.py: its stress arms run on the engine that ships, and go wrong where they should."""
+"""bench/quality.py: its stress arms run on the engine that ships, and go wrong where they
+should."""
 
 from pathlib import Path
 
@@ -11,14 +12,20 @@ from streamer.assembly.models import Models
 
 
 def clips():
-    return [Clip(f"3s/{i}", Path(f"{i}.wav"), speech.recording(i), {"rate": 2, "loudness": 3}) for i in range(2)]
+    return [
+        Clip(f"3s/{i}", Path(f"{i}.wav"), speech.recording(i), {"rate": 2, "loudness": 3})
+        for i in range(2)
+    ]
 
 
 def test_each_rule_is_switched_off_where_sentences_go_wrong(tmp_path):
     rules_off = {"none": {}, "n-gram": {"ngram": 0}, "min_new_tokens": {"min_new_tokens": 0}}
     rows = stress(clips(), tmp_path, rules_off)
     assert [(row["arm"], row["num_clips"]) for row in rows] == [(name, 6) for name in rules_off]
-    clean, blurred = (run_all(models_of(mode="edge", edge=edge), clips(), "") for edge in ("embedded", str(tmp_path / "blurred")))
+    clean, blurred = (
+        run_all(models_of(mode="edge", edge=edge), clips(), "")
+        for edge in ("embedded", str(tmp_path / "blurred"))
+    )
     assert all(a.ids != b.ids for a, b in zip(clean, blurred, strict=True))
     assert all(run.ids for run in blurred)
 

@@ -1,4 +1,5 @@
-"""`streamer calibrate` on real recordings and the shipped pair: what it writes, what that changes, what it refuses."""
+"""`streamer calibrate` on real recordings and the shipped pair: what it writes, what that changes,
+what it refuses."""
 
 import dataclasses
 import json
@@ -28,10 +29,13 @@ from streamer.recording import chunks_of, hear
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory):
-    """Eight real recordings of 2 to 4 s, played a little slow or fast: edge and cloud differ on some."""
+    """Eight real recordings of 2 to 4 s, played a little slow or fast: edge and cloud differ on
+    some."""
     folder, files = tmp_path_factory.mktemp("clips"), []
     for seed in range(8):
-        soundfile.write(folder / f"{seed}.wav", speech.speech(2.0 + seed / 4, seed), (14_000, 21_000)[seed % 2])
+        soundfile.write(
+            folder / f"{seed}.wav", speech.speech(2.0 + seed / 4, seed), (14_000, 21_000)[seed % 2]
+        )
         files.append(str(folder / f"{seed}.wav"))
     return files
 
@@ -66,7 +70,9 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys):
     before = json.loads(file.read_text("utf-8"))
     uploads = {}
     for risk in (0.2, 0.9):
-        status, out, err = calibrate(capsys, *clips[:4], "--risk", risk, "--edge", edge, "--json", "--signal", "margin")
+        status, out, err = calibrate(
+            capsys, *clips[:4], "--risk", risk, "--edge", edge, "--json", "--signal", "margin"
+        )
         assert status == 0
         half = f"{risk / 2:g}"  # four clips can keep .2 at the least
         few = f"streamer: 4 clips are too few for half of --risk ({half}): preset quality keeps a risk of 0.2; "
@@ -77,22 +83,32 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys):
         assert card.presets["fluent"].gate.margin == pytest.approx(fluent["threshold"])
         assert card.presets["fluent"].gate.entropy is None
         promise = card.promises["fluent"]
-        assert (promise.risk, promise.num_clips, promise.signal, promise.cloud) == (risk, 4, "margin", "embedded-cloud")
+        assert (promise.risk, promise.num_clips, promise.signal, promise.cloud) == (
+            risk,
+            4,
+            "margin",
+            "embedded-cloud",
+        )
         assert promise.fingerprint == fingerprint_of(resolve("embedded", "cloud"))
         uploads[risk] = sum(row["cloud_calls"] for row in described(capsys, clips[:4], edge))
     assert uploads[0.2] > uploads[0.9]
     after = json.loads(file.read_text("utf-8"))
     assert {**after, "gate": 0} == {**before, "gate": 0}, "the other fields stay"
     names = sorted(path.name for path in edge.iterdir())
-    assert names == sorted([*(p.name for p in resolve("embedded", "edge").iterdir()), "calibration.png"])
+    assert names == sorted(
+        [*(p.name for p in resolve("embedded", "edge").iterdir()), "calibration.png"]
+    )
     assert (edge / "calibration.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_figures_are_those_of_the_clips(clips, heard, edge, capsys, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as where the dev extra is not installed
+    # as where the dev extra is not installed
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     _, found = heard
     out = tmp_path / "card.json"
-    status, table, err = calibrate(capsys, *clips[:3], "--risk", 0.4, "--edge", edge, "--out", out, "--signal", "entropy")
+    status, table, err = calibrate(
+        capsys, *clips[:3], "--risk", 0.4, "--edge", edge, "--out", out, "--signal", "entropy"
+    )
     assert status == 0
     gate = json.loads(out.read_text("utf-8"))["gate"]
     for preset in ("fluent", "quality"):
@@ -100,14 +116,18 @@ def test_the_figures_are_those_of_the_clips(clips, heard, edge, capsys, tmp_path
         loss = losses_of(turns, [gate[preset]["entropy"]]).mean()
         assert f"{loss:.4f}" in next(line for line in table.splitlines() if line.startswith(preset))
         assert (3 * loss + 1) / 4 <= gate[preset]["promise"]["risk"]
-    assert gate["quality"]["promise"]["risk"] == pytest.approx(0.25), "half of .4 needs four clips, three can do .25"
+    assert gate["quality"]["promise"]["risk"] == pytest.approx(0.25), (
+        "half of .4 needs four clips, three can do .25"
+    )
     assert err == [
         "streamer: 3 clips are too few for half of --risk (0.2): preset quality keeps a risk of 0.25; give more, or --quality-risk",
         "streamer: matplotlib is not installed: no plot (pip install matplotlib)",
     ]
     assert table.endswith(f"written: {out}\n")
     assert list(tmp_path.glob("*.png")) == []
-    assert read_card(edge).promises == read_card(resolve("embedded", "edge")).promises, "--out leaves the model alone"
+    assert read_card(edge).promises == read_card(resolve("embedded", "edge")).promises, (
+        "--out leaves the model alone"
+    )
 
 
 def shipped():
@@ -119,24 +139,36 @@ def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path):
     given = (*clips[:3], "--risk", 0.5, "--signal", "entropy")
     status, table, _ = calibrate(capsys, *given, "--out", out)
     assert status == 0
-    assert table.endswith(f"written: {out / 'streamer.json'}, {out / 'calibration.png'}\n"
-                          f"a model of its own: streamer describe FILE --edge {out}\n")  # fmt: skip
+    assert table.endswith(
+        f"written: {out / 'streamer.json'}, {out / 'calibration.png'}\n"
+        f"a model of its own: streamer describe FILE --edge {out}\n"
+    )
     assert shipped() == before
     copied = {path.name: path.read_bytes() for path in out.iterdir()}
-    assert {**copied, "streamer.json": 0} == {**before, "streamer.json": 0, "calibration.png": copied["calibration.png"]}
+    assert {**copied, "streamer.json": 0} == {
+        **before,
+        "streamer.json": 0,
+        "calibration.png": copied["calibration.png"],
+    }
     assert read_card(out).promises["fluent"].num_clips == 3
     assert [path.name for path in tmp_path.iterdir()] == ["myedge"], "no half copy stays"
     assert described(capsys, clips[:1], out)[0]["text"]
     status, _, err = calibrate(capsys, *given, "--out", out)
-    assert (status, err) == (1, [
-        f"streamer: {out}: is a directory that exists; calibrate what is in it with --edge {out}, or name one that does "
-        f"not exist yet, or a file, e.g. {out / 'streamer.json'}"])  # fmt: skip
+    assert (status, err) == (
+        1,
+        [
+            f"streamer: {out}: is a directory that exists; calibrate what is in it with --edge {out}, or name one that does "
+            f"not exist yet, or a file, e.g. {out / 'streamer.json'}"
+        ],
+    )
 
 
 def test_the_picture_lies_beside_the_file_that_was_asked_for(clips, edge, capsys, tmp_path):
     out = tmp_path / "cards" / "card.json"
     out.parent.mkdir()
-    status, _, _ = calibrate(capsys, *clips[:3], "--risk", 0.5, "--edge", edge, "--out", out, "--signal", "entropy")
+    status, _, _ = calibrate(
+        capsys, *clips[:3], "--risk", 0.5, "--edge", edge, "--out", out, "--signal", "entropy"
+    )
     assert status == 0
     assert sorted(path.name for path in out.parent.iterdir()) == ["card.json", "card.png"]
     assert not (edge / "calibration.png").exists()
@@ -159,12 +191,21 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
         (paths,) = clip.paths["fluent"][signal]
         above = math.inf
         for path in paths:
-            limit = max(path.least, above - 1e-3 if math.isinf(path.least) else (path.least + min(above, 9.0)) / 2)
+            limit = max(
+                path.least,
+                above - 1e-3 if math.isinf(path.least) else (path.least + min(above, 9.0)) / 2,
+            )
             above = path.least
-            if abs(limit - path.least) < 1e-4:  # a step of another shape rounds the doubt otherwise
+            # a step of another shape rounds the doubt otherwise
+            if abs(limit - path.least) < 1e-4:
                 continue
             gate = Gate(**{"entropy": None, signal: SIGNALS[signal] * limit})
-            turn = Turn(*models.pair, dataclasses.replace(models.plan, gate=gate), Sampling(), models.drafter)
+            turn = Turn(
+                *models.pair,
+                dataclasses.replace(models.plan, gate=gate),
+                Sampling(),
+                models.drafter,
+            )
             try:
                 with open_audio(file) as audio:
                     hear(turn, chunks_of(audio))
@@ -185,17 +226,53 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
         (["--risk", "nan"], 2, "--risk is nan;"),
         (["--risk", "0.5", "--quality-risk", "-1"], 2, "--quality-risk is -1;"),
         (["--risk", "0.5", "--confidence", "1"], 2, "--confidence is 1;"),
-        (["--risk", "0.5", "--cloud", "none"], 2, "--cloud is none; calibration needs the model itself"),
+        (
+            ["--risk", "0.5", "--cloud", "none"],
+            2,
+            "--cloud is none; calibration needs the model itself",
+        ),
         (["--risk", "0.5", "--cloud", "ws://x"], 2, "--cloud is ws://x; calibration needs"),
-        (["--risk", "0.02"], 1, "8 clips cannot certify a risk of 0.02: 49 are needed; give more, or a risk of 0.12"),
-        (["--risk", "0.2", "--confidence", "0.9"], 1, "8 clips cannot certify a risk of 0.2 with confidence 0.9: "),
+        (
+            ["--risk", "0.02"],
+            1,
+            "8 clips cannot certify a risk of 0.02: 49 are needed; give more, or a risk of 0.12",
+        ),
+        (
+            ["--risk", "0.2", "--confidence", "0.9"],
+            1,
+            "8 clips cannot certify a risk of 0.2 with confidence 0.9: ",
+        ),
         (["--risk", "0.5", "--edge", "/nowhere"], 1, "no such model directory"),
-        (["--risk", "0.5", "--out", "/sys/streamer.json"], 1, "/sys/streamer.json: cannot be written ("),
-        (["--risk", "0.5", "--out", "/nowhere/x.json"], 1, "cannot be written (No such file or directory); choose another"),
-        (["--risk", "0.5", "--out", "."], 1, ".: is a directory that exists; calibrate what is in it with --edge .,"),
-        (["--risk", "0.5", "--out", "/nowhere/x"], 1, "/nowhere/x: cannot be written (No such file or directory)"),
-        (["--risk", "0.5"], 2, "the embedded edge's thresholds come with streamer; --out myedge makes a copy of it with"),
-        (["--risk", "0.5", "--edge", str(resolve("embedded", "edge"))], 2, "(then --edge myedge); --force replaces them"),
+        (
+            ["--risk", "0.5", "--out", "/sys/streamer.json"],
+            1,
+            "/sys/streamer.json: cannot be written (",
+        ),
+        (
+            ["--risk", "0.5", "--out", "/nowhere/x.json"],
+            1,
+            "cannot be written (No such file or directory); choose another",
+        ),
+        (
+            ["--risk", "0.5", "--out", "."],
+            1,
+            ".: is a directory that exists; calibrate what is in it with --edge .,",
+        ),
+        (
+            ["--risk", "0.5", "--out", "/nowhere/x"],
+            1,
+            "/nowhere/x: cannot be written (No such file or directory)",
+        ),
+        (
+            ["--risk", "0.5"],
+            2,
+            "the embedded edge's thresholds come with streamer; --out myedge makes a copy of it with",
+        ),
+        (
+            ["--risk", "0.5", "--edge", str(resolve("embedded", "edge"))],
+            2,
+            "(then --edge myedge); --force replaces them",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line(clips, capsys, args, status, told):
@@ -205,7 +282,9 @@ def test_what_cannot_be_done_is_one_line(clips, capsys, args, status, told):
     assert told in err[0]
 
 
-@pytest.mark.parametrize(("name", "told"), [("none.wav", "no such file"), (".", "is a directory; give its recordings")])
+@pytest.mark.parametrize(
+    ("name", "told"), [("none.wav", "no such file"), (".", "is a directory; give its recordings")]
+)
 def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, capsys, name, told):
     status, out, err = calibrate(capsys, tmp_path / name, "--risk", 0.05)
     assert (status, out, len(err)) == (1, "", 1)
@@ -227,7 +306,9 @@ def test_bad_and_silent_clips_are_left_out_and_told(clips, edge, tmp_path, capsy
     assert [row["num_clips"] for row in json.loads(out)["presets"]] == [3, 3]
     assert "text.wav" in err[0]
     assert err[1] == "streamer: 1 of 5 clips hold no speech and were left out"
-    assert err[2:] == ["streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal"]
+    assert err[2:] == [
+        "streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal"
+    ]
     status, out, err = calibrate(capsys, tmp_path / "silence.wav", "--risk", 0.9, "--edge", edge)
     assert (status, out) == (1, "")
     assert "0 clips with speech cannot certify a risk of 0.9: 1 are needed" in err[-1]
@@ -239,13 +320,19 @@ def test_every_folder_keeps_the_promise_by_itself(clips, edge, tmp_path, capsys)
         for file in files:
             shutil.copy(file, tmp_path / name)
     files = sorted(tmp_path.glob("[ab]/*.wav"))
-    status, out, err = calibrate(capsys, *files, "--risk", 0.5, "--edge", edge, "--by-folder", "--json")
+    status, out, err = calibrate(
+        capsys, *files, "--risk", 0.5, "--edge", edge, "--by-folder", "--json"
+    )
     assert status == 0
     assert err == [
         "streamer: 4 clips are too few for half of --risk (0.25): preset quality keeps a risk of 0.34; give more, or --quality-risk",
         "streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal",
     ]
-    assert json.loads(out)["presets"][0]["num_groups"] == read_card(edge).promises["fluent"].num_groups == 2
+    assert (
+        json.loads(out)["presets"][0]["num_groups"]
+        == read_card(edge).promises["fluent"].num_groups
+        == 2
+    )
     before = (edge / "streamer.json").read_bytes()
     status, out, err = calibrate(capsys, *files, "--risk", 0.3, "--edge", edge, "--by-folder")
     assert (status, out) == (1, "")

@@ -1,4 +1,5 @@
-"""`streamer models` over a hub cache in which some snapshots are broken: one line for each, and the others listed.
+"""`streamer models` over a hub cache in which some snapshots are broken: one line for each, and the
+others listed.
 
 Directories of one's own beside them, and the devices.
 """
@@ -16,7 +17,8 @@ from streamer.model.devices import devices
 
 @pytest.fixture
 def snapshot(tiny_pair, tmp_path, monkeypatch):
-    """Makes one more snapshot of a real tiny checkpoint in a hub cache, harmed by writing `text` into `name`."""
+    """Makes one more snapshot of a real tiny checkpoint in a hub cache, harmed by writing `text`
+    into `name`."""
     monkeypatch.setenv("HF_HOME", str(tmp_path))
 
     def make(model, name=None, text=""):
@@ -48,7 +50,13 @@ def test_every_broken_snapshot_is_one_line_and_hides_no_other(snapshot, capsys):
     specs, lines = listed(capsys, 1)
     assert specs == ["embedded", "embedded", "Qwen/Qwen2.5-Omni-A-good", "Qwen/Qwen2.5-Omni-G-good"]
     assert len(lines) == 5
-    wanted = ("recursion", "different models", "lacks 'name'", "not a safetensors index", "ends before")
+    wanted = (
+        "recursion",
+        "different models",
+        "lacks 'name'",
+        "not a safetensors index",
+        "ends before",
+    )
     for letter, reason, line in zip("BCDEF", wanted, lines, strict=True):
         assert f"Omni-{letter}-" in line
         assert reason in line
@@ -63,13 +71,29 @@ def test_directories_of_ones_own_are_listed_by_name(tiny_pair, tmp_path, capsys)
     """A model, a directory of models, and one that does not exist."""
     mine = shutil.copytree(tiny_pair[0], tmp_path / "models" / "mine")
     other = shutil.copytree(tiny_pair[1], tmp_path / "models" / "other")
-    assert main(["models", "--json", str(tiny_pair[0]), str(tmp_path / "models"), str(tmp_path / "none")]) == 1
+    assert (
+        main(
+            [
+                "models",
+                "--json",
+                str(tiny_pair[0]),
+                str(tmp_path / "models"),
+                str(tmp_path / "none"),
+            ]
+        )
+        == 1
+    )
     out, err = capsys.readouterr()
     rows = json.loads(out)["models"][-3:]
     assert [row["spec"] for row in rows] == [str(tiny_pair[0]), str(mine), str(other)]
-    assert [row["fingerprint"] for row in rows] == [fingerprint_of(found) for found in (mine, mine, other)]
+    assert [row["fingerprint"] for row in rows] == [
+        fingerprint_of(found) for found in (mine, mine, other)
+    ]
     assert rows[1]["megabytes"] < rows[2]["megabytes"]
-    assert err == f"streamer: {tmp_path / 'none'}: no such directory; give one that holds a model's config.json, or such ones\n"
+    assert (
+        err
+        == f"streamer: {tmp_path / 'none'}: no such directory; give one that holds a model's config.json, or such ones\n"
+    )
     assert main(["models", str(mine)]) == 0
     assert f"{mine} " in capsys.readouterr().out
 
@@ -78,6 +102,8 @@ def test_devices_are_told_and_why_there_is_no_gpu(capsys):
     assert main(["models"]) == 0
     *_, cpu, cuda = capsys.readouterr().out.splitlines()
     assert cpu.startswith("device cpu: ")
-    assert cuda.startswith("device cuda: none (torch " if not torch.cuda.is_available() else "device cuda: ")
+    assert cuda.startswith(
+        "device cuda: none (torch " if not torch.cuda.is_available() else "device cuda: "
+    )
     assert [device.name for device in devices()] == ["cpu", "cuda"]
     assert bool(devices()[1].what) == torch.cuda.is_available() != bool(devices()[1].why_not)

@@ -1,4 +1,5 @@
-"""The gate's promise is tied to the cloud model, k and threshold that it was made for: else one line says so."""
+"""The gate's promise is tied to the cloud model, k and threshold that it was made for: else one
+line says so."""
 
 import json
 import re
@@ -39,18 +40,32 @@ def told(**options):
     return [str(one.message) for one in caught if one.category is PromiseWarning]
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"preset": "quality"}, {"k": 4}, {"mode": "exact", "k": 9}, {"mode": "edge", "threshold": 1.0}, {"cloud": "none", "k": 9}
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"preset": "quality"},
+        {"k": 4},
+        {"mode": "exact", "k": 9},
+        {"mode": "edge", "threshold": 1.0},
+        {"cloud": "none", "k": 9},
+    ],
+)
 def test_the_shipped_pair_keeps_its_own_promise(options):
     assert told(**options) == []
 
 
-@pytest.mark.parametrize(("options", "made_for"), [
-    ({"k": 7}, "k 4, not 7; leave k out"),
-    ({"temperature": 0.8}, "greedy decoding; leave temperature out"),
-    ({"threshold": 0.5}, "another threshold than 0.5; leave threshold out, or run streamer calibrate"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "made_for"),
+    [
+        ({"k": 7}, "k 4, not 7; leave k out"),
+        ({"temperature": 0.8}, "greedy decoding; leave temperature out"),
+        (
+            {"threshold": 0.5},
+            "another threshold than 0.5; leave threshold out, or run streamer calibrate",
+        ),
+    ],
+)
 def test_an_option_in_the_promises_place_is_told_once(options, made_for):
     assert told(**options) == [f"the gate's promise was made for {made_for}"]
 
@@ -81,7 +96,11 @@ def test_a_calibration_of_the_cloud_is_the_same_cloud(another_cloud):
     """thresholds.py copies the edge's gate into the cloud's card, behind the calibration."""
     before, file = fingerprint_of(another_cloud), another_cloud / "streamer.json"
     card = json.loads(file.read_text("utf-8"))
-    assert before != fingerprint_of(resolve("embedded", "cloud")) == read_card(resolve("embedded", "edge")).promises["fluent"].fingerprint
+    assert (
+        before
+        != fingerprint_of(resolve("embedded", "cloud"))
+        == read_card(resolve("embedded", "edge")).promises["fluent"].fingerprint
+    )
     file.write_text(json.dumps({**card, "gate": {}}, indent=1), "utf-8")
     assert fingerprint_of(another_cloud) == before
     file.write_text(json.dumps({**card, "language": "yue"}), "utf-8")

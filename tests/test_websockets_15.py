@@ -28,15 +28,32 @@ ESSENTIALS = (
 def environment():
     """Of processes that import that release."""
     if not FOLDER.exists():
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--target", FOLDER, f"websockets=={RELEASE}"], check=True, timeout=120)
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+        ]
+        subprocess.run(
+            [*pip, "--target", FOLDER, f"websockets=={RELEASE}"], check=True, timeout=120
+        )
     return os.environ | {"PYTHONPATH": str(FOLDER)}
 
 
 def test_server_and_clients_work_with_it(environment):
     ask = [sys.executable, "-c", "import websockets; print(websockets.__version__)"]
-    assert subprocess.run(ask, env=environment, capture_output=True, text=True, check=True).stdout.strip() == RELEASE
+    assert (
+        subprocess.run(
+            ask, env=environment, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == RELEASE
+    )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *ESSENTIALS]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
     assert done.returncode == 0, done.stdout[-4_000:]
     assert f"{len(ESSENTIALS)} passed" in done.stdout

@@ -1,4 +1,5 @@
-"""A link in virtual time: an edge that is right with a chance, a target at the far end of a delay. Out: what it cost.
+"""A link in virtual time: an edge that is right with a chance, a target at the far end of a delay.
+Out: what it cost.
 
 The state machine as it is; seconds are counted, never waited for.
 """
@@ -17,13 +18,15 @@ from streamer.core.rules.constrain import Rules
 
 VOCABULARY = toy_vocabulary()
 RULES = Rules.off(max_new_tokens=96)
-STOP, WORDS = 9, (0, 1, 2, 3, 4, 6, 7, 8, 12, 13, 14, 15, 16)  # the sentence end; ids that end nothing
+# the sentence end; ids that end nothing
+STOP, WORDS = 9, (0, 1, 2, 3, 4, 6, 7, 8, 12, 13, 14, 15, 16)
 CALM = Signal(0.0, 1.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Link:
-    """a: chance that a drafted id is right. In seconds: an id on the edge, the round trip, an id on the target."""
+    """a: chance that a drafted id is right. In seconds: an id on the edge, the round trip, an id on
+    the target."""
 
     a: float
     draft_s: float
@@ -58,7 +61,9 @@ class Target:
             self.cost.work += work
             at += work * self.link.step_s
             first, k = len(self.sequence.answer) - len(request.draft), len(request.draft)
-            reply = self.ledger.conclude(request, (self.truth + WORDS[:1] * (k + 1))[first : first + k + 1])
+            reply = self.ledger.conclude(
+                request, (self.truth + WORDS[:1] * (k + 1))[first : first + k + 1]
+            )
         self.free_at = at
         return at + self.link.rtt_s / 2, reply
 
@@ -92,7 +97,9 @@ def write(plan, link, chance, pace, length, cost):
             case Emit():
                 pass
             case _:
-                assert tuple(sequence.answer) == truth, "exact equals the target, whatever the edge drafts"
+                assert tuple(sequence.answer) == truth, (
+                    "exact equals the target, whatever the edge drafts"
+                )
                 cost.seconds += now
                 cost.num_ids += length
                 return
@@ -109,7 +116,8 @@ def draft(answer, truth, right, n):
 
 
 def measure(plan, link, num=60, length=22, seed=5):
-    """The cost of `num` answers, the same for every plan; ten before them are for the pace to learn."""
+    """The cost of `num` answers, the same for every plan; ten before them are for the pace to
+    learn."""
     chance, pace = random.Random(seed), Pace()
     for _ in range(10):
         write(plan, link, chance, pace, length, Cost())

@@ -1,4 +1,5 @@
-"""Random Qwen2.5-Omni thinkers saved in the published layout. In: sizes and a seed. Out: model directories.
+"""Random Qwen2.5-Omni thinkers saved in the published layout. In: sizes and a seed. Out: model
+directories.
 
 The real architecture and the real file layout at a size that tests can afford; nothing is mocked.
 """
@@ -31,26 +32,52 @@ def thinker_config(seed_size: int = 1, vocab: int | None = None) -> Any:
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
     config = Qwen2_5OmniThinkerConfig(
         audio_config={
-            "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 64,
-            "num_mel_bins": 128, "n_window": 100, "output_dim": hidden, "max_source_positions": 1500,
+            "d_model": 32,
+            "encoder_layers": 2,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 64,
+            "num_mel_bins": 128,
+            "n_window": 100,
+            "output_dim": hidden,
+            "max_source_positions": 1500,
         },
         text_config={
-            "hidden_size": hidden, "num_hidden_layers": 2, "num_attention_heads": 2 * seed_size,
-            "num_key_value_heads": seed_size, "intermediate_size": 48, "rope_parameters": rope, "head_dim": 16,
-            "vocab_size": vocab or tokenizer.get_vocab_size(), "max_position_embeddings": 4096,
-            "tie_word_embeddings": True, "pad_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|im_end|>"],
+            "hidden_size": hidden,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2 * seed_size,
+            "num_key_value_heads": seed_size,
+            "intermediate_size": 48,
+            "rope_parameters": rope,
+            "head_dim": 16,
+            "vocab_size": vocab or tokenizer.get_vocab_size(),
+            "max_position_embeddings": 4096,
+            "tie_word_embeddings": True,
+            "pad_token_id": ids["<|endoftext|>"],
+            "eos_token_id": ids["<|im_end|>"],
         },
-        vision_config={"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": hidden},
-        audio_token_index=ids["<|AUDIO|>"], audio_start_token_id=ids["<|audio_bos|>"],
-        audio_end_token_id=ids["<|audio_eos|>"], image_token_index=ids["<|IMAGE|>"],
-        video_token_index=ids["<|VIDEO|>"], tie_word_embeddings=True, pad_token_id=ids["<|endoftext|>"],
-    )  # fmt: skip
-    config.vision_start_token_id = ids["<|vision_bos|>"]  # read by transformers, but it has no default
+        vision_config={
+            "depth": 1,
+            "hidden_size": 16,
+            "num_heads": 2,
+            "intermediate_size": 16,
+            "out_hidden_size": hidden,
+        },
+        audio_token_index=ids["<|AUDIO|>"],
+        audio_start_token_id=ids["<|audio_bos|>"],
+        audio_end_token_id=ids["<|audio_eos|>"],
+        image_token_index=ids["<|IMAGE|>"],
+        video_token_index=ids["<|VIDEO|>"],
+        tie_word_embeddings=True,
+        pad_token_id=ids["<|endoftext|>"],
+    )
+    # read by transformers, but it has no default
+    config.vision_start_token_id = ids["<|vision_bos|>"]
     return config
 
 
 def random_thinker(config: Any, seed: int, scale: float = 0.3) -> Any:
-    """Weights wide enough that random logits differ clearly: near ties would test the rounding, not the rules."""
+    """Weights wide enough that random logits differ clearly: near ties would test the rounding, not
+    the rules."""
     from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 
     torch.manual_seed(seed)
@@ -58,7 +85,9 @@ def random_thinker(config: Any, seed: int, scale: float = 0.3) -> Any:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() > 1:
-                weight.normal_(0.0, scale if "embed_tokens" in name else 1.0 / weight[0].numel() ** 0.5)
+                weight.normal_(
+                    0.0, scale if "embed_tokens" in name else 1.0 / weight[0].numel() ** 0.5
+                )
             elif name.endswith("bias"):
                 weight.normal_(0.0, 0.1)
     return model

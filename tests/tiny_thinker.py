@@ -1,4 +1,5 @@
-"""A thinker of random weights on any vocabulary, without a tower. In: a vocabulary, a kind of text model. Out: Thinker."""
+"""A thinker of random weights on any vocabulary, without a tower. In: a vocabulary, a kind of text
+model. Out: Thinker."""
 
 from __future__ import annotations
 
@@ -16,10 +17,13 @@ from streamer.model.kernels.text import FastText
 from streamer.model.thinker import Thinker
 
 PROMPT, MOST_STREAMS, LENGTH = [1, 2], 10, 96
-SIZES = [(24, 1, 2, 1, 8, 30), (32, 2, 4, 4, 8, 16)]  # hidden, layers, heads, kv_heads, head_dim, ffn
+# hidden, layers, heads, kv_heads, head_dim, ffn
+SIZES = [(24, 1, 2, 1, 8, 30), (32, 2, 4, 4, 8, 16)]
 
 
-def thinker_of(vocabulary: Vocabulary, kind: type[FastText], size: int, crew: Crew | None = None) -> Thinker:
+def thinker_of(
+    vocabulary: Vocabulary, kind: type[FastText], size: int, crew: Crew | None = None
+) -> Thinker:
     shape = shape_of(*SIZES[size], vocabulary.num_ids)
     text = kind(random_weights(shape, seed=size), shape, crew)
     engine = Engine(text, text.slots(MOST_STREAMS, LENGTH), PROMPT)

@@ -1,4 +1,5 @@
-"""Real servers and what speaks to them, for tests of the wire: processes, HTTP, raw and strict clients."""
+"""Real servers and what speaks to them, for tests of the wire: processes, HTTP, raw and strict
+clients."""
 
 import asyncio
 import contextlib
@@ -36,7 +37,9 @@ def describe_files(files, mode):
 
 def http(url, path, headers=None):
     """(status, body, headers) of a GET."""
-    request = urllib.request.Request(url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {})
+    request = urllib.request.Request(
+        url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {}
+    )
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return answer.status, answer.read().decode(), dict(answer.headers)
@@ -51,13 +54,21 @@ def pcm(samples):
 
 def session_update(rate=16_000, vad=None, **extensions):
     audio = {"input": {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": vad}}
-    return json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio, "streamer": extensions}})
+    return json.dumps(
+        {
+            "type": "session.update",
+            "session": {"type": "realtime", "audio": audio, "streamer": extensions},
+        }
+    )
 
 
 @contextlib.asynccontextmanager
 async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None):
     """A server in this process: (its websocket address, the server)."""
-    server, port = RealtimeServer(open_session, Admission((PATH,), max_sessions, api_key), Terms(hold_s)), []
+    server, port = (
+        RealtimeServer(open_session, Admission((PATH,), max_sessions, api_key), Terms(hold_s)),
+        [],
+    )
     is_ready = anyio.Event()
 
     def ready(found):
@@ -101,30 +112,38 @@ async def describe(ws, data, seed=0):
 
 
 def text_of(events):
-    return "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta")
+    return "".join(
+        event["delta"] for event in events if event["type"] == "response.output_text.delta"
+    )
 
 
 STRICT = {
-    "session.created": types.SessionCreatedEvent, "session.updated": types.SessionUpdatedEvent,
-    "error": types.RealtimeErrorEvent, "input_audio_buffer.committed": types.InputAudioBufferCommittedEvent,
+    "session.created": types.SessionCreatedEvent,
+    "session.updated": types.SessionUpdatedEvent,
+    "error": types.RealtimeErrorEvent,
+    "input_audio_buffer.committed": types.InputAudioBufferCommittedEvent,
     "input_audio_buffer.cleared": types.InputAudioBufferClearedEvent,
     "input_audio_buffer.speech_started": types.InputAudioBufferSpeechStartedEvent,
     "input_audio_buffer.speech_stopped": types.InputAudioBufferSpeechStoppedEvent,
-    "conversation.item.added": types.ConversationItemAdded, "conversation.item.done": types.ConversationItemDone,
-    "response.created": types.ResponseCreatedEvent, "response.done": types.ResponseDoneEvent,
+    "conversation.item.added": types.ConversationItemAdded,
+    "conversation.item.done": types.ConversationItemDone,
+    "response.created": types.ResponseCreatedEvent,
+    "response.done": types.ResponseDoneEvent,
     "response.output_item.added": types.ResponseOutputItemAddedEvent,
     "response.output_item.done": types.ResponseOutputItemDoneEvent,
     "response.content_part.added": types.ResponseContentPartAddedEvent,
     "response.content_part.done": types.ResponseContentPartDoneEvent,
-    "response.output_text.delta": types.ResponseTextDeltaEvent, "response.output_text.done": types.ResponseTextDoneEvent,
+    "response.output_text.delta": types.ResponseTextDeltaEvent,
+    "response.output_text.done": types.ResponseTextDoneEvent,
     "conversation.item.input_audio_transcription.delta": types.ConversationItemInputAudioTranscriptionDeltaEvent,
     "conversation.item.input_audio_transcription.completed": types.ConversationItemInputAudioTranscriptionCompletedEvent,
     "conversation.item.input_audio_transcription.failed": types.ConversationItemInputAudioTranscriptionFailedEvent,
-}  # fmt: skip
+}
 
 
 def validate(raw):
-    """Strictly, by the official client's types and by pipecat's; ours only where they were asked for."""
+    """Strictly, by the official client's types and by pipecat's; ours only where they were asked
+    for."""
     STRICT[raw["type"]].model_validate(raw, strict=True)
     if raw.get("session", {}).get("type") != "transcription":
         pipecat_types.TYPES[raw["type"]].model_validate(raw)

@@ -1,4 +1,5 @@
-"""The walk over prefixes against the state machine itself: at every threshold the same ids, blocks and uploads."""
+"""The walk over prefixes against the state machine itself: at every threshold the same ids, blocks
+and uploads."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ RULES = Rules.off(min_new_tokens=4, max_new_tokens=24, loop_global=True)
 
 
 class Toy:
-    """A pair whose every choice is a hash of the seed and the prefix: arbitrary, but the same each time."""
+    """A pair whose every choice is a hash of the seed and the prefix: arbitrary, but the same each
+    time."""
 
     def __init__(self, seed: int, k: int, agreement: int) -> None:
         self.seed, self.k, self.agreement, self.num_asked = seed, k, agreement, 0
@@ -37,7 +39,11 @@ class Toy:
     def edge(self, answer: Prefix) -> tuple[int, Signal]:
         agrees = self._hash(answer, 2) % 10 < self.agreement
         number = self.cloud(answer) if agrees else self._hash(answer, 3) % 9
-        return number, Signal(self._hash(answer, 4) % 7 / 2, self._hash(answer, 5) % 9 / 9, -self._hash(answer, 6) % 5 / 1.0)
+        return number, Signal(
+            self._hash(answer, 4) % 7 / 2,
+            self._hash(answer, 5) % 9 / 9,
+            -self._hash(answer, 6) % 5 / 1.0,
+        )
 
     def block(self, prefix: Prefix) -> tuple[list[int], list[Signal]]:
         answer, ids, signals = list(prefix), [], []
@@ -83,7 +89,11 @@ def really(toy: Toy, gate: Gate) -> tuple[Prefix, list[tuple[tuple[int, ...], bo
             case Emit():
                 pass
             case Done():
-                return tuple(sequence.answer[: sequence.n_committed]), blocks, spec.counts.cloud_calls
+                return (
+                    tuple(sequence.answer[: sequence.n_committed]),
+                    blocks,
+                    spec.counts.cloud_calls,
+                )
 
 
 SCORES = {"entropy": 1.0, "margin": -1.0}
@@ -100,7 +110,8 @@ def test_every_path_is_what_gated_mode_does(seed: int, k: int, agreement: int, s
     assert leasts[-1] == -math.inf
     highest = math.inf
     for path in paths:
-        for limit in {max(path.least, -9.0), min(math.nextafter(highest, -math.inf), 99.0)}:  # both ends of its range
+        # both ends of its range
+        for limit in {max(path.least, -9.0), min(math.nextafter(highest, -math.inf), 99.0)}:
             threshold = SCORES[signal] * limit
             gate = Gate(**{"entropy": None, signal: threshold})
             answer, blocks, calls = really(toy, gate)
@@ -115,8 +126,12 @@ def test_each_prefix_is_asked_for_once(seed: int, agreement: int) -> None:
     toy = Toy(seed, 4, agreement)
     branches = Branches(toy.block_at, VOCABULARY, RULES)
     for signal in ("entropy", "margin", "log_prob", "surprise", "entropy"):
-        paths = branches.paths(lambda block, s=signal: doubt(s, VOCABULARY, block.ids, block.signals))
-        assert not any(d.block.changed for d in paths[0].decisions if d.uploaded and not d.block.forced)
+        paths = branches.paths(
+            lambda block, s=signal: doubt(s, VOCABULARY, block.ids, block.signals)
+        )
+        assert not any(
+            d.block.changed for d in paths[0].decisions if d.uploaded and not d.block.forced
+        )
         assert paths[-1].num_missed == 0
     visited = toy.num_asked
     branches.paths(lambda block: doubt("margin", VOCABULARY, block.ids, block.signals))
@@ -125,8 +140,17 @@ def test_each_prefix_is_asked_for_once(seed: int, agreement: int) -> None:
 
 def test_a_missed_change_is_counted_and_a_bonus_token_is_not() -> None:
     calm = (Signal(0.1, 0.9, -0.1),)
-    blocks = {(): Block((0,), calm, 1, 2, False), (0,): Block((4,), calm, 0, 6, False), (0, 4): Block((8,), calm, 1, 0, False)}
+    blocks = {
+        (): Block((0,), calm, 1, 2, False),
+        (0,): Block((4,), calm, 0, 6, False),
+        (0, 4): Block((8,), calm, 1, 0, False),
+    }
     path = Branches(blocks.__getitem__, VOCABULARY, RULES).path(lambda block: 0.0, 1.0)
-    assert (path.answer, path.num_missed, path.num_uploaded, len(path.decisions)) == ((0, 4), 1, 0, 3)
+    assert (path.answer, path.num_missed, path.num_uploaded, len(path.decisions)) == (
+        (0, 4),
+        1,
+        0,
+        3,
+    )
     with pytest.raises(KeyError):
         Branches(blocks.__getitem__, VOCABULARY, RULES).path(lambda block: 0.0, -1.0)

@@ -22,7 +22,8 @@ GRID = np.linspace(0, 1, 41)
 
 
 def clips(chance: np.random.Generator, n: int, blocks: int = 6) -> np.ndarray:
-    """[n, 41] losses: of every block a doubt, and whether the cloud changes it, likelier where doubt is high.
+    """[n, 41] losses: of every block a doubt, and whether the cloud changes it, likelier where
+    doubt is high.
 
     Clips differ in how hard they are, so blocks of one clip are not independent; clips are.
     """
@@ -32,8 +33,11 @@ def clips(chance: np.random.Generator, n: int, blocks: int = 6) -> np.ndarray:
     return (changed[:, :, None] & (doubts[:, :, None] <= GRID)).mean(axis=1)
 
 
-def realised(risk: float, confidence: float, n: int, trials: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """([trials] loss of one fresh clip, [trials] true mean loss), each at the threshold its own calibration gave."""
+def realised(
+    risk: float, confidence: float, n: int, trials: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """([trials] loss of one fresh clip, [trials] true mean loss), each at the threshold its own
+    calibration gave."""
     chance = np.random.default_rng(seed)
     truth = clips(np.random.default_rng(0), 50_000).mean(axis=0)
     fresh, means = [], []
@@ -50,7 +54,9 @@ def test_the_next_clips_expected_loss_is_within_the_risk(risk: float, n: int) ->
     error = fresh.std() / math.sqrt(len(fresh))
     assert fresh.mean() <= risk + 3 * error
     assert means.mean() <= risk, "the same with the clip's own chance taken out"
-    assert means.mean() >= risk - 2.5 / (n + 1), "and not far below it: the correction costs about 1 / (n + 1)"
+    assert means.mean() >= risk - 2.5 / (n + 1), (
+        "and not far below it: the correction costs about 1 / (n + 1)"
+    )
 
 
 def test_with_confidence_few_calibrations_are_above_the_risk() -> None:
@@ -66,7 +72,9 @@ def test_with_confidence_few_calibrations_are_above_the_risk() -> None:
 def test_the_correction_is_the_papers() -> None:
     losses = np.array([[0.0, 0.1], [0.0, 0.3]])
     n = len(losses)
-    np.testing.assert_allclose(bounded_mean(losses), n / (n + 1) * losses.mean(axis=0) + 1 / (n + 1))
+    np.testing.assert_allclose(
+        bounded_mean(losses), n / (n + 1) * losses.mean(axis=0) + 1 / (n + 1)
+    )
 
 
 def test_num_needed_is_what_is_needed() -> None:
@@ -97,8 +105,16 @@ def test_losses_that_the_theorem_does_not_cover_are_refused(losses: list[list[fl
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 10**6), st.floats(0.01, 0.9), st.sampled_from([0.0, 0.9]))
-def test_a_larger_risk_never_gives_a_stricter_threshold(n: int, m: int, seed: int, risk: float, sure: float) -> None:
+@given(
+    st.integers(1, 40),
+    st.integers(1, 8),
+    st.integers(0, 10**6),
+    st.floats(0.01, 0.9),
+    st.sampled_from([0.0, 0.9]),
+)
+def test_a_larger_risk_never_gives_a_stricter_threshold(
+    n: int, m: int, seed: int, risk: float, sure: float
+) -> None:
     losses = running_max(np.random.default_rng(seed).random((n, m)) ** 4)
     found = [safe_index(losses, r, sure) for r in (risk, min(0.99, risk * 1.5))]
     assert (-1 if found[0] is None else found[0]) <= (-1 if found[1] is None else found[1])
@@ -107,7 +123,8 @@ def test_a_larger_risk_never_gives_a_stricter_threshold(n: int, m: int, seed: in
 
 
 def test_the_gambler_wins_only_below_the_risk() -> None:
-    """Ville: with a mean loss AT the risk, capital above 1 / delta comes in at most delta of all runs."""
+    """Ville: with a mean loss AT the risk, capital above 1 / delta comes in at most delta of all
+    runs."""
     chance = np.random.default_rng(5)
     losses = (chance.random((300, 1000)) < 0.05).astype(float)
     won = betting_capital(losses, 0.05, 0.9)[None] >= 10

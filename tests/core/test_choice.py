@@ -1,4 +1,5 @@
-"""The noise is Gumbel, independent over seeds, places and ids, and the same wherever it is asked for."""
+"""The noise is Gumbel, independent over seeds, places and ids, and the same wherever it is asked
+for."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ def uniform(seed: int, index: int, ids: np.ndarray) -> np.ndarray:
     return np.exp(-np.exp(-gumbel(seed, index, ids)))
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.lists(st.integers(0, 200_000), min_size=1, max_size=20))
+@given(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, 200_000), min_size=1, max_size=20),
+)
 def test_an_ids_noise_does_not_depend_on_the_others(seed: int, index: int, ids: list[int]) -> None:
     together = gumbel(seed, index, np.array(ids))
     assert together.dtype == np.float64
@@ -43,7 +48,13 @@ def test_noise_over_places_and_over_seeds_is_gumbel() -> None:
 
 def test_neighbouring_seeds_places_and_ids_are_independent() -> None:
     base = uniform(5, 5, IDS)
-    others = [uniform(6, 5, IDS), uniform(5, 6, IDS), uniform(4, 6, IDS), np.roll(base, 1), uniform(5 + 2**32, 5, IDS)]
+    others = [
+        uniform(6, 5, IDS),
+        uniform(5, 6, IDS),
+        uniform(4, 6, IDS),
+        np.roll(base, 1),
+        uniform(5 + 2**32, 5, IDS),
+    ]
     for other in others:
         assert abs(np.corrcoef(base, other)[0, 1]) < 5 / np.sqrt(len(IDS))
         joint = np.histogram2d(base, other, bins=16, range=[[0, 1], [0, 1]])[0]
@@ -51,7 +62,8 @@ def test_neighbouring_seeds_places_and_ids_are_independent() -> None:
 
 
 def test_the_noise_is_part_of_the_wire_format() -> None:
-    """Edge and cloud of different versions must agree: a change of these numbers breaks exact mode."""
+    """Edge and cloud of different versions must agree: a change of these numbers breaks exact
+    mode."""
     assert gumbel(0, 0, np.array([0, 1, 3837])) == pytest.approx(
         [-0.03276267412932252, 6.527609163978889, -0.811711363422554], rel=1e-12
     )
@@ -74,7 +86,14 @@ def test_hash_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"temperature": -0.1}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_p": 1.1}, {"seed": -1}]
+    "wrong",
+    [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"seed": -1},
+    ],
 )
 def test_sampling_refuses_what_cannot_be(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

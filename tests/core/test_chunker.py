@@ -37,7 +37,12 @@ def hear(chunker: Chunker, parts) -> np.ndarray:
     seed=st.integers(0, 5),
 )
 def test_streamed_bytes_equal_whole(rate, channels, length, cuts, seed):
-    data = np.random.default_rng(seed).integers(-32768, 32768, length * channels).astype("<i2").tobytes()
+    data = (
+        np.random.default_rng(seed)
+        .integers(-32768, 32768, length * channels)
+        .astype("<i2")
+        .tobytes()
+    )
     data += b"x" * (seed % 2)
     whole = hear(Chunker(rate, channels), [data])
     assert np.array_equal(hear(Chunker(rate, channels), pieces(data, cuts)), whole)

@@ -1,5 +1,6 @@
-"""Verdicts lost, refused, said twice and reordered, a verifier that comes and goes, an answer cancelled, an edge whose
-pace changes: whatever is called verified the target would have said, and every drafted id is counted once."""
+"""Verdicts lost, refused, said twice and reordered, a verifier that comes and goes, an answer
+cancelled, an edge whose pace changes: whatever is called verified the target would have said, and
+every drafted id is counted once."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class Traced(Sequence):
 
 
 class House:
-    """One machine, its edge, a target and a link between them that does what `chance` wants, on a clock of its own."""
+    """One machine, its edge, a target and a link between them that does what `chance` wants, on a
+    clock of its own."""
 
     def __init__(self, seed: int) -> None:
         self.chance = chance = random.Random(seed)
@@ -69,7 +71,9 @@ class House:
         """The verifier knows nothing any more."""
         sequence = Sequence(PROMPT)
         sequence.start_answer()
-        self.verifier = ToyVerifier(ToyStream(self.target, sequence), VOCABULARY, self.plan.rules, self.sampling)
+        self.verifier = ToyVerifier(
+            ToyStream(self.target, sequence), VOCABULARY, self.plan.rules, self.sampling
+        )
 
     def happens(self, fault: str) -> bool:
         return self.chance.random() < self.faults[fault]
@@ -112,16 +116,31 @@ class House:
     def says(self, answer: list[int]) -> int:
         logits = self.target.logits((*PROMPT, *answer))[None]
         rules = self.plan.rules
-        return choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, self.sampling, rules).ids[0]
+        return choose(
+            logits, [constrain(VOCABULARY, rules, answer)], NEVER, self.sampling, rules
+        ).ids[0]
 
 
 def plan_of(chance: random.Random) -> Plan:
-    rules = chance.choice([Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)])
-    signal = chance.choice([{"entropy": 1.2}, {"entropy": None, "margin": 0.3}, {"entropy": None, "surprise": 1.5}])
+    rules = chance.choice(
+        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
+    )
+    signal = chance.choice(
+        [{"entropy": 1.2}, {"entropy": None, "margin": 0.3}, {"entropy": None, "surprise": 1.5}]
+    )
     gate = replace(Gate(density=chance.choice([None, 0.4]), loop=chance.random() < 0.5), **signal)
     mode = chance.choice(["gated", "gated", "gated", "exact"])
-    return Plan(mode, chance.randint(1, 7), gate, rules, chance.choice([0.05, 0.5]), chance.choice([0, 1, 2, 3, 24]),
-                chance.randint(1, 4), chance.random() < 0.5, chance.random() < 0.5)  # type: ignore[arg-type]  # fmt: skip
+    return Plan(
+        mode,
+        chance.randint(1, 7),
+        gate,
+        rules,
+        chance.choice([0.05, 0.5]),
+        chance.choice([0, 1, 2, 3, 24]),
+        chance.randint(1, 4),
+        chance.random() < 0.5,
+        chance.random() < 0.5,
+    )  # type: ignore[arg-type]
 
 
 def answered(house: House) -> tuple[list[int], str, int]:
@@ -157,7 +176,9 @@ def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed: int) ->
     assert (counts.n_committed, counts.n_verified) == (len(shown), num_verified)
     own = sum(sequence.is_drafted[len(PROMPT) :])
     unshown = counts.n_drafted - own - counts.n_wasted - counts.n_ahead_wasted
-    assert unshown == 0 or (unshown == 1 and reason in ("eos", "loop")), "only the id that ends it is not shown"
+    assert unshown == 0 or (unshown == 1 and reason in ("eos", "loop")), (
+        "only the id that ends it is not shown"
+    )
     assert counts.n_accepted <= counts.n_uploaded
     assert counts.blocks_unverified <= counts.blocks
     assert house.drafter.stream.num_refed == 0, "each id once"

@@ -15,7 +15,9 @@ CALM = Signal(entropy=0.1, margin=0.9, log_prob=-0.05)
 ALL = Gate(entropy=2.0, margin=0.2, log_prob=-3.0)
 
 
-def reason(block: list[int], *signals: Signal, gate: Gate = ALL, answer: tuple[int, ...] = ()) -> str | None:
+def reason(
+    block: list[int], *signals: Signal, gate: Gate = ALL, answer: tuple[int, ...] = ()
+) -> str | None:
     return fires(gate, VOCABULARY, answer, block, [*signals, *[CALM] * (len(block) - len(signals))])
 
 
@@ -41,13 +43,20 @@ def test_surprise_adds_up_over_the_block_and_a_comma_counts_a_quarter() -> None:
     assert reason([0, 1, 2], unsure, unsure, gate=gate) == "surprise"
 
 
-@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0, 1), st.floats(-9, 0)), min_size=1, max_size=6),
-       st.sampled_from(sorted(SIGNALS)), st.floats(-9, 9))  # fmt: skip
-def test_a_gate_fires_iff_the_doubt_is_above_its_threshold(numbers: list[tuple[float, float, float]], name: str, limit: float) -> None:
+@given(
+    st.lists(st.tuples(st.floats(0, 9), st.floats(0, 1), st.floats(-9, 0)), min_size=1, max_size=6),
+    st.sampled_from(sorted(SIGNALS)),
+    st.floats(-9, 9),
+)
+def test_a_gate_fires_iff_the_doubt_is_above_its_threshold(
+    numbers: list[tuple[float, float, float]], name: str, limit: float
+) -> None:
     """So a threshold that was certified on `doubt` means the same at run time."""
     block, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(*n) for n in numbers]
     gate = Gate(**{"entropy": None, "loop": False, name: SIGNALS[name] * limit})
-    assert fires(gate, VOCABULARY, [], block, signals) == (name if doubt(name, VOCABULARY, block, signals) > limit else None)
+    assert fires(gate, VOCABULARY, [], block, signals) == (
+        name if doubt(name, VOCABULARY, block, signals) > limit else None
+    )
 
 
 def test_punctuation_is_counted_by_character_of_the_block() -> None:

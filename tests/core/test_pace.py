@@ -34,13 +34,21 @@ def test_the_model_says_what_the_machine_does(k, draft_s, rtt_s):
     assert cost.seconds / cost.num_ids * 22 == pytest.approx(seconds, rel=0.2)
 
 
-EDGES = [(0.96, 0.003), (0.96, 0.1), *(pytest.param(a, t, marks=pytest.mark.long)
-         for a in (0.9, 0.94, 0.98) for t in (0.002, 0.004, 0.02, 0.1))]  # fmt: skip
+EDGES = [
+    (0.96, 0.003),
+    (0.96, 0.1),
+    *(
+        pytest.param(a, t, marks=pytest.mark.long)
+        for a in (0.9, 0.94, 0.98)
+        for t in (0.002, 0.004, 0.02, 0.1)
+    ),
+]
 
 
 @pytest.mark.parametrize(("a", "draft_s"), EDGES)
 def test_k_is_near_the_best_that_spares_the_target(a, draft_s):
-    """At any delay: the target works .4 of what it takes alone, and no such k is faster by more than a tenth."""
+    """At any delay: the target works .4 of what it takes alone, and no such k is faster by more
+    than a tenth."""
     for rtt_s in (0.0, 0.05, 0.2):
         link = Link(a, draft_s, rtt_s)
         ours = measure(OURS, link)
@@ -58,7 +66,8 @@ def test_drafting_ahead_is_faster_than_waiting_for_each_verdict(rtt_s):
 
 
 def test_a_slow_edge_gains_nothing_from_drafting_ahead():
-    """Where an id takes as long as a verdict, there is nothing to hide; ours must not lose what waiting would have."""
+    """Where an id takes as long as a verdict, there is nothing to hide; ours must not lose what
+    waiting would have."""
     link = Link(0.95, 0.1, 0.1)
     assert measure(OURS, link).seconds < 1.1 * measure(PLAIN, link).seconds
 

@@ -22,7 +22,14 @@ def test_where_the_verdict_is_needed_a_thin_link_has_its_time_and_an_end():
 def test_only_news_is_progress():
     progress = Progress()
     assert (progress.began_at, progress.moved_at) == (math.inf, -math.inf)
-    for now, num_samples, moved_at in ((1, 0, 1), (2, 0, 1), (3, 800, 3), (4, 400, 3), (5, 800, 3), (6, 801, 6)):
+    for now, num_samples, moved_at in (
+        (1, 0, 1),
+        (2, 0, 1),
+        (3, 800, 3),
+        (4, 400, 3),
+        (5, 800, 3),
+        (6, 801, 6),
+    ):
         progress.heard(num_samples, float(now))
         assert progress.moved_at == moved_at
     progress.attach()

@@ -1,4 +1,5 @@
-"""What a verifier elsewhere may choose: all that clean rules ever choose, however it is asked for, and nothing else."""
+"""What a verifier elsewhere may choose: all that clean rules ever choose, however it is asked for,
+and nothing else."""
 
 import random
 
@@ -11,7 +12,13 @@ from streamer.core.rules.constrain import Rules, constrain
 from streamer.core.text.vocabulary import Vocabulary
 
 BYTES = [bytes([i]) for i in range(256)]
-TOKENS = [*BYTES, *(w.encode() for w in ("音", "音色", "慢", "，", "。", "音\n", "·")), b"\xe9\xbe", b"<eos>", b"<audio>"]
+TOKENS = [
+    *BYTES,
+    *(w.encode() for w in ("音", "音色", "慢", "，", "。", "音\n", "·")),
+    b"\xe9\xbe",
+    b"<eos>",
+    b"<audio>",
+]
 EOS, SPECIAL = len(TOKENS) - 2, len(TOKENS) - 1
 VOCABULARY = Vocabulary.build(TOKENS, [EOS, SPECIAL], [EOS], len(TOKENS) + 5)
 RULES = Rules(min_new_tokens=0)
@@ -24,7 +31,13 @@ def allowed_behind(answer):
 
 
 def request(answer, base, start, n):
-    return VerifyRequest(1, base, prefix_hash(answer[:base]), tuple(answer[base:start]), tuple(answer[start : start + n]))
+    return VerifyRequest(
+        1,
+        base,
+        prefix_hash(answer[:base]),
+        tuple(answer[base:start]),
+        tuple(answer[start : start + n]),
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -40,13 +53,19 @@ def test_whatever_the_rules_allow_is_taken_however_it_is_asked_for(seed):
     base = at = 0
     while at < len(answer) - 8:
         start, n = at + chance.randint(0, 3), chance.randint(0, 3)
-        asked = None if start == at and n == 0 and at > 0 and base == at else request(answer, base, start, n)
+        asked = (
+            None
+            if start == at and n == 0 and at > 0 and base == at
+            else request(answer, base, start, n)
+        )
         accepted = chance.randint(0, n)
         at = base = start + accepted + 1
         checks.check(Verdict(1, accepted, answer[at - 1]), asked)
 
 
-@pytest.mark.parametrize("bad", [0x1B, 0x9B, ord("\n"), TOKENS.index("音\n".encode()), SPECIAL, len(TOKENS) + 1, 0x98])
+@pytest.mark.parametrize(
+    "bad", [0x1B, 0x9B, ord("\n"), TOKENS.index("音\n".encode()), SPECIAL, len(TOKENS) + 1, 0x98]
+)
 @pytest.mark.parametrize("behind", [(), (TOKENS.index("音".encode()),)])
 def test_what_the_rules_never_choose_is_a_fault(bad, behind):
     with pytest.raises(RemoteFault, match=f"id {bad}, which the rules never allow"):
@@ -55,7 +74,8 @@ def test_what_the_rules_never_choose_is_a_fault(bad, behind):
 
 
 def test_an_escape_code_of_two_bytes_is_a_fault_across_verdicts():
-    """U+009B is what a terminal takes for ESC [; U+00B7 has an id of its own, so C2 opens it or nothing."""
+    """U+009B is what a terminal takes for ESC [; U+00B7 has an id of its own, so C2 opens it or
+    nothing."""
     checks = Plausible(VOCABULARY)
     checks.check(Verdict(1, 0, 0xC2), request((), 0, 0, 0))
     with pytest.raises(RemoteFault):

@@ -5,13 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.quality import adjacent_repeats, is_one_sentence, measure, num_repeats, punctuation_density
+from streamer.core.rules.quality import (
+    adjacent_repeats,
+    is_one_sentence,
+    measure,
+    num_repeats,
+    punctuation_density,
+)
 from streamer.core.text.vocabulary import Vocabulary
 
-SEED = "说话人说话时语速较慢，音调平稳，停顿停顿，音量适中，音色音色中，音色中，音色中，音色中，音色"
+SEED = (
+    "说话人说话时语速较慢，音调平稳，停顿停顿，音量适中，音色音色中，音色中，音色中，音色中，音色"
+)
 GOOD = "说话人语速缓慢，声音微微低沉，情绪平静。"
 CHARACTERS = sorted(set(SEED + GOOD))
-VOCABULARY = Vocabulary.build([*(c.encode() for c in CHARACTERS), b"<eos>"], [len(CHARACTERS)], [len(CHARACTERS)])
+VOCABULARY = Vocabulary.build(
+    [*(c.encode() for c in CHARACTERS), b"<eos>"], [len(CHARACTERS)], [len(CHARACTERS)]
+)
 
 
 def ids(text: str) -> list[int]:
@@ -57,4 +67,7 @@ def test_one_sentence() -> None:
 
 @given(st.text("慢音，。a“", max_size=30))
 def test_density_is_a_share(text: str) -> None:
-    assert abs(punctuation_density(text) * max(1, len(text)) - sum(text.count(c) for c in "，。")) < 1e-9
+    assert (
+        abs(punctuation_density(text) * max(1, len(text)) - sum(text.count(c) for c in "，。"))
+        < 1e-9
+    )

@@ -41,7 +41,9 @@ def qwen() -> Vocabulary:
 
 def encode(vocabulary: Vocabulary, text: str) -> list[int]:
     """The longest id at each place: not BPE, but ids that spell the text."""
-    known = vocabulary.cached("test", lambda: {t: i for i, t in reversed(list(enumerate(vocabulary.texts))) if t})
+    known = vocabulary.cached(
+        "test", lambda: {t: i for i, t in reversed(list(enumerate(vocabulary.texts))) if t}
+    )
     ids = []
     while text:
         n = next(n for n in range(min(8, len(text)), 0, -1) if text[:n] in known)
@@ -62,7 +64,9 @@ def test_the_counts_of_decoding_md(qwen: Vocabulary) -> None:
     texts = [t or "" for t in qwen.texts]
     assert int(qwen.invalid.sum()) == 1448
     assert int((qwen.table.longest_han_run >= 2).sum()) == 183
-    behind_end = [t for t in texts if any(c in "。！？" and t[i + 1 :].strip() for i, c in enumerate(t))]
+    behind_end = [
+        t for t in texts if any(c in "。！？" and t[i + 1 :].strip() for i, c in enumerate(t))
+    ]
     assert len(behind_end) == 25
     assert {"。”", "。www"} <= set(behind_end)
     assert all(qwen.never[i] for i, t in enumerate(texts) if t in set(behind_end))
@@ -101,7 +105,17 @@ def test_words_that_double(qwen: Vocabulary) -> None:
 def test_roles_and_fragments(qwen: Vocabulary) -> None:
     texts = qwen.texts
     start = {texts[i] for i in constrain(qwen, Rules(), []).never}
-    assert {"Human", " Human", "user", " user", "User", "assistant", "Assistant", "system", "System"} <= start
+    assert {
+        "Human",
+        " Human",
+        "user",
+        " user",
+        "User",
+        "assistant",
+        "Assistant",
+        "system",
+        "System",
+    } <= start
     hum = texts.index("Hum")
     assert texts.index("an") in constrain(qwen, Rules(), [hum]).never
     spelled = {t for t in texts if t and len(t) == 1}

@@ -32,8 +32,33 @@ WORDS = [
     "，色。",
     "“",
 ]
-MORE = ["哈哈哈", "哈", "a", "Human", " human", "Hum", "an", "hu", "USER", "us", "er", " ", "##", ".", "9", "速"]
-TOKENS = [*(w.encode() for w in WORDS + MORE), b"\xe9\xbe", b"\x98", b"\xe9", b"\xbe", "龙".encode(), b"<eos>"]
+MORE = [
+    "哈哈哈",
+    "哈",
+    "a",
+    "Human",
+    " human",
+    "Hum",
+    "an",
+    "hu",
+    "USER",
+    "us",
+    "er",
+    " ",
+    "##",
+    ".",
+    "9",
+    "速",
+]
+TOKENS = [
+    *(w.encode() for w in WORDS + MORE),
+    b"\xe9\xbe",
+    b"\x98",
+    b"\xe9",
+    b"\xbe",
+    "龙".encode(),
+    b"<eos>",
+]
 VOCABULARY = Vocabulary.build(TOKENS, [len(TOKENS) - 1], [len(TOKENS) - 1], len(TOKENS) + 3)
 EOS = len(TOKENS) - 1
 ID = {text: i for i, text in enumerate(WORDS + MORE)}
@@ -56,7 +81,10 @@ def words_of(array: object) -> set[str]:
 
 
 def test_repetition_penalty_acts_on_pure_han_only_within_its_window() -> None:
-    assert words_of(after("音色", "，", "a", "色。", "慢", repetition_penalty=1.22).penalised) == {"音色", "慢"}
+    assert words_of(after("音色", "，", "a", "色。", "慢", repetition_penalty=1.22).penalised) == {
+        "音色",
+        "慢",
+    }
     far = after("音色", *["，"] * 128, repetition_penalty=1.22)
     assert not len(far.penalised)
     assert words_of(after("音色", *["，"] * 127, repetition_penalty=1.22).penalised) == {"音色"}
@@ -84,7 +112,9 @@ def test_ngram_ban_looks_through_punctuation() -> None:
 
 def test_comma_needs_four_content_characters() -> None:
     assert {"，", "、", "，请", "音，"} <= words_of(after("音色", comma_gap=4).commas)
-    assert "音，" not in words_of(after("音色", "中", comma_gap=4).commas), "three before it and one inside"
+    assert "音，" not in words_of(after("音色", "中", comma_gap=4).commas), (
+        "three before it and one inside"
+    )
     assert words_of(after("音色", "语速", comma_gap=4).commas) == {"、、"}
     assert "，" in words_of(after("音色", "语速", "，", "音色", comma_gap=4).commas)
     assert "，" in words_of(after(comma_gap=4).commas), "not at the start"
@@ -98,7 +128,9 @@ def test_sentence_end_is_lowered_before_eight_content_characters() -> None:
     assert not len(after(*eight, **literal).lowered)
     since_any = literal | {"end_since": "punctuation"}
     assert {"。", "色。"} <= words_of(after(*eight, **since_any).lowered)
-    assert words_of(after(*eight, "音色", **since_any).lowered) == {"，色。"}, "its own comma starts the count again"
+    assert words_of(after(*eight, "音色", **since_any).lowered) == {"，色。"}, (
+        "its own comma starts the count again"
+    )
     assert after(*seven, **literal).bias == 8.0
 
 
@@ -133,7 +165,9 @@ def test_role_word_from_three_ids() -> None:
     tokens = [b"s", b"ys", b"tem", "音\n".encode(), b"<eos>"]
     vocabulary = Vocabulary.build(tokens, [4], [4])
     assert constrain(vocabulary, Rules.off(clean=True), [0, 1]).never.tolist() == [2]
-    assert constrain(vocabulary, Rules.off(clean=True), [3, 0, 1]).never.tolist() == [2], "at each line's start"
+    assert constrain(vocabulary, Rules.off(clean=True), [3, 0, 1]).never.tolist() == [2], (
+        "at each line's start"
+    )
     assert not len(constrain(vocabulary, Rules.off(), [0, 1]).never)
 
 
@@ -154,7 +188,14 @@ def test_rules_off_bans_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"ngram": -1}, {"repetition_penalty": 0.0}, {"end_since": "word"}, {"loop_top": 0}, {"comma_gap": -2}]
+    "wrong",
+    [
+        {"ngram": -1},
+        {"repetition_penalty": 0.0},
+        {"end_since": "word"},
+        {"loop_top": 0},
+        {"comma_gap": -2},
+    ],
 )
 def test_rules_that_mean_nothing_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -244,7 +285,9 @@ def test_history_rules_equal_a_count_by_hand(answer: list[int], rules: Rules) ->
 
 
 @given(answers, st.integers(0, 30))
-def test_constraint_depends_on_the_answers_ids_and_nothing_else(answer: list[int], cut: int) -> None:
+def test_constraint_depends_on_the_answers_ids_and_nothing_else(
+    answer: list[int], cut: int
+) -> None:
     """However the ids came, and whatever was asked or rolled back before: the ids alone decide."""
     rules = Rules()
     prefix = answer[:cut]
@@ -278,7 +321,8 @@ def test_a_sentence_end_may_be_spelled_by_fragments_alone() -> None:
 
 
 def test_a_committed_role_word_does_not_ban_every_id():
-    """Another drafter may commit "user" unverified: the rest of that role word is empty, and every id begins so."""
+    """Another drafter may commit "user" unverified: the rest of that role word is empty, and every
+    id begins so."""
     from streamer.core.rules.id_sets import ROLES, role_ids
 
     for role in ROLES:

@@ -38,7 +38,9 @@ def spoken(n: int) -> Iterator[tuple[dict[str, int], str]]:
 
 
 @pytest.mark.parametrize("n", [200, pytest.param(5000, marks=pytest.mark.long)])
-def test_no_rule_touches_a_sentence_of_the_grammar(family: tuple[Tokenizer, Vocabulary], n: int) -> None:
+def test_no_rule_touches_a_sentence_of_the_grammar(
+    family: tuple[Tokenizer, Vocabulary], n: int
+) -> None:
     tokenizer, vocabulary = family
     for levels, text in spoken(n):
         ids = tokenizer.encode(text)
@@ -58,6 +60,8 @@ def test_no_rule_touches_a_sentence_of_the_grammar(family: tuple[Tokenizer, Voca
 def untouched(vocabulary: Vocabulary, answer: list[int], chosen: int, text: str) -> None:
     constraint = constrain(vocabulary, RULES, answer)
     for name in ("never", "commas", "adjacency", "ngram", "lowered", "penalised"):
-        assert chosen not in getattr(constraint, name), f"{name}: {text} at {vocabulary.texts[chosen]}"
+        assert chosen not in getattr(constraint, name), (
+            f"{name}: {text} at {vocabulary.texts[chosen]}"
+        )
     assert constraint.recent.count(chosen) < RULES.loop_count, text
     assert not loop_suspected([*answer, chosen]), text

@@ -1,4 +1,5 @@
-"""Runs of blocks against one block at a time: the same ids, commits, requests and counts, on toy models."""
+"""Runs of blocks against one block at a time: the same ids, commits, requests and counts, on toy
+models."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ STOP, EOS = 9, VOCABULARY.num_ids - 1
 
 
 class InRuns:
-    """A drafter that goes on as a Run says, by the readable gate; its signals are counted from `opened` on."""
+    """A drafter that goes on as a Run says, by the readable gate; its signals are counted from
+    `opened` on."""
 
     def __init__(self, drafter: ToyDrafter) -> None:
         self._drafter, self.num_runs = drafter, 0
@@ -42,7 +44,10 @@ class InRuns:
             if run and (is_last or len(signals) == size):
                 block = sequence.answer[-len(signals) :]
                 before = sequence.answer[: -len(signals)]
-                if run.gate is not None and fires(run.gate, VOCABULARY, before, block, signals) is not None:
+                if (
+                    run.gate is not None
+                    and fires(run.gate, VOCABULARY, before, block, signals) is not None
+                ):
                     break
                 size, num_passed, signals = run.size, len(ids), []
                 self.num_runs += 1
@@ -51,7 +56,9 @@ class InRuns:
         return ids, signals[len(signals) - (len(ids) - num_passed) :]
 
 
-def written(plan: Plan, sampling: Sampling, seed: int, kind: str, draft_s: float, is_up: bool) -> tuple[object, ...]:
+def written(
+    plan: Plan, sampling: Sampling, seed: int, kind: str, draft_s: float, is_up: bool
+) -> tuple[object, ...]:
     """One answer: all that can be seen of it, and how many blocks were drafted in runs."""
     chance = random.Random(seed)
     sequence = Sequence((3, 7, 1))
@@ -59,7 +66,9 @@ def written(plan: Plan, sampling: Sampling, seed: int, kind: str, draft_s: float
     target = Sequence((3, 7, 1))
     target.start_answer()
     edge = ToyStream(ToyModel(VOCABULARY.num_ids, 1), sequence)
-    verifier = ToyVerifier(ToyStream(ToyModel(VOCABULARY.num_ids, 2), target), VOCABULARY, plan.rules, sampling)
+    verifier = ToyVerifier(
+        ToyStream(ToyModel(VOCABULARY.num_ids, 2), target), VOCABULARY, plan.rules, sampling
+    )
     drafter = InRuns(ToyDrafter(edge, VOCABULARY, plan.rules, sampling, kind, chance))
     machine = Speculator(plan, VOCABULARY, sequence, Pace(draft_s))
     shown: list[int] = []
@@ -78,7 +87,15 @@ def written(plan: Plan, sampling: Sampling, seed: int, kind: str, draft_s: float
                 verified += [by_target] * len(ids)
             case Done(reason):
                 assert edge.num_refed == 0
-                seen = (shown, verified, asked, reason, machine.counts, sequence.answer, sequence.n_cached)
+                seen = (
+                    shown,
+                    verified,
+                    asked,
+                    reason,
+                    machine.counts,
+                    sequence.answer,
+                    sequence.n_cached,
+                )
                 return (*seen, drafter.num_runs)
 
 
@@ -86,15 +103,30 @@ def written(plan: Plan, sampling: Sampling, seed: int, kind: str, draft_s: float
 @pytest.mark.parametrize("seed", range(40))
 def test_runs_give_what_single_blocks_give(mode: str, seed: int) -> None:
     chance = random.Random(9000 + seed)
-    rules = chance.choice([Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0),
-                           Rules.off(loop_global=True, max_new_tokens=60)])  # fmt: skip
-    sampling = chance.choice([Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)])
-    gate = Gate(entropy=chance.choice([None, 1.2, 1.9, 2.4]), density=chance.choice([None, 0.4]), loop=seed % 2 > 0)
+    rules = chance.choice(
+        [
+            Rules(max_new_tokens=40),
+            Rules.off(max_new_tokens=25),
+            Rules(ngram=2, comma_gap=0),
+            Rules.off(loop_global=True, max_new_tokens=60),
+        ]
+    )
+    sampling = chance.choice(
+        [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)]
+    )
+    gate = Gate(
+        entropy=chance.choice([None, 1.2, 1.9, 2.4]),
+        density=chance.choice([None, 0.4]),
+        loop=seed % 2 > 0,
+    )
     plan = Plan(mode=mode, k=chance.randint(1, 7), gate=gate, rules=rules)  # type: ignore[arg-type]
     kind, is_up = ("model", "random")[seed % 3 == 2], seed % 5 > 0 or mode in ("exact", "cloud")
     one_by_one = written(plan, sampling, seed, kind, NO_RUNS, is_up)
     assert one_by_one[-1] == 0
-    in_runs = [written(plan, sampling, seed, kind, draft_s, is_up) for draft_s in (RUN_S / 6, RUN_S / 13, 1e-9)]
+    in_runs = [
+        written(plan, sampling, seed, kind, draft_s, is_up)
+        for draft_s in (RUN_S / 6, RUN_S / 13, 1e-9)
+    ]
     for found in in_runs:
         assert found[:-1] == one_by_one[:-1]
     if mode == "edge" and len(one_by_one[0]) > 2:  # type: ignore[arg-type]
@@ -110,7 +142,9 @@ def started(mode: str, k: int = 4, pace: Pace | None = None, rules: Rules = RELA
     return Speculator(plan, VOCABULARY, sequence, pace or Pace(1e-9))
 
 
-def take(machine: Speculator, ids: list[int], signals: list[Signal], now: float | None = None) -> None:
+def take(
+    machine: Speculator, ids: list[int], signals: list[Signal], now: float | None = None
+) -> None:
     machine.sequence.extend(ids)
     machine.drafted(ids, signals, now)
 
@@ -119,7 +153,8 @@ def test_a_run_is_bounded_in_ids_and_in_time() -> None:
     run = started("gated").next(0.0).run  # type: ignore[union-attr]
     assert run == Run(RUN_IDS, 4, Gate(entropy=9.0))
     assert started("edge").next(0.0) == DraftMore(1, Run(RUN_IDS, 1))
-    for draft_s in (0.1, 0.01, RUN_S / 7):  # a slow edge shows each block, and each id, as it is there
+    # a slow edge shows each block, and each id, as it is there
+    for draft_s in (0.1, 0.01, RUN_S / 7):
         assert started("gated", pace=Pace(draft_s)).next(0.0) == DraftMore(4)
     assert started("edge", pace=Pace(0.1)).next(0.0) == DraftMore(1)
     assert started("gated", pace=Pace(RUN_S / 9)).next(0.0).run.most == 8  # type: ignore[union-attr]
@@ -152,7 +187,8 @@ def test_no_run_where_something_is_on_its_way() -> None:
 
 
 def test_what_is_cancelled_behind_a_run_is_not_shown() -> None:
-    """Between two runs, as between two blocks: what is drafted and not committed is dropped, and counted."""
+    """Between two runs, as between two blocks: what is drafted and not committed is dropped, and
+    counted."""
     machine = started("gated")
     machine.next(0.0)
     take(machine, [0, 1, 2, 4, 6], [CALM])
@@ -162,8 +198,13 @@ def test_what_is_cancelled_behind_a_run_is_not_shown() -> None:
     assert (machine.counts.n_drafted, machine.counts.n_wasted, machine.counts.blocks) == (5, 5, 0)
 
 
-@pytest.mark.parametrize(("end", "reason", "shown"), [(STOP, "sentence", (0, 1, 2, 4, 6, STOP)), (EOS, "eos", (0, 1, 2, 4, 6))])
-def test_nothing_behind_a_stop_inside_a_run_is_kept(end: int, reason: str, shown: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("end", "reason", "shown"),
+    [(STOP, "sentence", (0, 1, 2, 4, 6, STOP)), (EOS, "eos", (0, 1, 2, 4, 6))],
+)
+def test_nothing_behind_a_stop_inside_a_run_is_kept(
+    end: int, reason: str, shown: tuple[int, ...]
+) -> None:
     """Whatever the drafter says has passed."""
     machine = started("gated")
     machine.next(0.0)
@@ -193,5 +234,3 @@ def test_the_first_id_says_nothing_about_the_pace() -> None:
     machine.next(5.0)
     take(machine, [6], [CALM], 5.001)
     assert machine.pace.draft_s == pytest.approx(0.0017)
-
-

@@ -1,4 +1,5 @@
-"""The one owner of length: cuts, commits and the cache's bound, by random operations against a plain list."""
+"""The one owner of length: cuts, commits and the cache's bound, by random operations against a
+plain list."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +8,10 @@ from hypothesis import strategies as st
 from streamer.core.decoding.sequence import Sequence
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["extend", "feed", "cut", "commit"]), st.integers(0, 6), st.integers(0, 6)), max_size=60
+    st.tuples(
+        st.sampled_from(["extend", "feed", "cut", "commit"]), st.integers(0, 6), st.integers(0, 6)
+    ),
+    max_size=60,
 )
 
 
@@ -37,7 +41,9 @@ def test_any_operations_keep_ids_and_cache_true(operations):
             committed += n
         assert list(sequence.ids) == model
         assert sequence.n_cached <= len(model) - 1
-        assert cached[: sequence.n_cached] == model[: sequence.n_cached], "the slot holds what the ids say"
+        assert cached[: sequence.n_cached] == model[: sequence.n_cached], (
+            "the slot holds what the ids say"
+        )
         assert sequence.pending == model[sequence.n_cached :]
         assert sequence.n_committed == committed
 

@@ -1,4 +1,5 @@
-"""The state machine on toy models: two sequences kept in step, exact == cloud, stops and counts at every id."""
+"""The state machine on toy models: two sequences kept in step, exact == cloud, stops and counts at
+every id."""
 
 import random
 
@@ -26,13 +27,18 @@ def started(prompt=PROMPT):
 def settings(seed):
     """A random plan: mode, k, rules on or off, greedy or sampled."""
     chance = random.Random(seed)
-    rules = chance.choice([Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)])
-    sampling = chance.choice([Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)])
+    rules = chance.choice(
+        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
+    )
+    sampling = chance.choice(
+        [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)]
+    )
     return chance, rules, sampling, chance.randint(1, 7)
 
 
 def run(plan, sampling, chance, kind="model", edge_seed=1, cloud_seed=2, link=False):
-    """Drive one answer; returns (answer, machine, edge stream, cloud stream). Checks both sequences at each step."""
+    """Drive one answer; returns (answer, machine, edge stream, cloud stream). Checks both sequences
+    at each step."""
     edge = ToyStream(ToyModel(VOCABULARY.num_ids, edge_seed), started())
     cloud = ToyStream(ToyModel(VOCABULARY.num_ids, cloud_seed), started())
     drafter = ToyDrafter(edge, VOCABULARY, plan.rules, sampling, kind, chance)
@@ -67,7 +73,8 @@ def run(plan, sampling, chance, kind="model", edge_seed=1, cloud_seed=2, link=Fa
 
 
 def assert_in_step(edge, cloud):
-    """What the cloud's cache holds is what its ids say, and so on the edge: a fresh forward would give the same."""
+    """What the cloud's cache holds is what its ids say, and so on the edge: a fresh forward would
+    give the same."""
     for stream in (edge, cloud):
         cached = stream.sequence.n_cached
         assert cached <= len(stream.sequence) - 1
@@ -76,7 +83,8 @@ def assert_in_step(edge, cloud):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_exact_equals_the_target_alone(seed):
-    """Invariant 4, for perfect, random and hostile drafters, any k, rules on and off, greedy and sampled."""
+    """Invariant 4, for perfect, random and hostile drafters, any k, rules on and off, greedy and
+    sampled."""
     chance, rules, sampling, k = settings(seed)
     kind = ("model", "random", "hostile")[seed % 3]
     edge_seed = 2 if seed % 4 == 0 else 1  # every fourth: a twin of the target
@@ -94,17 +102,21 @@ def test_exact_equals_the_target_alone(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_loss_delay_and_reorder_change_nothing(seed):
-    """The two-sequence test: each verdict lost, late, doubled or out of order; exact still equals the target."""
+    """The two-sequence test: each verdict lost, late, doubled or out of order; exact still equals
+    the target."""
     chance, rules, sampling, k = settings(1000 + seed)
     plan = Plan(mode="exact", k=k, gate=Gate(entropy=1.0), rules=rules, verify_budget_s=1e9)
-    answer, reason, *_ , cloud = run(plan, sampling, chance, "model", link=True)
-    assert (answer, reason) == target_alone(ToyModel(VOCABULARY.num_ids, 2), VOCABULARY, PROMPT, rules, sampling)
+    answer, reason, *_, cloud = run(plan, sampling, chance, "model", link=True)
+    assert (answer, reason) == target_alone(
+        ToyModel(VOCABULARY.num_ids, 2), VOCABULARY, PROMPT, rules, sampling
+    )
     assert cloud.num_refed == 0, "each id once"
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_gated_skips_and_a_cloud_that_times_out(seed):
-    """Blocks skipped or given up on commit unverified; the cloud catches up from what the edge committed."""
+    """Blocks skipped or given up on commit unverified; the cloud catches up from what the edge
+    committed."""
     chance, rules, sampling, k = settings(2000 + seed)
     plan = Plan(mode="gated", k=k, gate=Gate(entropy=1.2), rules=rules, verify_budget_s=0.004)
     answer, reason, machine, edge, _ = run(plan, sampling, chance, "model", link=True)
@@ -117,9 +129,12 @@ def test_gated_skips_and_a_cloud_that_times_out(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_gated_feeds_the_target_each_id_once(seed):
-    """Ids committed without the target reach it with the next block, all in one pass, none twice."""
+    """Ids committed without the target reach it with the next block, all in one pass, none
+    twice."""
     chance, rules, sampling, k = settings(3000 + seed)
-    *_, machine, edge, cloud = run(Plan(mode="gated", k=k, gate=Gate(entropy=1.9), rules=rules), sampling, chance)
+    *_, machine, edge, cloud = run(
+        Plan(mode="gated", k=k, gate=Gate(entropy=1.9), rules=rules), sampling, chance
+    )
     assert edge.num_refed == cloud.num_refed == 0
     assert machine.counts.cloud_calls <= machine.counts.blocks
 
@@ -166,11 +181,16 @@ def test_ids_drafted_behind_a_stop_are_not_uploaded():
     request = machine.next(0.0).request
     assert request.draft == (0, 1, STOP)
     machine.verdict(Verdict(request.number, 3, 7))
-    assert (machine.counts.n_drafted, machine.counts.n_uploaded, machine.counts.n_wasted) == (5, 3, 2)
+    assert (machine.counts.n_drafted, machine.counts.n_uploaded, machine.counts.n_wasted) == (
+        5,
+        3,
+        2,
+    )
 
 
 def test_the_gate_looks_at_the_blocks_before():
-    """A loop that only shows across blocks is suspected; the same ids in other blocks do not fire."""
+    """A loop that only shows across blocks is suspected; the same ids in other blocks do not
+    fire."""
     gate = Gate(entropy=9.0, density=None, loop=True)
     blocks = [[0, 1], [2, 4], [6, 0], [1, 2], [STOP]]
     _, _, machine = drive(Plan(mode="gated", k=2, gate=gate, rules=RELAXED), blocks, [(1, 6)])
@@ -182,7 +202,8 @@ def test_the_gate_looks_at_the_blocks_before():
 
 
 def test_an_eos_that_the_target_alone_chose_saves_no_drafted_id():
-    """Dropped drafts are wasted, all of them, unless the id that ended the answer was one of them."""
+    """Dropped drafts are wasted, all of them, unless the id that ended the answer was one of
+    them."""
     eos_from_target = [(Plan(mode="exact", k=3, rules=RELAXED), [[0, 1, 2]], [(1, EOS)], 2)]
     loop = Plan(mode="exact", k=2, rules=Rules.off(loop_global=True))
     looping = [(0, 1)] * 4
@@ -190,7 +211,9 @@ def test_an_eos_that_the_target_alone_chose_saves_no_drafted_id():
         out, reason, machine = drive(plan, blocks, verdicts)
         assert (out, reason) == ([((0,), True)], "eos")
         assert machine.counts.n_wasted == wasted
-    _, reason, machine = drive(loop, [[5, 6]] * 8, [(0, token) for pair in looping for token in pair])
+    _, reason, machine = drive(
+        loop, [[5, 6]] * 8, [(0, token) for pair in looping for token in pair]
+    )
     assert reason == "loop"
     assert machine.counts.n_wasted == machine.counts.n_drafted == 16
 
@@ -203,9 +226,12 @@ def test_an_eos_ends_the_answer_and_is_not_shown():
 
 
 def test_a_loop_stops_across_blocks_before_it_is_shown():
-    """Defect 3, seed 002: the loop is found over several blocks, and the id that closes it is not committed."""
+    """Defect 3, seed 002: the loop is found over several blocks, and the id that closes it is not
+    committed."""
     rules = Rules.off(loop_global=True)
-    out, reason, _ = drive(Plan(mode="gated", k=2, gate=Gate(entropy=9.0, loop=False), rules=rules), [[0, 1]] * 9)
+    out, reason, _ = drive(
+        Plan(mode="gated", k=2, gate=Gate(entropy=9.0, loop=False), rules=rules), [[0, 1]] * 9
+    )
     shown = [token for ids, _ in out for token in ids]
     assert reason == "loop"
     assert shown == [0, 1, 0, 1, 0, 1, 0]
@@ -217,7 +243,12 @@ def test_a_correction_replaces_the_rest_of_the_block():
     )
     assert out == [((0, 5), True), ((4, 6, 7, STOP), True)]
     counts = machine.counts
-    assert (counts.n_drafted, counts.n_uploaded, counts.n_accepted, counts.n_corrected) == (6, 6, 4, 1)
+    assert (counts.n_drafted, counts.n_uploaded, counts.n_accepted, counts.n_corrected) == (
+        6,
+        6,
+        4,
+        1,
+    )
     assert (counts.n_wasted, counts.cloud_calls, counts.blocks) == (2, 2, 2)
     assert counts.acceptance_rate == pytest.approx(4 / 6)
     assert counts.verified_share == 1.0
@@ -229,7 +260,9 @@ def test_the_bonus_is_dropped_when_the_block_itself_stops():
 
 
 def test_exact_mode_says_error_when_the_verdict_does_not_come():
-    machine = Speculator(Plan(mode="exact", k=1, rules=RELAXED, verify_budget_s=2.0), VOCABULARY, started())
+    machine = Speculator(
+        Plan(mode="exact", k=1, rules=RELAXED, verify_budget_s=2.0), VOCABULARY, started()
+    )
     assert machine.next(0.0) == DraftMore(1)
     machine.sequence.extend([4])
     machine.drafted([4], [Signal(0.0, 1.0, 0.0)])

@@ -53,8 +53,14 @@ def test_the_logged_cycle_of_seed_002_is_caught_and_its_own_test_misses_it() -> 
     assert len(set(cycle[:4])) > 3, "002 asked for at most three different ids"
 
 
-@given(st.integers(1, 8), st.lists(st.sampled_from([0, 1, 2, 3, 4, 8, 9, 10]), min_size=8, max_size=8), st.data())
-def test_every_loop_is_stopped_before_its_last_id(period: int, pattern: list[int], data: st.DataObject) -> None:
+@given(
+    st.integers(1, 8),
+    st.lists(st.sampled_from([0, 1, 2, 3, 4, 8, 9, 10]), min_size=8, max_size=8),
+    st.data(),
+)
+def test_every_loop_is_stopped_before_its_last_id(
+    period: int, pattern: list[int], data: st.DataObject
+) -> None:
     before = data.draw(st.lists(st.sampled_from([8, 9, 10, 11]), max_size=10))
     width = max(8, 2 * period)
     loop = (pattern[:period] * 16)[:width]
@@ -68,7 +74,9 @@ def test_loop_equals_a_test_by_hand(ids: list[int]) -> None:
     wanted = False
     for p in range(1, 9):
         tail = ids[-max(8, 2 * p) :]
-        wanted |= len(tail) == max(8, 2 * p) and all(tail[i] == tail[i - p] for i in range(p, len(tail)))
+        wanted |= len(tail) == max(8, 2 * p) and all(
+            tail[i] == tail[i - p] for i in range(p, len(tail))
+        )
     assert (stop(VOCABULARY, RULES, ids[:-1], ids[-1]) == Stop("loop", keep=False)) == wanted
     if wanted:
         assert loop_suspected(ids), "suspicion never comes after the stop"
@@ -92,8 +100,15 @@ def test_stop_sees_only_its_arguments(answer: list[int], candidate: int) -> None
 @given(st.data())
 def test_the_first_stop_is_where_stop_says_so_first(data: st.DataObject) -> None:
     vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
-    few, any_id = st.integers(0, min(5, vocabulary.num_ids - 1)), st.integers(0, vocabulary.num_ids - 1)
+    few, any_id = (
+        st.integers(0, min(5, vocabulary.num_ids - 1)),
+        st.integers(0, vocabulary.num_ids - 1),
+    )
     answer = data.draw(st.lists(few | any_id, max_size=30))
     begin = data.draw(st.integers(0, len(answer)))
-    found = ((at, stop(vocabulary, rules, answer[:at], answer[at])) for at in range(begin, len(answer)))
-    assert first_stop(vocabulary, rules, answer, begin) == next((one for one in found if one[1]), None)
+    found = (
+        (at, stop(vocabulary, rules, answer[:at], answer[at])) for at in range(begin, len(answer))
+    )
+    assert first_stop(vocabulary, rules, answer, begin) == next(
+        (one for one in found if one[1]), None
+    )

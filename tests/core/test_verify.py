@@ -1,10 +1,17 @@
-"""The target's ledger: a repeat is answered, never applied; stale and foreign requests are refused."""
+"""The target's ledger: a repeat is answered, never applied; stale and foreign requests are
+refused."""
 
 import pytest
 
 from streamer.core.decoding.accept import accept
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest, prefix_hash
+from streamer.core.decoding.verdict import (
+    Refusal,
+    TargetLedger,
+    Verdict,
+    VerifyRequest,
+    prefix_hash,
+)
 
 
 def ledger():
@@ -57,7 +64,8 @@ def test_older_and_foreign_requests_are_refused():
 
 
 def test_commits_without_the_target_take_the_place_of_its_own():
-    """A verdict was lost and the edge went on unverified: the target rolls back to the agreed prefix."""
+    """A verdict was lost and the edge went on unverified: the target rolls back to the agreed
+    prefix."""
     book = ledger()
     first = ask(1, draft=[4, 5])
     book.begin(first)
@@ -65,4 +73,6 @@ def test_commits_without_the_target_take_the_place_of_its_own():
     second = ask(2, base=0, unverified=[4, 5], draft=[9])
     assert book.begin(second) is None
     assert book.sequence.answer == [4, 5, 9]
-    assert book.sequence.n_cached <= len(book.sequence) - 1 - len(second.draft), "the block's logits are to come"
+    assert book.sequence.n_cached <= len(book.sequence) - 1 - len(second.draft), (
+        "the block's logits are to come"
+    )

@@ -1,4 +1,5 @@
-"""The vocabulary's table against a count by hand, its never-mask, split characters, and its fingerprint."""
+"""The vocabulary's table against a count by hand, its never-mask, split characters, and its
+fingerprint."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from streamer.core.text.vocabulary import MAX_CACHED, Vocabulary
 ALPHABET = "慢音a9 ，、:。.!\n“龘"
 
 
-def toy(*tokens: str | bytes, special: tuple[str, ...] = ("<eos>",), size: int | None = None) -> Vocabulary:
+def toy(
+    *tokens: str | bytes, special: tuple[str, ...] = ("<eos>",), size: int | None = None
+) -> Vocabulary:
     data = [t if isinstance(t, bytes) else t.encode() for t in (*tokens, *special)]
     marks = range(len(tokens), len(data))
     return Vocabulary.build(data, marks, [marks[0]], size)
@@ -53,7 +56,9 @@ def test_table_gaps_and_runs_inside_an_id(texts: list[str]) -> None:
     for i, text in enumerate(texts):
         places = [k for k, c in enumerate(text) if c in PUNCTUATION]
         pairs = list(itertools.pairwise(places))
-        assert table.comma_inner[i] == min((count(text[a:b]) for a, b in pairs if text[b] == "，"), default=FAR)
+        assert table.comma_inner[i] == min(
+            (count(text[a:b]) for a, b in pairs if text[b] == "，"), default=FAR
+        )
         end = text.find("。")
         before = [k for k in places if k < end]
         wanted = FAR if end < 0 else count(text[before[-1] : end] if before else text[:end])
@@ -65,7 +70,19 @@ def test_table_gaps_and_runs_inside_an_id(texts: list[str]) -> None:
 
 
 def test_never_emitted_ids() -> None:
-    banned = ["慢\n", "\r", "\x1b", "\u2028", "。”", "。。", "...", ".com", "\ufffd", "! ", "<|im_start|>"]
+    banned = [
+        "慢\n",
+        "\r",
+        "\x1b",
+        "\u2028",
+        "。”",
+        "。。",
+        "...",
+        ".com",
+        "\ufffd",
+        "! ",
+        "<|im_start|>",
+    ]
     allowed = ["慢", "。", "慢。", "，", "”。", "，请", " ", "(", "3"]
     vocabulary = toy(*banned[:-1], *allowed, special=("<eos>", banned[-1]), size=40)
     assert all(vocabulary.never[: len(banned) - 1])
@@ -106,7 +123,8 @@ def test_a_split_character_may_only_become_one_that_no_id_spells() -> None:
 
 
 def test_a_fragment_that_leads_only_to_spelled_characters_is_banned_at_once() -> None:
-    every = [chr(code) for code in range(0x6140, 0x6180)]  # all characters that start with the bytes of 慢
+    # all characters that start with the bytes of 慢
+    every = [chr(code) for code in range(0x6140, 0x6180)]
     assert {c.encode()[:2] for c in every} == {b"\xe6\x85"}
     missing = "慢"
     vocabulary = byte_vocabulary(*every, b"\xe6\x85")
@@ -118,7 +136,8 @@ def test_a_fragment_that_leads_only_to_spelled_characters_is_banned_at_once() ->
 
 @pytest.mark.parametrize("lead", [b"\xc0", b"\xf5", b"\xff", b"\xee", b"\xf4", b"\xc2"])
 def test_bytes_that_lead_to_no_text_are_banned(lead: bytes) -> None:
-    """Not UTF-8 at all, private use, or (c2 xx with all of Latin-1 spelled) nothing left to spell."""
+    """Not UTF-8 at all, private use, or (c2 xx with all of Latin-1 spelled) nothing left to
+    spell."""
     latin = [chr(code) for code in range(0x80, 0xC0)]
     vocabulary = byte_vocabulary(*latin)
     assert vocabulary.never[len(latin) + lead[0]]
@@ -140,10 +159,14 @@ def test_whatever_the_mask_and_the_fragments_allow_is_clean_text(data: st.DataOb
     ids = [i for i in ids if i not in vocabulary.eos]
     whole = [i for i in ids if vocabulary.texts[i] is not None]
     text, pending = vocabulary.read(ids)
-    assert (vocabulary.bytes_of(ids)[: -len(pending)] if pending else vocabulary.bytes_of(ids)).decode() == text
+    assert (
+        vocabulary.bytes_of(ids)[: -len(pending)] if pending else vocabulary.bytes_of(ids)
+    ).decode() == text
     assert "\ufffd" not in text
     for character in "慢音。é":
-        assert text.count(character) == sum((vocabulary.texts[i] or "").count(character) for i in whole)
+        assert text.count(character) == sum(
+            (vocabulary.texts[i] or "").count(character) for i in whole
+        )
 
 
 def test_doubles_come_from_the_ids_and_the_small_table() -> None:
@@ -161,7 +184,10 @@ def test_fingerprint_is_of_content_and_not_of_padding() -> None:
     others = [toy("慢", "色"), toy("慢音", ""), toy("音", "慢"), toy("慢", special=("音", "<eos>"))]
     assert len({v.fingerprint for v in [plain, *others]}) == 5
     tokens = [b"a", b"b", b"c"]
-    assert Vocabulary.build(tokens, [2], [1]).fingerprint != Vocabulary.build(tokens, [2], [2]).fingerprint
+    assert (
+        Vocabulary.build(tokens, [2], [1]).fingerprint
+        != Vocabulary.build(tokens, [2], [2]).fingerprint
+    )
 
 
 def test_build_refuses_what_cannot_be() -> None:

@@ -1,4 +1,5 @@
-"""The window of unheard audio: bounded whatever the verifier does, wide where it is quick, narrow where it is slow."""
+"""The window of unheard audio: bounded whatever the verifier does, wide where it is quick, narrow
+where it is slow."""
 
 import random
 from collections import deque
@@ -9,7 +10,8 @@ from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES, TARGET_S,
 
 
 def flow(window, per_s, rtt_s, seconds, turns=1, loss=0.0):
-    """Turns with endless audio on a link that carries `per_s` samples a second: (heard, most unheard, longest wait at the end)."""
+    """Turns with endless audio on a link that carries `per_s` samples a second: (heard, most
+    unheard, longest wait at the end)."""
     chance, now, free_at, heard, most, waits = random.Random(1), 0.0, 0.0, 0, 0, deque(maxlen=50)
     due, own = deque(), [0] * turns
     while now < seconds:
@@ -41,7 +43,8 @@ def test_what_is_unheard_is_bounded(per_s, rtt_s, turns):
 
 @pytest.mark.parametrize("rtt_s", [0.02, 0.1, 0.2])
 def test_a_quick_link_is_used(rtt_s):
-    """20 Mbit/s: at least 20 seconds of audio in a second, as far as MAX_SAMPLES a round trip allow."""
+    """20 Mbit/s: at least 20 seconds of audio in a second, as far as MAX_SAMPLES a round trip
+    allow."""
     heard, *_ = flow(Window(), 1_250_000, rtt_s, 10.0)
     assert heard / 10.0 > 0.8 * min(1_250_000, MAX_SAMPLES / (rtt_s + PIECE_SAMPLES / 1_250_000))
 

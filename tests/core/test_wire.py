@@ -1,4 +1,5 @@
-"""The messages of the link: what is sent arrives, sizes hold their budget, garbage is WireError and nothing else."""
+"""The messages of the link: what is sent arrives, sizes hold their budget, garbage is WireError and
+nothing else."""
 
 from contextlib import suppress
 
@@ -13,9 +14,18 @@ from streamer.core.link import wire
 IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
 
 
-@given(number=st.integers(1, 255), base=st.integers(0, 127), prefix=st.binary(min_size=8, max_size=8), unverified=IDS, draft=IDS,
-       channel=st.integers(0, 255), epoch=st.integers(1, 65_535))  # fmt: skip
-def test_a_request_arrives_within_its_budget(number, base, prefix, unverified, draft, channel, epoch):
+@given(
+    number=st.integers(1, 255),
+    base=st.integers(0, 127),
+    prefix=st.binary(min_size=8, max_size=8),
+    unverified=IDS,
+    draft=IDS,
+    channel=st.integers(0, 255),
+    epoch=st.integers(1, 65_535),
+)
+def test_a_request_arrives_within_its_budget(
+    number, base, prefix, unverified, draft, channel, epoch
+):
     """At most 24 bytes and 3 per id, for any vocabulary of Qwen's size."""
     request = VerifyRequest(number, base, prefix, unverified, draft)
     data = wire.encode(wire.verify_message(channel, epoch, request))
@@ -37,7 +47,9 @@ def test_garbage_is_refused(data):
             assert wire.encode(decode(data))
 
 
-@pytest.mark.parametrize("data", [b"", "text", b"\x91" * 5_000, wire.encode(wire.Ping(4)) + b"1", b"\x94\x04\x00\x01"])
+@pytest.mark.parametrize(
+    "data", [b"", "text", b"\x91" * 5_000, wire.encode(wire.Ping(4)) + b"1", b"\x94\x04\x00\x01"]
+)
 def test_known_garbage(data):
     with pytest.raises(wire.WireError):
         wire.decode_up(data)

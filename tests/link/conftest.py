@@ -1,4 +1,5 @@
-"""What the tests of the link share: verifier processes, and what one process says about the bundled recordings."""
+"""What the tests of the link share: verifier processes, and what one process says about the bundled
+recordings."""
 
 import os
 

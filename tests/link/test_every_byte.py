@@ -1,5 +1,6 @@
-"""A link that is cut after N bytes, for many N: the connection's first byte, the handshake, the opening, audio, requests,
-verdicts. What comes of the turn is what comes of it undisturbed. And links on which the verifier talks nonsense."""
+"""A link that is cut after N bytes, for many N: the connection's first byte, the handshake, the
+opening, audio, requests, verdicts. What comes of the turn is what comes of it undisturbed. And
+links on which the verifier talks nonsense."""
 
 import random
 
@@ -37,7 +38,9 @@ async def decode(link, num=None):
     while num is None or len(ids) < num:
         verdict = None
         with anyio.move_on_after(1.0 if num is None else 60):
-            verdict = await target.verify(VerifyRequest(len(ids) + 1, len(ids), prefix_hash(ids), (), ()))
+            verdict = await target.verify(
+                VerifyRequest(len(ids) + 1, len(ids), prefix_hash(ids), (), ())
+            )
         if verdict is None:
             break
         assert isinstance(verdict, Verdict), verdict
@@ -47,7 +50,8 @@ async def decode(link, num=None):
 
 
 async def verify(link, answer, seed):
-    """Blocks of K drafted ids, some of them wrong, as an edge would ask about them: the ids that stand."""
+    """Blocks of K drafted ids, some of them wrong, as an edge would ask about them: the ids that
+    stand."""
     chance, target, ids, number = random.Random(seed), link.listen(), [], 0
     await hear(target, SOUND)
     await finish(target)
@@ -56,7 +60,9 @@ async def verify(link, answer, seed):
         if chance.random() < 0.4:
             draft[chance.randrange(len(draft))] ^= 1
         number += 1
-        verdict = await target.verify(VerifyRequest(number, len(ids), prefix_hash(ids), (), tuple(draft)))
+        verdict = await target.verify(
+            VerifyRequest(number, len(ids), prefix_hash(ids), (), tuple(draft))
+        )
         assert isinstance(verdict, Verdict), verdict
         ids += [*draft[: verdict.n_accepted], verdict.next_id]
     target.close()
@@ -65,7 +71,8 @@ async def verify(link, answer, seed):
 
 @pytest.mark.parametrize("stride", [173, pytest.param(1, marks=pytest.mark.long)])
 async def test_cut_after_any_number_of_bytes(tokenizer, stride, monkeypatch):
-    """Every N from the first byte of the connection to the turn's last, both directions counted together."""
+    """Every N from the first byte of the connection to the turn's last, both directions counted
+    together."""
     with verifying("--max-sessions", 32, "--resume-s", 2) as (url, _):
         port, tried = int(url.rsplit(":", 1)[1]), []
         async with linked(port, terms_of(tokenizer, runs_on=True)) as link:
@@ -79,10 +86,15 @@ async def test_cut_after_any_number_of_bytes(tokenizer, stride, monkeypatch):
             for n in places:
                 if is_through:
                     return
-                async with Proxy(port) as proxy, linked(proxy.port, terms_of(tokenizer, n % 5 == 0)) as link:
+                async with (
+                    Proxy(port) as proxy,
+                    linked(proxy.port, terms_of(tokenizer, n % 5 == 0)) as link,
+                ):
                     proxy.cut_after = n
                     with anyio.fail_after(60):
-                        found = await (decode(link, len(answer)) if n % 5 == 0 else verify(link, answer, n))
+                        found = await (
+                            decode(link, len(answer)) if n % 5 == 0 else verify(link, answer, n)
+                        )
                     assert found == answer, n
                     is_through |= proxy.cut_after is not None  # the turn has fewer bytes
                     tried.append(n)
@@ -98,8 +110,9 @@ async def test_cut_after_any_number_of_bytes(tokenizer, stride, monkeypatch):
 
 @pytest.mark.parametrize("num", [200, pytest.param(5_000, marks=pytest.mark.long)])
 async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, monkeypatch):
-    """Messages that are nearly right, to links with turns that ask: verdicts that could be, refusals, or nothing; the edge
-    lives, and an honest verifier on the same link's next connection is served."""
+    """Messages that are nearly right, to links with turns that ask: verdicts that could be,
+    refusals, or nothing; the edge lives, and an honest verifier on the same link's next connection
+    is served."""
     monkeypatch.setattr(redial, "PAUSES_S", (0.0,))
     monkeypatch.setattr(far, "REOPEN_S", (0.0,))
     monkeypatch.setattr(breaker, "LONGEST_PAUSE_S", 0.5)
@@ -111,7 +124,9 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
         if is_honest:
             return right
         count += len(right)
-        return [mutated(chance, wire.encode(one)) if chance.random() < 0.5 else one for one in right]
+        return [
+            mutated(chance, wire.encode(one)) if chance.random() < 0.5 else one for one in right
+        ]
 
     async def ask(link, chance):
         while count < num:
@@ -123,13 +138,19 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
                     draft = tuple(chance.randrange(NUM_IDS) for _ in range(K))
                     with anyio.move_on_after(0.2):
                         found = await target.verify(VerifyRequest(number, 0, EMPTY, (), draft))
-                        assert isinstance(found, Refusal) or (0 <= found.n_accepted <= K and 0 <= found.next_id < NUM_IDS)
+                        assert isinstance(found, Refusal) or (
+                            0 <= found.n_accepted <= K and 0 <= found.next_id < NUM_IDS
+                        )
             except TargetLost as lost:
                 told.append(str(lost))
             finally:
                 target.close()
 
-    async with lying(reply, num) as port, linked(port, terms_of(tokenizer)) as one, linked(port, terms_of(tokenizer)) as two:
+    async with (
+        lying(reply, num) as port,
+        linked(port, terms_of(tokenizer)) as one,
+        linked(port, terms_of(tokenizer)) as two,
+    ):
         async with anyio.create_task_group() as group:
             for i in range(8):
                 group.start_soon(ask, (one, two)[i % 2], random.Random(i))

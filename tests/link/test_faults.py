@@ -1,5 +1,5 @@
-"""A real verifier behind a bad link: cut at any byte, hung, killed, restarted, gone. Exact says what it says without
-faults, or ends with an error; gated goes on; nobody else notices."""
+"""A real verifier behind a bad link: cut at any byte, hung, killed, restarted, gone. Exact says
+what it says without faults, or ends with an error; gated goes on; nobody else notices."""
 
 import random
 import signal
@@ -32,25 +32,42 @@ async def is_up(describer, up=True):
             await anyio.sleep(0.02)
 
 
-@pytest.mark.parametrize(("mode", "cuts"), [("exact", 6), ("cloud", 3), pytest.param("exact", 100, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("mode", "cuts"),
+    [("exact", 6), ("cloud", 3), pytest.param("exact", 100, marks=pytest.mark.long)],
+)
 async def test_cut_at_random_bytes_the_text_is_the_same(verifier, wanted, mode, cuts):
     """The link dies anywhere, in the middle of audio, requests or verdicts, and comes back."""
     chance, done = random.Random(cuts), 0
-    async with Proxy(port_of(verifier), Toxics(latency_s=0.002)) as proxy, near(proxy.port, mode=mode) as describer:
+    async with (
+        Proxy(port_of(verifier), Toxics(latency_s=0.002)) as proxy,
+        near(proxy.port, mode=mode) as describer,
+    ):
         while done < cuts:
             file = chance.choice(SAMPLES)
             before = proxy.num_connections
-            proxy.cut_after = chance.choice([chance.randint(1, 160_000), chance.randint(100_000, 165_000)])
+            proxy.cut_after = chance.choice(
+                [chance.randint(1, 160_000), chance.randint(100_000, 165_000)]
+            )
             found = await describer.describe(file)
             one = wanted["exact"][file.name]
-            assert (found.text, list(found.ids), found.stop_reason) == (one["text"], one["ids"], one["stop_reason"])
+            assert (found.text, list(found.ids), found.stop_reason) == (
+                one["text"],
+                one["ids"],
+                one["stop_reason"],
+            )
             done += proxy.num_connections - before
     assert done >= cuts
 
 
-@pytest.mark.parametrize("toxics", [Toxics(jitter_s=0.03, slice_bytes=3), Toxics(latency_s=0.02, bandwidth=125_000)])
+@pytest.mark.parametrize(
+    "toxics", [Toxics(jitter_s=0.03, slice_bytes=3), Toxics(latency_s=0.02, bandwidth=125_000)]
+)
 async def test_a_slow_link_changes_nothing(verifier, wanted, toxics):
-    async with Proxy(port_of(verifier), toxics) as proxy, near(proxy.port, mode="exact") as describer:
+    async with (
+        Proxy(port_of(verifier), toxics) as proxy,
+        near(proxy.port, mode="exact") as describer,
+    ):
         found = await describer.describe(SAMPLES[0])
         assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
 
@@ -103,7 +120,10 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
     """It waits to the limit; committed text stays; --degrade goes on instead; gated too."""
     port = free_port()
     with verifying(port=port) as (_, process):
-        async with near(port, mode="exact", verify_budget_s=0.5) as describer, describer.session() as session:
+        async with (
+            near(port, mode="exact", verify_budget_s=0.5) as describer,
+            describer.session() as session,
+        ):
             await describer.describe(SAMPLES[0])
             process.kill()
             pcm = SAMPLES[0].read_bytes()[44:]
@@ -115,7 +135,9 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
             assert 0.4 < time.perf_counter() - started < 2.0
             assert "within 0.5 s" in events[-1].message
             assert "--degrade" in events[-1].message
-            with pytest.raises(TargetLost, match=r"no verdict of the verifier at ws://127\.0\.0\.1"):
+            with pytest.raises(
+                TargetLost, match=r"no verdict of the verifier at ws://127\.0\.0\.1"
+            ):
                 await describer.describe(SAMPLES[0])
     for options in ({"mode": "exact", "degrade": True}, {"mode": "gated", "threshold": 0.0}):
         async with near(port, verify_budget_s=0.5, **options) as describer:
@@ -126,7 +148,9 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
             assert (again.stop_reason, again.cloud_calls, again.stall_ms) == ("sentence", 0, 0.0)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 12))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 12))]
+)
 async def test_what_was_said_stays_said_when_the_verifier_dies_in_mid_sentence(seed):
     """The deltas are the text, whatever the moment; what comes after is unverified."""
     chance = random.Random(seed)

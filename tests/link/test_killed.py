@@ -1,5 +1,6 @@
-"""Verifiers and edges that are killed or stopped at random moments, as processes. What was said stays said; exact says what
-it says without faults, or says why not within its limit; gated goes on within its budget; nobody's place is kept for the dead."""
+"""Verifiers and edges that are killed or stopped at random moments, as processes. What was said
+stays said; exact says what it says without faults, or says why not within its limit; gated goes on
+within its budget; nobody's place is kept for the dead."""
 
 import json
 import os
@@ -39,7 +40,8 @@ async def is_up(describer, within_s=30):
 
 
 async def turn(describer, file, found, name):
-    """One turn through a session: (deltas' text, deltas' ids, whether each was verified, the last event, when the last sample was fed)."""
+    """One turn through a session: (deltas' text, deltas' ids, whether each was verified, the last
+    event, when the last sample was fed)."""
     text, ids, verified = "", [], []
     async with describer.session() as session:
         await session.feed(file.read_bytes()[44:])
@@ -63,7 +65,11 @@ def check_gated(found):
 def check_exact(found, one):
     text, ids, verified, end = found
     assert not isinstance(end, TurnFailed), end
-    assert (end.text, list(end.ids), end.stop_reason) == (one["text"], one["ids"], one["stop_reason"])
+    assert (end.text, list(end.ids), end.stop_reason) == (
+        one["text"],
+        one["ids"],
+        one["stop_reason"],
+    )
     assert (text, ids) == (one["text"], one["ids"])
     assert all(verified)
 
@@ -79,14 +85,15 @@ def check_degraded(found, one):
 
 @pytest.mark.parametrize("times", [2, pytest.param(100, marks=LONG)])
 async def test_killed_at_any_moment_and_another_comes(wanted, times):
-    """SIGKILL; a fresh process is in its place while exact still waits. Exact goes on where it was, gated and --degrade
-    do not wait for it."""
+    """SIGKILL; a fresh process is in its place while exact still waits. Exact goes on where it was,
+    gated and --degrade do not wait for it."""
     chance, done = random.Random(times), 0
     with verifiers() as another:
         port, process = await anyio.to_thread.run_sync(another)
         async with (
             Proxy(port, Toxics(latency_s=0.005)) as proxy,
-            near(proxy.port, mode="exact", verify_budget_s=120) as exact,  # a busy machine starts a process slowly
+            # a busy machine starts a process slowly
+            near(proxy.port, mode="exact", verify_budget_s=120) as exact,
             near(proxy.port, mode="gated", threshold=0.0, verify_budget_s=BUDGET_S) as gated,
             near(proxy.port, mode="exact", degrade=True, verify_budget_s=BUDGET_S) as degraded,
         ):
@@ -113,7 +120,8 @@ async def test_killed_at_any_moment_and_another_comes(wanted, times):
 
 @pytest.mark.parametrize("times", [4, pytest.param(100, marks=LONG)])
 async def test_stopped_at_any_moment_and_continued(wanted, times):
-    """SIGSTOP, and SIGCONT when gated and --degrade are through, or in a third of the turns while they still wait."""
+    """SIGSTOP, and SIGCONT when gated and --degrade are through, or in a third of the turns while
+    they still wait."""
     chance, done = random.Random(times), 0
     with verifying() as (url, process):
         port = int(url.rsplit(":", 1)[1])
@@ -128,7 +136,8 @@ async def test_stopped_at_any_moment_and_continued(wanted, times):
                 await describer.load()
             for i in tqdm(range(times), "stopped", disable=None):
                 for describer in (exact, *quick.values()):
-                    await is_up(describer, 60)  # the breaker's pause doubles with failures in a row
+                    # the breaker's pause doubles with failures in a row
+                    await is_up(describer, 60)
                 file, found = SAMPLES[i % len(SAMPLES)], {}
                 async with anyio.create_task_group() as group:
                     group.start_soon(turn, exact, file, found, "exact")
@@ -152,7 +161,8 @@ async def test_stopped_at_any_moment_and_continued(wanted, times):
 
 
 def check_strict(found, one):
-    """Exact with a short limit and no --degrade: the whole text, or one clear line; what was said is the text's beginning."""
+    """Exact with a short limit and no --degrade: the whole text, or one clear line; what was said
+    is the text's beginning."""
     text, ids, verified, end = found
     assert all(verified)
     assert ids == one["ids"][: len(ids)]
@@ -166,7 +176,8 @@ def check_strict(found, one):
 
 
 async def test_stopped_for_longer_than_a_link_lives_exact_still_says_the_same(wanted):
-    """No word for 5 s: the link is given up, and another one asked for; the verifier comes back within exact's limit."""
+    """No word for 5 s: the link is given up, and another one asked for; the verifier comes back
+    within exact's limit."""
     with verifying() as (url, process):
         async with near(int(url.rsplit(":", 1)[1]), mode="exact") as describer:
             await describer.load()
@@ -217,7 +228,12 @@ with connect(sys.argv[1] + wire.PATH, compression=None) as socket:
 
 
 def edge(code, *arguments):
-    process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
     assert process.stdout.readline()
     return process
 
@@ -252,11 +268,14 @@ def resident_mb(process):
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=LONG)])
 async def test_edges_killed_at_any_moment_leave_nothing(wanted, times, tokenizer):
-    """SIGKILL in audio, prefill or decoding. Every slot comes back; memory after the first few stays what it is."""
+    """SIGKILL in audio, prefill or decoding. Every slot comes back; memory after the first few
+    stays what it is."""
     chance, sizes = random.Random(times), []
     with verifying("--max-sessions", 2, "--resume-s", 0) as (url, process):
         for i in tqdm(range(times), "edges killed", disable=None):
-            dying = await anyio.to_thread.run_sync(edge, BARE_EDGE, url, tokenizer, SAMPLES[i % len(SAMPLES)])
+            dying = await anyio.to_thread.run_sync(
+                edge, BARE_EDGE, url, tokenizer, SAMPLES[i % len(SAMPLES)]
+            )
             await anyio.sleep(chance.uniform(0.0, 0.5))
             dying.kill()
             dying.communicate()
@@ -267,7 +286,9 @@ async def test_edges_killed_at_any_moment_leave_nothing(wanted, times, tokenizer
             found = await describer.describe(SAMPLES[0])
             assert list(found.ids) == wanted["exact"][SAMPLES[0].name]["ids"]
     settled = sizes[len(sizes) // 5 :]
-    print(f"memory of the verifier over {times} killed edges, MB: {[round(size) for size in sizes[:: max(1, times // 10)]]}")
+    print(
+        f"memory of the verifier over {times} killed edges, MB: {[round(size) for size in sizes[:: max(1, times // 10)]]}"
+    )
     assert max(settled) - settled[0] < 16
 
 
@@ -278,10 +299,30 @@ async def test_many_edges_as_processes_no_id_crosses(verifier, wanted, edges):
     started = time.monotonic()
     for i in range(edges):
         files = [SAMPLES[(i + k) % len(SAMPLES)] for k in range(len(SAMPLES))]
-        command = [sys.executable, "-m", "streamer", "describe", "--json", "--mode", modes[i % 4], "--cloud", verifier, *map(str, files)]
-        # Gated says what one process says only where no deadline is missed: sixteen processes start at once here.
+        command = [
+            sys.executable,
+            "-m",
+            "streamer",
+            "describe",
+            "--json",
+            "--mode",
+            modes[i % 4],
+            "--cloud",
+            verifier,
+            *map(str, files),
+        ]
+        # Gated says what one process says only where no deadline is missed: sixteen processes
+        # start at once here.
         command += ["--verify-budget-s", "120"]
-        running.append((modes[i % 4], files, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)))
+        running.append(
+            (
+                modes[i % 4],
+                files,
+                subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+                ),
+            )
+        )
     for mode, files, process in running:
         out, told = await anyio.to_thread.run_sync(process.communicate)
         rows = [json.loads(row) for row in out.decode().splitlines()]

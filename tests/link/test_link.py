@@ -1,4 +1,5 @@
-"""The link by itself: how often it asks, how much it has on its way, whom it blames, what it lets through to people."""
+"""The link by itself: how often it asks, how much it has on its way, whom it blames, what it lets
+through to people."""
 
 import time
 from contextlib import asynccontextmanager
@@ -28,12 +29,16 @@ FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 
 
 def sound(seconds):
-    return np.random.default_rng(0).integers(-9_000, 9_000, int(seconds * 16_000)).astype(np.float32) / 32768
+    return (
+        np.random.default_rng(0).integers(-9_000, 9_000, int(seconds * 16_000)).astype(np.float32)
+        / 32768
+    )
 
 
 @asynccontextmanager
 async def dropping(after_s):
-    """A verifier that accepts every link and drops it after so long: (port, when links were opened)."""
+    """A verifier that accepts every link and drops it after so long: (port, when links were
+    opened)."""
     opened = []
 
     async def handle(socket):
@@ -52,7 +57,8 @@ async def dropping(after_s):
 
 
 async def test_a_verifier_that_drops_every_link_is_not_stormed():
-    """At once, or after the 1.1 s that once counted as success: few links in any 5 s, and ever fewer."""
+    """At once, or after the 1.1 s that once counted as success: few links in any 5 s, and ever
+    fewer."""
     found = {}
 
     async def watch(after_s):
@@ -91,9 +97,10 @@ async def test_a_verifier_that_rejects_every_turn_is_asked_ever_more_seldom():
 
 
 async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
-    """A turn of 60 s comes at once to a verifier that hears 2 s of it a second. Meanwhile: the verifier has less of it
-    unheard than the window; a ping takes no longer than on an idle link; another turn is verified at once; and the turn's
-    own deadline, missed before its request could leave, is not held against the verifier."""
+    """A turn of 60 s comes at once to a verifier that hears 2 s of it a second. Meanwhile: the
+    verifier has less of it unheard than the window; a ping takes no longer than on an idle link;
+    another turn is verified at once; and the turn's own deadline, missed before its request could
+    leave, is not held against the verifier."""
     judges = []
 
     def open_judge(turn):
@@ -110,7 +117,9 @@ async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
         async def watch():
             nonlocal most
             while True:
-                most = max([most, *(turn.num_samples - judge.num_heard for turn, judge in judges[:1])])
+                most = max(
+                    [most, *(turn.num_samples - judge.num_heard for turn, judge in judges[:1])]
+                )
                 await anyio.sleep(0.01)
 
         async with anyio.create_task_group() as group:
@@ -184,15 +193,21 @@ async def test_what_a_verifier_says_reaches_people_as_one_plain_line():
     async def refuse(socket, request):
         return socket.respond(401, ESCAPE)
 
-    async with serve(lambda socket: None, "127.0.0.1", 0, process_request=refuse) as server, linked(server.sockets[0].getsockname()[1], TERMS) as link:
+    async with (
+        serve(lambda socket: None, "127.0.0.1", 0, process_request=refuse) as server,
+        linked(server.sockets[0].getsockname()[1], TERMS) as link,
+    ):
         await link.settled(5.0)
         assert link.lost.isprintable()
         assert "401" in link.lost
 
 
-@pytest.mark.parametrize(("status", "is_final"), [(400, True), (404, True), (401, True), (503, False), (500, False)])
+@pytest.mark.parametrize(
+    ("status", "is_final"), [(400, True), (404, True), (401, True), (503, False), (500, False)]
+)
 async def test_an_address_that_was_right_is_tried_again(status, is_final):
-    """404 and 400 at first are an address that is wrong; after a link they are a moment's, as behind a proxy."""
+    """404 and 400 at first are an address that is wrong; after a link they are a moment's, as
+    behind a proxy."""
     is_refusing, num_refused = True, 0
 
     async def decide(socket, request):
@@ -208,7 +223,10 @@ async def test_an_address_that_was_right_is_tried_again(status, is_final):
         except ConnectionClosed:
             return
 
-    async with serve(handle, "127.0.0.1", 0, process_request=decide) as server, linked(server.sockets[0].getsockname()[1], TERMS) as link:
+    async with (
+        serve(handle, "127.0.0.1", 0, process_request=decide) as server,
+        linked(server.sockets[0].getsockname()[1], TERMS) as link,
+    ):
         await until(lambda: num_refused)
         await anyio.sleep(0.05)
         assert (link.lost is not None) == is_final
@@ -224,7 +242,9 @@ async def test_an_address_that_was_right_is_tried_again(status, is_final):
 
 
 def test_a_verdict_before_it_was_asked_for_accepts_nothing():
-    turn = RemoteTurn(0, bytes(16), Terms(HOUSE.tokenizer, "zh", 1_000, Rules(), Sampling(), runs_on=True))
+    turn = RemoteTurn(
+        0, bytes(16), Terms(HOUSE.tokenizer, "zh", 1_000, Rules(), Sampling(), runs_on=True)
+    )
     turn.attach()
     turn.finish()
     turn.ask(FIRST)
@@ -253,7 +273,8 @@ def test_pieces_that_wait_go_together(piece):
 
 
 async def test_turns_that_miss_one_outage_are_one_failure():
-    """The pause after it is the first, shortest one, however many turns were waiting; a later one is another."""
+    """The pause after it is the first, shortest one, however many turns were waiting; a later one
+    is another."""
     now = 0.0
     link = Link(Verifier("ws://127.0.0.1:9", None, None, True), TERMS, lambda: now)
     request = VerifyRequest(1, 0, prefix_hash(()), (), ())
@@ -276,7 +297,10 @@ async def test_turns_that_miss_one_outage_are_one_failure():
 
 async def heard_by_a_slow_one(patience, seconds, samples_per_s):
     """(how long a file of so many seconds waited, how much of it was heard by then)"""
-    async with serving_judges(lambda turn: Slow(samples_per_s)) as (port, _), linked(port, TERMS, patience=patience) as link:
+    async with (
+        serving_judges(lambda turn: Slow(samples_per_s)) as (port, _),
+        linked(port, TERMS, patience=patience) as link,
+    ):
         await link.settled(2.0)
         target = link.listen()
         started = anyio.current_time()
@@ -290,7 +314,8 @@ async def heard_by_a_slow_one(patience, seconds, samples_per_s):
 
 
 async def test_a_verifier_slower_than_speech_has_the_time_of_a_live_turn_or_all_that_it_needs():
-    """At .75 of real time: gated goes on when a live turn would be over, exact when all is heard."""
+    """At .75 of real time: gated goes on when a live turn would be over, exact when all is
+    heard."""
     waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=True), 3.0, 12_000)
     assert 2.9 < waited < 3.7
     assert 0 < share < 0.9
@@ -300,8 +325,9 @@ async def test_a_verifier_slower_than_speech_has_the_time_of_a_live_turn_or_all_
 
 
 async def test_what_is_said_to_a_turn_that_is_over_is_not_taken_for_the_next_ones():
-    """The next turn has its channel at once, while replies to the first are on their way: of 1 s, and a verdict. It hears
-    less, and gets its own verdict; so too when channels have counted their turns for long."""
+    """The next turn has its channel at once, while replies to the first are on their way: of 1 s,
+    and a verdict. It hears less, and gets its own verdict; so too when channels have counted their
+    turns for long."""
     judges = []
 
     def open_judge(turn):
@@ -309,7 +335,11 @@ async def test_what_is_said_to_a_turn_that_is_over_is_not_taken_for_the_next_one
         return judges[-1]
 
     toxics = Toxics(latency_s=0.05)
-    async with serving_judges(open_judge) as (far, _), Proxy(far, toxics) as proxy, linked(proxy.port, TERMS) as link:
+    async with (
+        serving_judges(open_judge) as (far, _),
+        Proxy(far, toxics) as proxy,
+        linked(proxy.port, TERMS) as link,
+    ):
         await until(lambda: link.is_up)
         for i in range(3):
             over, samples = link.listen(), sound(1.0)

@@ -1,7 +1,9 @@
-"""The two-sequence test over the wire, without a socket: any delay, loss, doubling, reorder, cut link and lost slot.
+"""The two-sequence test over the wire, without a socket: any delay, loss, doubling, reorder, cut
+link and lost slot.
 
-Both ends as they are (RemoteTurn, ServedTurn, TargetLedger, every message encoded and decoded) on toy models. The
-target's context begins with what it heard, so a sample lost, doubled or heard twice changes every id.
+Both ends as they are (RemoteTurn, ServedTurn, TargetLedger, every message encoded and decoded) on
+toy models. The target's context begins with what it heard, so a sample lost, doubled or heard twice
+changes every id.
 """
 
 import random
@@ -60,7 +62,13 @@ class Far:
             else:
                 turn.served.reopen(message)
             self.channels[message.channel] = turn
-            return [wire.encode(wire.Opened(message.channel, message.epoch, turn.served.num_samples, HOUSE.model))]
+            return [
+                wire.encode(
+                    wire.Opened(
+                        message.channel, message.epoch, turn.served.num_samples, HOUSE.model
+                    )
+                )
+            ]
         turn = self.channels.get(message.channel)
         if turn is None or getattr(message, "epoch", turn.served.epoch) != turn.served.epoch:
             return []
@@ -97,7 +105,10 @@ class Hosted:
             yield wire.Judged(channel, epoch, reply.number, reply.n_accepted, reply.next_id)
             at = request.base + len(request.unverified) + reply.n_accepted + 1
             answer = self.verifier.stream.sequence.answer[:at]
-            if not runs_on or stop(VOCABULARY, far_rules(self), answer[:-1], answer[-1]) is not None:
+            if (
+                not runs_on
+                or stop(VOCABULARY, far_rules(self), answer[:-1], answer[-1]) is not None
+            ):
                 return
             request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
 
@@ -107,7 +118,8 @@ def far_rules(hosted):
 
 
 class Wire:
-    """Bytes both ways. Requests and replies may be lost, doubled, delayed and reordered; audio comes in order."""
+    """Bytes both ways. Requests and replies may be lost, doubled, delayed and reordered; audio
+    comes in order."""
 
     def __init__(self, far, turn, chance, loss, cut_share, restart_share):
         self.far, self.turn, self.chance = far, turn, chance
@@ -135,17 +147,31 @@ class Wire:
             self.put(self.up, data, isinstance(message, wire.Verify))
         for data in self.some(self.up):
             for reply in self.far.take(data):
-                self.put(self.down, reply, isinstance(wire.decode_down(reply), wire.Judged | wire.Refused))
+                self.put(
+                    self.down,
+                    reply,
+                    isinstance(wire.decode_down(reply), wire.Judged | wire.Refused),
+                )
         for data in self.some(self.down):
             reply = self.turn.take(wire.decode_down(data))
             if reply is not None:
                 yield reply
 
     def put(self, queue, data, may_suffer):
-        copies = self.chance.choices((0, 1, 2), (self.loss, 1 - 1.5 * self.loss, self.loss / 2))[0] if may_suffer else 1
+        copies = (
+            self.chance.choices((0, 1, 2), (self.loss, 1 - 1.5 * self.loss, self.loss / 2))[0]
+            if may_suffer
+            else 1
+        )
         for _ in range(copies):
             place = len(queue)
-            while may_suffer and self.loss and place and queue[place - 1][1] and self.chance.random() < 0.4:
+            while (
+                may_suffer
+                and self.loss
+                and place
+                and queue[place - 1][1]
+                and self.chance.random() < 0.4
+            ):
                 place -= 1
             queue.insert(place, (data, may_suffer))
 
@@ -157,17 +183,47 @@ class Wire:
 
 def settings(seed):
     chance = random.Random(seed)
-    rules = chance.choice([Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)])
-    sampling = chance.choice([Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)])
-    samples = np.random.default_rng(seed).integers(-9_000, 9_000, chance.randint(1, 30_000)).astype(np.float32) / 32768
+    rules = chance.choice(
+        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
+    )
+    sampling = chance.choice(
+        [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)]
+    )
+    samples = (
+        np.random.default_rng(seed)
+        .integers(-9_000, 9_000, chance.randint(1, 30_000))
+        .astype(np.float32)
+        / 32768
+    )
     return chance, rules, sampling, samples
 
 
-def run(plan, sampling, chance, samples, kind="model", edge_seed=1, loss=0.0, cut_share=0.0, restart_share=0.0, budget=20_000, down=0, said=None):
-    """One answer over the wire: (answer, reason, machine, wire). down: moments until the target is up; said: of Emits."""
+def run(
+    plan,
+    sampling,
+    chance,
+    samples,
+    kind="model",
+    edge_seed=1,
+    loss=0.0,
+    cut_share=0.0,
+    restart_share=0.0,
+    budget=20_000,
+    down=0,
+    said=None,
+):
+    """One answer over the wire: (answer, reason, machine, wire). down: moments until the target is
+    up; said: of Emits."""
     far = Far(plan.rules, sampling)
-    terms = Terms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud",
-                  plan.mode == "exact" and plan.ahead > 0)  # fmt: skip
+    terms = Terms(
+        VOCABULARY.fingerprint,
+        "zh",
+        VOCABULARY.num_ids,
+        plan.rules,
+        sampling,
+        plan.mode == "cloud",
+        plan.mode == "exact" and plan.ahead > 0,
+    )
     turn = RemoteTurn(chance.randint(0, 255), bytes(16), terms)
     link = Wire(far, turn, chance, loss, cut_share, restart_share)
     at = 0
@@ -218,22 +274,38 @@ def run(plan, sampling, chance, samples, kind="model", edge_seed=1, loss=0.0, cu
 
 def plan_of(chance, mode, rules, **more):
     adapts = mode == "exact" and chance.random() < 0.3
-    return Plan(mode, k=chance.randint(1, 7), gate=Gate(entropy=1.2), rules=rules, ahead=chance.choice([0, 3, 12, 48]),
-                credits=chance.randint(1, 4), adapts=adapts, verify_budget_s=1e9, **more)  # fmt: skip
+    return Plan(
+        mode,
+        k=chance.randint(1, 7),
+        gate=Gate(entropy=1.2),
+        rules=rules,
+        ahead=chance.choice([0, 3, 12, 48]),
+        credits=chance.randint(1, 4),
+        adapts=adapts,
+        verify_budget_s=1e9,
+        **more,
+    )
 
 
 def oracle(samples, rules, sampling):
-    return target_alone(ToyModel(VOCABULARY.num_ids, 2), VOCABULARY, prompt_of(samples), rules, sampling)
+    return target_alone(
+        ToyModel(VOCABULARY.num_ids, 2), VOCABULARY, prompt_of(samples), rules, sampling
+    )
 
 
-@pytest.mark.parametrize("seed", [*range(36), *(pytest.param(i, marks=pytest.mark.long) for i in range(36, 1_000))])
+@pytest.mark.parametrize(
+    "seed", [*range(36), *(pytest.param(i, marks=pytest.mark.long) for i in range(36, 1_000))]
+)
 def test_exact_over_the_wire_equals_the_target_alone(seed):
-    """Invariant 4 with blocks in flight and draft ahead, for model, twin, random and hostile drafters."""
+    """Invariant 4 with blocks in flight and draft ahead, for model, twin, random and hostile
+    drafters."""
     chance, rules, sampling, samples = settings(seed)
     kind = ("model", "random", "hostile")[seed % 3]
     faults = (0.0, 0.0, 0.0) if seed % 4 == 0 else (0.25 * (seed % 2), 0.03 * (seed % 3), 0.5)
     plan = plan_of(chance, "exact", rules)
-    answer, reason, machine, link = run(plan, sampling, chance, samples, kind, 2 if seed % 5 == 0 else 1, *faults)
+    answer, reason, machine, link = run(
+        plan, sampling, chance, samples, kind, 2 if seed % 5 == 0 else 1, *faults
+    )
     assert (answer, reason) == oracle(samples, rules, sampling)
     assert max(link.num_bytes) <= 24
     counts = machine.counts
@@ -243,52 +315,90 @@ def test_exact_over_the_wire_equals_the_target_alone(seed):
         assert link.far.num_refed == 0, "each id once on the target"
 
 
-@pytest.mark.parametrize("seed", [*range(9), *(pytest.param(i, marks=pytest.mark.long) for i in range(9, 200))])
+@pytest.mark.parametrize(
+    "seed", [*range(9), *(pytest.param(i, marks=pytest.mark.long) for i in range(9, 200))]
+)
 def test_cloud_over_the_wire_equals_the_target_alone(seed):
     """The verifier decodes alone and streams; a cut link goes on where it was."""
     chance, rules, sampling, samples = settings(5_000 + seed)
     plan = Plan("cloud", rules=rules, verify_budget_s=1e9)
-    answer, reason, *_ = run(plan, sampling, chance, samples, cut_share=0.05 * (seed % 3), restart_share=0.5)
+    answer, reason, *_ = run(
+        plan, sampling, chance, samples, cut_share=0.05 * (seed % 3), restart_share=0.5
+    )
     assert (answer, reason) == oracle(samples, rules, sampling)
 
 
-@pytest.mark.parametrize("seed", [*range(16), *(pytest.param(i, marks=pytest.mark.long) for i in range(16, 500))])
+@pytest.mark.parametrize(
+    "seed", [*range(16), *(pytest.param(i, marks=pytest.mark.long) for i in range(16, 500))]
+)
 def test_gated_over_the_wire(seed):
-    """Invariant 8: with fixed k and no deadline missed the faults of the link change no id; counts add up."""
+    """Invariant 8: with fixed k and no deadline missed the faults of the link change no id; counts
+    add up."""
     chance, rules, sampling, samples = settings(9_000 + seed)
     plan = plan_of(chance, "gated", rules)
     alone = run(plan, sampling, random.Random(seed), samples)
     found = []
     for ahead, flights in ((0, 1), (plan.ahead, plan.credits)):
         more = Plan(plan.mode, plan.k, plan.gate, rules, 1e9, ahead, flights)
-        found.append(run(more, sampling, random.Random(seed), samples, loss=0.2, cut_share=0.02, restart_share=0.3))
+        found.append(
+            run(
+                more,
+                sampling,
+                random.Random(seed),
+                samples,
+                loss=0.2,
+                cut_share=0.02,
+                restart_share=0.3,
+            )
+        )
     for answer, reason, machine, _ in found:
         assert (answer, reason) == alone[:2]
         assert machine.counts.n_committed == len(answer)
         assert machine.counts.n_verified == alone[2].counts.n_verified
 
 
-@pytest.mark.parametrize("seed", [*range(24), *(pytest.param(i, marks=pytest.mark.long) for i in range(24, 500))])
+@pytest.mark.parametrize(
+    "seed", [*range(24), *(pytest.param(i, marks=pytest.mark.long) for i in range(24, 500))]
+)
 def test_what_degraded_exact_calls_verified_is_the_targets(seed):
-    """The link comes up when the edge has committed alone: each id called verified is the target's behind what stands
-    before it, and none waits for a verdict that was given to another request."""
+    """The link comes up when the edge has committed alone: each id called verified is the target's
+    behind what stands before it, and none waits for a verdict that was given to another request."""
     chance, rules, sampling, samples = settings(15_000 + seed)
-    plan = Plan("exact", chance.randint(1, 6), rules=rules, verify_budget_s=1e9, ahead=chance.choice([3, 12, 48]),
-                credits=chance.randint(1, 4), degrade=True)  # fmt: skip
+    plan = Plan(
+        "exact",
+        chance.randint(1, 6),
+        rules=rules,
+        verify_budget_s=1e9,
+        ahead=chance.choice([3, 12, 48]),
+        credits=chance.randint(1, 4),
+        degrade=True,
+    )
     said = []
-    run(plan, sampling, chance, samples, "hostile", down=chance.choice([0, 2, 3, 5, 8, 12]), said=said)
+    run(
+        plan,
+        sampling,
+        chance,
+        samples,
+        "hostile",
+        down=chance.choice([0, 2, 3, 5, 8, 12]),
+        said=said,
+    )
     answer = [i for _, ids, _ in said for i in ids]
     model, never = ToyModel(VOCABULARY.num_ids, 2), torch.from_numpy(VOCABULARY.never)
     for start, ids, verified in said:
         for at in range(start, start + len(ids) if verified else start):
             logits = model.logits([*prompt_of(samples), *answer[:at]])[None]
-            chosen = choose(logits, [constrain(VOCABULARY, rules, answer[:at])], never, sampling, rules).ids
+            chosen = choose(
+                logits, [constrain(VOCABULARY, rules, answer[:at])], never, sampling, rules
+            ).ids
             assert chosen == [answer[at]]
 
 
 @pytest.mark.parametrize("when", ["unsent", "sent", "judged"])
 def test_a_verdict_of_first_answers_no_other_request(when):
-    terms = Terms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, Rules(), Sampling(), asks_first=True)
+    terms = Terms(
+        VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, Rules(), Sampling(), asks_first=True
+    )
     turn = RemoteTurn(0, bytes(16), terms)
     turn.attach()
     turn.finish()

@@ -1,4 +1,5 @@
-"""What a server tells Prometheus of its link to a verifier; and the README's table, which names all that there is."""
+"""What a server tells Prometheus of its link to a verifier; and the README's table, which names all
+that there is."""
 
 import re
 from pathlib import Path
@@ -22,7 +23,9 @@ README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 def gauges(text):
     """streamer_link_X -> its value, without the prefix."""
-    return {name: float(value) for name, value in re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)}
+    return {
+        name: float(value) for name, value in re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)
+    }
 
 
 async def test_the_link_of_a_server_is_told():
@@ -50,7 +53,9 @@ async def test_the_link_of_a_server_is_told():
 async def test_blocks_in_flight_are_counted():
     """By a verifier that never answers; before the first ping there is no round trip to tell."""
     metrics, first = Metrics(), VerifyRequest(1, 0, prefix_hash(()), (), ())
-    async with lying(lambda message, _: honest(message, _) if not isinstance(message, wire.Ping) else []) as port:
+    async with lying(
+        lambda message, _: honest(message, _) if not isinstance(message, wire.Ping) else []
+    ) as port:
         async with linked(port, TERMS) as link, anyio.create_task_group() as group:
             metrics.watch_link(link)
             target = link.listen()
@@ -69,7 +74,12 @@ def test_the_readmes_table_names_all_of_them():
     link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_links=1)
     serve.watch_link(link)
     serve.watch_sessions(SimpleNamespace(talks=(), num_held=0))
-    names = set(re.findall(r"^# TYPE streamer_(\w+?)(?:_total)? ", (serve.text() + verifier.text()).decode(), re.M))
-    names = {name for name in names if not name.endswith("_created")} | {"links"}  # net/link/server.py's own
+    names = set(
+        re.findall(
+            r"^# TYPE streamer_(\w+?)(?:_total)? ", (serve.text() + verifier.text()).decode(), re.M
+        )
+    )
+    # net/link/server.py's own
+    names = {name for name in names if not name.endswith("_created")} | {"links"}
     table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", README, re.M)
     assert {name for row in table for name in re.findall(r"`(\w+)", row)} == names

@@ -1,4 +1,5 @@
-"""Permanent mistakes in --cloud end at once with one line that names the way out; what may pass is tried again."""
+"""Permanent mistakes in --cloud end at once with one line that names the way out; what may pass is
+tried again."""
 
 import ssl
 import time
@@ -42,11 +43,16 @@ async def told(**options):
 async def test_tls_and_keys(guarded):
     url, ca = guarded
     line = await told(cloud=url)
-    assert "its certificate does not verify (unable to get local issuer certificate); name the PEM" in line
+    assert (
+        "its certificate does not verify (unable to get local issuer certificate); name the PEM"
+        in line
+    )
     assert "--cloud-ca" in line
     line = await told(cloud=url.replace("127.0.0.1", "localhost"), cloud_ca=ca)
     assert "not valid for 'localhost'" in line
-    assert "it speaks TLS; give wss:// instead of ws://" in await told(cloud=url.replace("wss:", "ws:"))
+    assert "it speaks TLS; give wss:// instead of ws://" in await told(
+        cloud=url.replace("wss:", "ws:")
+    )
     line = await told(cloud=url, cloud_ca=ca, cloud_key="wrong")
     way = "give its key with --cloud-key or STREAMER_CLOUD_KEY"
     assert line == f"the verifier at {url}: HTTP 401 (wrong or missing API key); {way}"

@@ -1,4 +1,5 @@
-"""The verifier as a service: who may connect, how many, what it tells, how it goes down; nobody's garbage hurts others."""
+"""The verifier as a service: who may connect, how many, what it tells, how it goes down; nobody's
+garbage hurts others."""
 
 import contextlib
 import random
@@ -25,7 +26,14 @@ from streamer.core.rules.constrain import Rules
 
 def opening(channel=0, session=b"s" * 16, epoch=1, **changed):
     rules = dict(vars(Rules()))
-    fields = {"version": wire.VERSION, "model": "", "tokenizer": "x", "language": "zh", "rules": rules, "sampling": (0.0, 1.0, 0)}
+    fields = {
+        "version": wire.VERSION,
+        "model": "",
+        "tokenizer": "x",
+        "language": "zh",
+        "rules": rules,
+        "sampling": (0.0, 1.0, 0),
+    }
     return wire.Open(channel, session, epoch, **(fields | changed))
 
 
@@ -49,10 +57,12 @@ async def test_an_edge_that_does_not_fit_is_told_why(verifier, tokenizer):
         "not the one": {"model": "0123", "tokenizer": tokenizer},
         "has others": {"rules": rules | {"new_rule": 1}, "tokenizer": tokenizer},
         "repetition_penalty must be at least 0.001": {
-            "rules": rules | {"repetition_penalty": 1e-300}, "tokenizer": tokenizer
+            "rules": rules | {"repetition_penalty": 1e-300},
+            "tokenizer": tokenizer,
         },
         "loop_temperature must be at least 0.001": {
-            "rules": rules | {"loop_temperature": 1e-300}, "tokenizer": tokenizer
+            "rules": rules | {"loop_temperature": 1e-300},
+            "tokenizer": tokenizer,
         },
         "loop_max_period is": {"rules": rules | {"loop_max_period": 10**9}, "tokenizer": tokenizer},
         "temperature must be": {"sampling": (-1.0, 1.0, 0), "tokenizer": tokenizer},
@@ -68,7 +78,8 @@ async def test_an_edge_that_does_not_fit_is_told_why(verifier, tokenizer):
 
 
 async def test_what_cannot_be_ends_the_turn_and_no_other(verifier, tokenizer):
-    """Gaps, requests too early, ids that are none, half samples: Rejected; the link and its other turn go on."""
+    """Gaps, requests too early, ids that are none, half samples: Rejected; the link and its other
+    turn go on."""
     silence = wire.Audio(0, 0, bytes(32_000), False)
     ready = (silence, wire.Finish(0, 16_000))
     wrong = [
@@ -102,7 +113,12 @@ async def test_a_repeat_is_answered_once_more_and_an_older_link_is_not_heard(ver
     request = VerifyRequest(1, 0, prefix_hash(()), (), ())
     async with connect(verifier + wire.PATH) as old, connect(verifier + wire.PATH) as new:
         session = b"repeated request"
-        await say(old, opening(3, session, 1, tokenizer=tokenizer), wire.Audio(3, 0, bytes(32_000), False), wire.Finish(3, 16_000))
+        await say(
+            old,
+            opening(3, session, 1, tokenizer=tokenizer),
+            wire.Audio(3, 0, bytes(32_000), False),
+            wire.Finish(3, 16_000),
+        )
         ask = [wire.verify_message(3, 1, request)] * 2
         await say(old, *ask)
         replies = []
@@ -110,12 +126,21 @@ async def test_a_repeat_is_answered_once_more_and_an_older_link_is_not_heard(ver
             told = await hear(old)
             replies += [told] * isinstance(told, wire.Judged)
         assert replies[0] == replies[1]
-        await say(new, opening(9, session, 2, tokenizer=tokenizer), wire.Finish(9, 16_000), wire.verify_message(9, 2, request))
+        await say(
+            new,
+            opening(9, session, 2, tokenizer=tokenizer),
+            wire.Finish(9, 16_000),
+            wire.verify_message(9, 2, request),
+        )
         told = await hear(new)
         assert told == wire.Opened(9, 2, 16_000, told.model)
         while not isinstance(told, wire.Judged):
             told = await hear(new)
-        assert (told.n_accepted, told.next_id, told.epoch) == (replies[0].n_accepted, replies[0].next_id, 2)
+        assert (told.n_accepted, told.next_id, told.epoch) == (
+            replies[0].n_accepted,
+            replies[0].next_id,
+            2,
+        )
         await say(old, opening(3, session, 1, tokenizer=tokenizer))
         told = await hear(old)
         assert isinstance(told, wire.Rejected)
@@ -124,17 +149,23 @@ async def test_a_repeat_is_answered_once_more_and_an_older_link_is_not_heard(ver
 
 @pytest.mark.parametrize("links", [25, pytest.param(600, marks=pytest.mark.long)])
 async def test_garbage_closes_its_link_at_most(verifier, wanted, tokenizer, links):
-    """Fuzzed messages on many links; an honest edge beside them is served as ever. The process has no complaints."""
+    """Fuzzed messages on many links; an honest edge beside them is served as ever. The process has
+    no complaints."""
     chance, count = random.Random(links), 0
 
     async def fuzz():
         nonlocal count
         for _ in range(links // 5):
             messages = [
-                opening(chance.randint(0, 3), chance.randbytes(16), 1, tokenizer=tokenizer), wire.Audio(0, 0, bytes(640), False),
-                wire.Finish(0, 320), wire.Verify(0, 1, 1, 0, 0, b"", b"\x01\x00\x00"), wire.Close(0), wire.Ping(3),
-                wire.Decode(0, 1, 1, 0, 0x4F4D4E4C4B4A4948, b""), wire.Audio(0, 320, bytes(7), True),
-            ]  # fmt: skip
+                opening(chance.randint(0, 3), chance.randbytes(16), 1, tokenizer=tokenizer),
+                wire.Audio(0, 0, bytes(640), False),
+                wire.Finish(0, 320),
+                wire.Verify(0, 1, 1, 0, 0, b"", b"\x01\x00\x00"),
+                wire.Close(0),
+                wire.Ping(3),
+                wire.Decode(0, 1, 1, 0, 0x4F4D4E4C4B4A4948, b""),
+                wire.Audio(0, 320, bytes(7), True),
+            ]
             with contextlib.suppress(ConnectionClosed):
                 async with connect(verifier + wire.PATH) as ws:
                     for _ in range(chance.randint(1, 30)):
@@ -154,7 +185,8 @@ async def test_garbage_closes_its_link_at_most(verifier, wanted, tokenizer, link
 
 
 async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
-    """A cut link: the verifier is further on than its edge, and says what was lost, in order, and nothing else."""
+    """A cut link: the verifier is further on than its edge, and says what was lost, in order, and
+    nothing else."""
     from streamer.core.decoding.verdict import prefix_hash
 
     async def hear_all(ws, number):
@@ -172,8 +204,14 @@ async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tok
         ids = (whole or [])[: number - 1]
         prefix = int.from_bytes(prefix_hash(ids), "big")
         async with connect(verifier + wire.PATH) as ws:
-            await say(ws, opening(0, session, epoch, tokenizer=tokenizer), *[wire.Audio(0, 0, bytes(32_000), False)] * (epoch == 1))
-            await say(ws, wire.Finish(0, 16_000), wire.Decode(0, epoch, number, len(ids), prefix, b""))
+            await say(
+                ws,
+                opening(0, session, epoch, tokenizer=tokenizer),
+                *[wire.Audio(0, 0, bytes(32_000), False)] * (epoch == 1),
+            )
+            await say(
+                ws, wire.Finish(0, 16_000), wire.Decode(0, epoch, number, len(ids), prefix, b"")
+            )
             found = await hear_all(ws, number)
             whole = whole or found
             assert ids + found == whole + found[8 - len(ids) :]
@@ -208,12 +246,19 @@ async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
 
 
 async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted):
-    """Eager: while someone speaks. Lazy: not a byte of it before the first request, then the whole turn, once."""
+    """Eager: while someone speaks. Lazy: not a byte of it before the first request, then the whole
+    turn, once."""
     pcm = SAMPLES[0].read_bytes()[44:]
-    for mode, audio, before in (("exact", "eager", 0.9), ("exact", "lazy", 0.0), ("gated", "lazy", 0.0)):
+    for mode, audio, before in (
+        ("exact", "eager", 0.9),
+        ("exact", "lazy", 0.0),
+        ("gated", "lazy", 0.0),
+    ):
         async with (
             Proxy(int(verifier.rsplit(":", 1)[1])) as proxy,
-            Describer.open(mode=mode, cloud=f"ws://127.0.0.1:{proxy.port}", cloud_audio=audio, threshold=0.0) as describer,
+            Describer.open(
+                mode=mode, cloud=f"ws://127.0.0.1:{proxy.port}", cloud_audio=audio, threshold=0.0
+            ) as describer,
             describer.session() as session,
         ):
             await session.feed(pcm)
@@ -251,14 +296,17 @@ def files(tmp_path):
 
 
 async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
-    """wss:// with a key; a wrong one, and a verifier that is not there, are told in one line; exit 1."""
+    """wss:// with a key; a wrong one, and a verifier that is not there, are told in one line; exit
+    1."""
     chain, key, ca = files
     with verifying("--cert", chain, "--key", key, "--api-key", "secret") as (url, _):
         assert url.startswith("wss://")
         options = {"mode": "exact", "cloud": url, "cloud_ca": str(ca)}
         async with Describer.open(**options, cloud_key="secret") as describer:
             assert (await describer.describe(SAMPLES[0])).verified_share == 1.0
-        status, rows, told = describe(SAMPLES[0], "--cloud", url, "--cloud-ca", ca, "--mode", "exact", "--cloud-key", "wrong")
+        status, rows, told = describe(
+            SAMPLES[0], "--cloud", url, "--cloud-ca", ca, "--mode", "exact", "--cloud-key", "wrong"
+        )
         assert (status, rows, told.count("\n")) == (1, [], 1)
         assert "HTTP 401 (wrong or missing API key" in told
         for wrong in ("quokka\nlines", "quokka x"):
@@ -268,10 +316,14 @@ async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
                     await describer.load()
             assert "quokka" not in str(refused.value)
             assert "\n" not in str(refused.value)
-        async with Describer.open(mode="exact", cloud=url, cloud_ca=str(tmp_path / "none.pem"), cloud_key="secret") as describer:
+        async with Describer.open(
+            mode="exact", cloud=url, cloud_ca=str(tmp_path / "none.pem"), cloud_key="secret"
+        ) as describer:
             with pytest.raises(ModelError, match="cannot be read"):
                 await describer.load()
-    status, rows, told = describe(SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2)
+    status, rows, told = describe(
+        SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2
+    )
     assert (status, rows, told.count("\n")) == (1, [], 1)
     assert "--degrade" in told
 
@@ -295,7 +347,10 @@ async def test_links_are_bounded_and_silent_ones_are_dropped():
 async def test_full_health_and_a_clean_end(wanted):
     """503 before the upgrade; a turn in hand when SIGTERM comes is answered; exit 0."""
     with verifying("--max-sessions", 1) as (url, process):
-        async with Describer.open(mode="exact", cloud=url) as describer, describer.session() as session:
+        async with (
+            Describer.open(mode="exact", cloud=url) as describer,
+            describer.session() as session,
+        ):
             pcm = SAMPLES[0].read_bytes()[44:]
             await session.feed(pcm[:64_000])
             with anyio.fail_after(10):

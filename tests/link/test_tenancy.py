@@ -1,4 +1,5 @@
-"""Turns and their slots, with a judge that is slow or broken: bounds hold whoever comes at once, nothing is leaked."""
+"""Turns and their slots, with a judge that is slow or broken: bounds hold whoever comes at once,
+nothing is leaked."""
 
 import time
 from contextlib import asynccontextmanager
@@ -50,7 +51,17 @@ class Said:
 
 
 def opening(session, channel=0, epoch=1):
-    return wire.Open(channel, bytes([session]) * 16, epoch, wire.VERSION, "", "tokenizer", "zh", dict(vars(Rules())), (0.0, 1.0, 0))
+    return wire.Open(
+        channel,
+        bytes([session]) * 16,
+        epoch,
+        wire.VERSION,
+        "",
+        "tokenizer",
+        "zh",
+        dict(vars(Rules())),
+        (0.0, 1.0, 0),
+    )
 
 
 @asynccontextmanager
@@ -111,7 +122,8 @@ async def test_one_that_comes_back_while_its_turn_ends_begins_anew():
         await tenancy.open(link, opening(1))
         await tenancy.take(link, wire.Audio(0, 0, bytes(640), False))
         await anyio.lowlevel.checkpoint()
-        await tenancy.take(link, wire.Audio(0, 5_000, bytes(640), False))  # a gap: the turn ends
+        # a gap: the turn ends
+        await tenancy.take(link, wire.Audio(0, 5_000, bytes(640), False))
         assert isinstance(link.messages[-1], wire.Rejected)
         await tenancy.open(link, opening(1, 0, 2))
         assert link.messages[-1] == wire.Opened(0, 2, 0, "model")
@@ -121,7 +133,8 @@ async def test_one_that_comes_back_while_its_turn_ends_begins_anew():
 
 
 async def test_one_session_from_two_links_at_once_is_one_turn():
-    """Both wait while a held turn makes place; the second finds what the first has begun, and its slot is no other."""
+    """Both wait while a held turn makes place; the second finds what the first has begun, and its
+    slot is no other."""
     async with house() as (tenancy, admission, open_now):
         gone = Said()
         for i in range(4):
@@ -139,7 +152,9 @@ async def test_one_session_from_two_links_at_once_is_one_turn():
         async with anyio.create_task_group() as group:
             for link in links:
                 group.start_soon(come, link)
-        assert [(str(broken), broken.is_final) for broken in refused] == [("link 1 is older than link 1", False)]
+        assert [(str(broken), broken.is_final) for broken in refused] == [
+            ("link 1 is older than link 1", False)
+        ]
         assert sum(len(link.messages) for link in links) == 1
         num_before = admission.num_sessions
         for link in links:
@@ -163,8 +178,8 @@ async def test_a_turn_whose_edge_has_gone_does_not_hold_up_the_end():
 
 @pytest.mark.parametrize("leaves_again", [False, True])
 async def test_one_that_comes_back_just_as_its_hold_is_over_is_not_let_go(leaves_again):
-    """The event loop is held up, as a busy machine does: both are due when it goes on. One that leaves again at once
-    is held anew."""
+    """The event loop is held up, as a busy machine does: both are due when it goes on. One that
+    leaves again at once is held anew."""
     hold_s, first, second = 0.2, Said(), Said()
     async with house(hold_s) as (tenancy, _, open_now):
         await tenancy.open(first, opening(1))
@@ -194,13 +209,16 @@ async def test_one_that_comes_back_just_as_its_hold_is_over_is_not_let_go(leaves
 
 
 async def test_a_request_of_an_older_link_is_refused_and_not_judged():
-    """It cannot be of this one: its prefix may be, and a verdict given under this link's epoch would be taken for one."""
+    """It cannot be of this one: its prefix may be, and a verdict given under this link's epoch
+    would be taken for one."""
     async with house() as (tenancy, _, _):
         first, second = Said(), Said()
         await tenancy.open(first, opening(1))
         tenancy.detach(first)
         await tenancy.open(second, opening(1, 0, 2))
         tenancy._channels[second, 0].turn.is_finished = True
-        await tenancy.take(second, wire.verify_message(0, 1, VerifyRequest(7, 0, prefix_hash(()), (), ())))
+        await tenancy.take(
+            second, wire.verify_message(0, 1, VerifyRequest(7, 0, prefix_hash(()), (), ()))
+        )
         await anyio.wait_all_tasks_blocked()
         assert second.messages[1:] == [wire.Refused(0, 1, 7, "epoch")]

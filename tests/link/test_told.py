@@ -1,4 +1,5 @@
-"""What a person is told of a verifier that is not there, gives no verdict, or refuses: one line, and few of them."""
+"""What a person is told of a verifier that is not there, gives no verdict, or refuses: one line,
+and few of them."""
 
 import signal
 import subprocess
@@ -27,7 +28,11 @@ TERMS = Terms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling(
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted"), [(["--threshold", 0], " that the gate wanted verified"), (["--mode", "exact", "--degrade"], "")]
+    ("options", "wanted"),
+    [
+        (["--threshold", 0], " that the gate wanted verified"),
+        (["--mode", "exact", "--degrade"], ""),
+    ],
 )
 def test_a_verifier_that_is_not_there_is_told_beside_the_sentence(options, wanted):
     url = f"ws://127.0.0.1:{free_port()}"
@@ -35,15 +40,26 @@ def test_a_verifier_that_is_not_there_is_told_beside_the_sentence(options, wante
     row = rows[0]
     assert status == 0, "it was described"
     assert row["verified_share"] == 0
-    assert row["warning"].startswith(f"the verifier at {url} gave no verdict (Connection refused): ")
+    assert row["warning"].startswith(
+        f"the verifier at {url} gave no verdict (Connection refused): "
+    )
     assert row["warning"].endswith(f"blocks{wanted} went unverified")
-    assert told.splitlines()[-1] == f"streamer: {SAMPLES[0]}: {row['warning']}"  # behind that of the gate's promise
+    # behind that of the gate's promise
+    assert told.splitlines()[-1] == f"streamer: {SAMPLES[0]}: {row['warning']}"
     assert not row["is_cut"]
 
 
 def test_a_gate_that_never_fires_warns_of_nothing():
     """Of the bundled recordings some have not one doubtful block."""
-    rows = describe(*SAMPLES, "--cloud", f"ws://127.0.0.1:{free_port()}", "--verify-budget-s", 0.3, "--threshold", 99)[1]
+    rows = describe(
+        *SAMPLES,
+        "--cloud",
+        f"ws://127.0.0.1:{free_port()}",
+        "--verify-budget-s",
+        0.3,
+        "--threshold",
+        99,
+    )[1]
     calm = [row for row in rows if row["warning"] is None]
     assert calm
     for row in calm:
@@ -53,10 +69,28 @@ def test_a_gate_that_never_fires_warns_of_nothing():
 
 def test_warnings_of_parts_and_of_the_file_are_one_line():
     def part(n):
-        one = describe_turn("a", "x", (1,), "sentence", "gated", Counts(blocks_unverified=n), 1.0, 1.0, 1.0, 2.0, 0.0, {})
-        return type(one)(**vars(one) | {"warning": unverified(Counts(blocks_unverified=n), "gated", "V", "gone")})
+        one = describe_turn(
+            "a",
+            "x",
+            (1,),
+            "sentence",
+            "gated",
+            Counts(blocks_unverified=n),
+            1.0,
+            1.0,
+            1.0,
+            2.0,
+            0.0,
+            {},
+        )
+        return type(one)(
+            **vars(one) | {"warning": unverified(Counts(blocks_unverified=n), "gated", "V", "gone")}
+        )
 
-    assert part(1).warning == "V gave no verdict (gone): 1 block that the gate wanted verified went unverified"
+    assert (
+        part(1).warning
+        == "V gave no verdict (gone): 1 block that the gate wanted verified went unverified"
+    )
     assert part(0).warning is None
     assert join_parts("a", [part(0)]).warning is None
     both = join_parts("a", [part(2), part(0), part(1)], "cut short")
@@ -86,7 +120,8 @@ def test_notices_are_few_and_the_last_state_is_told(caplog):
 
 
 async def test_a_verifier_whose_model_changes_between_turns_is_told_of(caplog):
-    """Once for many turns at one time; the same model on every turn is no news, nor a name that a terminal obeys."""
+    """Once for many turns at one time; the same model on every turn is no news, nor a name that a
+    terminal obeys."""
     models = ["model a", "model a", "model\x1b[2J b\n", "model a", "model a"]
     opened = iter(models)
 
@@ -112,19 +147,35 @@ async def test_a_verifier_whose_model_changes_between_turns_is_told_of(caplog):
 async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
     """One line each, on stderr; it serves all the while."""
     port = free_port()
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", "--cloud", f"ws://127.0.0.1:{port}", "--threshold", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    command = [
+        sys.executable,
+        "-m",
+        "streamer",
+        "serve",
+        "--port",
+        "0",
+        "--cloud",
+        f"ws://127.0.0.1:{port}",
+        "--threshold",
+        "0",
+    ]
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
     try:
         url = server.stdout.readline().split()[2]
         assert server.stderr.readline().startswith("loading ")
         named = f"streamer: the verifier at ws://127.0.0.1:{port} is"
-        told = next(line for line in server.stderr if "promise" not in line)  # --threshold replaces what it was made for
+        # --threshold replaces what it was made for
+        told = next(line for line in server.stderr if "promise" not in line)
         assert told == f"{named} not there (Connection refused); it is tried again\n"
         async with connect(url) as ws:
             await ws.send(session_update(binary=True))
             await until(ws, "session.updated")
             assert await describe_live(ws, SAMPLES[0].read_bytes()[44:])
-        assert server.stderr.readline().endswith(" blocks that the gate wanted verified went unverified\n")
+        assert server.stderr.readline().endswith(
+            " blocks that the gate wanted verified went unverified\n"
+        )
         with verifying(port=port):
             assert server.stderr.readline() == f"{named} there again\n"
     finally:
@@ -134,7 +185,9 @@ async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
 
 async def test_a_verifier_says_whom_it_refused():
     command = [sys.executable, "-m", "streamer", "verifier", "--port", "0", "--api-key", "secret"]
-    verifier = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    verifier = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
     try:
         url = verifier.stdout.readline().split()[2]
         for _ in range(3):

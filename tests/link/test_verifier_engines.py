@@ -20,4 +20,7 @@ def test_a_verifier_takes_the_engines_of_describe(engine):
 
 def test_an_engine_of_the_cpu_on_a_gpu_is_told(capsys):
     assert main(["verifier", "--engine", "int8", "--device", "cuda"]) == 2
-    assert capsys.readouterr().err == "streamer: engine int8 is for the CPU only; take --device cpu, or engine fast\n"
+    assert (
+        capsys.readouterr().err
+        == "streamer: engine int8 is for the CPU only; take --device cpu, or engine fast\n"
+    )

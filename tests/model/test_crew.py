@@ -1,4 +1,5 @@
-"""Threads that share a step or a window: the same bits as alone, however many come; nobody waits for who does not."""
+"""Threads that share a step or a window: the same bits as alone, however many come; nobody waits
+for who does not."""
 
 import itertools
 import subprocess
@@ -80,7 +81,9 @@ def test_shared_windows_are_the_same_bits(crew, frames):
     directory = resolve("embedded", "edge")
     weights, shape = load_weights(directory, torch.float32, "cpu"), shapes_of(directory).audio
     features = torch.randn(3, 128, frames, generator=torch.Generator().manual_seed(frames))
-    shared, alone = (FastTower(dict(weights), shape, of).encode(features) for of in (crew, crew_of(1)))
+    shared, alone = (
+        FastTower(dict(weights), shape, of).encode(features) for of in (crew, crew_of(1))
+    )
     assert torch.equal(shared, alone)
 
 
@@ -98,7 +101,9 @@ def test_two_engines_at_once(crew, engines):
     def run(engine):
         for _ in range(30):
             got = engine.step(rows)
-            wrong.extend(i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if not torch.equal(a, b))
+            wrong.extend(
+                i for i, (a, b) in enumerate(zip(got, wanted, strict=True)) if not torch.equal(a, b)
+            )
 
     threads = [threading.Thread(target=run, args=(engine,)) for engine in (engines[0], other)]
     for thread in threads:
@@ -120,7 +125,8 @@ def went(company, times, seconds):
 
 
 def test_threads_that_do_not_help_are_left_alone_until_they_do():
-    """Cores that look free may be another machine's: what is measured counts, and it is measured again and again."""
+    """Cores that look free may be another machine's: what is measured counts, and it is measured
+    again and again."""
     company = Company()
     calm, busy = {True: 0.4, False: 1.0}, {True: 2.0, False: 1.0}
     assert went(company, 160, calm) == 150
@@ -133,8 +139,8 @@ def test_threads_that_do_not_help_are_left_alone_until_they_do():
 
 
 def test_a_job_whose_company_is_slow_goes_alone(monkeypatch):
-    """The same rows again and again, by a clock on which they take ten times as long when they are shared: the same bits,
-    and soon nobody is taken but to know."""
+    """The same rows again and again, by a clock on which they take ten times as long when they are
+    shared: the same bits, and soon nobody is taken but to know."""
     crew, now, taken = crew_of(2), [0.0], []
     lead = crew.lead
 
@@ -212,7 +218,9 @@ def test_shared_equals_torch(crew, engines):
 
 def in_another_process(code):
     """Run there with a crew of three: what it printed."""
-    done = subprocess.run([sys.executable, "-c", CREW_OF_THREE + code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", CREW_OF_THREE + code], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -1,4 +1,5 @@
-"""The engine against transformers' own modules: hidden states, tower, ragged rows, rollback, slots."""
+"""The engine against transformers' own modules: hidden states, tower, ragged rows, rollback,
+slots."""
 
 import json
 
@@ -35,7 +36,9 @@ def test_the_tower_equals_the_stock_tower(thinker, stock, frames):
     features = torch.randn(128, frames, generator=torch.Generator().manual_seed(frames))
     with torch.inference_mode():
         ours = thinker.tower.encode(features[None])[0]
-        theirs = stock.model.audio_tower(features, feature_lens=torch.tensor([frames])).last_hidden_state
+        theirs = stock.model.audio_tower(
+            features, feature_lens=torch.tensor([frames])
+        ).last_hidden_state
     assert ours.shape == theirs.shape == (thinker.tower.num_embeddings(frames), theirs.shape[1])
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
@@ -60,7 +63,9 @@ def test_rows_of_other_streams_change_nothing(thinker):
     engine = thinker.engine
     a, b = engine.open(), engine.open()
     n = len(engine.prompt_ids)
-    together = engine.step([Row(a, n, ids_of(5, 2), num_logits=2), Row(b, n, ids_of(11, 3), num_logits=3)])
+    together = engine.step(
+        [Row(a, n, ids_of(5, 2), num_logits=2), Row(b, n, ids_of(11, 3), num_logits=3)]
+    )
     engine.close(a)
     engine.close(b)
     for seed, size, got in ((2, 5, together[0]), (3, 11, together[1])):
@@ -71,7 +76,8 @@ def test_rows_of_other_streams_change_nothing(thinker):
 
 
 def test_rollback_is_a_number(thinker):
-    """Rejected ids past the length are garbage that the next step overwrites: the same logits as if never fed."""
+    """Rejected ids past the length are garbage that the next step overwrites: the same logits as if
+    never fed."""
     engine, n = thinker.engine, len(thinker.engine.prompt_ids)
     clean, dirty = engine.open(), engine.open()
     engine.step([Row(dirty, n, ids_of(20, 4), num_logits=0)])
@@ -126,15 +132,24 @@ def test_the_card_s_prompt_is_prefilled_once(thinker, tiny_pair):
 @pytest.mark.parametrize("role", [0, 1])
 def test_the_stock_engine_hears_and_says_the_same(tiny_pair, role):
     """`--engine stock`: ragged rows, a rollback, audio; logits to 1e-5 and the same greedy ids."""
-    fast, stock = (load(str(tiny_pair[role]), "edge", num_slots=3, engine=kind) for kind in ("fast", "stock"))
+    fast, stock = (
+        load(str(tiny_pair[role]), "edge", num_slots=3, engine=kind) for kind in ("fast", "stock")
+    )
     ids, found = ids_of(60, 9), []
     features = torch.randn(2, 128, 200, generator=torch.Generator().manual_seed(9))
     for thinker in (fast, stock):
         engine, out = thinker.engine, []
         a, b, n = engine.open(), engine.open(), len(thinker.engine.prompt_ids)
         embeds = engine.encode(features)
-        out += engine.step([Row(a, n, [0] * 50 + ids[:2], embeds[0], num_logits=2), Row(b, n, ids[:7])])
-        out += engine.step([Row(b, n + 7, [0] * 50, embeds[1], num_logits=0), Row(a, n + 52, ids[2:9], num_logits=7)])
+        out += engine.step(
+            [Row(a, n, [0] * 50 + ids[:2], embeds[0], num_logits=2), Row(b, n, ids[:7])]
+        )
+        out += engine.step(
+            [
+                Row(b, n + 7, [0] * 50, embeds[1], num_logits=0),
+                Row(a, n + 52, ids[2:9], num_logits=7),
+            ]
+        )
         out += engine.step([Row(a, n + 54, ids[20:25], num_logits=5), Row(b, n + 57, ids[7:8])])
         found.append(torch.cat([logits for logits in out if len(logits)]))
         engine.close(a)

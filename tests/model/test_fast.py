@@ -1,4 +1,5 @@
-"""The compiled kernels: equal to torch's, and one numeric class: a row's bits depend on nothing but its own ids."""
+"""The compiled kernels: equal to torch's, and one numeric class: a row's bits depend on nothing but
+its own ids."""
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from streamer.model.kernels.tower import FastTower
 from streamer.model.thinker import load, resolve, shapes_of
 
 PROMPT = [3, 1, 4]
-# hidden, layers, heads, kv_heads, head_dim, ffn, vocab: nothing a multiple of a panel, groups of 1, 3 and 4
+# hidden, layers, heads, kv_heads, head_dim, ffn, vocab: nothing a multiple of a panel, groups
+# of 1, 3 and 4
 ODD = [(40, 2, 3, 1, 16, 50, 61), (64, 1, 4, 4, 18, 33, 100), (33, 3, 8, 2, 8, 96, 40)]
 
 
@@ -59,7 +61,8 @@ def test_the_shipped_pair_equals_torch_and_is_kept_as_float16(role):
     directory = resolve("embedded", role)
     shape = shapes_of(directory).text
     fast, torch_ = (
-        engine_of(kind(load_weights(directory, torch.float32, "cpu"), shape)) for kind in (FastText, TextModel)
+        engine_of(kind(load_weights(directory, torch.float32, "cpu"), shape))
+        for kind in (FastText, TextModel)
     )
     assert fast.text.is_half
     ids = ids_of(400, 2, shape.vocab)
@@ -85,7 +88,8 @@ def small():
 @settings(max_examples=25, deadline=None)
 @given(cut=st.lists(st.integers(1, 40), min_size=1, max_size=12))
 def test_every_cut_gives_the_same_bits(small, cut):
-    """One id at a time, a block, a window: a draft's step and its verification compute the same numbers."""
+    """One id at a time, a block, a window: a draft's step and its verification compute the same
+    numbers."""
     ids = ids_of(sum(cut), 3, small.text.shape.vocab)
     assert torch.equal(logits_of(small, ids, cut), logits_of(small, ids, [1] * len(ids)))
 
@@ -126,7 +130,8 @@ def test_a_slot_s_past_does_not_show(small):
 
 
 def test_the_shipped_cloud_verifies_what_it_would_have_said():
-    """Exact == cloud rests on this: a block's logits are those of one id at a time, also far into a long turn."""
+    """Exact == cloud rests on this: a block's logits are those of one id at a time, also far into a
+    long turn."""
     thinker = load("embedded", "cloud", num_slots=2)
     ids = ids_of(1500, 6, 900)
     got, one = [], []
@@ -141,7 +146,9 @@ def test_the_shipped_cloud_verifies_what_it_would_have_said():
 
 def test_exp_is_exact_enough():
     x = np.linspace(-79.9, 86.9, 10_001, dtype=np.float32)
-    np.testing.assert_allclose([arithmetic.exp(v) for v in x], np.exp(x.astype(np.float64)), rtol=2e-7)
+    np.testing.assert_allclose(
+        [arithmetic.exp(v) for v in x], np.exp(x.astype(np.float64)), rtol=2e-7
+    )
     assert arithmetic.exp(np.float32(-81)) == arithmetic.exp(np.float32(-np.inf)) == 0
 
 
@@ -152,7 +159,10 @@ def audio_of(width, layers, heads, ffn, output):
     names = dict(_audio_ends(shape))
     for i in range(layers):
         names |= dict(_audio_layer(f"audio_tower.layers.{i}.", shape))
-    weights = {n: torch.randn(s, generator=generator) / np.prod(s[1:] or (4,)) ** 0.5 for n, s in names.items()}
+    weights = {
+        n: torch.randn(s, generator=generator) / np.prod(s[1:] or (4,)) ** 0.5
+        for n, s in names.items()
+    }
     return FastTower(dict(weights), shape), AudioTower(dict(weights), shape)
 
 

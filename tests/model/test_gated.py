@@ -1,4 +1,5 @@
-"""The compiled gate against the readable one, and runs inside the kernels against one block at a time."""
+"""The compiled gate against the readable one, and runs inside the kernels against one block at a
+time."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def check(data: st.DataObject) -> None:
     gate, block = data.draw(gates), answer[begin:]
     signals = data.draw(st.lists(signals_of_any_kind, min_size=len(block), max_size=len(block)))
     flat = np.array([number for signal in signals for number in signal])
-    found = gate_fires(gate_numbers(gate)[0], book, np.array(answer, np.int64), begin, len(answer), flat)
+    found = gate_fires(
+        gate_numbers(gate)[0], book, np.array(answer, np.int64), begin, len(answer), flat
+    )
     if any(vocabulary.invalid[i] for i in block):
         assert found, "the readable gate is asked"
     else:
@@ -75,7 +78,9 @@ def test_it_does_so_20_000_times(data: st.DataObject) -> None:
     check(data)
 
 
-def judged(listener: Listener, plan: Plan, pace: Pace, found: dict[str, Any], calls: list[int]) -> Any:
+def judged(
+    listener: Listener, plan: Plan, pace: Pace, found: dict[str, Any], calls: list[int]
+) -> Any:
     """Steps of one answer, with verdicts by chance; `found` becomes all that can be seen of it."""
     num_ids, chance = listener.thinker.vocabulary.num_ids, random.Random(7)
     machine = Speculator(plan, listener.thinker.vocabulary, listener.sequence, pace)
@@ -85,7 +90,9 @@ def judged(listener: Listener, plan: Plan, pace: Pace, found: dict[str, Any], ca
         match machine.next(0.0):
             case DraftMore(n, run):
                 calls.append(n)
-                machine.drafted(*(yield from drafter.draft(1) if is_first else drafter.draft(n, run)))
+                machine.drafted(
+                    *(yield from drafter.draft(1) if is_first else drafter.draft(n, run))
+                )
                 is_first = False
             case Verify(request):
                 asked.append(request)
@@ -96,8 +103,15 @@ def judged(listener: Listener, plan: Plan, pace: Pace, found: dict[str, Any], ca
                 verified += [by_target] * len(ids)
             case Done(reason):
                 sequence = machine.sequence
-                found.update(shown=shown, verified=verified, asked=asked, reason=reason, counts=machine.counts,
-                             ids=sequence.ids, n_cached=sequence.n_cached)  # fmt: skip
+                found.update(
+                    shown=shown,
+                    verified=verified,
+                    asked=asked,
+                    reason=reason,
+                    counts=machine.counts,
+                    ids=sequence.ids,
+                    n_cached=sequence.n_cached,
+                )
                 return
 
 
@@ -114,9 +128,18 @@ def check_runs(data: st.DataObject) -> None:
     thinker, num = thinker_of(vocabulary, FastText, 0), data.draw(st.integers(1, 4))
     given = []
     for _ in range(num):
-        plan = Plan(mode=data.draw(st.sampled_from(["edge", "gated"])), k=data.draw(st.integers(1, 7)),
-                    gate=data.draw(gates), rules=data.draw(rules_of_any_kind))  # fmt: skip
-        given.append((plan, data.draw(st.lists(st.integers(0, vocabulary.num_ids - 1), min_size=1, max_size=9))))
+        plan = Plan(
+            mode=data.draw(st.sampled_from(["edge", "gated"])),
+            k=data.draw(st.integers(1, 7)),
+            gate=data.draw(gates),
+            rules=data.draw(rules_of_any_kind),
+        )
+        given.append(
+            (
+                plan,
+                data.draw(st.lists(st.integers(0, vocabulary.num_ids - 1), min_size=1, max_size=9)),
+            )
+        )
     draft_s = data.draw(st.sampled_from([1e-9, 0.0003, 0.0005]))
     wanted: list[dict[str, Any]] = [{} for _ in given]
     found: list[dict[str, Any]] = [{} for _ in given]
@@ -158,7 +181,11 @@ def edge() -> Thinker:
 def test_speech_is_answered_by_runs_as_by_blocks(edge: Thinker, mode: Any, seconds: int) -> None:
     """Real clips, real thresholds and tighter ones, in fewer steps."""
     for samples in (recording(seconds % 4), speech(seconds, seconds)):
-        for gate in (edge.card.presets["fluent"].gate, edge.card.presets["quality"].gate, Gate(entropy=None)):
+        for gate in (
+            edge.card.presets["fluent"].gate,
+            edge.card.presets["quality"].gate,
+            Gate(entropy=None),
+        ):
             plan, seen = Plan(mode=mode, gate=gate), []
             for draft_s in (NO_RUNS, 0.00015, 1e-9):
                 ear, listener, found, calls = Ear(), Listener(edge), dict[str, Any](), list[int]()

@@ -20,10 +20,21 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="captures C
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 
-def engines(sizes, num_slots=6, length=700, dtype=torch.float32, device="cpu", kinds=(GraphText, TextModel), **more):
+def engines(
+    sizes,
+    num_slots=6,
+    length=700,
+    dtype=torch.float32,
+    device="cpu",
+    kinds=(GraphText, TextModel),
+    **more,
+):
     """One engine of each kind, all of the same weights."""
     shape = TextShape(*sizes, 10_000.0, 1e-6, 4096, True)
-    texts = [kind(random_weights(shape, dtype, device), shape, **(more if kind is GraphText else {})) for kind in kinds]
+    texts = [
+        kind(random_weights(shape, dtype, device), shape, **(more if kind is GraphText else {}))
+        for kind in kinds
+    ]
     return [Engine(text, text.slots(num_slots, length), PROMPT) for text in texts]
 
 
@@ -46,14 +57,18 @@ def prefilled(engine, contexts):
 @pytest.mark.parametrize("q", [1, 2, 5, 7, 9])
 @pytest.mark.parametrize("chosen", [[0], [5], [0, 1, 2], [4, 2], [0, 1, 2, 3, 4, 5]], ids=str)
 def test_a_fixed_shape_equals_the_ragged_step(sizes, q, chosen, device):
-    """Any places, compact or not, ragged within the shape, at positions of one and of several lengths."""
+    """Any places, compact or not, ragged within the shape, at positions of one and of several
+    lengths."""
     out = []
     for engine in engines(sizes, device=device):
         rows = prefilled(engine, [20, 400, 11, 252, 255, 600])
-        given = [Row(slot, at, ids_of(max(1, q - i), i), num_logits=max(1, q - 2 * i)) for i, (slot, at) in
-                 ((i, rows[i]) for i in chosen)]  # fmt: skip
+        given = [
+            Row(slot, at, ids_of(max(1, q - i), i), num_logits=max(1, q - 2 * i))
+            for i, (slot, at) in ((i, rows[i]) for i in chosen)
+        ]
         out.append(torch.cat(engine.step(given)))
-        given = [Row(row.slot, row.start + 1, [7], num_logits=1) for row in given]  # rolled back, and on
+        # rolled back, and on
+        given = [Row(row.slot, row.start + 1, [7], num_logits=1) for row in given]
         out.append(torch.cat(engine.step(given)))
     for ours, theirs in zip(out[:2], out[2:], strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
@@ -66,7 +81,9 @@ def test_200_greedy_ids_of_every_stream_are_the_same(device):
     for engine in engines(SIZES[0], num_slots=5, device=device):
         rows, last, ids = prefilled(engine, [20, 400, 11, 252, 100]), [1, 2, 3, 4, 5], []
         for i in range(200):
-            given = [Row(slot, at + i, [token]) for (slot, at), token in zip(rows, last, strict=True)]
+            given = [
+                Row(slot, at + i, [token]) for (slot, at), token in zip(rows, last, strict=True)
+            ]
             last = torch.cat(engine.step(given)).argmax(-1).tolist()
             ids.append(last)
         said.append(ids)
@@ -88,7 +105,8 @@ def test_the_smallest_shape_is_taken_and_others_run_ragged():
 
 
 def test_padding_touches_nobody_s_memory():
-    """Places without a row, and ids beyond a row's own, write into the spare slot alone; also at a slot's very end."""
+    """Places without a row, and ids beyond a row's own, write into the spare slot alone; also at a
+    slot's very end."""
     [engine] = engines(SIZES[0], num_slots=4, length=300, kinds=(GraphText,))
     slots = engine.slots
     rows = prefilled(engine, [296, 250, 100])
@@ -119,7 +137,8 @@ def test_logits_outlive_the_next_step(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_in_one_shape_company_changes_no_bit(device):
-    """With one entry in num_ids a draft's step and a block's are one shape: the same bits alone, cut, in company."""
+    """With one entry in num_ids a draft's step and a block's are one shape: the same bits alone,
+    cut, in company."""
     [engine] = engines(SIZES[1], num_slots=4, device=device, kinds=(GraphText,), num_ids=(5,))
     rows, ids = prefilled(engine, [40, 90, 10, 200]), ids_of(5, 3)
     others = [Row(slot, at, ids_of(3, i)) for i, (slot, at) in enumerate(rows[1:])]
@@ -135,7 +154,9 @@ def test_bfloat16_runs_and_stays_near(device):
     for dtype in (torch.bfloat16, torch.float32):
         [engine] = engines(SIZES[1], dtype=dtype, device=device, kinds=(GraphText,))
         rows = prefilled(engine, [20, 300])
-        out.append(torch.cat(engine.step([Row(slot, at, ids_of(5, 1), num_logits=5) for slot, at in rows])))
+        out.append(
+            torch.cat(engine.step([Row(slot, at, ids_of(5, 1), num_logits=5) for slot, at in rows]))
+        )
     assert out[0].dtype == torch.float32
     assert torch.isfinite(out[0]).all()
     correlation = torch.corrcoef(torch.stack([part.flatten() for part in out]))[0, 1]
@@ -150,11 +171,19 @@ def test_every_shape_is_captured_ahead():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells that there is no GPU")
-@pytest.mark.parametrize("command", [["describe", "--device", "cuda", "samples/one.wav"],
-                                     ["verifier", "--device", "cuda", "--port", "0"]], ids=lambda c: c[0])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["describe", "--device", "cuda", "samples/one.wav"],
+        ["verifier", "--device", "cuda", "--port", "0"],
+    ],
+    ids=lambda c: c[0],
+)
 def test_no_gpu_is_one_clear_line(command, samples):
     command = [str(samples[0]) if word.endswith(".wav") else word for word in command]
-    done = subprocess.run([sys.executable, "-m", "streamer", *command], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "streamer", *command], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert done.stdout == ""
     [told] = [line for line in done.stderr.splitlines() if not line.startswith("loading ")]

@@ -1,4 +1,5 @@
-"""Turns of a session: the same items for every cut of its bytes, turns where voice activity or the client says."""
+"""Turns of a session: the same items for every cut of its bytes, turns where voice activity or the
+client says."""
 
 import itertools
 
@@ -41,9 +42,12 @@ def turns(items):
             case Closed():
                 found[-1]["windows"] += [w.raw.numpy().tobytes() for w in item.rest]
                 found[-1] |= {
-                    "samples": item.num_samples, "speech": item.has_speech, "maximum": item.maximum,
-                    "stopped": item.stopped_ms, "last": item.last_speech_ms,
-                }  # fmt: skip
+                    "samples": item.num_samples,
+                    "speech": item.has_speech,
+                    "maximum": item.maximum,
+                    "stopped": item.stopped_ms,
+                    "last": item.last_speech_ms,
+                }
     return found
 
 
@@ -65,7 +69,12 @@ def test_turns_by_voice_activity_do_not_depend_on_the_cut(seed, rate):
     mean = (7, 640, 9_000, 40_000, 3)[seed] * 2
     data_cut = data if mean > 100 else data[: 2 * RATE_HZ * 4]
     want = whole if mean > 100 else turns(hear(Hearing(rate, 60.0, TurnRule()), data_cut, []))
-    assert turns(hear(Hearing(rate, 60.0, TurnRule()), data_cut, random_cuts(len(data_cut), seed, mean))) == want
+    assert (
+        turns(
+            hear(Hearing(rate, 60.0, TurnRule()), data_cut, random_cuts(len(data_cut), seed, mean))
+        )
+        == want
+    )
 
 
 def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
@@ -85,7 +94,10 @@ def test_without_detection_commits_make_the_turns(seed):
     assert [turn["samples"] for turn in found] == [20_000, 30_000, len(data) // 2 - 50_000]
 
 
-@pytest.mark.parametrize(("seconds", "parts"), [(4.9, [4.9]), (5.0, [5.0]), (5.5, [3.0, 2.5]), (7.0, [5.0, 2.0]), (12, [5.0, 5.0, 2.0])])
+@pytest.mark.parametrize(
+    ("seconds", "parts"),
+    [(4.9, [4.9]), (5.0, [5.0]), (5.5, [3.0, 2.5]), (7.0, [5.0, 2.0]), (12, [5.0, 5.0, 2.0])],
+)
 def test_a_turn_beyond_the_limit_goes_on_as_another(seconds, parts):
     """As a recording is cut (recording.cut_parts): no part too short to be described."""
     data = pcm(speech(seconds, 2)[: int(seconds * RATE_HZ)])
@@ -123,9 +135,19 @@ def test_an_hour_of_silence_says_nothing_and_holds_a_second(monkeypatch):
 
 
 def test_live_updates_are_due_at_their_times():
-    items = hear(Hearing(16_000, 60.0, None, live_update_s=1.0), pcm(speech(5, 4)), list(range(0, 160_000, 3_200)))
-    due = [item.num_samples for item in items if isinstance(item, Heard) and item.provisional is not None]
+    items = hear(
+        Hearing(16_000, 60.0, None, live_update_s=1.0),
+        pcm(speech(5, 4)),
+        list(range(0, 160_000, 3_200)),
+    )
+    due = [
+        item.num_samples
+        for item in items
+        if isinstance(item, Heard) and item.provisional is not None
+    ]
     assert 3 <= len(due) <= 5
     assert all(b - a >= 0.9 * RATE_HZ for a, b in itertools.pairwise(due))
-    assert not any(isinstance(i, Heard) and i.provisional for i in hear(Hearing(16_000, 60.0), pcm(speech(3, 4)), []))
-
+    assert not any(
+        isinstance(i, Heard) and i.provisional
+        for i in hear(Hearing(16_000, 60.0), pcm(speech(3, 4)), [])
+    )

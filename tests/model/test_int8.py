@@ -1,4 +1,5 @@
-"""Weights of 8 bits: as close as 8 bits can be, the same bits in any company and however ids are cut."""
+"""Weights of 8 bits: as close as 8 bits can be, the same bits in any company and however ids are
+cut."""
 
 import pytest
 import torch
@@ -19,9 +20,12 @@ def thinker(tiny_pair):
     return load(str(tiny_pair[1]), "cloud", num_slots=3, engine="int8")
 
 
-@pytest.mark.parametrize(("out", "inner"), [(64, 64), (30, 20), (1, 1), (7, 33), (96, 11), (4_100, 32)])
+@pytest.mark.parametrize(
+    ("out", "inner"), [(64, 64), (30, 20), (1, 1), (7, 33), (96, 11), (4_100, 32)]
+)
 def test_as_close_as_eight_bits(out, inner):
-    """Half a step of each weight's scale, bfloat16's rounding of scale and result: no more may be lost."""
+    """Half a step of each weight's scale, bfloat16's rounding of scale and result: no more may be
+    lost."""
     weight, x = drawn(out, inner), drawn(5, inner, seed=2).bfloat16()
     got, wanted = Packed(weight).times(x).float(), x.float() @ weight.T
     steps = weight.abs().amax(-1) / 127 * (0.5 + 2**-8 * 127)
@@ -66,7 +70,9 @@ def test_logits_are_the_same_bits_however_ids_are_cut(thinker, cut):
 async def test_exact_equals_the_cloud_on_the_shipped_pair(samples, temperature):
     said = {}
     for mode in ("cloud", "exact"):
-        async with Describer.open(mode=mode, engine="int8", temperature=temperature, seed=3) as describer:
+        async with Describer.open(
+            mode=mode, engine="int8", temperature=temperature, seed=3
+        ) as describer:
             said[mode] = [(await describer.describe(clip)).ids for clip in samples]
     assert said["exact"] == said["cloud"]
     assert all(said["cloud"])

@@ -1,4 +1,5 @@
-"""Config against weights, one harm at a time on a real tiny checkpoint: refused by name before a tensor is read."""
+"""Config against weights, one harm at a time on a real tiny checkpoint: refused by name before a
+tensor is read."""
 
 import json
 import shutil
@@ -36,7 +37,9 @@ def header(**change):
         data = (directory / WEIGHTS).read_bytes()
         end = 8 + int.from_bytes(data[:8], "little")
         entries = json.loads(data[8:end])
-        next(entry for name, entry in entries.items() if name.endswith("embed_tokens.weight")).update(change)
+        next(
+            entry for name, entry in entries.items() if name.endswith("embed_tokens.weight")
+        ).update(change)
         text = json.dumps(entries).encode()
         (directory / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
 
@@ -49,29 +52,44 @@ def cut_short(directory):
 
 
 def saved_twice(directory):
-    """What a run that saved under the other naming scheme leaves behind: which one counts would be chance."""
+    """What a run that saved under the other naming scheme leaves behind: which one counts would be
+    chance."""
     weights = load_file(directory / WEIGHTS)
-    again = {"thinker." + name.replace("language_model.", ""): weight for name, weight in weights.items()}
+    again = {
+        "thinker." + name.replace("language_model.", ""): weight for name, weight in weights.items()
+    }
     save_file(again, directory / "other.safetensors")
 
 
 TEXT, AUDIO = "text_config", "audio_config"
 HARMS = [
     (config(TEXT, num_hidden_layers=1), "'model.layers.1.* is beyond the 1 layers of config.json"),
-    (config(AUDIO, encoder_layers=1), "'audio_tower.layers.1.* is beyond the 1 layers of config.json"),
+    (
+        config(AUDIO, encoder_layers=1),
+        "'audio_tower.layers.1.* is beyond the 1 layers of config.json",
+    ),
     *[(config(TEXT, num_hidden_layers=n), "num_hidden_layers is") for n in (2.9, "2", True, 0, -1)],
-    *[(config(TEXT, hidden_size=n), "hidden_size is") for n in (float("inf"), float("nan"), None, [1], 10**13)],
+    *[
+        (config(TEXT, hidden_size=n), "hidden_size is")
+        for n in (float("inf"), float("nan"), None, [1], 10**13)
+    ],
     (config(TEXT, num_key_value_heads=0), "num_key_value_heads is 0"),
     (config(TEXT, head_dim=0), "head_dim is 0"),
     (config(AUDIO, encoder_layers=0), "encoder_layers is 0"),
     (config(AUDIO, num_mel_bins="128"), "num_mel_bins is '128'"),
-    *[(config(None, audio_token_index=i), "audio_token_index is") for i in (float("inf"), 2.5, "x", -1)],
+    *[
+        (config(None, audio_token_index=i), "audio_token_index is")
+        for i in (float("inf"), 2.5, "x", -1)
+    ],
     (config(None, tie_word_embeddings="no"), "tie_word_embeddings is 'no'"),
     (config(None, text_config=None), "text_config is None, not an object"),
     (config(TEXT, rms_norm_eps="x"), "rms_norm_eps is 'x'"),
     (config(TEXT, rope_parameters=[1]), r"rope_parameters is \[1\], not an object"),
     (config(TEXT, rope_parameters={"rope_theta": 0}), "rope_theta is 0"),
-    (config(TEXT, rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}), "rope type 'yarn' is not supported"),
+    (
+        config(TEXT, rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}),
+        "rope type 'yarn' is not supported",
+    ),
     (config(TEXT, hidden_act="gelu"), "activation 'gelu' is not supported"),
     (write("config.json", DEEP), "recursion"),
     (write("config.json", "[]"), r"config is \[\], not an object"),
@@ -86,7 +104,9 @@ HARMS = [
 
 
 @pytest.mark.parametrize(("harm", "reason"), HARMS)
-def test_config_and_headers_alone_show_what_is_wrong(tiny_pair, tmp_path, monkeypatch, harm, reason):
+def test_config_and_headers_alone_show_what_is_wrong(
+    tiny_pair, tmp_path, monkeypatch, harm, reason
+):
     def never(*_):
         raise AssertionError("read the tensors of a checkpoint that cannot be used")
 
@@ -108,15 +128,35 @@ PUBLISHED = {  # hidden, layers, heads, kv heads, ffn, vocabulary
 
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_configs_as_transformers_4_wrote_them(size):
-    """Long dumps: both spellings of the audio layers, `rope_scaling` with its type twice, nulls where nothing is set."""
+    """Long dumps: both spellings of the audio layers, `rope_scaling` with its type twice, nulls
+    where nothing is set."""
     hidden, layers, heads, kv_heads, ffn, vocab = PUBLISHED[size]
-    text = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads, "vocab_size": vocab,
-            "num_key_value_heads": kv_heads, "intermediate_size": ffn, "hidden_act": "silu", "rms_norm_eps": 1e-06,
-            "rope_theta": 1000000.0, "max_position_embeddings": 32768, "use_sliding_window": False, "head_dim": None,
-            "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"}}  # fmt: skip
-    audio = {"d_model": 1280, "encoder_layers": 32, "num_hidden_layers": 32, "encoder_attention_heads": 20,
-             "encoder_ffn_dim": 5120, "activation_function": "gelu", "num_mel_bins": 128, "n_window": 100,
-             "output_dim": hidden}  # fmt: skip
+    text = {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "vocab_size": vocab,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": ffn,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0,
+        "max_position_embeddings": 32768,
+        "use_sliding_window": False,
+        "head_dim": None,
+        "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
+    }
+    audio = {
+        "d_model": 1280,
+        "encoder_layers": 32,
+        "num_hidden_layers": 32,
+        "encoder_attention_heads": 20,
+        "encoder_ffn_dim": 5120,
+        "activation_function": "gelu",
+        "num_mel_bins": 128,
+        "n_window": 100,
+        "output_dim": hidden,
+    }
     thinker = {"text_config": text, "audio_config": audio, "audio_token_index": 151646}
     shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": thinker})
     assert (shapes.text.layers, shapes.text.head_dim, shapes.text.rope_theta) == (layers, 128, 1e6)

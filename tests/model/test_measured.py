@@ -1,4 +1,5 @@
-"""The choice of an engine is measured once per machine and shape, kept, and made again where what was kept is broken."""
+"""The choice of an engine is measured once per machine and shape, kept, and made again where what
+was kept is broken."""
 
 import json
 
@@ -35,7 +36,9 @@ def test_measured_once_and_kept(kept, monkeypatch):
     assert choose(SHAPE, 100_000, True) == known(SHAPE, 100_000, True) == found
 
 
-@pytest.mark.parametrize("broken", ["", "{", "[]", "7", "{key: null}", '{"%s": {"1 id": "x"}}', '{"%s": {}}'])
+@pytest.mark.parametrize(
+    "broken", ["", "{", "[]", "7", "{key: null}", '{"%s": {"1 id": "x"}}', '{"%s": {}}']
+)
 def test_what_is_broken_is_measured_again(kept, broken):
     kept.parent.mkdir()
     kept.write_text(broken.replace("%s", measured._key(SHAPE, True)))
@@ -70,7 +73,9 @@ def test_the_largest_are_not_measured(kept, monkeypatch):
 
 @pytest.mark.parametrize(("ratio", "kind"), [(5.0, FastText), (0.2, TextModel)])
 def test_load_takes_the_faster_one_and_models_tells(kept, monkeypatch, ratio, kind):
-    monkeypatch.setattr(measured, "measure", lambda *_: measured._chosen(dict.fromkeys(STEPS, ratio)))
+    monkeypatch.setattr(
+        measured, "measure", lambda *_: measured._chosen(dict.fromkeys(STEPS, ratio))
+    )
     directory = resolve("embedded", "edge")
     assert describe_model("embedded", "edge", directory)["engine"] == "measured at the first load"
     assert isinstance(load("embedded", "edge").engine.text, kind)

@@ -1,4 +1,5 @@
-"""Streaming log-mel against transformers' extractor (bit for bit), against librosa, and for every cut."""
+"""Streaming log-mel against transformers' extractor (bit for bit), against librosa, and for every
+cut."""
 
 import contextlib
 import functools
@@ -39,7 +40,13 @@ def stock_features(x: np.ndarray, is_released: bool = False) -> torch.Tensor:
     """
     length = None if is_released else -(-(len(x) + 800) // 30_720) * 30_720
     with threads(1):
-        out = stock()(x, sampling_rate=16_000, max_length=length, return_attention_mask=True, return_tensors="pt")
+        out = stock()(
+            x,
+            sampling_rate=16_000,
+            max_length=length,
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
     return out["input_features"][0][:, : int(out["attention_mask"].sum())]
 
 
@@ -59,7 +66,8 @@ def signal(n: int, kind: str, seed: int) -> np.ndarray:
     x = rng.standard_normal(n) * 0.1
     if kind == "silence":
         x *= 0
-    elif kind == "loud-quiet":  # stretches of 10 ms .. 1 s between -120 and 0 dB, or digital silence
+    # stretches of 10 ms .. 1 s between -120 and 0 dB, or digital silence
+    elif kind == "loud-quiet":
         ends = np.cumsum(rng.integers(160, 16_000, n // 160 + 1))
         gains = np.where(rng.random(len(ends)) < 0.3, 0, 10 ** rng.uniform(-6, 0, len(ends)))
         x *= gains[np.searchsorted(ends, np.arange(n), side="right")]
@@ -137,8 +145,12 @@ def test_every_step_gives_the_same_windows(step):
     for a, b in zip(whole, stepped, strict=True):
         assert torch.equal(a.raw, b.raw)
         assert (a.index, a.maximum, a.minimum, a.n_frames, a.final) == (
-            b.index, b.maximum, b.minimum, b.n_frames, b.final
-        )  # fmt: skip
+            b.index,
+            b.maximum,
+            b.minimum,
+            b.n_frames,
+            b.final,
+        )
 
 
 def test_close_to_librosa():
@@ -158,7 +170,9 @@ def test_close_to_librosa():
 def test_filters_equal_the_stock_bank_and_librosas():
     ours = mel._mel_filters()
     assert torch.equal(ours, torch.from_numpy(stock().mel_filters).to(torch.float32))
-    np.testing.assert_allclose(ours.T, librosa.filters.mel(sr=16_000, n_fft=400, n_mels=128), atol=1e-8)
+    np.testing.assert_allclose(
+        ours.T, librosa.filters.mel(sr=16_000, n_fft=400, n_mels=128), atol=1e-8
+    )
 
 
 def test_a_window_is_complete_40_samples_behind_its_boundary():
@@ -167,7 +181,12 @@ def test_a_window_is_complete_40_samples_behind_its_boundary():
     assert [w.index for w in log_mel.push(x[32_039:32_040])] == [0]
     assert log_mel.push(x[32_040:64_039]) == []
     (window,) = log_mel.push(x[64_039:])
-    assert (window.index, window.n_frames, window.final, window.end_samples) == (1, 200, False, 64_000)
+    assert (window.index, window.n_frames, window.final, window.end_samples) == (
+        1,
+        200,
+        False,
+        64_000,
+    )
 
 
 def test_windows_carry_their_extremes():
@@ -202,9 +221,12 @@ def test_provisional_is_what_finish_would_give_and_changes_nothing(n, kind):
 
 def test_embedding_counts_follow_the_audio_tower():
     for n_frames in range(1, 450):
-        towers = Qwen2_5OmniAudioEncoder._get_feat_extract_output_lengths(None, torch.tensor(n_frames))[1]
+        towers = Qwen2_5OmniAudioEncoder._get_feat_extract_output_lengths(
+            None, torch.tensor(n_frames)
+        )[1]
         assert num_embeddings(n_frames) == int(towers)
-        # Window by window as many as all at once, also when a rest of 1 or 2 frames makes no window.
+        # Window by window as many as all at once, also when a rest of 1 or 2 frames makes no
+        # window.
         windows, rest = divmod(n_frames, 200)
         assert windows * 50 + num_embeddings(rest) == int(towers)
     assert num_embeddings(0) == 0

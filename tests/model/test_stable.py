@@ -1,4 +1,5 @@
-"""Torch's products in one numeric class: equal to the plain ones, and the same bits for every cut and company."""
+"""Torch's products in one numeric class: equal to the plain ones, and the same bits for every cut
+and company."""
 
 import pytest
 import torch
@@ -44,7 +45,9 @@ def logits_of(engine, ids, cut):
 @pytest.mark.parametrize("sizes", SIZES)
 def test_equals_the_plain_products(sizes):
     ids = ids_of(120, 1)
-    ours, theirs = (logits_of(engine_of(kind, sizes), ids, [70, 1, 5, 44]) for kind in (StableText, TextModel))
+    ours, theirs = (
+        logits_of(engine_of(kind, sizes), ids, [70, 1, 5, 44]) for kind in (StableText, TextModel)
+    )
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
@@ -64,8 +67,10 @@ def test_every_company_gives_the_same_bits(engine, data):
     try:
         for slot, start in zip(slots, starts, strict=True):
             engine.step([Row(slot, len(PROMPT), ids_of(start, slot), num_logits=0)])
-        rows = [Row(slot, len(PROMPT) + start, ids_of(size, 50 + slot), num_logits=size)
-                for slot, start, size in zip(slots, starts, sizes, strict=True)]  # fmt: skip
+        rows = [
+            Row(slot, len(PROMPT) + start, ids_of(size, 50 + slot), num_logits=size)
+            for slot, start, size in zip(slots, starts, sizes, strict=True)
+        ]
         for row, got in zip(rows, engine.step(rows), strict=True):
             assert torch.equal(got, engine.step([row])[0])
     finally:

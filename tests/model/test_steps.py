@@ -1,4 +1,5 @@
-"""Many streams on one engine: a stream's ids do not depend on its company, nor does its end touch the others'."""
+"""Many streams on one engine: a stream's ids do not depend on its company, nor does its end touch
+the others'."""
 
 import functools
 
@@ -51,7 +52,8 @@ def alone(thinker, seed):
 
 
 def test_ids_alone_equal_ids_in_company(thinker):
-    """Streams that come and go in any round, one of them dropped, one that breaks: the others' ids stay."""
+    """Streams that come and go in any round, one of them dropped, one that breaks: the others' ids
+    stay."""
     wanted = {seed: alone(thinker, seed) for seed in range(4)}
     rounds, listeners, found, number = Rounds(thinker.engine), {}, {}, 0
     comes = {0: 0, 2: 1, 3: "dropped", 5: 2, 7: "broken", 9: 3}
@@ -122,10 +124,17 @@ def next_ids(listener, n):
 
 
 def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
-    """While others prefill 400 ids each, every round gives the one who speaks its next id and is bounded."""
+    """While others prefill 400 ids each, every round gives the one who speaks its next id and is
+    bounded."""
     sizes, step = [], thinker.engine.step
-    monkeypatch.setattr(thinker.engine, "step", lambda rows: sizes.append([len(r.ids) for r in rows]) or step(rows))
-    rounds, speaker, others = Rounds(thinker.engine), Listener(thinker), [Listener(thinker) for _ in range(3)]
+    monkeypatch.setattr(
+        thinker.engine, "step", lambda rows: sizes.append([len(r.ids) for r in rows]) or step(rows)
+    )
+    rounds, speaker, others = (
+        Rounds(thinker.engine),
+        Listener(thinker),
+        [Listener(thinker) for _ in range(3)],
+    )
     speaker.sequence.extend([7])
     rounds.add("speaker", next_ids(speaker, 15))
     for i, other in enumerate(others):
@@ -139,7 +148,9 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
         assert len(speaker.sequence) == len(thinker.engine.prompt_ids) + 1 + number + 1
     while rounds:
         finished += [done.key for done in rounds.run()]
-    assert [key for key in finished if key != "speaker"] == [2, 0, 1], "those that end a turn first, as they came"
+    assert [key for key in finished if key != "speaker"] == [2, 0, 1], (
+        "those that end a turn first, as they came"
+    )
     assert sum(map(sum, sizes)) == 15 + 3 * 400, "each id is fed once"
     for listener in (speaker, *others):
         listener.close()
@@ -148,8 +159,12 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
 @pytest.mark.parametrize("num_logits", [1, 5, 200])
 def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
     whole, cut, engine = Listener(thinker), Listener(thinker), thinker.engine
-    embeds = torch.randn(210, thinker.shapes.text.hidden, generator=torch.Generator().manual_seed(3))
-    rows = [Row(x._slot, len(engine.prompt_ids), [3] * 333, embeds, num_logits) for x in (whole, cut)]
+    embeds = torch.randn(
+        210, thinker.shapes.text.hidden, generator=torch.Generator().manual_seed(3)
+    )
+    rows = [
+        Row(x._slot, len(engine.prompt_ids), [3] * 333, embeds, num_logits) for x in (whole, cut)
+    ]
 
     def once(row):
         return (yield row)
@@ -166,13 +181,20 @@ def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
 
 def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker, monkeypatch):
     batches, encode = [], thinker.tower.encode
-    monkeypatch.setattr(thinker.tower, "encode", lambda features: batches.append(len(features)) or encode(features))
+    monkeypatch.setattr(
+        thinker.tower, "encode", lambda features: batches.append(len(features)) or encode(features)
+    )
 
     def window(frames, is_urgent):
         return (yield Encode(torch.full((128, frames), 0.1), is_urgent))
 
     rounds, order = Rounds(thinker.engine), []
-    for key, frames, is_urgent in (("a", 200, False), ("b", 200, False), ("c", 90, True), ("d", 200, True)):
+    for key, frames, is_urgent in (
+        ("a", 200, False),
+        ("b", 200, False),
+        ("c", 90, True),
+        ("d", 200, True),
+    ):
         rounds.add(key, window(frames, is_urgent))
     while rounds:
         order += [done.key for done in rounds.run()]
@@ -181,7 +203,9 @@ def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker
     monkeypatch.setattr(thinker.tower, "windows_at_once", 8)
     for key in "abc":
         rounds.add(key, window(90 if key == "b" else 200, False))
-    together = {done.key: done.value for done in rounds.run()} | {done.key: done.value for done in rounds.run()}
+    together = {done.key: done.value for done in rounds.run()} | {
+        done.key: done.value for done in rounds.run()
+    }
     assert sorted(together) == ["a", "b", "c"]
     assert batches[4:] == [2, 1]
     assert torch.equal(together["a"], drive(thinker.engine, window(200, False)))

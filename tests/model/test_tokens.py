@@ -41,7 +41,9 @@ def save(directory: Path, specials: tuple[str, ...] = SPECIALS) -> Path:
     tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([tokenizers.AddedToken(s, normalized=False, special=True) for s in specials])
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(s, normalized=False, special=True) for s in specials]
+    )
     tokenizer.save(str(directory / "tokenizer.json"))
     return directory
 
@@ -53,10 +55,20 @@ def save_in_pieces(directory: Path) -> Path:
     lines = [f"{left} {right}" for left, right in merges]
     (directory / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]), "utf-8")
     added = {
-        str(len(vocabulary) + i): {"content": s, "special": True, "lstrip": False, "rstrip": False, "normalized": False}
+        str(len(vocabulary) + i): {
+            "content": s,
+            "special": True,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+        }
         for i, s in enumerate(SPECIALS)
     }
-    config = {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": added, "eos_token": "<|im_end|>"}
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "added_tokens_decoder": added,
+        "eos_token": "<|im_end|>",
+    }
     (directory / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
     (directory / "config.json").write_text(json.dumps({"model_type": "qwen2"}), "utf-8")
     return directory
@@ -93,7 +105,9 @@ def test_vocab_and_merges_do_without_tokenizer_json(tmp_path: Path) -> None:
     two = vocabulary_of(save_in_pieces(tmp_path / "two"), 300)
     assert two.fingerprint == one.fingerprint
     text = "慢慢，音<|im_end|>"
-    assert Tokenizer.load(tmp_path / "two").encode(text) == Tokenizer.load(tmp_path / "one").encode(text)
+    assert Tokenizer.load(tmp_path / "two").encode(text) == Tokenizer.load(tmp_path / "one").encode(
+        text
+    )
 
 
 def test_errors_are_one_clear_line(tmp_path: Path) -> None:
@@ -108,7 +122,9 @@ def test_errors_are_one_clear_line(tmp_path: Path) -> None:
     save(tmp_path)
     with pytest.raises(TokenizerError, match="10 in the model") as narrow:
         vocabulary_of(tmp_path, 10)
-    tokenizers.Tokenizer(models.WordLevel({"慢": 0, "▁a": 1}, unk_token="慢")).save(str(tmp_path / "tokenizer.json"))
+    tokenizers.Tokenizer(models.WordLevel({"慢": 0, "▁a": 1}, unk_token="慢")).save(
+        str(tmp_path / "tokenizer.json")
+    )
     with pytest.raises(TokenizerError, match="not a byte-level tokenizer") as foreign:
         vocabulary_of(tmp_path, 400)
     for error in (none, broken, endless, narrow, foreign):

@@ -1,4 +1,5 @@
-"""Voice activity: streamed == whole, silero's own front end as the oracle, what is speech and what is not, turns."""
+"""Voice activity: streamed == whole, silero's own front end as the oracle, what is speech and what
+is not, turns."""
 
 import functools
 import io
@@ -43,7 +44,11 @@ def note(hz: float, seconds: float, kind: str) -> np.ndarray:
     t = np.arange(int(seconds * RATE)) / RATE
     if kind == "piano":
         return sum(np.sin(2 * np.pi * hz * k * t) * np.exp(-t * (2 + k)) / k for k in range(1, 9))
-    phase = np.cumsum(hz * (1 + 0.006 * np.sin(2 * np.pi * 5.5 * t))) / RATE if kind == "strings" else hz * t
+    phase = (
+        np.cumsum(hz * (1 + 0.006 * np.sin(2 * np.pi * 5.5 * t))) / RATE
+        if kind == "strings"
+        else hz * t
+    )
     attack = np.minimum(1, np.minimum(t, seconds - t) / 0.05)
     return sum(np.sin(2 * np.pi * k * phase) / k for k in range(1, 12)) * attack
 
@@ -70,7 +75,9 @@ def without_speech(seconds: float, seed: int) -> dict[str, np.ndarray]:
         clips[f"tone {hz} Hz"] = at_level(np.sin(2 * np.pi * hz * t), -20)
     clips["chirp"] = at_level(np.sin(2 * np.pi * (50 * t + 3950 / 2 / seconds * t * t)), -20)
     clips["chirps"] = at_level(np.sin(2 * np.pi * np.cumsum(200 + 1500 * (2 * t % 1)) / RATE), -20)
-    clips["siren"] = at_level(np.sin(2 * np.pi * np.cumsum(700 + 300 * np.sin(np.pi * t)) / RATE), -15)
+    clips["siren"] = at_level(
+        np.sin(2 * np.pi * np.cumsum(700 + 300 * np.sin(np.pi * t)) / RATE), -15
+    )
     for kind, chord in itertools.product(("piano", "organ", "strings"), ((0, 4, 7), (0,))):
         clips[f"{kind} {chord}"] = at_level(music(seconds, kind, chord, seed), -20)
     clips["clicks"] = (rng.random(n) < 3 / RATE) * rng.uniform(0.2, 1, n)
@@ -80,7 +87,9 @@ def without_speech(seconds: float, seed: int) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def speech(voice: str, rate: int = 160, pitch: int = 50, text: str = "今天天气很好，我们去公园散步吧。") -> np.ndarray:
+def speech(
+    voice: str, rate: int = 160, pitch: int = 50, text: str = "今天天气很好，我们去公园散步吧。"
+) -> np.ndarray:
     spoken = ["espeak-ng", "-v", voice, "-s", str(rate), "-p", str(pitch), "--stdout", text]
     wav = subprocess.run(spoken, capture_output=True, check=True).stdout
     samples, sample_rate = soundfile.read(io.BytesIO(wav))
@@ -96,13 +105,19 @@ def hear(x: np.ndarray, cuts=()) -> tuple[VoiceActivity, list[Frame]]:
 def babble(n: int, seed: int) -> np.ndarray:
     """Something that now and then is nearly speech, so that the probabilities vary."""
     t = np.arange(n + 2) / RATE
-    vowel = sum(np.sin(2 * np.pi * k * (140 * t + 2 * np.sin(6 * np.pi * t))) / k for k in range(1, 12))
+    vowel = sum(
+        np.sin(2 * np.pi * k * (140 * t + 2 * np.sin(6 * np.pi * t))) / k for k in range(1, 12)
+    )
     syllables = np.maximum(0, np.sin(8 * np.pi * t))
     return (0.1 * vowel * syllables + at_level(colored(n + 2, 1, seed), -45)).astype(np.float32)[:n]
 
 
 @settings(max_examples=40, deadline=None)
-@given(n=st.integers(0, 24_000), cuts=st.lists(st.integers(0, 24_000), max_size=20), seed=st.integers(0, 9))
+@given(
+    n=st.integers(0, 24_000),
+    cuts=st.lists(st.integers(0, 24_000), max_size=20),
+    seed=st.integers(0, 9),
+)
 def test_streamed_equals_whole(n, cuts, seed):
     x = babble(n, seed)
     whole, frames = hear(x)
@@ -129,7 +144,8 @@ def test_frames_equal_silero_and_the_counts_follow_from_them():
 
     x = np.concatenate([np.zeros(8_000), speech("cmn") * 0.5, np.zeros(8_000)]).astype(np.float32)
     x = x[: len(x) // 512 * 512]
-    oracle = SileroVADSequence.__new__(SileroVADSequence)  # its frame loop over the session we opened
+    # its frame loop over the session we opened
+    oracle = SileroVADSequence.__new__(SileroVADSequence)
     oracle.session, oracle.sampling_rate, oracle.max_frames = vad._session(), RATE, 512
     expected = oracle.audio_forward(x)
     voice, frames = hear(x, range(0, len(x), 700))
@@ -235,7 +251,17 @@ def test_a_turn_is_ending_when_half_its_silence_has_passed():
     for i, p in enumerate([0.0] * 9 + [0.9] * 5 + [0.0] * 7 + [0.9] + [0.0] * 12):
         detector.push(Frame(512 * i, p))
         found.append(detector.is_ending)
-    assert found == [False] * 9 + [False] * 5 + [False] * 4 + [True] * 3 + [False] + [False] * 4 + [True] * 5 + [False] * 3
+    assert (
+        found
+        == [False] * 9
+        + [False] * 5
+        + [False] * 4
+        + [True] * 3
+        + [False]
+        + [False] * 4
+        + [True] * 5
+        + [False] * 3
+    )
     detector.restart(10_000)
     assert not detector.is_ending
 
@@ -246,11 +272,18 @@ def test_turn_rules_are_obeyed():
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.floats(0, 1), max_size=300), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 200))
+@given(
+    st.lists(st.floats(0, 1), max_size=300),
+    st.integers(0, 1000),
+    st.integers(0, 1000),
+    st.integers(0, 200),
+)
 def test_turns_alternate_in_order(probabilities, padding, silence, start):
     events = turns(probabilities, TurnRule(0.5, padding, silence, start))
     kinds = [type(e) for e in events]
-    assert kinds == [SpeechStarted, SpeechStopped] * (len(kinds) // 2) + [SpeechStarted] * (len(kinds) % 2)
+    assert kinds == [SpeechStarted, SpeechStopped] * (len(kinds) // 2) + [SpeechStarted] * (
+        len(kinds) % 2
+    )
     times = [e.at_ms for e in events]
     assert times == sorted(times)
     assert all(0 <= t <= FRAME_MS * len(probabilities) for t in times)

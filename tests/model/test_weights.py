@@ -1,4 +1,5 @@
-"""Real checkpoints: the published layout in all its forms loads and gives the stock model's logits; bad ones tell."""
+"""Real checkpoints: the published layout in all its forms loads and gives the stock model's logits;
+bad ones tell."""
 
 import json
 import shutil
@@ -16,15 +17,26 @@ from streamer.model.engines.engine import Row
 from streamer.model.thinker import check_pair, load, resolve
 
 # The release's special ids and the two sizes' padded vocabularies (engine-facts).
-PUBLISHED = {"audio_token_index": 151646, "audio_start_token_id": 151647, "audio_end_token_id": 151648}
+PUBLISHED = {
+    "audio_token_index": 151646,
+    "audio_start_token_id": 151647,
+    "audio_end_token_id": 151648,
+}
 
 
 def full_model(source, target, shards=2, **config):
-    """The same weights as the full model is published: `thinker_config`, `thinker.` prefixes, shards, an index."""
+    """The same weights as the full model is published: `thinker_config`, `thinker.` prefixes,
+    shards, an index."""
     shutil.copytree(source, target)
     thinker = json.loads((target / "config.json").read_text())
     (target / "config.json").write_text(
-        json.dumps({"model_type": "qwen2_5_omni", "enable_audio_output": True, "thinker_config": thinker | config})
+        json.dumps(
+            {
+                "model_type": "qwen2_5_omni",
+                "enable_audio_output": True,
+                "thinker_config": thinker | config,
+            }
+        )
     )
     weights = load_file(target / "model.safetensors")
     (target / "model.safetensors").unlink()
@@ -35,13 +47,17 @@ def full_model(source, target, shards=2, **config):
         part[f"talker.noise.{i}"] = torch.zeros(2)
         save_file(part, target / file)
         index |= dict.fromkeys(part, file)
-    (target / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    (target / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
     return target
 
 
 def first_logits(thinker):
     slot = thinker.engine.open()
-    out = thinker.engine.step([Row(slot, len(thinker.engine.prompt_ids), [5, 6, 7], num_logits=3)])[0]
+    out = thinker.engine.step([Row(slot, len(thinker.engine.prompt_ids), [5, 6, 7], num_logits=3)])[
+        0
+    ]
     thinker.engine.close(slot)
     return out
 
@@ -137,7 +153,10 @@ def levels(*found):
 
 SLOW = {"name": "slow", "phrases": ["缓慢"]}
 BAD_CARDS = [
-    *[({"max_turn_s": seconds}, "max_turn_s") for seconds in (0, -1, 1.9, 301, float("nan"), float("inf"), "60", True)],
+    *[
+        ({"max_turn_s": seconds}, "max_turn_s")
+        for seconds in (0, -1, 1.9, 301, float("nan"), float("inf"), "60", True)
+    ],
     *[(gate(k=k), "k is|draft length") for k in (0, 100, 2.5, "4", True)],
     *[(gate(entropy=x), "entropy") for x in (None, -1, "0.5", float("nan"))],
     (gate(margin=2), "margin"),
@@ -187,24 +206,56 @@ BAD_CONFIGS = [  # each once gave a torch traceback, or was loaded as if it fitt
     [
         (lambda d: (d / "config.json").unlink(), "no config.json"),
         (lambda d: (d / "config.json").write_text("{"), "Expecting"),
-        (lambda d: (d / "config.json").write_text('{"model_type": "llama"}'), "not a Qwen2.5-Omni thinker"),
-        (lambda d: (d / "config.json").write_text('{"model_type": "qwen2_5_omni"}'), "lacks 'text_config'"),
+        (
+            lambda d: (d / "config.json").write_text('{"model_type": "llama"}'),
+            "not a Qwen2.5-Omni thinker",
+        ),
+        (
+            lambda d: (d / "config.json").write_text('{"model_type": "qwen2_5_omni"}'),
+            "lacks 'text_config'",
+        ),
         (lambda d: (d / "model.safetensors").unlink(), r"no \*.safetensors"),
         (lambda d: (d / "model.safetensors").write_bytes(b"not tensors"), "cannot be read"),
-        (lambda d: save_file({"x": torch.zeros(1)}, d / "model.safetensors"), "no weights of a Qwen2.5-Omni"),
-        (lambda d: save_file({"lm_head.weight": torch.zeros(1)}, d / "model.safetensors"), "lack 'model.embed_tokens"),
-        (lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": {"a": "gone"}}'), "lacks gone"),
-        (lambda d: (d / "model.safetensors.index.json").write_text("[]"), "not a safetensors index"),
+        (
+            lambda d: save_file({"x": torch.zeros(1)}, d / "model.safetensors"),
+            "no weights of a Qwen2.5-Omni",
+        ),
+        (
+            lambda d: save_file({"lm_head.weight": torch.zeros(1)}, d / "model.safetensors"),
+            "lack 'model.embed_tokens",
+        ),
+        (
+            lambda d: (d / "model.safetensors.index.json").write_text(
+                '{"weight_map": {"a": "gone"}}'
+            ),
+            "lacks gone",
+        ),
+        (
+            lambda d: (d / "model.safetensors.index.json").write_text("[]"),
+            "not a safetensors index",
+        ),
         (lambda d: (d / "tokenizer.json").unlink(), "tokenizer"),
         (lambda d: (d / "tokenizer.json").write_text("no"), "tokenizer"),
         (lambda d: (d / "streamer.json").write_text("no"), "not a model card"),
         (lambda d: (d / "streamer.json").write_bytes(b"\xff{}"), "not a model card"),
         *[(harm_card(**change), reason) for change, reason in BAD_CARDS],
         *[(harm_config(part, **change), reason) for part, change, reason in BAD_CONFIGS],
-        (harm_weight("model.norm.weight", lambda w: w * float("nan")), "'model.*norm.weight' holds values"),
-        (harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w + float("inf")), "up_proj.weight' holds values"),
-        (harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w.to(torch.int8)), "is I8; give weights in F32"),
-        (harm_weight("audio_tower.layers.1.self_attn.k_proj.weight", None), "lack 'audio_tower.layers.1.self_attn.k_proj"),
+        (
+            harm_weight("model.norm.weight", lambda w: w * float("nan")),
+            "'model.*norm.weight' holds values",
+        ),
+        (
+            harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w + float("inf")),
+            "up_proj.weight' holds values",
+        ),
+        (
+            harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w.to(torch.int8)),
+            "is I8; give weights in F32",
+        ),
+        (
+            harm_weight("audio_tower.layers.1.self_attn.k_proj.weight", None),
+            "lack 'audio_tower.layers.1.self_attn.k_proj",
+        ),
         (lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}"), "header claims"),
         (lambda d: (d / "model.safetensors").write_bytes(b"\x02" + b"\0" * 7 + b"[]"), "no header"),
     ],
@@ -224,7 +275,9 @@ def test_specs():
         resolve("./nowhere", "edge")
     with pytest.raises(ModelError, match="is a file"):
         resolve(__file__, "edge")
-    with pytest.raises(ModelError, match=r"hub id like owner/name, or ws://127\.0\.0\.1:8766 for a verifier there"):
+    with pytest.raises(
+        ModelError, match=r"hub id like owner/name, or ws://127\.0\.0\.1:8766 for a verifier there"
+    ):
         resolve("127.0.0.1:8766", "cloud")
     with pytest.raises(ModelError, match=r"owner/name$"):
         resolve("127.0.0.1:8766", "edge")
@@ -232,39 +285,91 @@ def test_specs():
 
 def test_a_hub_id_that_cannot_be_had_names_the_way_out(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    code = "from streamer.model.thinker import resolve; resolve('no-such-owner/no-such-model', 'edge')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    code = (
+        "from streamer.model.thinker import resolve; resolve('no-such-owner/no-such-model', 'edge')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
     last = done.stderr.splitlines()[-1]
-    assert "ModelError: no-such-owner/no-such-model: no such directory, and the hub did not give it (" in last
+    assert (
+        "ModelError: no-such-owner/no-such-model: no such directory, and the hub did not give it ("
+        in last
+    )
     assert last.endswith("); download it where there is a network and give the directory")
 
 
 def test_shapes_of_the_published_sizes():
-    text = {"hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
-            "intermediate_size": 11008, "vocab_size": 151936, "rope_theta": 1000000.0}  # fmt: skip
-    audio = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20, "output_dim": 2048}
-    shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": {"text_config": text, "audio_config": audio}})
+    text = {
+        "hidden_size": 2048,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "intermediate_size": 11008,
+        "vocab_size": 151936,
+        "rope_theta": 1000000.0,
+    }
+    audio = {
+        "d_model": 1280,
+        "encoder_layers": 32,
+        "encoder_attention_heads": 20,
+        "output_dim": 2048,
+    }
+    shapes = read_shapes(
+        {
+            "model_type": "qwen2_5_omni",
+            "thinker_config": {"text_config": text, "audio_config": audio},
+        }
+    )
     assert (shapes.text.head_dim, shapes.text.rope_theta, shapes.audio.n_window) == (128, 1e6, 100)
     with pytest.raises(ValueError, match="sliding"):
-        read_shapes({"model_type": "qwen2_5_omni_thinker", "text_config": text | {"use_sliding_window": True}, "audio_config": audio})
+        read_shapes(
+            {
+                "model_type": "qwen2_5_omni_thinker",
+                "text_config": text | {"use_sliding_window": True},
+                "audio_config": audio,
+            }
+        )
 
 
 def test_the_published_sizes_ask_for_the_published_tensors():
-    """3B and 7B as released: the tensors that layout.expected names, in the shapes transformers' modules have."""
+    """3B and 7B as released: the tensors that layout.expected names, in the shapes transformers'
+    modules have."""
     from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 
     from streamer.model.checkpoint.layout import expected
 
     sizes = {
-        "3B": {"hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
-               "intermediate_size": 11_008, "vocab_size": 151_936},
-        "7B": {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
-               "intermediate_size": 18_944, "vocab_size": 152_064},
-    }  # fmt: skip
+        "3B": {
+            "hidden_size": 2048,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 2,
+            "intermediate_size": 11_008,
+            "vocab_size": 151_936,
+        },
+        "7B": {
+            "hidden_size": 3584,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "intermediate_size": 18_944,
+            "vocab_size": 152_064,
+        },
+    }
     for name, text in sizes.items():
-        audio = {"d_model": 1280, "encoder_layers": 32, "encoder_attention_heads": 20, "encoder_ffn_dim": 5120,
-                 "output_dim": text["hidden_size"], "num_mel_bins": 128, "n_window": 100}  # fmt: skip
-        config = Qwen2_5OmniThinkerConfig(text_config=text, audio_config=audio, tie_word_embeddings=name == "3B")
+        audio = {
+            "d_model": 1280,
+            "encoder_layers": 32,
+            "encoder_attention_heads": 20,
+            "encoder_ffn_dim": 5120,
+            "output_dim": text["hidden_size"],
+            "num_mel_bins": 128,
+            "n_window": 100,
+        }
+        config = Qwen2_5OmniThinkerConfig(
+            text_config=text, audio_config=audio, tie_word_embeddings=name == "3B"
+        )
         with torch.device("meta"):
             state = Qwen2_5OmniThinkerForConditionalGeneration(config).state_dict()
         found = {known: tuple(w.shape) for key, w in state.items() if (known := wanted_name(key))}
@@ -279,11 +384,15 @@ def test_a_cards_margin_and_log_prob_reach_the_gate(tiny_pair, tmp_path):
     from streamer.assembly.models import Models
     from streamer.config import Config
 
-    target = broken(tiny_pair, tmp_path, harm_card(**gate(entropy=1.5, margin=0.25, log_prob=-2.0, k=7)))
+    target = broken(
+        tiny_pair, tmp_path, harm_card(**gate(entropy=1.5, margin=0.25, log_prob=-2.0, k=7))
+    )
     models = Models(Config(edge=str(target), cloud="none"))
     plan = models.config.plan(models.first.card.presets["fluent"])
     assert (plan.gate.entropy, plan.gate.margin, plan.gate.log_prob, plan.k) == (1.5, 0.25, -2.0, 7)
-    own = Config(edge=str(target), cloud="none", threshold=0.7).plan(models.first.card.presets["fluent"])
+    own = Config(edge=str(target), cloud="none", threshold=0.7).plan(
+        models.first.card.presets["fluent"]
+    )
     assert (own.gate.entropy, own.gate.margin) == (0.7, 0.25)
 
 
@@ -291,8 +400,16 @@ def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_pat
     from streamer.config import Config
     from streamer.model.checkpoint.card import read_card
 
-    promise = {"risk": 0.1, "confidence": 0, "signal": "surprise", "num_clips": 9, "num_groups": 1, "date": "2026-11-21", "cloud": "c",
-               "fingerprint": "0123456789abcdef"}  # fmt: skip
+    promise = {
+        "risk": 0.1,
+        "confidence": 0,
+        "signal": "surprise",
+        "num_clips": 9,
+        "num_groups": 1,
+        "date": "2026-11-21",
+        "cloud": "c",
+        "fingerprint": "0123456789abcdef",
+    }
     card = {"gate": {"fluent": {"surprise": 0.3, "k": 4, "promise": promise}}}
     target = broken(tiny_pair, tmp_path, harm_card(**card))
     preset = read_card(target).presets["fluent"]
@@ -302,7 +419,9 @@ def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_pat
     assert (gate.entropy, gate.surprise, gate.density, gate.loop) == (0.7, None, 0.4, True)
 
 
-def test_one_broken_model_in_the_hubs_cache_does_not_hide_the_others(tiny_pair, tmp_path, monkeypatch, capsys):
+def test_one_broken_model_in_the_hubs_cache_does_not_hide_the_others(
+    tiny_pair, tmp_path, monkeypatch, capsys
+):
     from streamer.cli import main
 
     snapshot = tmp_path / "hub" / "models--Qwen--Qwen2.5-Omni-3B" / "snapshots" / "abc"

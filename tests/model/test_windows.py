@@ -1,4 +1,5 @@
-"""The window ledger: whatever the cut, in the end every window stands under the whole clip's clamp."""
+"""The window ledger: whatever the cut, in the end every window stands under the whole clip's
+clamp."""
 
 import itertools
 
@@ -16,17 +17,21 @@ STOCK = WhisperFeatureExtractor(feature_size=128, chunk_length=300)
 
 
 def stock_features(x: np.ndarray) -> torch.Tensor:
-    length = -(-(len(x) + 800) // 30_720) * 30_720  # the stock pads to 300 s; a multiple of 192 frames does, too
+    # the stock pads to 300 s; a multiple of 192 frames does, too
+    length = -(-(len(x) + 800) // 30_720) * 30_720
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # on more the stock differs from itself: see MIN_COLUMNS
     try:
-        return STOCK(x, sampling_rate=16_000, max_length=length, return_tensors="pt")["input_features"][0]
+        return STOCK(x, sampling_rate=16_000, max_length=length, return_tensors="pt")[
+            "input_features"
+        ][0]
     finally:
         torch.set_num_threads(before)
 
 
 class Prefill:
-    """What the model's side does: keeps the features it holds per window, rolled back and filled again."""
+    """What the model's side does: keeps the features it holds per window, rolled back and filled
+    again."""
 
     def __init__(self) -> None:
         self.log_mel, self.ledger = StreamingLogMel(), WindowLedger()
@@ -58,11 +63,14 @@ class Prefill:
 
 
 def growing(seconds: float, seed: int, shape: str) -> np.ndarray:
-    """Noise whose level rises to the end, jumps about, falls, or stays near silence until one late click."""
+    """Noise whose level rises to the end, jumps about, falls, or stays near silence until one late
+    click."""
     rng, n = np.random.default_rng(seed), int(seconds * 16_000)
     t = np.linspace(0, 1, n)
     steps = np.repeat(rng.uniform(-6, 0, 1 + n // 4_000), 4_000)[:n]
-    level = {"rising": -6 + 6 * t, "jumps": steps, "falling": -6 * t, "click": np.full(n, -5.5)}[shape]
+    level = {"rising": -6 + 6 * t, "jumps": steps, "falling": -6 * t, "click": np.full(n, -5.5)}[
+        shape
+    ]
     x = rng.standard_normal(n) * 0.2 * 10**level
     if shape == "click" and n:
         x[rng.integers(max(0, n - 3_000), n)] = 0.9
@@ -90,7 +98,9 @@ def test_every_window_ends_up_with_the_stock_features(seconds, seed, shape, cuts
     assert prefill.ledger.num_delivered == len(prefill.held)
 
 
-@pytest.mark.parametrize(("shape", "is_redone"), [("falling", False), ("rising", True), ("click", True)])
+@pytest.mark.parametrize(
+    ("shape", "is_redone"), [("falling", False), ("rising", True), ("click", True)]
+)
 def test_redone_work_is_counted_and_bounded(shape, is_redone):
     # "rising" is the worst case: every block of it makes all windows before it stale.
     prefill, x = Prefill(), growing(20, 2, shape)
@@ -141,7 +151,8 @@ def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
     assert ledger.due(102_000) == 0
     ledger.redo(0)
     ledger.observe(6.0, 103_000)
-    assert ledger.due(102_000 + REST_SAMPLES - 1) is None  # one window was redone: rest for a second
+    # one window was redone: rest for a second
+    assert ledger.due(102_000 + REST_SAMPLES - 1) is None
     assert ledger.due(102_000 + REST_SAMPLES) == 0
     ledger.redo(0)
     assert ledger.finish(2.0) is None

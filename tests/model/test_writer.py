@@ -1,4 +1,5 @@
-"""Blocks drafted inside the kernels against id by id: the same ids, signals and cache, alone and in company."""
+"""Blocks drafted inside the kernels against id by id: the same ids, signals and cache, alone and in
+company."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ def beside(thinker: Thinker, num_ids: int, found: list[Any]) -> Any:
     listener = Listener(thinker)
     try:
         for num_logits in (0, 3, 1, 3):
-            listener.sequence.extend([i % thinker.vocabulary.num_ids for i in range(max(num_ids, num_logits))])
+            listener.sequence.extend(
+                [i % thinker.vocabulary.num_ids for i in range(max(num_ids, num_logits))]
+            )
             found.append((yield from listener.feed(num_logits)))
     finally:
         listener.close()
@@ -69,11 +72,16 @@ def same(found: list[Any], wanted: list[Any]) -> None:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, vocabulary: Vocabulary, rules: Any = rules_of_any_kind) -> dict[str, Any]:
+def scripts(
+    draw: st.DrawFn, vocabulary: Vocabulary, rules: Any = rules_of_any_kind
+) -> dict[str, Any]:
     token = st.integers(0, vocabulary.num_ids - 1)
     block = st.tuples(st.integers(1, 9), st.integers(0, 4), st.lists(token, max_size=2))
-    return {"rules": draw(rules), "prompt": draw(st.lists(token, min_size=1, max_size=9)),
-            "blocks": draw(st.lists(block, min_size=1, max_size=4))}  # fmt: skip
+    return {
+        "rules": draw(rules),
+        "prompt": draw(st.lists(token, min_size=1, max_size=9)),
+        "blocks": draw(st.lists(block, min_size=1, max_size=4)),
+    }
 
 
 def check(data: st.DataObject, crew: Crew | None = None) -> None:
@@ -81,7 +89,10 @@ def check(data: st.DataObject, crew: Crew | None = None) -> None:
     num = data.draw(st.integers(1, MOST_STREAMS - 1))
     given = [data.draw(scripts(vocabulary)) for _ in range(num)]
     prefilled = data.draw(st.integers(1, 20))
-    alone, together = thinker_of(vocabulary, OneByOne, size), thinker_of(vocabulary, FastText, size, crew)
+    alone, together = (
+        thinker_of(vocabulary, OneByOne, size),
+        thinker_of(vocabulary, FastText, size, crew),
+    )
     wanted: dict[int, list[Any]] = {i: [] for i in range(-1, num)}
     found: dict[int, list[Any]] = {i: [] for i in range(-1, num)}
     drive(alone.engine, beside(alone, prefilled, wanted[-1]))
@@ -129,7 +140,8 @@ EAGER = Eager(3, lambda: 0)
 
 @pytest.mark.parametrize("which", ["tiny", "shipped"])
 def test_heard_speech_is_answered_by_blocks_as_by_ids(which: str, tiny_pair: Any) -> None:
-    """Whole answers with real audio: every block size gives the ids and signals of one id per step."""
+    """Whole answers with real audio: every block size gives the ids and signals of one id per
+    step."""
     thinker = load(str(tiny_pair[0] if which == "tiny" else EMBEDDED / "edge"), "edge", num_slots=2)
     assert thinker.engine.writes
     answers = []
@@ -138,7 +150,11 @@ def test_heard_speech_is_answered_by_blocks_as_by_ids(which: str, tiny_pair: Any
         for window in ear.push(recording(3)):
             drive(listener.engine, listener.hear(window))
         drive(listener.engine, listener.finish(ear.finish(), ear.maximum))
-        drafter, ids, signals = IncrementalDrafter(listener, Rules(), Sampling()), list[int](), list[Any]()
+        drafter, ids, signals = (
+            IncrementalDrafter(listener, Rules(), Sampling()),
+            list[int](),
+            list[Any](),
+        )
         while len(ids) < 20:
             block = drive(listener.engine, drafter.draft(min(n, 20 - len(ids))))
             ids += block[0]
@@ -156,7 +172,11 @@ def test_heard_speech_is_answered_by_blocks_as_by_ids(which: str, tiny_pair: Any
 def test_one_block_is_one_step(tiny_pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six ids, one call; a sampled draft, and an engine without writers, take one call each id."""
     thinker = load(str(tiny_pair[0]), "edge")
-    rules, calls, step = Rules(clean=False, comma_gap=0, ngram=0, max_new_tokens=100), [], thinker.engine.step
+    rules, calls, step = (
+        Rules(clean=False, comma_gap=0, ngram=0, max_new_tokens=100),
+        [],
+        thinker.engine.step,
+    )
     monkeypatch.setattr(thinker.engine, "step", lambda rows: calls.append(len(rows)) or step(rows))
     for sampling in (Sampling(), Sampling(0.8, 0.9, 1)):
         listener = Listener(thinker)
@@ -173,8 +193,16 @@ def test_one_block_is_one_step(tiny_pair: Any, monkeypatch: pytest.MonkeyPatch) 
 def test_a_block_ends_where_the_slot_does() -> None:
     """What fits is written; the id after it is refused as it is id by id."""
     vocabulary = Vocabulary.build([b"a", b"b", b"c", b"d", b"<eos>"], [4], [4])
-    rules = Rules(clean=False, comma_gap=0, ngram=0, adjacency=False, loop_global=False, loop_local=False,
-                  min_new_tokens=200, max_new_tokens=400)  # fmt: skip
+    rules = Rules(
+        clean=False,
+        comma_gap=0,
+        ngram=0,
+        adjacency=False,
+        loop_global=False,
+        loop_local=False,
+        min_new_tokens=200,
+        max_new_tokens=400,
+    )
     outcomes = []
     for kind in (OneByOne, FastText):
         thinker = thinker_of(vocabulary, kind, 0)

@@ -1,4 +1,5 @@
-"""One socket against a scripted session: who does not read is cut off in time, who is only pushed back is not."""
+"""One socket against a scripted session: who does not read is cut off in time, who is only pushed
+back is not."""
 
 import asyncio
 import json
@@ -30,9 +31,12 @@ async def until_gone(server, sessions):
             await anyio.sleep(0.01)
 
 
-@pytest.mark.parametrize("messages", [[], [json.dumps(DEAF)], ["nonsense"] * 500], ids=["silent", "waiting", "talking"])
+@pytest.mark.parametrize(
+    "messages", [[], [json.dumps(DEAF)], ["nonsense"] * 500], ids=["silent", "waiting", "talking"]
+)
 async def test_a_client_that_does_not_read_is_cut_off(messages):
-    """Whatever its connection waits for: the client, the old session's events, or room for another error."""
+    """Whatever its connection waits for: the client, the old session's events, or room for another
+    error."""
     sessions = []
     async with running(opening(sessions, num_said=2_000), hold_s=0) as (url, server):
         ws = await connect(url, max_queue=1)
@@ -45,7 +49,8 @@ async def test_a_client_that_does_not_read_is_cut_off(messages):
 
 
 async def test_a_client_that_is_pushed_back_is_not_cut_off():
-    """Its pongs wait behind megabytes of its own audio, several times longer than anybody is waited for."""
+    """Its pongs wait behind megabytes of its own audio, several times longer than anybody is waited
+    for."""
     async with running(opening(feed_s=0.05)) as (url, server):
         async with connect(url, compression=None) as ws:
             await ws.send(session_update(binary=True))
@@ -78,7 +83,9 @@ async def test_a_session_that_breaks_ends_alone(caplog):
             await other.send(session_update())
             await until(other, "session.updated")
         await until_gone(server, sessions)
-    assert [record.getMessage() for record in caplog.records if record.name == "streamer"] == ["connection.failed"]
+    assert [record.getMessage() for record in caplog.records if record.name == "streamer"] == [
+        "connection.failed"
+    ]
 
 
 async def test_a_place_is_free_again_when_its_client_has_gone():

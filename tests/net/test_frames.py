@@ -1,4 +1,5 @@
-"""Malformed websocket frames, byte by byte: a protocol close or an error, and nobody else notices."""
+"""Malformed websocket frames, byte by byte: a protocol close or an error, and nobody else
+notices."""
 
 import asyncio
 import contextlib
@@ -20,7 +21,12 @@ def frame(opcode, data=b"", fin=True, rsv=0, is_masked=True, length=None):
         size = bytes([mask | 126]) + n.to_bytes(2, "big")
     else:
         size = bytes([mask | 127]) + n.to_bytes(8, "big")
-    return bytes([(0x80 if fin else 0) | (rsv << 4) | opcode]) + size + (bytes(4) if is_masked else b"") + data
+    return (
+        bytes([(0x80 if fin else 0) | (rsv << 4) | opcode])
+        + size
+        + (bytes(4) if is_masked else b"")
+        + data
+    )
 
 
 MALFORMED = {
@@ -41,10 +47,16 @@ MALFORMED = {
     "2 GiB announced": (frame(2, length=2**31), 1009),
     "2^63 announced": (frame(2, length=2**63), 1002),
     "2 MiB": (frame(1, bytes(2 << 20)), 1009),
-    "fragments beyond 1 MiB": (frame(1, b"x" * 600_000, fin=False) + frame(0, b"x" * 600_000), 1009),
-    "100 empty fragments": (frame(1, fin=False) + 100 * frame(0, fin=False) + frame(0, b"{}"), None),
+    "fragments beyond 1 MiB": (
+        frame(1, b"x" * 600_000, fin=False) + frame(0, b"x" * 600_000),
+        1009,
+    ),
+    "100 empty fragments": (
+        frame(1, fin=False) + 100 * frame(0, fin=False) + frame(0, b"{}"),
+        None,
+    ),
     "pongs that nobody asked for": (100 * frame(10, bytes(100)) + frame(1, b"{}"), None),
-}  # fmt: skip
+}
 
 
 async def test_malformed_frames_close_one_connection(server):

@@ -32,7 +32,11 @@ def test_every_event_that_is_kept_is_found_by_its_number(seed):
         assert journal.num_read - journal.first <= KEPT
         if journal.first < said:
             number = chance.randrange(journal.first, said)
-            assert json.loads(journal[number]) == {"event_id": f"event_a_{number}", "type": "x", "i": number}
+            assert json.loads(journal[number]) == {
+                "event_id": f"event_a_{number}",
+                "type": "x",
+                "i": number,
+            }
 
 
 def test_what_nobody_reads_is_forgotten_from_its_beginning():
@@ -93,6 +97,7 @@ async def test_more_and_all_read_wait_for_what_they_say():
 
 
 def test_the_bounds_are_small():
-    """A session that nobody reads holds some megabytes of events, whatever it says; one that is read, far less."""
+    """A session that nobody reads holds some megabytes of events, whatever it says; one that is
+    read, far less."""
     assert KEPT + 2 * MAX_UNSENT <= MAX_HELD
     assert MAX_HELD * 350 < 3_500_000

@@ -1,4 +1,5 @@
-"""A real server under many clients at once, long silence, stopped processes and SIGTERM: nobody notices the others."""
+"""A real server under many clients at once, long silence, stopped processes and SIGTERM: nobody
+notices the others."""
 
 import asyncio
 import contextlib
@@ -15,7 +16,18 @@ import pytest
 import websockets
 from speech import speech
 from websockets.asyncio.client import connect
-from wire import ANSWER, COMMIT, describe, http, pcm, serving, session_update, text_of, until, until_left
+from wire import (
+    ANSWER,
+    COMMIT,
+    describe,
+    http,
+    pcm,
+    serving,
+    session_update,
+    text_of,
+    until,
+    until_left,
+)
 
 VAD = {"type": "server_vad"}
 LISTENER = """
@@ -31,7 +43,10 @@ asyncio.run(main())
 
 
 def memory_mb(process):
-    return int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[0]) / 1024
+    return (
+        int(re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())[0])
+        / 1024
+    )
 
 
 def cpu_s(process):
@@ -84,7 +99,8 @@ def test_twenty_turns_in_flight_are_answered_before_the_server_goes():
 
 
 def test_turns_that_the_client_ends_are_answered_before_the_server_goes():
-    """SIGTERM while somebody speaks, after the commit, and after the question: everyone gets the whole sentence."""
+    """SIGTERM while somebody speaks, after the commit, and after the question: everyone gets the
+    whole sentence."""
     with serving("--mode", "exact") as (url, process):
         data = pcm(speech(3, 2))
 
@@ -95,7 +111,8 @@ def test_turns_that_the_client_ends_are_answered_before_the_server_goes():
                 for message in messages[:before]:
                     await ws.send(message)
                 events = await until(ws, "streamer.ack")
-                while events[-1]["messages"] <= before:  # what the server has not taken yet is no turn in flight
+                # what the server has not taken yet is no turn in flight
+                while events[-1]["messages"] <= before:
                     events += await until(ws, "streamer.ack")
                 await ready.wait()
                 if not gone.is_set():
@@ -124,7 +141,9 @@ def test_turns_that_the_client_ends_are_answered_before_the_server_goes():
 async def test_a_stopped_client_is_let_go_within_twenty_seconds():
     """SIGSTOP: the socket stays open, nobody answers; its place is free again."""
     with serving("--resume-s", 0) as (url, _):
-        with subprocess.Popen([sys.executable, "-c", LISTENER, url], stdout=subprocess.PIPE, text=True) as client:
+        with subprocess.Popen(
+            [sys.executable, "-c", LISTENER, url], stdout=subprocess.PIPE, text=True
+        ) as client:
             assert client.stdout.readline() == "open\n"
             assert "\nstreamer_sessions 1.0" in http(url, "/metrics")[1]
             client.send_signal(signal.SIGSTOP)
@@ -140,7 +159,8 @@ async def test_a_stopped_client_is_let_go_within_twenty_seconds():
 
 @pytest.mark.parametrize("seconds", [120, pytest.param(3_600, marks=pytest.mark.long)])
 async def test_silence_costs_nothing_and_says_nothing(seconds):
-    """As fast as the server takes it: no event, no turn, flat memory, a few percent of the audio's time."""
+    """As fast as the server takes it: no event, no turn, flat memory, a few percent of the audio's
+    time."""
     with serving() as (url, process):
         await say(url, 1)
         async with connect(url) as ws:
@@ -179,7 +199,9 @@ async def test_memory_returns_after_clients_that_were_killed(times):
         for i in range(times):
             await vanish(i)
         await until_left(url)
-        depths = re.findall(r'^streamer_queue_depth\{queue="(\w+)"\} (\S+)', http(url, "/metrics")[1], re.M)
+        depths = re.findall(
+            r'^streamer_queue_depth\{queue="(\w+)"\} (\S+)', http(url, "/metrics")[1], re.M
+        )
         assert {depth for _, depth in depths} == {"0.0"}
         assert memory_mb(process) - memory < 30
         assert await say(url, 1)

@@ -1,4 +1,5 @@
-"""The page in a real Chromium: a recording in the place of its microphone, files, keys, cuts, a keyboard, a phone."""
+"""The page in a real Chromium: a recording in the place of its microphone, files, keys, cuts, a
+keyboard, a phone."""
 
 import asyncio
 import contextlib
@@ -33,9 +34,11 @@ def samples_of(messages):
 
 
 def likeness(heard, speech, rate_hz):
-    """Median (correlation, gain) of the loud quarter seconds of speech, each with the place in `heard` most like it.
+    """Median (correlation, gain) of the loud quarter seconds of speech, each with the place in
+    `heard` most like it.
 
-    In pieces, because a busy machine drops or doubles buffers of the browser's fake device now and then.
+    In pieces, because a busy machine drops or doubles buffers of the browser's fake device now and
+    then.
     """
     n, found = rate_hz // 4, []
     for at in range(0, len(speech) - n, n):
@@ -51,10 +54,13 @@ def likeness(heard, speech, rate_hz):
 
 @pytest.mark.parametrize("rate_hz", [8_000, 44_100, 48_000])
 async def test_a_microphone_is_described(server, tmp_path, rate_hz):
-    """The right sentence, in two steps: what the page sends is what the file in the microphone's place holds (neither
-    levelled nor filtered); what it shows is, id for id, what the server says of those very bytes to another client.
-    Voice activity cuts the turn, so `describe` on the file, which has its silences too, need not say the same."""
-    spoken = save_speech(tmp_path / "speech.wav", recording(0 if rate_hz == 44_100 else 2)[:40_000], rate_hz)
+    """The right sentence, in two steps: what the page sends is what the file in the microphone's
+    place holds (neither levelled nor filtered); what it shows is, id for id, what the server says
+    of those very bytes to another client. Voice activity cuts the turn, so `describe` on the file,
+    which has its silences too, need not say the same."""
+    spoken = save_speech(
+        tmp_path / "speech.wav", recording(0 if rate_hz == 44_100 else 2)[:40_000], rate_hz
+    )
     async with visiting(server, tmp_path / "speech.wav") as guest:
         await guest.page.click("#mic")
         sentence = await guest.until_described()
@@ -70,7 +76,8 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
 
 
 async def test_files_say_what_describe_says(server, wanted, tmp_path):
-    """Chosen and dropped; two in a row; longer than a turn, in parts; what is no sound is told in one line."""
+    """Chosen and dropped; two in a row; longer than a turn, in parts; what is no sound is told in
+    one line."""
     soundfile.write(tmp_path / "long.wav", speech(65, 3), 16_000, subtype="PCM_16")
     soundfile.write(tmp_path / "silence.wav", np.zeros(32_000), 16_000)
     for name in ("noise.mp3", "more.mp3"):
@@ -81,11 +88,17 @@ async def test_files_say_what_describe_says(server, wanted, tmp_path):
         await guest.page.set_input_files("#file", SAMPLES[:2])
         await guest.until_said("#history", first["text"])
         await guest.until_said("#facts", SAMPLES[1].name)
-        assert (await guest.text("#sentence"), await guest.levels()) == (second["text"], second["attributes"])
+        assert (await guest.text("#sentence"), await guest.levels()) == (
+            second["text"],
+            second["attributes"],
+        )
         await guest.drop(SAMPLES[2])
         await guest.until_said("#facts", SAMPLES[2].name)
         assert await guest.text("#sentence") == third["text"]
-        await guest.page.set_input_files("#file", [tmp_path / name for name in ("noise.mp3", "silence.wav", "more.mp3", "long.wav")])
+        await guest.page.set_input_files(
+            "#file",
+            [tmp_path / name for name in ("noise.mp3", "silence.wav", "more.mp3", "long.wav")],
+        )
         await guest.until_said("#facts", "long.wav")
         await guest.page.wait_for_selector("#progress", state="hidden")
         why = "no sound that this browser can decode."
@@ -93,8 +106,11 @@ async def test_files_say_what_describe_says(server, wanted, tmp_path):
         earlier = await guest.page.locator("#history li p:first-child").all_text_contents()
         assert [await guest.text("#sentence"), *earlier] == [
             *(part["text"] for part in reversed(described["parts"])),
-            f"more.mp3: {why}", "silence.wav: no speech", f"noise.mp3: {why}",
-            *(row["text"] for row in (third, second, first))]  # fmt: skip
+            f"more.mp3: {why}",
+            "silence.wav: no speech",
+            f"noise.mp3: {why}",
+            *(row["text"] for row in (third, second, first)),
+        ]
 
 
 async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted):
@@ -104,7 +120,9 @@ async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted):
         await guest.until_described()
         for name, level in wanted[SAMPLES[0].name]["attributes"].items():
             found = levels[name][level]
-            told = f"{found['name']} {found['english']}, level {level} of 0 to {len(levels[name]) - 1}"
+            told = (
+                f"{found['name']} {found['english']}, level {level} of 0 to {len(levels[name]) - 1}"
+            )
             assert found["name"] in ENGLISH[name]
             assert await guest.text(f"#attribute-{name} .level") == told
 
@@ -120,9 +138,14 @@ async def test_what_went_unverified_is_told():
 
 
 async def test_what_was_heard_so_far_is_told_from_the_last_sentence(server, tmp_path):
-    """The attributes are said to be so far's, and the sentence to be the last turn's, grey; then it is the new one."""
+    """The attributes are said to be so far's, and the sentence to be the last turn's, grey; then it
+    is the new one."""
     quiet = np.zeros(32_000, np.float32)
-    save_speech(tmp_path / "speech.wav", np.concatenate([recording(2)[:40_000], quiet, speech(6, 2)]), 16_000)
+    save_speech(
+        tmp_path / "speech.wav",
+        np.concatenate([recording(2)[:40_000], quiet, speech(6, 2)]),
+        16_000,
+    )
     colour = "element => getComputedStyle(element).color"
     async with visiting(server, tmp_path / "speech.wav") as guest:
         labels = guest.page.locator(".so-far-only")
@@ -142,7 +165,8 @@ async def test_what_was_heard_so_far_is_told_from_the_last_sentence(server, tmp_
 
 
 async def test_a_keyboard_is_enough(server, wanted, tmp_path):
-    """Tab to the button, Enter starts, Space stops and brings the sentence; a recording is chosen; the history scrolls."""
+    """Tab to the button, Enter starts, Space stops and brings the sentence; a recording is chosen;
+    the history scrolls."""
     save_speech(tmp_path / "speech.wav", recording(0), 16_000)
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keyboard, choosing = guest.page.keyboard, asyncio.get_running_loop().create_future()
@@ -163,11 +187,15 @@ async def test_a_keyboard_is_enough(server, wanted, tmp_path):
 
 
 async def test_a_key_is_typed_and_a_phone_is_wide_enough(tmp_path):
-    """One line says what is wrong, and the field is ready; no URL holds the key; unverified text is told from verified."""
+    """One line says what is wrong, and the field is ready; no URL holds the key; unverified text is
+    told from verified."""
     with serving("--mode", "edge", "--api-key", "s3cret") as (url, _):
         async with visiting(url, size=(375, 740), tolerates=LINK_ERRORS) as guest:
             assert await guest.fits()
-            for key, told in (("", "The server wants an API key. Type it"), ("wrong", "That API key is not the server's.")):
+            for key, told in (
+                ("", "The server wants an API key. Type it"),
+                ("wrong", "That API key is not the server's."),
+            ):
                 await guest.page.fill("#key", key)
                 await guest.page.set_input_files("#file", SAMPLES[0])
                 await guest.until_said("#problem", told)
@@ -183,14 +211,20 @@ async def test_a_key_is_typed_and_a_phone_is_wide_enough(tmp_path):
             spans = guest.page.locator("#sentence .unverified")
             assert "".join(await spans.all_text_contents()) == await guest.text("#sentence") != ""
             colour = "element => getComputedStyle(element).color"
-            assert await spans.first.evaluate(colour) != await guest.page.locator("#sentence").evaluate(colour)
+            assert await spans.first.evaluate(colour) != await guest.page.locator(
+                "#sentence"
+            ).evaluate(colour)
             assert not any("s3cret" in address for address in guest.urls)
 
 
 async def test_a_link_that_is_cut_is_resumed(server, wanted, tmp_path):
-    """In the middle of a recording, and of speech: the sentence is whole, as if the link had held."""
+    """In the middle of a recording, and of speech: the sentence is whole, as if the link had
+    held."""
     save_speech(tmp_path / "speech.wav", recording(0), 16_000)
-    async with cutting(server) as (url, link), visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest:
+    async with (
+        cutting(server) as (url, link),
+        visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest,
+    ):
         link.max_bytes = 50_000
         await guest.page.set_input_files("#file", SAMPLES[0])
         assert await guest.until_described() == wanted[SAMPLES[0].name]["text"]
@@ -198,7 +232,8 @@ async def test_a_link_that_is_cut_is_resumed(server, wanted, tmp_path):
         assert link.num_cuts >= 2
         guest.sockets.clear()
         await guest.page.click("#mic")
-        for status in ("Hearing you", "Listening"):  # the latter is said again when the link is back
+        # the latter is said again when the link is back
+        for status in ("Hearing you", "Listening"):
             await guest.until_said("#status", status)
             link.cut()
         await guest.until_said("#facts", "microphone")
@@ -207,7 +242,8 @@ async def test_a_link_that_is_cut_is_resumed(server, wanted, tmp_path):
 
 
 async def test_a_server_that_died_is_found_again(tmp_path):
-    """Killed while someone speaks and started again: the page waits, says so, goes on with a new session."""
+    """Killed while someone speaks and started again: the page waits, says so, goes on with a new
+    session."""
     save_speech(tmp_path / "speech.wav", speech(5, 1), 16_000)
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving("--mode", "edge"))
@@ -218,13 +254,18 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             await guest.until_said("#status", "The connection broke; trying again")
             process.wait()
             servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
-            await guest.until_said("#problem", "The server started anew: a sentence may miss its beginning.")
+            await guest.until_said(
+                "#problem", "The server started anew: a sentence may miss its beginning."
+            )
             assert (await guest.until_described()).endswith("。")
 
 
 async def test_a_microphone_that_is_missing_is_told(server):
     async with visiting(server) as guest:
-        for reason, told in (("NotFoundError", "There is no microphone."), ("NotAllowedError", "The microphone is not allowed.")):
+        for reason, told in (
+            ("NotFoundError", "There is no microphone."),
+            ("NotAllowedError", "The microphone is not allowed."),
+        ):
             await guest.page.evaluate(
                 """(reason) => { navigator.mediaDevices.getUserMedia = async () => { throw new DOMException("", reason); }; }""",
                 reason,
@@ -239,29 +280,52 @@ async def test_one_screen_however_long_the_history(server):
     async with visiting(server, size=(1280, 720)) as guest:
         await guest.page.set_input_files("#file", SAMPLES[2:3] * 7)
         await guest.page.locator("#history li:nth-child(6)").wait_for(state="attached")
-        assert await guest.page.evaluate("document.documentElement.scrollHeight <= window.innerHeight")
-        assert await guest.page.evaluate("document.getElementById('history').scrollHeight > document.getElementById('history').clientHeight")
+        assert await guest.page.evaluate(
+            "document.documentElement.scrollHeight <= window.innerHeight"
+        )
+        assert await guest.page.evaluate(
+            "document.getElementById('history').scrollHeight > document.getElementById('history').clientHeight"
+        )
 
 
 def test_pages_are_served_as_often_as_asked_with_their_policy(server):
     """The same headers each time; nothing but the page's own files, and the model's levels."""
     for _ in range(3):
-        with urlopen(server.replace("ws", "http", 1).removesuffix("v1/realtime"), timeout=10) as answer:
+        with urlopen(
+            server.replace("ws", "http", 1).removesuffix("v1/realtime"), timeout=10
+        ) as answer:
             assert answer.headers.get_all("Server") == ["streamer"]
             (policy,) = answer.headers.get_all("Content-Security-Policy")
             assert policy.startswith("default-src 'none'; script-src 'self';")
             assert b"<title>" in answer.read()
     levels = json.loads(http(server, "/attributes.json")[1])
     assert [level["name"] for level in levels["rate"]] == ["很慢", "偏慢", "适中", "偏快", "很快"]
-    assert [http(server, path)[0] for path in ("/app.js", "/../server.py", "/server.py")] == [200, 404, 404]
+    assert [http(server, path)[0] for path in ("/app.js", "/../server.py", "/server.py")] == [
+        200,
+        404,
+        404,
+    ]
 
 
 def test_a_wheel_holds_the_page(tmp_path):
     tree = tmp_path / "tree"
-    shutil.copytree(ROOT / "streamer", tree / "streamer", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "streamer", tree / "streamer", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "-w", tmp_path, tree]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "-w",
+        tmp_path,
+        tree,
+    ]
     subprocess.run(command, check=True, timeout=100)
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())

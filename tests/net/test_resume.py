@@ -1,5 +1,5 @@
-"""Links that are cut at any moment: with our own clients no byte and no event is lost or doubled; with the official one
-at most what was in flight, and it is told."""
+"""Links that are cut at any moment: with our own clients no byte and no event is lost or doubled;
+with the official one at most what was in flight, and it is told."""
 
 import asyncio
 import base64
@@ -19,11 +19,17 @@ from wire import ANSWER, COMMIT, http, running, session_update, text_of, until
 
 
 class Returning:
-    """A client that keeps what is not acknowledged and comes back: what clients/ do, in forty lines."""
+    """A client that keeps what is not acknowledged and comes back: what clients/ do, in forty
+    lines."""
 
     def __init__(self, url, messages, chance, cut_share):
         self.url, self.messages, self.chance, self.cut_share = url, messages, chance, cut_share
-        self.events, self.num_cuts, self.num_sent, self.acked = [], 0, 0, {"bytes": 0, "messages": 0}
+        self.events, self.num_cuts, self.num_sent, self.acked = (
+            [],
+            0,
+            0,
+            {"bytes": 0, "messages": 0},
+        )
         self.session_id = None
 
     async def run(self, kind, count):
@@ -89,7 +95,8 @@ def turns_of(files, chance):
 
 @pytest.mark.parametrize("cuts", [12, pytest.param(50, marks=pytest.mark.long)])
 async def test_cut_at_random_nothing_is_lost_or_doubled(server, wanted, cuts):
-    """Same ids, same text, every event once, as if the link had held; commits and answers are resent too."""
+    """Same ids, same text, every event once, as if the link had held; commits and answers are
+    resent too."""
     done = 0
     for seed in range(100):
         chance = random.Random(seed)
@@ -148,8 +155,12 @@ async def test_what_cannot_be_resumed_is_refused_before_the_upgrade():
     async with running(opening(), hold_s=0.2) as (url, server):
         async with connect(url) as ws:
             session = (await until(ws, "session.created"))[-1]["session"]["id"]
-            for query, status in ((f"resume={session}&event=2", 400), (f"resume={session}&bytes=-1", 400),
-                                  (f"resume={session}&event=" + "9" * 5_000, 400), ("resume=sess_0", 404)):  # fmt: skip
+            for query, status in (
+                (f"resume={session}&event=2", 400),
+                (f"resume={session}&bytes=-1", 400),
+                (f"resume={session}&event=" + "9" * 5_000, 400),
+                ("resume=sess_0", 404),
+            ):
                 with pytest.raises(InvalidStatus) as refused:
                     await connect(f"{url}?{query}")
                 assert refused.value.response.status_code == status
@@ -165,7 +176,10 @@ async def test_what_cannot_be_resumed_is_refused_before_the_upgrade():
 async def test_a_session_without_a_client_keeps_its_place():
     """A newcomer is told to come again; who was promised 30 s finds the session."""
     sessions = []
-    async with running(opening(sessions), max_sessions=2, hold_s=60) as (url, server), connect(url) as other:
+    async with (
+        running(opening(sessions), max_sessions=2, hold_s=60) as (url, server),
+        connect(url) as other,
+    ):
         await until(other, "session.created")
         ws = await connect(url)
         session = (await until(ws, "session.created"))[-1]["session"]["id"]
@@ -186,7 +200,8 @@ async def test_a_session_without_a_client_keeps_its_place():
 
 @pytest.mark.parametrize("num", [8, 64])
 async def test_who_comes_at_the_same_moment_is_refused_or_served(num):
-    """Never more than there are places, never anybody thrown out for another, 503 before the upgrade for the rest."""
+    """Never more than there are places, never anybody thrown out for another, 503 before the
+    upgrade for the rest."""
     sessions = []
     async with running(opening(sessions), max_sessions=4, hold_s=60) as (url, _):
         found = await asyncio.gather(*(connect(url) for _ in range(num)), return_exceptions=True)
@@ -253,17 +268,23 @@ async def test_a_client_that_does_not_count_goes_on_with_what_it_was_not_sent():
             assert text_of(await until(ws, "response.done")) == "5"
 
 
-@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # the client's own, with websockets 17
+# the client's own, with websockets 17
+@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
 async def test_the_official_client_comes_back_by_on_reconnecting(server, wanted):
-    """Unmodified: its own reconnection with an extra query; the session goes on under the options it had."""
-    client = openai.AsyncOpenAI(api_key="none", base_url=server.replace("ws", "http", 1).removesuffix("/realtime"))
+    """Unmodified: its own reconnection with an extra query; the session goes on under the options
+    it had."""
+    client = openai.AsyncOpenAI(
+        api_key="none", base_url=server.replace("ws", "http", 1).removesuffix("/realtime")
+    )
     session, gaps = [], []
     audio, rate = soundfile.read(SAMPLES[0], dtype="int16")
 
     def on_reconnecting(_):
         return {"extra_query": {"resume": session[0]}}
 
-    async with client.realtime.connect(model="streamer", on_reconnecting=on_reconnecting) as connection:
+    async with client.realtime.connect(
+        model="streamer", on_reconnecting=on_reconnecting
+    ) as connection:
         heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": None}
         await connection.session.update(session={"type": "realtime", "audio": {"input": heard}})
         text = ""
@@ -274,7 +295,9 @@ async def test_the_official_client_comes_back_by_on_reconnecting(server, wanted)
                 connection._connection.transport.abort()
             if event.type == "streamer.resumed":
                 gaps.append(event.lost_events)
-                await connection.input_audio_buffer.append(audio=base64.b64encode(audio.tobytes()).decode())
+                await connection.input_audio_buffer.append(
+                    audio=base64.b64encode(audio.tobytes()).decode()
+                )
                 await connection.input_audio_buffer.commit()
                 await connection.response.create()
             if event.type == "response.output_text.delta":

@@ -1,4 +1,5 @@
-"""A real `streamer serve` process: what is said over the socket is what `describe` says of the file."""
+"""A real `streamer serve` process: what is said over the socket is what `describe` says of the
+file."""
 
 import asyncio
 import base64
@@ -37,11 +38,16 @@ from wire import (
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
 
-@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # the client's own, with websockets 17
+# the client's own, with websockets 17
+@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
 def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
-    """The official client, sync and unmodified; only the address is another. Any rate that is taken, any channels; for
-    one that is not it says why, and no sentence."""
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.S) if "openai.OpenAI(" in block]
+    """The official client, sync and unmodified; only the address is another. Any rate that is
+    taken, any channels; for one that is not it says why, and no sentence."""
+    (code,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", README, re.S)
+        if "openai.OpenAI(" in block
+    ]
     address = server.replace("ws", "http", 1).removesuffix("/realtime")
     assert "http://127.0.0.1:8765/v1" in code
     code = code.replace("http://127.0.0.1:8765/v1", address)
@@ -58,7 +64,8 @@ def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path
 
 
 async def test_the_readme_s_extensions_are_those_that_there_are(server):
-    """Its message, as it stands; the description comes after response.done; an unknown name is refused in one line."""
+    """Its message, as it stands; the description comes after response.done; an unknown name is
+    refused in one line."""
     (message,) = re.findall(r"```json\n(.*?)\n```", README, re.S)
     async with connect(server) as ws:
         await ws.send(message)
@@ -73,7 +80,9 @@ async def test_the_readme_s_extensions_are_those_that_there_are(server):
         await ws.send(json.dumps({"type": "session.update", "session": session}))  # as it came
         assert (await until(ws, "session.updated"))[-1]["session"] == session
         audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
-        await ws.send(json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio}}))
+        await ws.send(
+            json.dumps({"type": "session.update", "session": {"type": "realtime", "audio": audio}})
+        )
         await describe(ws, soundfile.read(SAMPLES[0], dtype="int16")[0].tobytes())
         found = json.loads(await ws.recv())
         assert found["type"] == "streamer.description"
@@ -82,23 +91,43 @@ async def test_the_readme_s_extensions_are_those_that_there_are(server):
 
 async def test_the_official_async_client_with_voice_activity_and_strict_types(server):
     """Every event is valid under the client's own types; voice activity commits and answers."""
-    client = openai.AsyncOpenAI(api_key="none", base_url=server.replace("ws", "http", 1).removesuffix("/realtime"))
+    client = openai.AsyncOpenAI(
+        api_key="none", base_url=server.replace("ws", "http", 1).removesuffix("/realtime")
+    )
     quiet = np.zeros(24_000, np.float32)
     data = pcm(np.concatenate([quiet, np.repeat(speech(3, 1), 3)[::2], quiet, quiet]))
     kinds = []
     async with client.realtime.connect(model="streamer") as connection:
-        await connection.session.update(session={"type": "realtime", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}})
+        await connection.session.update(
+            session={
+                "type": "realtime",
+                "audio": {"input": {"turn_detection": {"type": "server_vad"}}},
+            }
+        )
         for at in range(0, len(data), 9_600):
-            await connection.input_audio_buffer.append(audio=base64.b64encode(data[at : at + 9_600]).decode())
+            await connection.input_audio_buffer.append(
+                audio=base64.b64encode(data[at : at + 9_600]).decode()
+            )
         while "response.done" not in kinds:
             raw = json.loads(await asyncio.wait_for(connection.recv_bytes(), 30))
             kinds.append(raw["type"])
             validate(raw)
     assert kinds[:2] == ["session.created", "session.updated"]
-    order = ["input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped", "input_audio_buffer.committed",
-             "conversation.item.added", "conversation.item.done", "response.created", "response.output_item.added",
-             "response.content_part.added", "response.output_text.delta", "response.output_text.done",
-             "response.content_part.done", "response.output_item.done", "response.done"]  # fmt: skip
+    order = [
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "input_audio_buffer.committed",
+        "conversation.item.added",
+        "conversation.item.done",
+        "response.created",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.done",
+    ]
     places = [kinds.index(kind) for kind in order]
     assert places == sorted(places)
 
@@ -106,7 +135,18 @@ async def test_the_official_async_client_with_voice_activity_and_strict_types(se
 async def test_a_transcription_session(server, wanted):
     async with connect(server + "?intent=transcription") as ws:
         audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
-        await ws.send(json.dumps({"type": "session.update", "session": {"type": "transcription", "audio": audio, "streamer": {"binary": True}}}))
+        await ws.send(
+            json.dumps(
+                {
+                    "type": "session.update",
+                    "session": {
+                        "type": "transcription",
+                        "audio": audio,
+                        "streamer": {"binary": True},
+                    },
+                }
+            )
+        )
         await ws.send(soundfile.read(SAMPLES[0], dtype="int16")[0].tobytes())
         await ws.send('{"type": "input_audio_buffer.commit"}')
         events = await until(ws, "conversation.item.input_audio_transcription.completed")
@@ -116,7 +156,8 @@ async def test_a_transcription_session(server, wanted):
 
 
 async def test_streamed_over_the_socket_equals_described(server, wanted):
-    """Id for id, for any cut of the bytes, turn after turn; the extensions carry ids, verified flags, attributes."""
+    """Id for id, for any cut of the bytes, turn after turn; the extensions carry ids, verified
+    flags, attributes."""
     async with connect(server) as ws:
         await ws.send(session_update(events=True, binary=True))
         for seed, file in enumerate(SAMPLES):
@@ -145,17 +186,30 @@ async def test_many_clients_do_not_mix(server, wanted):
         file = SAMPLES[i % len(SAMPLES)]
         async with connect(server) as ws:
             await ws.send(session_update(binary=True))
-            return text_of(await describe(ws, soundfile.read(file, dtype="int16")[0].tobytes(), i)) == wanted[file.name]["text"]
+            return (
+                text_of(await describe(ws, soundfile.read(file, dtype="int16")[0].tobytes(), i))
+                == wanted[file.name]["text"]
+            )
 
     assert all(await asyncio.gather(*(one(i) for i in range(12))))
 
 
 MALFORMED = [
-    "", "{", "[]", "null", '"text"', "{}", '{"type": 3}', '{"type": "no.such.event"}',
-    '{"type": "input_audio_buffer.append", "audio": "***"}', '{"type": "input_audio_buffer.append", "audio": NaN}',
+    "",
+    "{",
+    "[]",
+    "null",
+    '"text"',
+    "{}",
+    '{"type": 3}',
+    '{"type": "no.such.event"}',
+    '{"type": "input_audio_buffer.append", "audio": "***"}',
+    '{"type": "input_audio_buffer.append", "audio": NaN}',
     '{"type": "session.update", "session": {"audio": {"input": {"format": {"rate": 1e999}}}}}',
-    "[" * 100_000, '{"type": "session.update", "event_id": ' + "9" * 5_000 + "}", "\ud800".encode("utf-8", "surrogatepass"),
-]  # fmt: skip
+    "[" * 100_000,
+    '{"type": "session.update", "event_id": ' + "9" * 5_000 + "}",
+    "\ud800".encode("utf-8", "surrogatepass"),
+]
 
 
 async def test_malformed_messages_are_errors_and_the_session_goes_on(server, wanted):
@@ -175,15 +229,47 @@ def random_event(chance):
     """A client event, right or wrong, in the shape a fuzzer would draw."""
     junk = [None, True, -1, 3.5, "", "x" * 50, [], {}, {"a": [1]}, 10**20]
     fields = {
-        "session.update": lambda: {"session": chance.choice([
-            {"audio": {"input": {"format": {"type": "audio/pcm", "rate": chance.choice([0, 8_000, 24_000, 48_000, 10**9])}}}},
-            {"audio": {"input": {"turn_detection": chance.choice([None, {"type": "server_vad", "threshold": chance.uniform(-1, 2)}])}}},
-            {"streamer": {"live_update_s": chance.choice([None, 0, 0.5, -3])}}, chance.choice(junk)])},
-        "input_audio_buffer.append": lambda: {"audio": base64.b64encode(chance.randbytes(chance.randrange(2_000))).decode()},
-        "input_audio_buffer.commit": dict, "input_audio_buffer.clear": dict, "response.create": dict, "response.cancel": dict,
-        "conversation.item.create": lambda: {"item": chance.choice(junk)}, "conversation.item.delete": lambda: {"item_id": "x"},
+        "session.update": lambda: {
+            "session": chance.choice(
+                [
+                    {
+                        "audio": {
+                            "input": {
+                                "format": {
+                                    "type": "audio/pcm",
+                                    "rate": chance.choice([0, 8_000, 24_000, 48_000, 10**9]),
+                                }
+                            }
+                        }
+                    },
+                    {
+                        "audio": {
+                            "input": {
+                                "turn_detection": chance.choice(
+                                    [
+                                        None,
+                                        {"type": "server_vad", "threshold": chance.uniform(-1, 2)},
+                                    ]
+                                )
+                            }
+                        }
+                    },
+                    {"streamer": {"live_update_s": chance.choice([None, 0, 0.5, -3])}},
+                    chance.choice(junk),
+                ]
+            )
+        },
+        "input_audio_buffer.append": lambda: {
+            "audio": base64.b64encode(chance.randbytes(chance.randrange(2_000))).decode()
+        },
+        "input_audio_buffer.commit": dict,
+        "input_audio_buffer.clear": dict,
+        "response.create": dict,
+        "response.cancel": dict,
+        "conversation.item.create": lambda: {"item": chance.choice(junk)},
+        "conversation.item.delete": lambda: {"item_id": "x"},
         "nonsense": dict,
-    }  # fmt: skip
+    }
     kind = chance.choice(list(fields))
     event = {"type": kind, **fields[kind]()}
     if chance.random() < 0.1:
@@ -193,12 +279,15 @@ def random_event(chance):
 
 @pytest.mark.parametrize("n", [400, pytest.param(5_000, marks=pytest.mark.long)])
 async def test_random_events_never_end_anything(server, wanted, n):
-    """Whatever comes in whatever order: errors, never a close; a healthy session beside it is not touched."""
+    """Whatever comes in whatever order: errors, never a close; a healthy session beside it is not
+    touched."""
     chance = random.Random(n)
     async with connect(server) as fuzzed, connect(server) as healthy:
         await healthy.send(session_update(binary=True))
 
-        async def drain():  # judged afterwards: who reads slowly is cut off, and thousands of strict checks are slow
+        # judged afterwards: who reads slowly is cut off, and thousands of strict checks are
+        # slow
+        async def drain():
             async for message in fuzzed:
                 said.append(message)
 
@@ -207,7 +296,9 @@ async def test_random_events_never_end_anything(server, wanted, n):
         for i in range(n):
             await fuzzed.send(random_event(chance))
             if i % (n // 4) == n // 8:
-                events = await describe(healthy, soundfile.read(SAMPLES[1], dtype="int16")[0].tobytes(), i)
+                events = await describe(
+                    healthy, soundfile.read(SAMPLES[1], dtype="int16")[0].tobytes(), i
+                )
                 assert text_of(events) == wanted[SAMPLES[1].name]["text"]
         await (await fuzzed.ping())
         assert fuzzed.state is websockets.State.OPEN
@@ -219,12 +310,15 @@ async def test_random_events_never_end_anything(server, wanted, n):
 
 @pytest.mark.parametrize("times", [6, pytest.param(50, marks=pytest.mark.long)])
 async def test_clients_that_vanish_leave_nothing_behind(times):
-    """Cut off at random moments, without a goodbye: sessions return to zero and all slots are free again."""
+    """Cut off at random moments, without a goodbye: sessions return to zero and all slots are free
+    again."""
     with serving("--mode", "exact", "--resume-s", 0) as (url, _):
         chance = random.Random(times)
         for _ in range(times):
             ws = await connect(url)
-            await ws.send(session_update(vad={"type": "server_vad"}, binary=True, live_update_s=0.5))
+            await ws.send(
+                session_update(vad={"type": "server_vad"}, binary=True, live_update_s=0.5)
+            )
             await ws.send(pcm(speech(chance.uniform(0.5, 6), 1)))
             await asyncio.sleep(chance.uniform(0, 0.3))
             ws.transport.abort()
@@ -242,7 +336,10 @@ async def test_empty_commits_and_early_answers_are_errors(server):
     async with connect(server) as ws:
         await ws.send(session_update(binary=True))
         for message, code in (
-            ('{"type": "input_audio_buffer.commit", "event_id": "mine"}', "input_audio_buffer_commit_empty"),
+            (
+                '{"type": "input_audio_buffer.commit", "event_id": "mine"}',
+                "input_audio_buffer_commit_empty",
+            ),
             ('{"type": "response.create"}', "response_create_nothing_to_answer"),
             ('{"type": "response.cancel"}', "response_cancel_not_active"),
             (session_update(rate=4_000), "invalid_value"),
@@ -317,7 +414,9 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
 )
 def test_what_cannot_be_served_is_told_in_one_line(options, told):
     command = [sys.executable, "-m", "streamer", "serve", "--port", "0", *options]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False
+    )
     assert done.returncode in (1, 2)
     (line,) = complaints(done.stderr)
     assert told in line
@@ -333,7 +432,9 @@ def test_a_port_that_is_taken_is_told():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         command = [sys.executable, "-m", "streamer", "serve", "--port", str(taken.getsockname()[1])]
-        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False
+        )
     (line,) = complaints(done.stderr)
     assert done.returncode == 1
     assert "choose another --port" in line
@@ -347,7 +448,9 @@ def test_rates_are_what_clients_declare(server):
                 updated = (await until(ws, "session.updated"))[-1]
                 assert updated["session"]["streamer"]["rate"] == rate
                 validate(updated)
-                samples = np.interp(np.arange(0, 3 * rate) * RATE_HZ / rate, np.arange(3 * RATE_HZ), speech(3, 1))
+                samples = np.interp(
+                    np.arange(0, 3 * rate) * RATE_HZ / rate, np.arange(3 * RATE_HZ), speech(3, 1)
+                )
                 assert text_of(await describe(ws, pcm(samples)))
 
     asyncio.run(main())
@@ -357,11 +460,18 @@ async def test_cancel_means_the_response_that_is_asked_for(server):
     """One that has not begun, by its id or without; not another one, and not what is over."""
     async with connect(server) as ws:
         await ws.send(session_update(binary=True))
-        for message in (pcm(speech(3, 5)), COMMIT, ANSWER, '{"type": "response.cancel", "response_id": "resp_other"}',
-                        '{"type": "response.cancel"}'):  # fmt: skip
+        for message in (
+            pcm(speech(3, 5)),
+            COMMIT,
+            ANSWER,
+            '{"type": "response.cancel", "response_id": "resp_other"}',
+            '{"type": "response.cancel"}',
+        ):
             await ws.send(message)
         events = await until(ws, "response.done")
-        assert [event["error"]["code"] for event in events if event["type"] == "error"] == ["response_cancel_not_active"]
+        assert [event["error"]["code"] for event in events if event["type"] == "error"] == [
+            "response_cancel_not_active"
+        ]
         assert events[-1]["response"]["status"] == "cancelled"
         await ws.send('{"type": "response.cancel"}')
         assert (await until(ws, "error"))[-1]["error"]["code"] == "response_cancel_not_active"
@@ -370,7 +480,8 @@ async def test_cancel_means_the_response_that_is_asked_for(server):
 
 
 async def test_a_turn_is_not_lost_to_other_options(server):
-    """Audio of a turn that the client ends itself: an update that would drop it is refused. Voice activity's ends."""
+    """Audio of a turn that the client ends itself: an update that would drop it is refused. Voice
+    activity's ends."""
     async with connect(server) as ws:
         await ws.send(session_update(binary=True))
         await until(ws, "session.updated")
@@ -416,4 +527,7 @@ async def test_cleared_comes_after_what_is_cleared(server):
         await ws.send(session_update(binary=True))
         kinds = [event["type"] for event in await until(ws, "input_audio_buffer.cleared")]
         kinds += [event["type"] for event in await until(ws, "session.updated")]
-        assert "input_audio_buffer.speech_started" not in kinds[kinds.index("input_audio_buffer.cleared"):]
+        assert (
+            "input_audio_buffer.speech_started"
+            not in kinds[kinds.index("input_audio_buffer.cleared") :]
+        )

@@ -31,7 +31,9 @@ async def test_a_turn_over_wss(authority, files):
     authority.configure_trust(context)
     with serving("--cert", files[0], "--key", files[1], "--api-key", "secret") as (url, _):
         assert url.startswith("wss://")
-        async with connect(url, ssl=context, additional_headers={"Authorization": "Bearer secret"}) as ws:
+        async with connect(
+            url, ssl=context, additional_headers={"Authorization": "Bearer secret"}
+        ) as ws:
             await ws.send(session_update(binary=True))
             assert text_of(await describe(ws, pcm(speech(3, 1))))
         page = url.replace("wss", "https").replace("/v1/realtime", "/readyz")

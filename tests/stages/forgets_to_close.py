@@ -1,4 +1,5 @@
-"""A program whose event loop runs in a thread of its own; it ends, and nobody closes anything. For test_batcher.py."""
+"""A program whose event loop runs in a thread of its own; it ends, and nobody closes anything. For
+test_batcher.py."""
 
 import asyncio
 import threading
@@ -24,7 +25,8 @@ async def main(engine):
         await batcher.submit(endless(engine))
 
 
-engine = Models(Config(mode="edge", engine="int8")).first.engine  # int8: torch's products, which let the GIL go
+# int8: torch's products, which let the GIL go
+engine = Models(Config(mode="edge", engine="int8")).first.engine
 is_at_work = threading.Event()
 threading.Thread(target=lambda: asyncio.run(main(engine)), daemon=True).start()
 is_at_work.wait()

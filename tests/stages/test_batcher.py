@@ -1,4 +1,5 @@
-"""One thread for many streams: results reach their callers, errors too, and a cancelled caller's steps are let go."""
+"""One thread for many streams: results reach their callers, errors too, and a cancelled caller's
+steps are let go."""
 
 import os
 import subprocess
@@ -111,7 +112,8 @@ async def test_closing_ends_what_is_in_hand():
 
 
 async def test_who_comes_after_the_end_is_told_at_once():
-    """Nobody would ever answer: the wait has no other end, and a cancelled one waits for the engine."""
+    """Nobody would ever answer: the wait has no other end, and a cancelled one waits for the
+    engine."""
     async with Batcher(CountingRounds(), "test") as batcher:
         assert await batcher.submit((1, "heard")) == "heard"
     with anyio.fail_after(5), pytest.raises(RuntimeError, match="the describer was closed"):
@@ -119,9 +121,16 @@ async def test_who_comes_after_the_end_is_told_at_once():
 
 
 def test_a_process_that_forgets_to_close_ends_all_the_same():
-    """Daemon threads that come back from torch into an interpreter that is going down abort the process."""
+    """Daemon threads that come back from torch into an interpreter that is going down abort the
+    process."""
     command = [sys.executable, str(Path(__file__).parent / "forgets_to_close.py")]
-    given = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    started = [subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for _ in range(5)]
+    given = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    started = [
+        subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(5)
+    ]
     ends = [(process.communicate(timeout=60)[0], process.returncode) for process in started]
     assert ends == [(b"", 0)] * 5

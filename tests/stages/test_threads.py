@@ -1,4 +1,5 @@
-"""Pieces wait for their turn, ends do not, and a thread that was given to one who left goes to the next."""
+"""Pieces wait for their turn, ends do not, and a thread that was given to one who left goes to the
+next."""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ def run(backend: str, work: object, limit_s: float = LIMIT_S) -> None:
 
 
 @pytest.mark.parametrize("num_pieces", [1, 2])
-def test_first_come_first_served_and_no_more_at_once_than_there_are_threads(backend: str, num_pieces: int) -> None:
+def test_first_come_first_served_and_no_more_at_once_than_there_are_threads(
+    backend: str, num_pieces: int
+) -> None:
     async def work() -> None:
         room = Room(num_pieces)
         async with anyio.create_task_group() as group:
@@ -59,7 +62,11 @@ def test_first_come_first_served_and_no_more_at_once_than_there_are_threads(back
                 await settle()
             assert room.inside == [0, 1][:num_pieces]
             room.go.set()
-        assert room.inside == [0, 1, 2, 3, 4, 5] if num_pieces == 1 else sorted(room.inside) == [0, 1, 2, 3, 4, 5]
+        assert (
+            room.inside == [0, 1, 2, 3, 4, 5]
+            if num_pieces == 1
+            else sorted(room.inside) == [0, 1, 2, 3, 4, 5]
+        )
 
     run(backend, work)
 

@@ -1,7 +1,9 @@
-"""What crosses the link between an edge and a verifier. In: messages. Out: bytes, and back; WireError for garbage.
+"""What crosses the link between an edge and a verifier. In: messages. Out: bytes, and back;
+WireError for garbage.
 
-One link carries many turns, each on a channel of its own (the edge numbers them). Audio crosses once, as PCM16; then
-ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes. Every bound of a field is checked on arrival.
+One link carries many turns, each on a channel of its own (the edge numbers them). Audio crosses
+once, as PCM16; then ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes.
+Every bound of a field is checked on arrival.
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ class Message(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 class Open(Message, tag=1, frozen=True):
     """Hear a turn on `channel`, or go on with it after the link was cut.
 
-    session: 16 random bytes that name the turn. epoch: one more than the channel's last, for each turn and each link
-    that it is opened on: no reply to what is over is taken for a reply to what has begun. model: the fingerprint that
-    the verifier must have, "" for any. rules, sampling: how ids are chosen, the edge's own.
+    session: 16 random bytes that name the turn. epoch: one more than the channel's last, for each
+    turn and each link that it is opened on: no reply to what is over is taken for a reply to what
+    has begun. model: the fingerprint that the verifier must have, "" for any. rules, sampling: how
+    ids are chosen, the edge's own.
     """
 
     channel: Channel
@@ -60,7 +63,8 @@ class Open(Message, tag=1, frozen=True):
 
 
 class Audio(Message, tag=2, frozen=True):
-    """Samples of the turn at 16 kHz mono from number `start` on: PCM16, or float32 where they are not on its grid."""
+    """Samples of the turn at 16 kHz mono from number `start` on: PCM16, or float32 where they are
+    not on its grid."""
 
     channel: Channel
     start: Count
@@ -88,7 +92,8 @@ class Verify(Message, tag=4, frozen=True):
 
 
 class Decode(Message, tag=5, frozen=True):
-    """A Verify with an empty draft, and after its Judged one for each further id, unasked, to the answer's end."""
+    """A Verify with an empty draft, and after its Judged one for each further id, unasked, to the
+    answer's end."""
 
     channel: Channel
     epoch: Count
@@ -111,7 +116,8 @@ class Ping(Message, tag=7, frozen=True):
 
 
 class Opened(Message, tag=1, frozen=True):
-    """The turn has a KV slot and `num_samples` so far: send what follows. model: fingerprint of who verifies."""
+    """The turn has a KV slot and `num_samples` so far: send what follows. model: fingerprint of who
+    verifies."""
 
     channel: Channel
     epoch: Count
@@ -120,7 +126,8 @@ class Opened(Message, tag=1, frozen=True):
 
 
 class Heard(Message, tag=2, frozen=True):
-    """So many samples are prefilled, said after each Audio; after Finish, all of them and the suffix."""
+    """So many samples are prefilled, said after each Audio; after Finish, all of them and the
+    suffix."""
 
     channel: Channel
     epoch: Count
@@ -215,11 +222,14 @@ def request_of(message: Verify | Decode) -> VerifyRequest:
     """A request as it arrived. Raises WireError."""
     draft = unpack_ids(message.draft) if isinstance(message, Verify) else ()
     prefix = message.prefix.to_bytes(8, "big")
-    return VerifyRequest(message.number, message.base, prefix, unpack_ids(message.unverified), draft)
+    return VerifyRequest(
+        message.number, message.base, prefix, unpack_ids(message.unverified), draft
+    )
 
 
 def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
-    """Samples [n] as PCM16 where that loses nothing (the chunker sees to it), else as float32: (data, is_float)."""
+    """Samples [n] as PCM16 where that loses nothing (the chunker sees to it), else as float32:
+    (data, is_float)."""
     scaled = samples * _SCALE
     pcm = np.clip(scaled, -32_768, 32_767).astype("<i2")
     if np.array_equal(pcm, scaled):

@@ -1,4 +1,5 @@
-"""Hears one turn once for all its models. In: samples, mono 16 kHz float32. Out: windows, maximum, speech or not."""
+"""Hears one turn once for all its models. In: samples, mono 16 kHz float32. Out: windows, maximum,
+speech or not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Every session of a server, by its id: with a client, or held for one whose link was cut. In: sockets.
+"""Every session of a server, by its id: with a client, or held for one whose link was cut. In:
+sockets.
 
-Bounded: sessions with and without a client are at most `max_sessions`; one that is held keeps its place, as its client
-was promised. A session ends when its client says goodbye, or when it was held for `hold_s`.
+Bounded: sessions with and without a client are at most `max_sessions`; one that is held keeps its
+place, as its client was promised. A session ends when its client says goodbye, or when it was held
+for `hold_s`.
 """
 
 from __future__ import annotations
@@ -43,9 +45,17 @@ class Hub:
     """`serve` sockets with new sessions or with those that they resume; `drain` before the end."""
 
     def __init__(
-        self, open_session: OpenSession, admission: Admission, metrics: Metrics, group: TaskGroup, hold_s: float
+        self,
+        open_session: OpenSession,
+        admission: Admission,
+        metrics: Metrics,
+        group: TaskGroup,
+        hold_s: float,
     ) -> None:
-        self._open, self._admission, self._metrics, self._group = open_session, admission, metrics, group
+        self._open = open_session
+        self._admission = admission
+        self._metrics = metrics
+        self._group = group
         self._hold_s = hold_s
         self._places: dict[str, Place] = {}
 
@@ -63,11 +73,15 @@ class Hub:
         place = self._places.get(session_id)
         return place.talk if place else None
 
-    async def serve(self, socket: ServerConnection, conversation: Conversation, resume: Resume | None) -> None:
+    async def serve(
+        self, socket: ServerConnection, conversation: Conversation, resume: Resume | None
+    ) -> None:
         """One socket, to its end, and the hold after it."""
         place = self._places.get(resume.session_id) if resume else self._begin(conversation)
         if place is None:
-            await socket.close(1013, "the session is over, or all are taken; connect anew in a moment")
+            await socket.close(
+                1013, "the session is over, or all are taken; connect anew in a moment"
+            )
             return
         connection = Connection(socket, place.talk, self._metrics)
         try:
@@ -84,7 +98,8 @@ class Hub:
             await self._hold(place)
 
     async def drain(self, within_s: float) -> None:
-        """No more audio; what was said is answered and read; then close 1012, so that clients come again."""
+        """No more audio; what was said is answered and read; then close 1012, so that clients come
+        again."""
         async with anyio.create_task_group() as group:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
@@ -92,7 +107,8 @@ class Hub:
     def _begin(self, conversation: Conversation) -> Place | None:
         if self._admission.is_full:
             return None
-        self._admission.num_sessions += 1  # before anything is awaited: others come at the same moment
+        # before anything is awaited: others come at the same moment
+        self._admission.num_sessions += 1
         place = Place(Talk(conversation, self._open, self._metrics))
         self._places[conversation.id] = place
         self._group.start_soon(self._run, place)
@@ -113,7 +129,8 @@ class Hub:
     async def _attach(self, place: Place, connection: Connection, resume: Resume | None) -> bool:
         """Serve the session by this connection alone. Whether its client said goodbye."""
         async with place.lock:
-            if place.connection is not None:  # a link that is dead and not yet missed, most often
+            # a link that is dead and not yet missed, most often
+            if place.connection is not None:
                 await place.connection.hand_over()
             place.connection = connection
         place.is_held = False
@@ -130,11 +147,13 @@ class Hub:
                 place.connection = None
 
     async def _hold(self, place: Place) -> None:
-        """Until the client comes back (its new socket's task goes on then), or the session ends by itself."""
+        """Until the client comes back (its new socket's task goes on then), or the session ends by
+        itself."""
         session_id = place.talk.conversation.id
         if session_id not in self._places:
             return
-        place.is_held, place.came_back = True, anyio.Event()
+        place.is_held = True
+        place.came_back = anyio.Event()
         with anyio.move_on_after(self._hold_s):
             await place.came_back.wait()
         if place.is_held:
