@@ -30,7 +30,7 @@ from bench.keep import options_of
 from bench.network import child, play
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import FIRST, RemoteTurn, Terms
+from streamer.core.link.edge_turn import FIRST, DecodingTerms, RemoteTurn
 from streamer.describer import Describer
 from streamer.net.link.remote_target import FarTarget
 
@@ -42,7 +42,7 @@ MOST_S = 300.0  # of one round: its turns are prefilled and decoded, or somethin
 class Recorded:
     """One turn: its samples, how it was opened, its requests in order, the ids that came of it."""
 
-    terms: Terms
+    terms: DecodingTerms
     samples: list[Any]
     requests: list[VerifyRequest] = field(default_factory=list)
     num_ids: int = 0
@@ -77,7 +77,7 @@ class Replayed:
     it is rejected."""
 
     def __init__(self, one: Recorded, is_alone: bool) -> None:
-        terms = Terms(**(vars(one.terms) | {"runs_on": is_alone, "asks_first": False}))
+        terms = DecodingTerms(**(vars(one.terms) | {"runs_on": is_alone, "asks_first": False}))
         self.turn = RemoteTurn(0, secrets.token_bytes(16), terms)
         self._one = one
         self._is_alone = is_alone

@@ -168,7 +168,7 @@ class Ends:
             return await verify(self, request)
 
         def heard(self: RemoteTurn, message: wire.Down) -> Verdict | Refusal | None:
-            if isinstance(message, wire.Heard) and message.is_finished:
+            if isinstance(message, wire.HeardMessage) and message.is_finished:
                 ends._heard = min(time.perf_counter(), ends._heard)
             return take(self, message)
 

@@ -47,7 +47,7 @@ from streamer.model.choose import choose
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
-from streamer.model.scheduler import Rounds, drive
+from streamer.model.scheduler import StepScheduler, drive
 from streamer.model.turn import Delta, start_answer
 
 # asked, and passed by every block of speech
@@ -223,7 +223,7 @@ def company(models: Any, clip: Clip, way: str) -> Spent:
     listeners = [heard(models, clip) for _ in range(ROWS)]
     try:
         drafters = [drafter_of(models, listener, way) for listener in listeners]
-        rounds = Rounds(listeners[0].engine)
+        rounds = StepScheduler(listeners[0].engine)
         for key, drafter in enumerate(drafters):
             rounds.add(key, drafter.draft(1))
         while len(rounds):

@@ -62,15 +62,15 @@ _EVENTS = (
     "TurnFailed",
 )
 _HOMES = {
-    "AudioError": "audio",
+    "AudioError": "audio.file",
     "Config": "config",
     "ConfigError": "config",
     "Describer": "describer",
-    "Description": "core.results",
+    "Description": "core.description",
     "LiveSession": "session",
-    "ModelError": "model.weights",
-    "SlowReader": "stages.outlet",
-    "TextDelta": "core.results",
+    "ModelError": "model.checkpoint.weights",
+    "SlowReader": "stages.plumbing.outlet",
+    "TextDelta": "core.description",
     **dict.fromkeys(_EVENTS, "stages.events"),
 }
 

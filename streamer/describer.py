@@ -27,7 +27,7 @@ from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
 
 if TYPE_CHECKING:
-    from streamer.net.link.edge import Link
+    from streamer.net.link.edge import EdgeLink
 
 
 class Describer:
@@ -75,11 +75,11 @@ class Describer:
         await self._in_thread(self._models.load)
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> EdgeLink | None:
         """To a verifier elsewhere; None where the cloud is here, or before `load`."""
         if self._parts is None or self._models.verifier_url is None:
             return None
-        return cast("Link", self._parts.cloud)
+        return cast("EdgeLink", self._parts.cloud)
 
     @property
     def attributes(self) -> Mapping[str, Any]:

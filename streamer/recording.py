@@ -46,7 +46,7 @@ def describe_recording(
     """
     limit_s = models.max_turn_s
     with open_audio(source) as audio:
-        heard = Progress(audio.duration_s, on_heard)
+        heard = HeardProgress(audio.duration_s, on_heard)
         parts = list[Description]()
         for part in cut_parts(_checked(chunks_of(audio), check, heard), limit_s):
             from_s = begin_of(parts) if parts or audio.duration_s > limit_s else None
@@ -59,7 +59,7 @@ def begin_of(parts: Sequence[Description]) -> float:
     return sum(part.audio_s for part in parts)
 
 
-class Progress:
+class HeardProgress:
     """Says every HEARD_S how much of a recording is heard."""
 
     def __init__(self, of_s: float, on_heard: OnHeard) -> None:
@@ -75,7 +75,7 @@ class Progress:
 
 
 def _checked(
-    chunks: Iterator[Samples], check: Callable[[], None], progress: Progress
+    chunks: Iterator[Samples], check: Callable[[], None], progress: HeardProgress
 ) -> Iterator[Samples]:
     for chunk in chunks:
         check()

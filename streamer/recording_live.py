@@ -17,9 +17,9 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.recording import (
     RATE_HZ,
+    HeardProgress,
     OnDelta,
     OnHeard,
-    Progress,
     Samples,
     as_live,
     begin_of,
@@ -49,7 +49,7 @@ async def describe_live(
         with await anyio.to_thread.run_sync(open_audio, source) as audio:
             found = list[Description]()
             name = audio.path
-            progress = Progress(audio.duration_s, on_heard)
+            progress = HeardProgress(audio.duration_s, on_heard)
             try:
                 options = SessionOptions(RATE_HZ, is_float=True)
                 async with (
@@ -86,7 +86,7 @@ def _nothing(parts: Parts, name: str) -> Description:
 
 
 async def _feed(
-    stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event, progress: Progress
+    stream: Stream, pieces: Iterator[Samples], is_fed: anyio.Event, progress: HeardProgress
 ) -> None:
     """All but the last piece is prefilled everywhere before that one is fed: so it is as if it were
     live.

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # `fakes`, `oracles`, `tiny`; `pipelines`, which is not installed
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(ROOT)]
 
 import hypothesis  # noqa: E402
 import torch  # noqa: E402

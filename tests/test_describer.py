@@ -388,7 +388,7 @@ def test_gated_without_a_cloud_is_the_edge():
 
 
 def test_pipeline_files_are_valid():
-    from conftest import ROOT
+    from places import ROOT
 
     for file in (ROOT / "pipelines").glob("*.toml"):
         Config.from_toml(file)

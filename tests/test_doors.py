@@ -5,11 +5,10 @@ import ast
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streamer"
 STDLIB = set(sys.stdlib_module_names)
 ROOMS = {  # room -> (our modules it may import, others beside the standard library)

@@ -5,19 +5,19 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 from far import free_port
+from places import ROOT
 from speech import SAMPLES
 
 from streamer.core.attributes import ATTRIBUTES, with_english
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
@@ -36,7 +36,7 @@ def test_the_first_example_says_what_the_program_says():
 @pytest.mark.parametrize("code", [block for block in BLOCKS if "anyio.run(main)" in block])
 def test_the_python_examples_run_as_they_stand(code, tmp_path):
     (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
-    root = str(Path(__file__).parent.parent)
+    root = str(ROOT)
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -50,7 +50,7 @@ def test_the_python_examples_run_as_they_stand(code, tmp_path):
 def test_the_live_example_takes_a_file_s_own_rate_and_one_channel(tmp_path):
     """The same sound in stereo is the same to it; declared at half the rate it is another."""
     (code,) = [block for block in BLOCKS if "d.session(" in block]
-    root, told = str(Path(__file__).parent.parent), []
+    root, told = str(ROOT), []
     samples, _ = soundfile.read(SAMPLES[0], dtype="int16")
     for channels, rate in ((1, 16_000), (2, 16_000), (1, 8_000)):
         soundfile.write(tmp_path / "clip.wav", np.stack([samples] * channels, 1), rate)
@@ -96,7 +96,7 @@ def test_the_way_over_tls_is_the_way(tmp_path):
         f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m streamer "$@"\n'
     )
     (tmp_path / "streamer").chmod(0o755)
-    root = str(Path(__file__).parent.parent)
+    root = str(ROOT)
     given = ENVIRONMENT | {"PYTHONPATH": root, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
     def run(line):

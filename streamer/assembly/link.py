@@ -15,12 +15,12 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.promise import PromiseWarning, warn_of_cloud
 from streamer.config import Config
-from streamer.core.link.edge_turn import Terms
+from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.patience import Patience
 
 if TYPE_CHECKING:
     from streamer.model.checkpoint.card import ModelCard
-    from streamer.net.link.edge import Link
+    from streamer.net.link.edge import EdgeLink
 
 KEY = "STREAMER_CLOUD_KEY"
 SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
@@ -41,12 +41,12 @@ async def background() -> AsyncIterator[TaskGroup]:
         raise failure
 
 
-async def open_remote(models: Models, group: TaskGroup) -> Link:
+async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
     """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses
     us for good."""
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.link.dial import Verifier
-    from streamer.net.link.edge import Link
+    from streamer.net.link.dial import VerifierAddress
+    from streamer.net.link.edge import EdgeLink
     from streamer.net.service.admission import KEY_CHARACTERS
 
     config = models.config
@@ -61,8 +61,10 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
     plan = models.plan
     goes_on = plan.mode == "gated" or (plan.mode == "exact" and plan.degrade)
     patience = Patience(plan.verify_budget_s, goes_on)
-    verifier = Verifier(config.cloud, key, _tls(config), config.cloud_audio == "eager", patience)
-    terms = Terms(
+    verifier = VerifierAddress(
+        config.cloud, key, _tls(config), config.cloud_audio == "eager", patience
+    )
+    terms = DecodingTerms(
         vocabulary.fingerprint,
         first.card.language,
         vocabulary.num_ids,
@@ -72,7 +74,7 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
         asks_first=plan.mode == "exact" and plan.ahead > 0,
         vocabulary=vocabulary,
     )
-    link = Link(
+    link = EdgeLink(
         verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)
     )
     group.start_soon(link.run)

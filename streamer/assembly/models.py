@@ -14,7 +14,7 @@ from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
     from streamer.core.decoding.speculate import Plan
-    from streamer.model.drafters import Drafter
+    from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
     from streamer.model.turn import Turn
@@ -129,7 +129,7 @@ class Models:
         edge, cloud = self.pair
         return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
 
-    def drafter(self, listener: Listener) -> Drafter:
+    def drafter(self, listener: Listener) -> StepDrafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":

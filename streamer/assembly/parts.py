@@ -26,7 +26,7 @@ from streamer.stages.plumbing.ports import Cloud, Side, Written
 
 if TYPE_CHECKING:
     from streamer.core.decoding.speculate import Speculator
-    from streamer.model.audio.turn_cutter import Hearing
+    from streamer.model.audio.turn_cutter import TurnCutter
     from streamer.model.thinker import Thinker
 
 RATE_HZ = 16_000
@@ -59,9 +59,9 @@ async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Si
 async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
     """A thread for one model."""
     from streamer.model.listener import Listener
-    from streamer.model.scheduler import Rounds
+    from streamer.model.scheduler import StepScheduler
 
-    async with Batcher(Rounds(thinker.engine), f"streamer-{name}") as batcher:
+    async with Batcher(StepScheduler(thinker.engine), f"streamer-{name}") as batcher:
         yield Side(batcher, lambda: Listener(thinker))
 
 
@@ -95,15 +95,15 @@ class LiveParts:
         # One slot is left to `describe`, which may run beside.
         self.slots = Semaphore(max(1, models.config.num_slots - 1))
 
-    def hearing(self, options: SessionOptions) -> Hearing:
-        from streamer.model.audio.turn_cutter import Hearing
+    def hearing(self, options: SessionOptions) -> TurnCutter:
+        from streamer.model.audio.turn_cutter import TurnCutter
         from streamer.model.audio.vad import TurnRule
 
         detection = options.turn_detection
         rule = None
         if detection is not None:
             rule = TurnRule(detection.threshold, detection.prefix_padding_ms, detection.silence_ms)
-        return Hearing(
+        return TurnCutter(
             options.sample_rate_hz,
             self._models.max_turn_s,
             rule,

@@ -20,7 +20,7 @@ import numpy as np
 from streamer.assembly.models import Models
 from streamer.audio.file import AudioError
 from streamer.calibrate.clips import Clip, hear_clip
-from streamer.calibrate.place import CalibrationError, Place, place_of, write
+from streamer.calibrate.place import CalibrationError, Destination, place_of, write
 from streamer.commands.describe import fail, progress_bar
 from streamer.config import Config, ConfigError
 from streamer.core.calibration.bounds import least_risk, num_needed
@@ -218,7 +218,7 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
     return clips, num_failed
 
 
-def _write(models: Models, directory: Path, place: Place, results: list[Certified]) -> None:
+def _write(models: Models, directory: Path, place: Destination, results: list[Certified]) -> None:
     from streamer.model.checkpoint.fingerprint import fingerprint_of
 
     cloud = models.pair[1]

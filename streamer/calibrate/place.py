@@ -22,7 +22,7 @@ class CalibrationError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """file: the card that is written. copy: the model's directory that is made for it, None where
     there is one."""
 
@@ -31,7 +31,7 @@ class Place:
     plot: Path
 
 
-def place_of(options: argparse.Namespace, directory: Path) -> Place:
+def place_of(options: argparse.Namespace, directory: Path) -> Destination:
     """Before the work, not behind it. Raises ConfigError for a model that is not to be changed,
     CalibrationError."""
     if options.out is None:
@@ -54,7 +54,7 @@ def place_of(options: argparse.Namespace, directory: Path) -> Place:
         copy = out
         plot = out / PLOT
     _check_writable(copy or file)
-    return Place(file, copy, Path(options.plot) if options.plot else plot)
+    return Destination(file, copy, Path(options.plot) if options.plot else plot)
 
 
 def _check_own(directory: Path, is_forced: bool) -> None:
@@ -75,7 +75,7 @@ def _check_writable(out: Path) -> None:
         raise CalibrationError(f"{out}: {reason}") from None
 
 
-def write(place: Place, directory: Path, gate: Mapping[str, Any]) -> None:
+def write(place: Destination, directory: Path, gate: Mapping[str, Any]) -> None:
     """The card with `gate` in it; a copy of the directory is there whole or not at all. Raises
     ModelError."""
     from streamer.model.checkpoint.card_write import write_gate

@@ -25,13 +25,13 @@ from streamer.core.decoding.gate import SIGNALS
 
 if TYPE_CHECKING:
     from streamer.calibrate.command import Calibration
-    from streamer.calibrate.place import Place
+    from streamer.calibrate.place import Destination
 
 NUM_BINS = 10
 WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)
 
 
-def report(found: Calibration, place: Place, options: argparse.Namespace) -> None:
+def report(found: Calibration, place: Destination, options: argparse.Namespace) -> None:
     """Print and plot; a plot that cannot be made is one line on stderr and no failure: the
     thresholds are written."""
     plotted = _plot(found, place.plot)

@@ -40,7 +40,7 @@ async def _serve(
 ) -> int:
     from streamer.describer import Describer
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.realtime.server import PATH, RealtimeServer, Terms
+    from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
     from streamer.net.service.admission import Admission
     from streamer.net.service.service import Address
 
@@ -60,7 +60,7 @@ async def _serve(
                 await describer.load()
             origins = tuple(options.allow_origin or ())
             admission = Admission((PATH,), options.max_sessions, key, origins)
-            terms = Terms(options.resume_s, options.live_updates, describer.attributes)
+            terms = ServerTerms(options.resume_s, options.live_updates, describer.attributes)
             server = RealtimeServer(describer.stream, admission, terms)
             if describer.link is not None:
                 server.metrics.watch_link(describer.link)

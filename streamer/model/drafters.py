@@ -20,7 +20,7 @@ from streamer.model.scheduler import Steps
 Draft = tuple[list[int], list[Signal]]
 
 
-class Drafter(Protocol):
+class StepDrafter(Protocol):
     """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one
     signal each.
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from streamer.core.decoding.sequence import Sequence
-from streamer.model.audio.mel import Window
+from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.window_ledger import WindowLedger
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.kernels.lane import Writer
@@ -33,7 +33,7 @@ class Listener:
         self.sequence = Sequence(prompt, n_cached=len(prompt))
         self._slot: int | None = thinker.engine.open()
         self._ledger = WindowLedger()
-        self._windows: list[Window] = []
+        self._windows: list[MelWindow] = []
         # per window [n, hidden], kept for a redo behind a stale window
         self._embeddings: list[Tensor] = []
         self._starts: list[int] = []  # per window, its first position
@@ -50,7 +50,7 @@ class Listener:
         """Windows that were encoded again because the clip's maximum rose."""
         return self._ledger.num_reencoded
 
-    def hear(self, window: Window) -> Steps[None]:
+    def hear(self, window: MelWindow) -> Steps[None]:
         """Encode a complete window and prefill it."""
         yield from self._append(window)
         yield from self._prefill()
@@ -69,7 +69,7 @@ class Listener:
         if stale is not None:
             yield from self._redo(stale)
 
-    def so_far(self, window: Window) -> Steps[Listener]:
+    def so_far(self, window: MelWindow) -> Steps[Listener]:
         """Steps that return a listener whose turn ends with `window`, on the same KV slot behind
         what this one holds.
 
@@ -83,7 +83,9 @@ class Listener:
         fork.sequence.start_answer()
         return fork
 
-    def finish(self, rest: Iterable[Window], maximum: float, prefills: bool = False) -> Steps[None]:
+    def finish(
+        self, rest: Iterable[MelWindow], maximum: float, prefills: bool = False
+    ) -> Steps[None]:
         """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for
         the first step.
 
@@ -132,7 +134,7 @@ class Listener:
             self.thinker.engine.close(self._slot)
             self._slot = None
 
-    def _append(self, window: Window, is_urgent: bool = False) -> Steps[None]:
+    def _append(self, window: MelWindow, is_urgent: bool = False) -> Steps[None]:
         """Encode the next window; its positions are pending."""
         embeddings = yield from self._encode(window, self._ledger.deliver(window), is_urgent)
         self._windows.append(window)
@@ -140,7 +142,7 @@ class Listener:
         self._embeddings.append(embeddings)
         self._hold(embeddings)
 
-    def _encode(self, window: Window, maximum: float, is_urgent: bool = False) -> Steps[Tensor]:
+    def _encode(self, window: MelWindow, maximum: float, is_urgent: bool = False) -> Steps[Tensor]:
         return (
             yield Encode(window.features(maximum).to(self.engine.text.embedding.device), is_urgent)
         )

@@ -10,14 +10,14 @@ from __future__ import annotations
 from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
-from streamer.model.audio.mel import Window
+from streamer.model.audio.mel import MelWindow
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
 from streamer.model.scheduler import Steps
 
 
 def describe_so_far(
-    listener: Listener, window: Window, rules: Rules, sampling: Sampling
+    listener: Listener, window: MelWindow, rules: Rules, sampling: Sampling
 ) -> Steps[list[int]]:
     """Steps that return the sentence's ids. May be dropped at any step; must be, before `listener`
     feeds again."""

@@ -88,7 +88,7 @@ class _Hand:
         )
 
 
-class Rounds:
+class StepScheduler:
     """Steps of many streams on one engine. Not thread-safe: one thread adds and runs rounds.
 
     Every stream that waits for its next ids is in every step; beside them a step feeds at most

@@ -23,8 +23,8 @@ from streamer.core.decoding.verdict import Refusal
 from streamer.core.rules.sampling import Sampling
 from streamer.core.text.emitter import Emitter
 from streamer.model.audio.frontend import Ear
-from streamer.model.audio.mel import Window
-from streamer.model.drafters import Drafter
+from streamer.model.audio.mel import MelWindow
+from streamer.model.drafters import StepDrafter
 from streamer.model.listener import Listener
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
@@ -51,7 +51,7 @@ class Turn:
         cloud: Thinker | None,
         plan: Plan,
         sampling: Sampling,
-        drafter_of: Callable[[Listener], Drafter],
+        drafter_of: Callable[[Listener], StepDrafter],
         clock: Callable[[], float] = time.perf_counter,
         pace: Pace | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class Turn:
         self._listeners: list[Listener] = []
         self._edge = self._listen(edge)
         self._cloud = self._listen(cloud)
-        self._rest: list[Window] = []
+        self._rest: list[MelWindow] = []
         self._preparing: threading.Thread | None = None
         self._unprepared: Exception | None = None
 

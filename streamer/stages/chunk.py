@@ -6,7 +6,7 @@ from __future__ import annotations
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.core.audio.turn_items import Closed, Item, Opened
+from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
@@ -113,7 +113,7 @@ def _join(
 
 async def _tell(item: Item, outlet: Outlet) -> None:
     match item:
-        case Opened(turn, at_ms) if at_ms is not None:
+        case TurnOpened(turn, at_ms) if at_ms is not None:
             await outlet.send(SpeechStarted(turn, at_ms))
         case Closed():
             if item.stopped_ms is not None and item.last_speech_ms is not None:

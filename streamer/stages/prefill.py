@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, Opened
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
@@ -32,7 +32,7 @@ async def prefill(
         stage = _Prefill(parts, books, outlet, group)
         async for item, fed_at in items:
             match item:
-                case Opened(number):
+                case TurnOpened(number):
                     stage.turn = await books.open(number)
                 case Heard():
                     await stage.hear(item)

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import soundfile
-from conftest import ROOT
+from places import ROOT
 from processes import listening
 from speech import SAMPLES, speech
 from tls import certificate

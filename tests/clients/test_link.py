@@ -11,9 +11,9 @@ import time
 from urllib.parse import urlsplit
 
 import soundfile
-from conftest import ROOT
 from cutting import cutting
 from fake_microphone import line
+from places import ROOT
 from speech import SAMPLES, speech
 from wire import describe_files, http, serving
 

@@ -9,9 +9,9 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
 from cutting import cutting
 from fake_microphone import environment, line
+from places import ROOT
 from speech import SAMPLES
 from wire import serving
 

@@ -14,7 +14,7 @@ SAMPLES_PER_MS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class TurnOpened:
     """A turn begins. at_ms: of the session, where voice activity began it (padding included), else
     None."""
 
@@ -65,4 +65,4 @@ class Dropped:
     turn: int
 
 
-Item = Opened | Heard | Closed | Dropped
+Item = TurnOpened | Heard | Closed | Dropped

@@ -23,11 +23,11 @@ from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
 from streamer.core.text.vocabulary import Vocabulary
 
-__all__ = ["FIRST", "RemoteFault", "RemoteTurn", "Terms"]
+__all__ = ["FIRST", "DecodingTerms", "RemoteFault", "RemoteTurn"]
 
 
 @dataclass(frozen=True)
-class Terms:
+class DecodingTerms:
     """How the edge decodes; what the verifier must agree to. runs_on: no draft, the verifier
     decodes alone. asks_first: the machine's first request is FIRST, so it is sent with the turn's
     end, while the edge is still hearing that. vocabulary: of `num_ids` ids, to check what the
@@ -52,7 +52,7 @@ class RemoteTurn:
     said to them is not taken for its own.
     """
 
-    def __init__(self, channel: int, session: bytes, terms: Terms, epoch: int = 0) -> None:
+    def __init__(self, channel: int, session: bytes, terms: DecodingTerms, epoch: int = 0) -> None:
         self.channel = channel
         self.session = session
         self.terms = terms
@@ -152,9 +152,9 @@ class RemoteTurn:
         if isinstance(message, wire.Pong | wire.Rejected) or message.epoch != self.epoch:
             return None
         match message:
-            case wire.Opened(num_samples=num_samples, model=model):
+            case wire.OpenedMessage(num_samples=num_samples, model=model):
                 self._opened(num_samples, model)
-            case wire.Heard(num_samples=num_samples, is_finished=is_finished):
+            case wire.HeardMessage(num_samples=num_samples, is_finished=is_finished):
                 if num_samples > self.num_samples:
                     raise RemoteFault("the verifier heard more than there is")
                 self.num_prefilled = num_samples
@@ -192,7 +192,7 @@ class RemoteTurn:
         if self._num_sent is None:
             self._num_sent = self.num_prefilled = num_samples
 
-    def _audio(self, start: int, size: int) -> wire.Audio:
+    def _audio(self, start: int, size: int) -> wire.AudioMessage:
         """Samples from `start` on, `size` at most, of as many pieces as wait: a link that is behind
         sends fewer."""
         i = bisect_right(self._starts, start) - 1
@@ -201,7 +201,7 @@ class RemoteTurn:
             pieces.append(self._pieces[i])
         samples = np.concatenate(pieces)[:size]
         self._num_sent = start + len(samples)
-        return wire.Audio(self.channel, start, *wire.pack_audio(samples))
+        return wire.AudioMessage(self.channel, start, *wire.pack_audio(samples))
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)

@@ -40,7 +40,7 @@ class Patience:
         return max(since, began_at + SLOWEST * audio_s) + self.budget_s
 
 
-class Progress:
+class VerifierProgress:
     """How far a verifier is with one turn, by what it says; `moved_at`: when it last said something
     new."""
 

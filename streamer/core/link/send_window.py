@@ -23,7 +23,7 @@ TARGET_S = 0.25
 _DRIFT = 1.001  # of the best, with each piece: routes change
 
 
-class Window:
+class SendWindow:
     """Of one link, from its beginning. Times are seconds."""
 
     def __init__(self) -> None:

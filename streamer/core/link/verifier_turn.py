@@ -60,14 +60,14 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class VerifyWork:
     """Verify; `runs_on`: then decode alone to the answer's end."""
 
     request: VerifyRequest
     runs_on: bool
 
 
-Work = Hear | End | Judge
+Work = Hear | End | VerifyWork
 
 
 def admit(house: House, message: wire.Open) -> tuple[Rules, Sampling]:
@@ -132,14 +132,16 @@ class ServedTurn:
         self.channel = message.channel
         self.epoch = message.epoch
 
-    def take(self, message: wire.Audio | wire.Finish | wire.Verify | wire.Decode) -> Work | None:
+    def take(
+        self, message: wire.AudioMessage | wire.Finish | wire.VerifyMessage | wire.Decode
+    ) -> Work | None:
         """The work that `message` means, None where it is a repeat. Raises Broken, WireError."""
         match message:
-            case wire.Audio(start=start):
+            case wire.AudioMessage(start=start):
                 return self._audio(start, wire.unpack_audio(message))
             case wire.Finish(num_samples=num_samples):
                 return self._finish(num_samples)
-            case wire.Verify() | wire.Decode():
+            case wire.VerifyMessage() | wire.Decode():
                 return self._judge(message)
 
     def _audio(self, start: int, samples: NDArray[np.float32]) -> Work | None:
@@ -161,11 +163,11 @@ class ServedTurn:
         self.is_finished = True
         return End()
 
-    def _judge(self, message: wire.Verify | wire.Decode) -> Work:
+    def _judge(self, message: wire.VerifyMessage | wire.Decode) -> Work:
         request = wire.request_of(message)
         ids = (*request.unverified, *request.draft)
         if not self.is_finished:
             raise Broken("a request before the turn's end")
         if request.base + len(ids) > MAX_ANSWER_IDS or max(ids, default=0) >= self._house.num_ids:
             raise Broken("ids that cannot be")
-        return Judge(request, isinstance(message, wire.Decode))
+        return VerifyWork(request, isinstance(message, wire.Decode))

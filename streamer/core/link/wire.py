@@ -62,7 +62,7 @@ class Open(Message, tag=1, frozen=True):
     sampling: tuple[float, float, Hash]  # temperature, top-p, seed
 
 
-class Audio(Message, tag=2, frozen=True):
+class AudioMessage(Message, tag=2, frozen=True):
     """Samples of the turn at 16 kHz mono from number `start` on: PCM16, or float32 where they are
     not on its grid."""
 
@@ -79,7 +79,7 @@ class Finish(Message, tag=3, frozen=True):
     num_samples: Count
 
 
-class Verify(Message, tag=4, frozen=True):
+class VerifyMessage(Message, tag=4, frozen=True):
     """See VerifyRequest."""
 
     channel: Channel
@@ -115,7 +115,7 @@ class Ping(Message, tag=7, frozen=True):
     token: Count
 
 
-class Opened(Message, tag=1, frozen=True):
+class OpenedMessage(Message, tag=1, frozen=True):
     """The turn has a KV slot and `num_samples` so far: send what follows. model: fingerprint of who
     verifies."""
 
@@ -125,7 +125,7 @@ class Opened(Message, tag=1, frozen=True):
     model: Word
 
 
-class Heard(Message, tag=2, frozen=True):
+class HeardMessage(Message, tag=2, frozen=True):
     """So many samples are prefilled, said after each Audio; after Finish, all of them and the
     suffix."""
 
@@ -167,8 +167,8 @@ class Pong(Message, tag=6, frozen=True):
     token: Count
 
 
-Up = Open | Audio | Finish | Verify | Decode | Close | Ping
-Down = Opened | Heard | Judged | Refused | Rejected | Pong
+Up = Open | AudioMessage | Finish | VerifyMessage | Decode | Close | Ping
+Down = OpenedMessage | HeardMessage | Judged | Refused | Rejected | Pong
 _encoder = msgspec.msgpack.Encoder()
 _up: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
 _down: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
@@ -211,16 +211,16 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
     return tuple((parts[:, 0] | parts[:, 1] << 8 | parts[:, 2] << 16).tolist())
 
 
-def verify_message(channel: int, epoch: int, request: VerifyRequest) -> Verify:
+def verify_message(channel: int, epoch: int, request: VerifyRequest) -> VerifyMessage:
     """`request` on its way."""
     prefix = int.from_bytes(request.prefix, "big")
     packed = pack_ids(request.unverified), pack_ids(request.draft)
-    return Verify(channel, epoch, request.number, request.base, prefix, *packed)
+    return VerifyMessage(channel, epoch, request.number, request.base, prefix, *packed)
 
 
-def request_of(message: Verify | Decode) -> VerifyRequest:
+def request_of(message: VerifyMessage | Decode) -> VerifyRequest:
     """A request as it arrived. Raises WireError."""
-    draft = unpack_ids(message.draft) if isinstance(message, Verify) else ()
+    draft = unpack_ids(message.draft) if isinstance(message, VerifyMessage) else ()
     prefix = message.prefix.to_bytes(8, "big")
     return VerifyRequest(
         message.number, message.base, prefix, unpack_ids(message.unverified), draft
@@ -237,11 +237,11 @@ def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
     return samples.astype("<f4").tobytes(), True
 
 
-def num_samples_of(message: Audio) -> int:
+def num_samples_of(message: AudioMessage) -> int:
     return len(message.data) // (4 if message.is_float else 2)
 
 
-def unpack_audio(message: Audio) -> NDArray[np.float32]:
+def unpack_audio(message: AudioMessage) -> NDArray[np.float32]:
     """Samples [n] float32, bit for bit those that were packed. Raises WireError."""
     width = 4 if message.is_float else 2
     if len(message.data) % width:

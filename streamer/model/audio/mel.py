@@ -35,7 +35,7 @@ CLAMP = 8.0  # log10 of power: features end 80 dB below the clip's loudest cell
 
 
 @dataclass(frozen=True)
-class Window:
+class MelWindow:
     """Up to 2 s of log-mel before the clip-wide clamp.
 
     raw: [128, n_frames] float32, log10 of mel power, at least -10. maximum: over raw; where
@@ -85,7 +85,7 @@ class StreamingLogMel:
         self._frames: list[Tensor] = []  # blocks of the window being filled, each [128, 20]
         self._index = 0
 
-    def push(self, samples: NDArray[np.float32]) -> list[Window]:
+    def push(self, samples: NDArray[np.float32]) -> list[MelWindow]:
         """Takes samples [n] float32; returns the windows that are now complete (mostly none)."""
         self.num_samples += len(samples)
         windows = []
@@ -96,7 +96,7 @@ class StreamingLogMel:
                 self._frames = []
         return windows
 
-    def provisional(self) -> Window | None:
+    def provisional(self) -> MelWindow | None:
         """The last window as if the clip ended now; changes nothing. None when there would be
         none."""
         twin = copy.copy(self)
@@ -104,7 +104,7 @@ class StreamingLogMel:
         windows = twin.finish()
         return windows[0] if windows else None
 
-    def finish(self) -> list[Window]:
+    def finish(self) -> list[MelWindow]:
         """Ends the clip; returns its last window, if there is one left. Then only `maximum` may be
         read.
 
@@ -125,9 +125,9 @@ class StreamingLogMel:
         raw = torch.cat(self._frames, dim=1)[:, : min(rest, WINDOW_FRAMES)].contiguous()
         return [self._window(raw, final=True)]
 
-    def _window(self, raw: Tensor, final: bool = False) -> Window:
+    def _window(self, raw: Tensor, final: bool = False) -> MelWindow:
         heard = torch.cat(self._frames, dim=1) if final else raw
-        window = Window(
+        window = MelWindow(
             index=self._index,
             raw=raw,
             maximum=float(heard.max()),

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
-from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, Opened
+from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
 from streamer.model.audio.mel import WINDOW_SAMPLES
 from streamer.model.audio.vad import (
     FRAME_SAMPLES,
-    SpeechStarted,
-    SpeechStopped,
+    SpeechBegan,
+    SpeechEnded,
     TurnDetector,
     TurnRule,
     VoiceActivity,
@@ -32,7 +32,7 @@ SOON_SAMPLES = SAMPLE_RATE_HZ // 5
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
-class Hearing:
+class TurnCutter:
     """`push` bytes, `commit`, `clear`; each returns the items it brings. Raises ValueError for a
     bad rate."""
 
@@ -94,10 +94,10 @@ class Hearing:
         for frame in self._voice.push(samples):
             self._judged = frame.start_sample + FRAME_SAMPLES
             match self._detector.push(frame):
-                case SpeechStarted(at_ms):
+                case SpeechBegan(at_ms):
                     self._forget(at_ms * SAMPLES_PER_MS)
                     items += self._part.open(at_ms)
-                case SpeechStopped(at_ms, last_speech_ms):
+                case SpeechEnded(at_ms, last_speech_ms):
                     items += self._give(at_ms * SAMPLES_PER_MS)
                     items += self._part.close(at_ms, last_speech_ms)
         # voice activity may still end the turn behind what is judged, never before it
@@ -152,7 +152,7 @@ class PartCutter:
         self._ear = Ear()
         self._next_update = self._first
         self.num_turns = self.num_turns + 1
-        return [Opened(self.num_turns - 1, at_ms)]
+        return [TurnOpened(self.num_turns - 1, at_ms)]
 
     def push(self, samples: Samples) -> list[Item]:
         """Hear samples [n], n > 0, in as many parts as it takes."""

@@ -128,7 +128,7 @@ class TurnRule:
 
 
 @dataclass(frozen=True)
-class SpeechStarted:
+class SpeechBegan:
     """A turn begins at at_ms, the padding included (never before 0 or the end of the turn
     before)."""
 
@@ -136,7 +136,7 @@ class SpeechStarted:
 
 
 @dataclass(frozen=True)
-class SpeechStopped:
+class SpeechEnded:
     """A turn ended at at_ms, the silence included; the last speech in it ended at
     last_speech_ms."""
 
@@ -168,12 +168,12 @@ class TurnDetector:
         """A turn is open, and half the silence that ends it has passed."""
         return self.is_speaking and self._silent_ms >= self.rule.silence_ms / 2
 
-    def push(self, frame: Frame) -> SpeechStarted | SpeechStopped | None:
+    def push(self, frame: Frame) -> SpeechBegan | SpeechEnded | None:
         """Takes the next frame; returns what it decides, if anything."""
         end_ms = frame.start_sample * 1000 // SAMPLE_RATE_HZ + FRAME_MS
         return self._speaking(frame, end_ms) if self.is_speaking else self._waiting(frame, end_ms)
 
-    def _waiting(self, frame: Frame, end_ms: int) -> SpeechStarted | None:
+    def _waiting(self, frame: Frame, end_ms: int) -> SpeechBegan | None:
         self._run_ms = self._run_ms + FRAME_MS if frame.probability >= self.rule.threshold else 0
         if self._run_ms == 0 or self._run_ms < self.rule.min_start_ms:
             return None
@@ -182,9 +182,9 @@ class TurnDetector:
         self._run_ms = 0
         self._speech_end_ms = end_ms
         self._silent_ms = 0
-        return SpeechStarted(max(began_ms, self._turn_end_ms))
+        return SpeechBegan(max(began_ms, self._turn_end_ms))
 
-    def _speaking(self, frame: Frame, end_ms: int) -> SpeechStopped | None:
+    def _speaking(self, frame: Frame, end_ms: int) -> SpeechEnded | None:
         if frame.probability >= self.rule.threshold - self.rule.hysteresis:
             self._speech_end_ms = end_ms
         self._silent_ms = end_ms - self._speech_end_ms
@@ -192,7 +192,7 @@ class TurnDetector:
             return None
         self.is_speaking = False
         self._turn_end_ms = self._speech_end_ms + self.rule.silence_ms
-        return SpeechStopped(self._turn_end_ms, self._speech_end_ms)
+        return SpeechEnded(self._turn_end_ms, self._speech_end_ms)
 
 
 @functools.cache

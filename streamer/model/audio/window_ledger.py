@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.model.audio.mel import CLAMP, WINDOW_SAMPLES, Window
+from streamer.model.audio.mel import CLAMP, WINDOW_SAMPLES, MelWindow
 
 # 100 ms. Measured 2026-11 on 20 espeak-ng clips of 3-45 s: 23 % of the windows are encoded
 # again, all in the background; nothing was left to do after the last sample with 0-400 ms here,
@@ -31,7 +31,7 @@ class Redo:
     """A window to prefill again, and whether its features changed (if not, its old embeddings still
     hold)."""
 
-    window: Window
+    window: MelWindow
     changed: bool
 
 
@@ -49,7 +49,7 @@ class WindowLedger:
         self.num_delivered = 0  # windows encoded for the first time
         self.num_reencoded = 0  # windows encoded again because their features changed
         self._max_windows = max_windows
-        self._windows: list[Window] = []
+        self._windows: list[MelWindow] = []
         self._floors: list[np.float32] = []  # per window, the clamp it was last delivered with
         self._risen_at = 0
         self._now = 0
@@ -61,12 +61,12 @@ class WindowLedger:
             self.maximum = maximum
             self._risen_at = now_samples
 
-    def clip_max(self, window: Window) -> float:
+    def clip_max(self, window: MelWindow) -> float:
         """The maximum a provisional window is to be encoded with; it is not delivered and changes
         nothing."""
         return max(self.maximum, window.maximum)
 
-    def deliver(self, window: Window) -> float:
+    def deliver(self, window: MelWindow) -> float:
         """Records that the next window is encoded now; returns the clip maximum to take its
         features with.
 

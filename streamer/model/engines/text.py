@@ -1,9 +1,9 @@
-"""The language model as a plain function of its weights. In: embeddings [N, hidden] of packed rows.
-Out: hidden.
+"""The language model as a plain function of its weights. In: embeddings [N, hidden] of packed
+rows. Out: hidden.
 
 Equal to `Qwen2_5OmniThinkerTextModel` (transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py)
-to 1e-5 in fp32; tests/model/test_engine.py holds it against the stock modules. What it leaves out:
-module calls, mask building, cache objects, copies of the grouped keys. Measured 2026-11
+to 1e-5 in fp32; tests/model/engines/test_engine.py holds it against the stock modules. What it
+leaves out: module calls, mask building, cache objects, copies of the grouped keys. Measured 2026-11
 (engine-facts): 1.6-2.2 ms against 3.7.
 """
 

@@ -31,7 +31,7 @@ REFUSED_AT_FIRST = (400, 404)
 
 
 @dataclass(frozen=True)
-class Verifier:
+class VerifierAddress:
     """Where it is and how to ask. eager: send audio while someone speaks, else only when a verdict
     is wanted. patience: how long a file waits until it is heard there."""
 
@@ -58,7 +58,7 @@ class Verifier:
         return f"the verifier at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def dial(verifier: Verifier) -> connect:
+def dial(verifier: VerifierAddress) -> connect:
     """A link, as an async context."""
     url = verifier.address.rstrip("/")
     url += "" if urlsplit(url).path else wire.PATH
@@ -89,7 +89,7 @@ class WrongScheme(OSError):
     """A ws:// address whose port speaks TLS, or a wss:// one whose port does not."""
 
 
-async def explained(verifier: Verifier, error: Exception) -> Exception:
+async def explained(verifier: VerifierAddress, error: Exception) -> Exception:
     """`error`, or what is behind it: where plain words meet TLS, the connection is closed without
     one."""
     parts = urlsplit(verifier.address)

@@ -22,10 +22,18 @@ from websockets.exceptions import WebSocketException
 from streamer.core.link import wire
 from streamer.core.link.backoff import Redial
 from streamer.core.link.breaker import Breaker
-from streamer.core.link.edge_turn import RemoteFault, Terms
-from streamer.core.link.send_window import Window
+from streamer.core.link.edge_turn import DecodingTerms, RemoteFault
+from streamer.core.link.send_window import SendWindow
 from streamer.core.plain import one_line
-from streamer.net.link.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
+from streamer.net.link.dial import (
+    VerifierAddress,
+    dial,
+    explained,
+    first_of,
+    is_final,
+    keep_short,
+    why,
+)
 from streamer.net.link.remote_target import FarTarget
 from streamer.net.service.notices import Notices
 from streamer.stages.plumbing.ports import TargetLost
@@ -39,7 +47,7 @@ NOT_YET = "not connected yet"
 SLOW = "it is slow"
 
 
-class Link:
+class EdgeLink:
     """See stages/plumbing/ports.py's Cloud. `run` it until it is cancelled."""
 
     is_remote = True
@@ -47,8 +55,8 @@ class Link:
 
     def __init__(
         self,
-        verifier: Verifier,
-        terms: Terms,
+        verifier: VerifierAddress,
+        terms: DecodingTerms,
         clock: Callable[[], float],
         chance: Callable[[], float] = random.random,
         on_model: Callable[[str], None] = lambda model: None,
@@ -59,7 +67,7 @@ class Link:
         self.chance = chance
         self.breaker = Breaker()
         self.redial = Redial()
-        self.window = Window()
+        self.window = SendWindow()
         self.num_bytes_up = self.num_bytes_down = self.num_links = 0
         self.rtt_s: float | None = None  # of the latest ping
         self.lost: str | None = None  # why it makes no sense to go on, until a link is up again
@@ -196,7 +204,7 @@ class Link:
         self.num_links += 1
         self._goodbyes.clear()
         self._pings.clear()
-        self.window = Window()
+        self.window = SendWindow()
         self.is_linked = True
         self.lost = None
         for target in self._targets.values():
@@ -239,7 +247,7 @@ class Link:
             target.take(message)
             if isinstance(message, wire.Judged):
                 self.trouble = SLOW  # earlier trouble is over
-            elif isinstance(message, wire.Opened):
+            elif isinstance(message, wire.OpenedMessage):
                 self._note_model(target.turn.model)
 
     def _note_model(self, model: str) -> None:

@@ -13,14 +13,14 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.link.backoff import jittered
-from streamer.core.link.edge_turn import RemoteTurn, Terms
-from streamer.core.link.patience import STUCK_S, Progress
+from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
+from streamer.core.link.patience import STUCK_S, VerifierProgress
 from streamer.core.link.send_window import MAX_PIECES
 from streamer.core.plain import one_line
 from streamer.stages.plumbing.ports import TargetLost
 
 if TYPE_CHECKING:
-    from streamer.net.link.edge import Link
+    from streamer.net.link.edge import EdgeLink
 
 # before a turn that found no place asks again; the last one from then on
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -31,19 +31,21 @@ class FarTarget:
     """Takes at once what it is told; `verify` waits for as long as its caller does, through any
     number of links."""
 
-    def __init__(self, link: Link, channel: int, session: bytes, terms: Terms, epoch: int) -> None:
+    def __init__(
+        self, link: EdgeLink, channel: int, session: bytes, terms: DecodingTerms, epoch: int
+    ) -> None:
         self.turn = RemoteTurn(channel, session, terms, epoch)
         self.num_bytes_up = self.num_bytes_down = 0
         self.reopen_at = -math.inf  # after a rejection: not before
         self._link = link
         self.terms = terms
         self._is_wanted = link.verifier.eager  # lazy: from the first request on
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _ReplyWaiter] = {}
         self._sent: set[int] = set()  # numbers of requests that were sent, on whatever link
         # of this link: samples, where they end, when sent
         self._unheard: deque[tuple[int, int, float]] = deque()
         self._prefilled = anyio.Event()
-        self._progress = Progress()
+        self._progress = VerifierProgress()
         self._num_rejected = 0  # since the last verdict
         self._is_behind = False  # a verdict was wanted before the request could be sent
         self._was_verified = False  # on this link
@@ -90,7 +92,7 @@ class FarTarget:
             return reply
         self._is_wanted = True
         self._want()
-        waiting = self._waiting[request.number] = _Waiting(self._link.clock())
+        waiting = self._waiting[request.number] = _ReplyWaiter(self._link.clock())
         try:
             await waiting.is_over.wait()
         finally:
@@ -156,7 +158,7 @@ class FarTarget:
         if not self._may_send or len(self._unheard) >= MAX_PIECES:
             return None
         message = self.turn.pull(self._link.window.room(sum(n for n, *_ in self._unheard)))
-        if isinstance(message, wire.Audio):
+        if isinstance(message, wire.AudioMessage):
             num_samples = wire.num_samples_of(message)
             self._unheard.append((num_samples, message.start + num_samples, self._link.clock()))
             self._link.window.sent(num_samples)
@@ -165,7 +167,7 @@ class FarTarget:
     def sent(self, message: wire.Up, num_bytes: int) -> None:
         """It was written."""
         self.num_bytes_up += num_bytes
-        if isinstance(message, wire.Verify | wire.Decode):
+        if isinstance(message, wire.VerifyMessage | wire.Decode):
             self._sent.add(message.number)
             if (waiting := self._waiting.get(message.number)) is not None:
                 waiting.asked_at = self._link.clock()
@@ -235,8 +237,11 @@ class FarTarget:
         self._link.wake()
 
     def _note_progress(self, message: wire.Down) -> None:
-        if isinstance(message, wire.Opened | wire.Heard) and message.epoch == self.turn.epoch:
-            num_heard = message.num_samples if isinstance(message, wire.Heard) else 0
+        if (
+            isinstance(message, wire.OpenedMessage | wire.HeardMessage)
+            and message.epoch == self.turn.epoch
+        ):
+            num_heard = message.num_samples if isinstance(message, wire.HeardMessage) else 0
             self._progress.heard(num_heard, self._link.clock())
 
     def _count_heard(self) -> None:
@@ -262,7 +267,7 @@ class FarTarget:
             self._link.wake()
 
 
-class _Waiting:
+class _ReplyWaiter:
     """Somebody who waits for a reply to what was asked, or sent since, at `asked_at`."""
 
     def __init__(self, asked_at: float) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from streamer.core.decoding.verdict import Refusal
 from streamer.core.link import wire
 from streamer.core.link.send_window import PIECE_SAMPLES
-from streamer.core.link.verifier_turn import Broken, End, Hear, Judge, ServedTurn, Work
+from streamer.core.link.verifier_turn import Broken, End, Hear, ServedTurn, VerifyWork, Work
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.stages.plumbing.ports import Judge as JudgeOfTurn
+from streamer.stages.plumbing.ports import Judge
 
 # messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer
 MAX_WORK = 32
@@ -37,7 +37,7 @@ class Tenant:
     """`give` it work; `over` is set when `run` has ended."""
 
     def __init__(
-        self, turn: ServedTurn, judge: JudgeOfTurn, link: Speaker, metrics: VerifierMetrics
+        self, turn: ServedTurn, judge: Judge, link: Speaker, metrics: VerifierMetrics
     ) -> None:
         self.turn = turn
         self.judge = judge
@@ -58,7 +58,7 @@ class Tenant:
 
     def say_opened(self, model: str) -> None:
         t = self.turn
-        self.say(wire.Opened(t.channel, t.epoch, t.num_samples, model))
+        self.say(wire.OpenedMessage(t.channel, t.epoch, t.num_samples, model))
         if self._is_prefilled:
             self._say_heard()
 
@@ -101,7 +101,7 @@ class Tenant:
                         self._is_prefilled = True
                         self._num_prefilled = self.turn.num_samples
                     self._say_heard()
-                case Judge():
+                case VerifyWork():
                     await self._judge(epoch, work)
 
     async def _take(self) -> tuple[int, Work]:
@@ -131,7 +131,7 @@ class Tenant:
         self._num_prefilled += len(together)
         self._say_heard()
 
-    async def _judge(self, epoch: int, work: Judge) -> None:
+    async def _judge(self, epoch: int, work: VerifyWork) -> None:
         """One verdict, or those of a whole answer. Those of an older link are not worth a step."""
         turn = self.turn
         if epoch != turn.epoch:
@@ -157,4 +157,4 @@ class Tenant:
 
     def _say_heard(self) -> None:
         t = self.turn
-        self.say(wire.Heard(t.channel, t.epoch, self._num_prefilled, self._is_prefilled))
+        self.say(wire.HeardMessage(t.channel, t.epoch, self._num_prefilled, self._is_prefilled))

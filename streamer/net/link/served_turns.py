@@ -68,14 +68,19 @@ class Tenancy:
         tenant.say_opened(self._house.model)
 
     async def take(
-        self, link: Speaker, message: wire.Audio | wire.Finish | wire.Verify | wire.Decode
+        self,
+        link: Speaker,
+        message: wire.AudioMessage | wire.Finish | wire.VerifyMessage | wire.Decode,
     ) -> None:
         """A turn's message; of a channel without a turn, none: it was rejected, and more was on its
         way."""
         tenant = self._channels.get((link, message.channel))
         if tenant is None:
             return
-        if isinstance(message, wire.Verify | wire.Decode) and message.epoch != tenant.turn.epoch:
+        if (
+            isinstance(message, wire.VerifyMessage | wire.Decode)
+            and message.epoch != tenant.turn.epoch
+        ):
             tenant.say(wire.Refused(message.channel, message.epoch, message.number, "epoch"))
             return
         try:

@@ -20,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, House, ServedTurn
 from streamer.net.link.served_turns import Tenancy
-from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
 from streamer.net.service.service import Address, Query, Service
@@ -61,7 +61,7 @@ class VerifierServer:
         self._terms = terms or VerifierTerms()
         self._service = Service(self, admission, self.metrics, Notices())
         self.tenancy = Tenancy(open_judge, house, admission, self.metrics, self._terms.hold_s)
-        self._links: set[Link] = set()
+        self._links: set[ServedLink] = set()
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
         """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the
@@ -82,16 +82,16 @@ class VerifierServer:
             "streamer_sessions_held", "Turns whose link was cut", lambda: self.tenancy.num_held
         )
 
-    def check(self, query: Query) -> Refusal | None:
+    def check(self, query: Query) -> HttpRefusal | None:
         """A link is of use to an edge while a turn more can be opened, or while it may have turns
         to come back to."""
         if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
-            return Refusal(503, "too many links; close some", {"Retry-After": "5"})
+            return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
         return None if self.tenancy.num_held else self._admission.check_room()
 
     async def serve(self, socket: ServerConnection, query: Query) -> None:
         """One edge's link, to its end."""
-        link = Link(socket, self.tenancy, self._terms.idle_s)
+        link = ServedLink(socket, self.tenancy, self._terms.idle_s)
         self._links.add(link)
         try:
             await link.run()
@@ -107,7 +107,7 @@ class VerifierServer:
             await link.socket.close(*RESTART)
 
 
-class Link:
+class ServedLink:
     """One edge's socket: messages up to the turns, what they say down."""
 
     def __init__(self, socket: ServerConnection, tenancy: Tenancy, idle_s: float) -> None:

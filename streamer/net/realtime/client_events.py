@@ -46,7 +46,7 @@ class AudioInput(Struct):
     turn_detection: Vad | UnsetType | None = UNSET
 
 
-class Audio(Struct):
+class AudioConfig(Struct):
     input: AudioInput | UnsetType = UNSET
 
 
@@ -69,7 +69,7 @@ OPTIONS = [name for name in Extensions.__struct_fields__ if name != "rate"]
 
 class SessionConfig(Struct):
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
-    audio: Audio | UnsetType = UNSET
+    audio: AudioConfig | UnsetType = UNSET
     streamer: Extensions | UnsetType = UNSET
 
 
@@ -81,15 +81,15 @@ class SessionUpdate(_Event, tag="session.update"):
     session: SessionConfig = msgspec.field(default_factory=SessionConfig)
 
 
-class Append(_Event, tag="input_audio_buffer.append"):
+class BufferAppend(_Event, tag="input_audio_buffer.append"):
     audio: bytes = b""
 
 
-class Commit(_Event, tag="input_audio_buffer.commit"):
+class BufferCommit(_Event, tag="input_audio_buffer.commit"):
     pass
 
 
-class Clear(_Event, tag="input_audio_buffer.clear"):
+class BufferClear(_Event, tag="input_audio_buffer.clear"):
     pass
 
 
@@ -119,9 +119,9 @@ class ItemTruncate(_Event, tag="conversation.item.truncate"):
 
 ClientEvent = (
     SessionUpdate
-    | Append
-    | Commit
-    | Clear
+    | BufferAppend
+    | BufferCommit
+    | BufferClear
     | ResponseCreate
     | ResponseCancel
     | ItemCreate

@@ -97,11 +97,11 @@ class Conversation:
         match event:
             case c.SessionUpdate(session=config):
                 return self._update(config, event.event_id)
-            case c.Append(audio=audio):
+            case c.BufferAppend(audio=audio):
                 return [], [Feed(audio)] if audio else []
-            case c.Commit():
+            case c.BufferCommit():
                 return [], [Do("commit", event.event_id)]
-            case c.Clear():
+            case c.BufferClear():
                 return [], [Do("clear", event.event_id)]
             case c.ResponseCreate():
                 return self._respond(event.event_id)
@@ -125,7 +125,7 @@ class Conversation:
             event = c.decode(message)
         except c.BadEvent:
             return None
-        return event.audio if isinstance(event, c.Append) else None
+        return event.audio if isinstance(event, c.BufferAppend) else None
 
     def binary(self, pcm: bytes) -> Result:
         """A binary message: raw PCM16, where the client has asked for that."""

@@ -21,7 +21,7 @@ from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.resume import CannotResume, Resume
 from streamer.net.realtime.session import OpenSession
 from streamer.net.realtime.sessions import HOLD_S, Hub
-from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Address, Query, Service
@@ -32,7 +32,7 @@ MODEL = "streamer"
 
 
 @dataclass(frozen=True)
-class Terms:
+class ServerTerms:
     """What a server offers: seconds a lost client is waited for; a live update every so many
     seconds, where a client asks for events and does not say how often; attribute -> levels, for the
     page (core/attributes.py's Phrases)."""
@@ -49,12 +49,12 @@ class RealtimeServer:
     max_message_bytes = 1 << 20  # base64 of 16 s at 24 kHz
 
     def __init__(
-        self, open_session: OpenSession, admission: Admission, terms: Terms | None = None
+        self, open_session: OpenSession, admission: Admission, terms: ServerTerms | None = None
     ) -> None:
         self.metrics = Metrics()
         self._open = open_session
         self._admission = admission
-        self._terms = terms or Terms()
+        self._terms = terms or ServerTerms()
         self._service = Service(self, admission, self.metrics)
         levels = answer(
             200, msgspec.json.encode(with_english(self._terms.attributes)), "application/json"
@@ -75,7 +75,7 @@ class RealtimeServer:
         self._hub = Hub(self._open, self._admission, self.metrics, group, self._terms.hold_s)
         self.metrics.watch_sessions(self._hub)
 
-    def check(self, query: Query) -> Refusal | None:
+    def check(self, query: Query) -> HttpRefusal | None:
         """A place for a new session, or a session to resume."""
         try:
             resume = Resume.parse(query)
@@ -83,12 +83,12 @@ class RealtimeServer:
                 return self._admission.check_room()
             talk = self._hub.find(resume.session_id)
             if talk is None:
-                return Refusal(
+                return HttpRefusal(
                     404, f"no such session; one is kept for {self._terms.hold_s:g} s; connect anew"
                 )
             resume.check(talk)
         except CannotResume as error:
-            return Refusal(400, str(error))
+            return HttpRefusal(400, str(error))
         return None
 
     async def serve(self, socket: ServerConnection, query: Query) -> None:

@@ -29,7 +29,7 @@ TAKEN_OVER = (4409, "the session goes on in another connection")
 _logger = logging.getLogger("streamer")
 
 
-class Place:
+class Seat:
     """A session and who serves it."""
 
     def __init__(self, talk: Talk) -> None:
@@ -57,7 +57,7 @@ class Hub:
         self._metrics = metrics
         self._group = group
         self._hold_s = hold_s
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Seat] = {}
 
     @property
     def talks(self) -> list[Talk]:
@@ -104,17 +104,17 @@ class Hub:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
 
-    def _begin(self, conversation: Conversation) -> Place | None:
+    def _begin(self, conversation: Conversation) -> Seat | None:
         if self._admission.is_full:
             return None
         # before anything is awaited: others come at the same moment
         self._admission.num_sessions += 1
-        place = Place(Talk(conversation, self._open, self._metrics))
+        place = Seat(Talk(conversation, self._open, self._metrics))
         self._places[conversation.id] = place
         self._group.start_soon(self._run, place)
         return place
 
-    async def _run(self, place: Place) -> None:
+    async def _run(self, place: Seat) -> None:
         """What goes wrong in a session ends it alone."""
         try:
             await place.talk.run()
@@ -126,7 +126,7 @@ class Hub:
             self._admission.num_sessions -= 1
             place.came_back.set()
 
-    async def _attach(self, place: Place, connection: Connection, resume: Resume | None) -> bool:
+    async def _attach(self, place: Seat, connection: Connection, resume: Resume | None) -> bool:
         """Serve the session by this connection alone. Whether its client said goodbye."""
         async with place.lock:
             # a link that is dead and not yet missed, most often
@@ -146,7 +146,7 @@ class Hub:
             if not connection.is_handed_over:
                 place.connection = None
 
-    async def _hold(self, place: Place) -> None:
+    async def _hold(self, place: Seat) -> None:
         """Until the client comes back (its new socket's task goes on then), or the session ends by
         itself."""
         session_id = place.talk.conversation.id
@@ -160,7 +160,7 @@ class Hub:
             place.talk.end(ENDED)
 
 
-async def _drain(place: Place, within_s: float) -> None:
+async def _drain(place: Seat, within_s: float) -> None:
     with anyio.move_on_after(within_s):
         await place.talk.drain()
         if place.connection is not None:

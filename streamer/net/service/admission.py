@@ -23,7 +23,7 @@ HANDSHAKE_S = 10.0  # websockets' own limit
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HttpRefusal:
     """An HTTP answer in place of the upgrade: status, one line, further headers."""
 
     status: int
@@ -61,20 +61,22 @@ class Admission:
         """It is here, and counts as a session from now on if it becomes one."""
         self._expected.pop(who, None)
 
-    def check(self, path: str, headers: Mapping[str, str]) -> Refusal | None:
+    def check(self, path: str, headers: Mapping[str, str]) -> HttpRefusal | None:
         """Why nobody like this may connect, or None. Names of headers are in lower case."""
         if path not in self.paths:
-            return Refusal(404, f"no such path; connect to {' or '.join(self.paths)}")
+            return HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
         if self.api_key is not None and not key_matches(self.api_key, headers):
-            return Refusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
+            return HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
         origin = headers.get("origin")
         if origin is not None and not self._origin_allowed(origin, headers.get("host", "")):
-            return Refusal(403, "this Origin is not allowed; start the server with --allow-origin")
+            return HttpRefusal(
+                403, "this Origin is not allowed; start the server with --allow-origin"
+            )
         if self.is_draining:
             return _busy("the server is going down; try again in a moment")
         return None
 
-    def check_room(self) -> Refusal | None:
+    def check_room(self) -> HttpRefusal | None:
         """Why there is no place for a new session, or None."""
         return (
             _busy(f"all {self.max_sessions} sessions are taken; try again later")
@@ -91,8 +93,8 @@ class Admission:
         return is_own and (self.api_key is not None or is_loopback(host.rpartition(":")[0] or host))
 
 
-def _busy(message: str) -> Refusal:
-    return Refusal(503, message, {"Retry-After": str(RETRY_AFTER_S)})
+def _busy(message: str) -> HttpRefusal:
+    return HttpRefusal(503, message, {"Retry-After": str(RETRY_AFTER_S)})
 
 
 def is_loopback(host: str) -> bool:

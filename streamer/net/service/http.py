@@ -15,7 +15,7 @@ from pathlib import Path
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
-from streamer.net.service.admission import Refusal
+from streamer.net.service.admission import HttpRefusal
 
 TEXT = "text/plain; charset=utf-8"
 MIME = {
@@ -64,17 +64,17 @@ def answer(
     return Response(status, HTTPStatus(status).phrase, Headers(headers), data)
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: HttpRefusal) -> Response:
     return answer(refusal.status, refusal.message + "\n", more=refusal.headers)
 
 
-def headers_of(request: Request) -> dict[str, str] | Refusal:
+def headers_of(request: Request) -> dict[str, str] | HttpRefusal:
     """Header -> value, names in lower case; a doubled one that decides who may come in is
     refused."""
     found: dict[str, str] = {}
     for name, value in request.headers.raw_items():
         key = name.lower()
         if key in found and key in SINGLE:
-            return Refusal(400, f"{name} is there twice; send it once")
+            return HttpRefusal(400, f"{name} is there twice; send it once")
         found[key] = f"{found[key]}, {value}" if key in found else value
     return found

@@ -23,7 +23,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.http import answer, headers_of, refused
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.notices import Notices
@@ -61,7 +61,7 @@ class Handler(Protocol):
         """Called before the first client; tasks of this group end with the service."""
         ...
 
-    def check(self, query: Query) -> Refusal | None:
+    def check(self, query: Query) -> HttpRefusal | None:
         """Why a client that may connect has no place, or None."""
         ...
 
@@ -145,8 +145,8 @@ class Service:
             url = urlsplit(request.path)
         except ValueError:
             return answer(400, "the address cannot be read\n")
-        if isinstance(headers, Refusal):
-            refusal: Refusal | None = headers
+        if isinstance(headers, HttpRefusal):
+            refusal: HttpRefusal | None = headers
         else:
             if "upgrade" not in headers and (found := self._plain(url.path)):
                 return found

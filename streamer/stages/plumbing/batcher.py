@@ -24,7 +24,7 @@ CLOSED = "the describer was closed; nothing of it can be used any more"
 EXIT_S = 10.0
 
 
-class Done(Protocol):
+class Outcome(Protocol):
     """What one submission came to."""
 
     @property
@@ -35,13 +35,13 @@ class Done(Protocol):
     def error(self) -> Exception | None: ...
 
 
-class Rounds(Protocol):
+class Scheduler(Protocol):
     """model/scheduler.py's Rounds: steps come in under a key, every `run` feeds one row of each of
     them."""
 
     def add(self, key: Any, steps: Any) -> None: ...
     def drop(self, key: Any) -> None: ...
-    def run(self) -> Sequence[Done]: ...
+    def run(self) -> Sequence[Outcome]: ...
     def __len__(self) -> int: ...
 
 
@@ -66,7 +66,7 @@ class Batcher:
     """`async with Batcher(rounds): await batcher.submit(steps)`, from any number of tasks of one
     event loop."""
 
-    def __init__(self, rounds: Rounds, name: str) -> None:
+    def __init__(self, rounds: Scheduler, name: str) -> None:
         self.statistics = Statistics()
         self._rounds = rounds
         self._name = name

@@ -22,7 +22,7 @@ NUM_ENDS = 2  # and beside them, ends of turns
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Waiter:
     is_over: anyio.Event = field(default_factory=anyio.Event)
     has_thread: bool = False  # or it was let go without one
 
@@ -35,14 +35,14 @@ class HearingThreads:
         self.limiter = anyio.CapacityLimiter(num_pieces + num_ends)
         self._num_free = num_pieces
         # first come, first served; at most one entry a stream
-        self._queue: dict[Seat, _Waiting] = {}
+        self._queue: dict[Seat, _Waiter] = {}
 
     async def take(self, seat: Seat) -> bool:
         """Wait for a thread, to be given back. False: `let_go` came first."""
         if self._num_free:
             self._num_free -= 1
             return True
-        waiting = self._queue[seat] = _Waiting()
+        waiting = self._queue[seat] = _Waiter()
         try:
             await waiting.is_over.wait()
         except BaseException:

@@ -14,7 +14,7 @@ from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.ports import Hearer, Side, Steps
 
 
-class Verifier(Protocol):
+class BlockVerifier(Protocol):
     """model/verifier.py's LocalVerifier, on a hearer whose turn is over."""
 
     def verify(self, request: VerifyRequest) -> Steps: ...
@@ -31,7 +31,7 @@ class LocalTarget:
         self,
         batcher: Batcher,
         hearer: Hearer,
-        verifier_of: Callable[[Any], Verifier],
+        verifier_of: Callable[[Any], BlockVerifier],
         prefills: bool = False,
     ) -> None:
         self._batcher = batcher
@@ -39,7 +39,7 @@ class LocalTarget:
         self._verifier_of = verifier_of
         self._prefills = prefills
         self.is_up = True
-        self._verifier: Verifier | None = None
+        self._verifier: BlockVerifier | None = None
         self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
         self._begun: set[int] = set()  # numbers of requests that the model was given
 
@@ -93,7 +93,7 @@ class LocalCloud:
     name = "the cloud model"
     trouble = "it is slow"
 
-    def __init__(self, side: Side, verifier_of: Callable[[Any], Verifier]) -> None:
+    def __init__(self, side: Side, verifier_of: Callable[[Any], BlockVerifier]) -> None:
         self.side = side
         self._verifier_of = verifier_of
 
