@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import heapq
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from bench.common import mean, median, table
+from bench.common import mean, table
 from streamer.assembly.models import Models
 from streamer.config import Config
 from streamer.core.decoding.gate import Signal

@@ -10,8 +10,8 @@ import torch
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Run
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.choose import signals_of
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Run
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose

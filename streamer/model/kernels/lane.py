@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import Gate, Signal
 from streamer.core.decoding.plan import Run
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.model.kernels.gate import gate_numbers
 from streamer.model.kernels.rule_book import Ints
 

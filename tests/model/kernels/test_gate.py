@@ -19,8 +19,8 @@ from streamer.core.decoding.gate import Gate, Signal, fires
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
 from streamer.core.decoding.verdict import Verdict
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.kernels.gate import gate_fires, gate_numbers
