@@ -15,7 +15,7 @@ from streamer.core.decoding.gate import SIGNALS, doubt
 from streamer.recording import chunks_of, cut_parts, hear
 
 if TYPE_CHECKING:
-    from streamer.core.decoding.speculate import Plan
+    from streamer.core.decoding.plan import Plan
 
 
 @dataclass(frozen=True)

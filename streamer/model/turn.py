@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal
 from streamer.core.rules.sampling import Sampling
 from streamer.core.text.emitter import Emitter
@@ -123,9 +124,8 @@ class Turn:
                             f"the verifier refused block {request.number}: {verdict.reason}"
                         )
                     spec.verdict(verdict)
-                case Emit(_, verified) as emit:
-                    for ids in self.plan.deltas_of(emit):
-                        yield Delta(emitter.push(ids), ids, verified, self.clock())
+                case Emit(ids, verified):
+                    yield Delta(emitter.push(ids), ids, verified, self.clock())
                 case Done(reason):
                     self.stop_reason = reason
                     return

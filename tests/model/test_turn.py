@@ -9,7 +9,7 @@ import torch
 from speech import cuts, recording, speech
 
 from streamer.core.decoding.gate import Gate
-from streamer.core.decoding.speculate import Plan
+from streamer.core.decoding.plan import Plan
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.audio.frontend import Ear

@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from streamer.core.decoding.speculate import Action, DraftMore, Emit, Speculator
+from streamer.core.decoding.plan import Action, DraftMore, Emit
+from streamer.core.decoding.speculate import Speculator
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Cloud, Parts
@@ -96,8 +97,7 @@ class Drafting:
             action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
             if not isinstance(action, Emit):
                 return action
-            for ids in self.spec.plan.deltas_of(action):
-                self._unsaid.append(Said(self._ready, ids, action.verified))
+            self._unsaid.append(Said(self._ready, action.ids, action.verified))
             self._post(self._hand_out)
         return None
 
