@@ -71,7 +71,7 @@ class Speculator:
         if self._flights.is_late(now):
             self.num_failures += 1
             self.failed()
-        action = None
+        action: Action | None = None
         while action is None:
             if self._tail.emits:
                 action = self._tail.emits.popleft()
