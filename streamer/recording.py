@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from streamer.assembly.models import Models
 from streamer.audio.file import Audio, AudioError, Source, open_audio
 from streamer.core.attributes import parse
-from streamer.core.audio.chunker import BadAudio, Chunker, on_grid
+from streamer.core.audio.chunker import BadAudio, Chunker
+from streamer.core.audio.pcm import on_grid
 from streamer.core.description import Description, TextDelta, describe_turn, join_parts
 
 if TYPE_CHECKING:
