@@ -35,17 +35,17 @@ from wire import (
     validate,
 )
 
-README = (ROOT / "README.md").read_text("utf-8")
+PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
 
 
 # the client's own, with websockets 17
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
-def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
+def test_the_page_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
     """The official client, sync and unmodified; only the address is another. Any rate that is
     taken, any channels; for one that is not it says why, and no sentence."""
     (code,) = [
         block
-        for block in re.findall(r"```python\n(.*?)```", README, re.S)
+        for block in re.findall(r"```python\n(.*?)```", PAGE, re.S)
         if "openai.OpenAI(" in block
     ]
     address = server.replace("ws", "http", 1).removesuffix("/realtime")
@@ -63,10 +63,10 @@ def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path
     assert capsys.readouterr().out == ""
 
 
-async def test_the_readme_s_extensions_are_those_that_there_are(server):
+async def test_the_page_s_extensions_are_those_that_there_are(server):
     """Its message, as it stands; the description comes after response.done; an unknown name is
     refused in one line."""
-    (message,) = re.findall(r"```json\n(.*?)\n```", README, re.S)
+    (message,) = re.findall(r"```json\n(.*?)\n```", PAGE, re.S)
     async with connect(server) as ws:
         await ws.send(message)
         events = await until(ws, "session.updated")
