@@ -85,7 +85,7 @@ def test_python_runs_as_it_stands(block, tmp_path):
         [sys.executable, "-c", block.code], capture_output=True, cwd=tmp_path, env=ENVIRONMENT
     )
     assert (done.returncode, done.stderr.decode()) == (0, "")
-    assert done.stdout
+    assert re.search("[\u4e00-\u9fff]", done.stdout.decode()), "it says nothing in Chinese"
 
 
 @runnable("console")
