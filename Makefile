@@ -37,7 +37,7 @@ test-long: $(STAMP)
 # of the theme's makers.
 docs: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 train: $(STAMP)
 	$(BIN)/python -m pipelines.embedded.train

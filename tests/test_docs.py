@@ -150,7 +150,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     """`make docs`, where the site's builder is installed: strict, so a broken link ends it."""
     pytest.importorskip("mkdocs")
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
         capture_output=True,
         text=True,
         cwd=ROOT,
