@@ -20,6 +20,8 @@ MAX_WORDS = 30
 MAX_LONG_SHARE = 1 / 20
 MAX_README_LINES = 150
 PATH = re.compile(r"`((?:streamer|tests|bench|clients|pipelines|docs|samples)/[\w./-]+\w/?)`")
+MODEL_CARD = ROOT / "streamer/model/embedded/MODEL_CARD.md"
+REPORT = ROOT / "pipelines/embedded/REPORT.md"
 pages = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
@@ -30,7 +32,7 @@ def runnable(kind):
     return pytest.mark.parametrize("block", found, ids=names)
 
 
-@pages
+@pytest.mark.parametrize("page", [*PAGES, MODEL_CARD, REPORT], ids=name_of)
 def test_links_lead_somewhere(page):
     """A file that is there, and a heading that it has. No page outside the repository is meant."""
     for target in links_of(page):
