@@ -1,5 +1,5 @@
-"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, as live audio
-would."""
+"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, timed as for
+live audio."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def run(models: Models, samples: np.ndarray) -> Run:
 
 
 def run_paced(models: Models, samples: np.ndarray) -> Run:
-    """The same, its last 2 s at real time: a machine that listens is not as warm as one that is
-    busy."""
+    """The same, its last 2 s at real time. A machine that listens is not as warm as a busy one."""
     turn = models.new_turn()
     try:
         first = max(0, len(samples) - PACED_SAMPLES)
