@@ -169,7 +169,7 @@ class Draft:
                     for ids in spec.plan.deltas_of(emit):
                         await self._said.send(Said(ready, ids, verified))
                 case Done("error"):
-                    return Failed(turn.number, self._why_lost(spec))
+                    return Failed(turn.number, self._why_lost(spec), is_target_lost=True)
                 case Done(reason):
                     if turn.cloud is not None:
                         self._count_sent(spec.counts, turn.cloud)

@@ -42,10 +42,10 @@ class TurnCutter:
         max_turn_s: float,
         rule: TurnRule | None = None,
         live_update_s: float | None = None,
-        is_float: bool = False,
+        is_recording: bool = False,
     ) -> None:
         self._chunker = Chunker(sample_rate_hz)
-        self._is_float = is_float
+        self._is_float = is_recording
         self._part = PartCutter(max_turn_s, live_update_s)
         self._voice = VoiceActivity() if rule else None
         self._detector = TurnDetector(rule) if rule else None
@@ -131,7 +131,7 @@ class PartCutter:
     """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the
     turns."""
 
-    def __init__(self, max_turn_s: float, live_update_s: float | None) -> None:
+    def __init__(self, max_turn_s: float, live_update_s: float | None = None) -> None:
         self.num_turns = 0
         self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)

@@ -127,10 +127,11 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A turn ends without a Description."""
+    """A turn ends without a Description; see events.py's TurnFailed."""
 
     turn: int
     message: str
+    is_target_lost: bool = False
 
 
 def reason_of(error: BaseException) -> str:
