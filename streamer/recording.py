@@ -107,7 +107,7 @@ async def _feed(
     is_fed: anyio.Event,
     on_heard: Callable[[float, float], None],
 ) -> None:
-    """Feed all, the last piece when the others are prefilled everywhere. is_fed: set when only the
+    """Feed all, the last piece when everything before it is done. is_fed: set when only the
     models, and the link, are waited for."""
     pieces = as_live(chunks_of(audio))
     progress = _Progress(audio.duration_s, on_heard)
@@ -116,7 +116,7 @@ async def _feed(
         following = await anyio.to_thread.run_sync(next, pieces, None)
         if following is None:
             is_fed.set()
-            await stream.catch_up()
+            await stream.catch_up(len(held))
         await stream.feed(held.astype("<f4").tobytes())
         progress.heard(len(held))
         held = following

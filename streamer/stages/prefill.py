@@ -17,7 +17,7 @@ from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
 from streamer.stages.plumbing.ports import Hearer, Parts
 
-Readies = MemoryObjectSendStream[Ready | Answer | Failed]
+Readies = MemoryObjectSendStream[Ready | Answer | Mark | Failed]
 
 
 async def prefill(
@@ -45,12 +45,10 @@ async def prefill(
                     )
                 case Dropped():
                     books.close(await stage.leave())
-                case Answer():
-                    await ready.send(item)
-                case Mark():
-                    if stage.turn is not None and stage.turn.cloud is not None:
+                case Answer() | Mark():
+                    if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
                         await stage.turn.cloud.prefilled()
-                    item.is_done.set()
+                    await ready.send(item)
 
 
 class _Prefill:

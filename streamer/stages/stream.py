@@ -102,7 +102,7 @@ class Stream:
     def start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
-        readies, ready = queue[Ready | Answer | Failed](1)
+        readies, ready = queue[Ready | Answer | Mark | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
         says, said = queue[Said | Over | Failed](MAX_SAID)
@@ -169,10 +169,10 @@ class Stream:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
         return command.turn
 
-    async def catch_up(self) -> None:
-        """Wait until what was fed is prefilled, on every model."""
-        await self._flush()
-        mark = Mark()
+    async def catch_up(self, num_left: int) -> None:
+        """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
+        every model, and its earlier parts are answered."""
+        mark = Mark(num_left)
         await self._commands.send(mark)
         await mark.is_done.wait()
 

@@ -77,6 +77,10 @@ class TurnCutter:
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
         return items + self._part.close()
 
+    def settle(self, num_left: int) -> list[Item]:
+        """Only `num_left` samples come before the commit: what was held back need not wait."""
+        return self._part.settle(num_left)
+
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
@@ -182,14 +186,21 @@ class PartCutter:
         for that."""
         if self._ear is None:
             return []
+        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms)]
+
+    def settle(self, num_left: int = 0) -> list[Item]:
+        """Hear what was held back, now that only `num_left` samples follow: as the turn's own, or
+        as a part of its own where it is too long for that."""
         held = self._held
+        num_open = len(held) + num_left
         self._held = NOTHING
         items: list[Item] = []
-        if len(held) > self._short:
+        if num_open >= 2 * self._short:  # enough for this part to end where it may, at its limit
+            items += self._hear(held[: self._short])
+            held = held[self._short :]
+        if num_open > self._short:
             items += [*self._finish(goes_on=True), *self.open()]
-        if len(held):
-            items += self._hear(held)
-        return items + self._finish(stopped_ms, last_speech_ms)
+        return items + self._hear(held) if len(held) else items
 
     def drop(self) -> list[Item]:
         """Forget the turn."""
