@@ -6,11 +6,10 @@ server of its own (or takes --url), plays clips at real time from that many clie
 measures at the client: TTFT from the end of speech, ITL, time to the whole sentence, commit lag. In
 the same run, behind the same socket: what a person would write today (bench/one_shot_server.py).
 
-Overhead, for one client: each turn over the socket, and at once the same turn in one loop of this
-process (the same engine, its windows prefilled while they arrive, the cloud beside the edge, no
-queue, socket or JSON): the median of the pairs' (whole time over the socket / whole time alone) -
-1, from the last sample on. One client's turns are played at LEAD times real time up to their last 6
-s, to have many; where the server would be behind by that, `behind_max` says it.
+Overhead, for one client: each turn over the socket, and at once the same turn through a stream of
+this process (no socket, no JSON): the median of the pairs' (whole time over the socket / whole time
+alone) - 1, from the last sample on. One client's turns are played at LEAD times real time up to
+their last 6 s, to have many; where the server would be behind by that, `behind_max` says it.
 
 A round of a cell takes its seconds, --num / clients rounds each: 2 minutes a cell of 60 s and 12
 turns by one client, 3 by 4, 1 by 16 or 64; the default, 20 cells, 25 minutes. 64 clients want cores
