@@ -19,6 +19,7 @@ from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
     Failed,
+    Mark,
     Over,
     Prepare,
     Ready,
@@ -38,7 +39,7 @@ class Draft:
 
     def __init__(
         self,
-        ready: MemoryObjectReceiveStream[Ready | Answer | Failed],
+        ready: MemoryObjectReceiveStream[Ready | Answer | Mark | Failed],
         requests: MemoryObjectSendStream[Prepare | Ask | Settle],
         replies: MemoryObjectReceiveStream[Reply],
         said: MemoryObjectSendStream[Said | Over | Failed],
@@ -72,6 +73,8 @@ class Draft:
                         self._books.close(held.turn)
                     held = None
                     await self._said.send(item)
+                elif isinstance(item, Mark):
+                    item.is_done.set()
                 elif isinstance(item, Answer):
                     if held is not None:
                         await self._answer(held)
@@ -169,7 +172,7 @@ class Draft:
                 case Emit(ids, verified):
                     await self._said.send(Said(ready, ids, verified))
                 case Done("error"):
-                    return Failed(turn.number, self._why_lost(spec))
+                    return Failed(turn.number, self._why_lost(spec), is_target_lost=True)
                 case Done(reason):
                     if turn.cloud is not None:
                         self._count_sent(spec.counts, turn.cloud)
