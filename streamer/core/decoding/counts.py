@@ -1,4 +1,4 @@
-"""What one answer cost. In: events of the state machine. Out: the counts of decoding.md, honestly.
+"""What one answer cost. In: events of the state machine. Out: the counts of docs/decoding.md, honestly.
 
 Acceptance rate = accepted / uploaded. The original counted gate-accepted and corrected ids as
 accepted: it printed .84 where this ratio was .14.

@@ -2,7 +2,7 @@
 here too.
 
 "Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the
-seeds' own set (004-D) with its ASCII forms; quotes, brackets and dashes are neither content nor
+set of fix report 5 with its ASCII forms; quotes, brackets and dashes are neither content nor
 punctuation.
 """
 
