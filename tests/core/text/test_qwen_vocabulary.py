@@ -17,7 +17,7 @@ from streamer.core.text.characters import is_han
 from streamer.core.text.vocabulary import Vocabulary
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-CYCLE = [38035, 15946, 3837, 78685]  # 色中，音: logged in seed 002
+CYCLE = [38035, 15946, 3837, 78685]  # 色中，音: logged in fix report 3
 
 
 def token_bytes() -> list[bytes]:
