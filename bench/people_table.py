@@ -1,0 +1,176 @@
+"""How right the sentences are. In: clips and what each mode said of them. Out: rows.
+
+An attribute that is not said is wrong. Bias is the mean of level said minus level there was.
+`constant` is what saying the most frequent level would reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from bench.common import mean
+from bench.people_clips import Clip
+from pipelines.embedded.labels import ATTRIBUTES
+from streamer import Description
+
+Said = Mapping[str, Sequence[Description]]  # mode -> a description of each clip
+Row = dict[str, Any]
+SHORT_S = 1.5  # so short speech may be missed
+MIN_GROUP, OTHERS = 10, "others"  # clips: a smaller group means nothing by itself
+
+
+def table_rows(clips: Sequence[Clip], said: Said) -> list[Row]:
+    """A row for every mode and group; joined turns count by their length alone."""
+    whole = [i for i, clip in enumerate(clips) if not clip.is_joined]
+    rows = []
+    for by, group, members in groups(clips, whole):
+        own = [clips[i] for i in members]
+        here = {mode: [found[i] for i in members] for mode, found in said.items()}
+        rows += [
+            {"by": by, "group": group, **scored(mode, own, found)} for mode, found in here.items()
+        ]
+    return rows
+
+
+def groups(clips: Sequence[Clip], whole: Sequence[int]) -> list[tuple[str, str, list[int]]]:
+    """(by what, the group's name, its clips' places)."""
+    found = [("all", "all", list(whole))]
+    for by in ("language", "source", "sex"):
+        members = defaultdict(list)
+        for i in whole:
+            members[getattr(clips[i], by)].append(i)
+        large = {name: of for name, of in sorted(members.items()) if len(of) >= MIN_GROUP}
+        rest = [i for name in members if name not in large for i in members[name]]
+        found += [(by, name, of) for name, of in {**large, OTHERS: rest}.items() if of]
+    lengths = sorted({clip.length for clip in clips}, key=length_order)
+    return found + [
+        ("length", name, [i for i, clip in enumerate(clips) if clip.length == name])
+        for name in lengths
+    ]
+
+
+def length_order(name: str) -> tuple[bool, float]:
+    return "joined" in name, min(float(word) for word in name.split() if word.isdigit())
+
+
+def scored(mode: str, clips: Sequence[Clip], found: Sequence[Description]) -> Row:
+    """What each attribute reaches, their mean, what was accepted, and whose speech was missed."""
+    row: Row = {
+        "mode": mode,
+        "clips": len(clips),
+        "speakers": len({(c.source, c.speaker) for c in clips}),
+    }
+    for name in ATTRIBUTES:
+        pairs = [
+            (c.levels[name], f.attributes.get(name))
+            for c, f in zip(clips, found, strict=True)
+            if name in c.levels
+        ]
+        row[name] = attribute(pairs)
+    row["mean"] = mean(row[name]["exact"] for name in ATTRIBUTES if row[name]["n"])
+    uploaded = sum(f.n_uploaded for f in found)
+    row["accepted / uploaded"] = sum(f.n_accepted for f in found) / uploaded if uploaded else None
+    long = [f for c, f in zip(clips, found, strict=True) if len(c.samples) >= SHORT_S * 16_000]
+    row["called no speech"] = sum(is_no_speech(f) for f in long)
+    row["of clips >= 1.5 s"] = len(long)
+    return row
+
+
+def attribute(pairs: Sequence[tuple[int, int | None]]) -> Row:
+    """pairs: (the level there was, the level said)."""
+    if not pairs:
+        return {"n": 0, "exact": None, "within": None, "bias": None, "constant": None}
+    there = Counter(true for true, _ in pairs)
+    return {
+        "n": len(pairs),
+        "exact": mean(float(said == true) for true, said in pairs),
+        "within": mean(float(said is not None and abs(said - true) <= 1) for true, said in pairs),
+        "bias": mean(said - true for true, said in pairs if said is not None),
+        "constant": there.most_common(1)[0][1] / len(pairs),
+    }
+
+
+def is_no_speech(found: Description) -> bool:
+    """Whether it says that nobody spoke, be it by voice activity or in the model's own words."""
+    return all(level is None for level in found.attributes.values())
+
+
+def rightness(clip: Clip, found: Description) -> float:
+    """The share of a clip's known attributes whose level is exactly right."""
+    return mean(float(found.attributes.get(name) == level) for name, level in clip.levels.items())
+
+
+def gap_rows(clips: Sequence[Clip], said: Said, base: str = "edge") -> list[Row]:
+    """Each other mode minus the edge, clip by clip, with the standard error of the mean."""
+    whole = [i for i, clip in enumerate(clips) if not clip.is_joined]
+    rows = []
+    for by, group, members in groups(clips, whole):
+        for mode in (mode for mode in said if mode != base and base in said):
+            gaps = np.array(
+                [
+                    rightness(clips[i], said[mode][i]) - rightness(clips[i], said[base][i])
+                    for i in members
+                ]
+            )
+            error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else None
+            rows.append(
+                {
+                    "by": by,
+                    "group": group,
+                    "gap": f"{mode} - {base}",
+                    "clips": len(gaps),
+                    "mean": float(gaps.mean()),
+                    "se": error,
+                }
+            )
+    return rows
+
+
+def order_rows(clips: Sequence[Clip], said: Said) -> list[Row]:
+    """Spearman's correlation of the level of rate said with the true syllables per second."""
+    rows = []
+    for mode, found in said.items():
+        heard = [
+            (c.language, c.measures.rate, f.attributes.get("rate"))
+            for c, f in zip(clips, found, strict=True)
+            if c.syllables and not c.is_joined
+        ]
+        for language in ("all", *sorted({language for language, _, _ in heard})):
+            pairs = [
+                (rate, level)
+                for of, rate, level in heard
+                if language in ("all", of) and level is not None
+            ]
+            if len(pairs) >= MIN_GROUP:
+                rows.append(
+                    {
+                        "mode": mode,
+                        "language": language,
+                        "clips": len(pairs),
+                        "spearman": float(spearmanr(*zip(*pairs, strict=True)).statistic),
+                    }
+                )
+    return rows
+
+
+def shown(row: Row) -> list[str]:
+    """A row's attributes for people: exact / within one / bias."""
+    return [cell(row[name]) for name in ATTRIBUTES]
+
+
+def cell(of: Row) -> str:
+    return (
+        f"{of['exact']:.2f} / {of['within']:.2f} / {of['bias']:+.2f}"
+        if of["n"] and of["bias"] is not None
+        else "-"
+    )
+
+
+def constant_row(row: Row) -> list[str]:
+    return [f"{row[name]['constant']:.2f}" if row[name]["n"] else "-" for name in ATTRIBUTES]
