@@ -90,9 +90,7 @@ def recordings(folder: Path, num: int | None, num_joined: int) -> list[Clip]:
         except (ValueError, IndexError):
             unvoiced.append(row["file"])
     if unvoiced:
-        print(
-            f"{len(unvoiced)} recordings hold no voice, left out: {', '.join(unvoiced[:5])} ..."
-        )
+        print(f"{len(unvoiced)} recordings hold no voice, left out: {', '.join(unvoiced[:5])} ...")
     if not clips:
         raise SystemExit(f"{folder / MANIFEST} names no recording of a voice")
     return clips
