@@ -45,14 +45,15 @@ def main() -> None:
     options = parsed()
     say = speaker(edge=options.edge, cloud=options.cloud)
     if options.data is not None:
-        clips = recordings(options.data, options.num, options.joined)
+        with_table = options.only in (None, "table")
+        clips = recordings(options.data, needed(options), options.joined if with_table else 0)
         print(f"{len(clips)} recordings of {len({(c.source, c.speaker) for c in clips})} people")
         ordinary = [
             clip
             for clip in clips
             if not clip.is_joined and MIN_S <= len(clip.samples) / SAMPLE_RATE <= MAX_S
         ]
-        if options.only in (None, "table"):
+        if with_table:
             run_table(clips, options.joined, say, options.name)
         if options.only in (None, "pairs"):
             run_pairs(ordinary[: options.pairs], say, options.name)
@@ -60,6 +61,14 @@ def main() -> None:
             run_robust(ordinary[: options.robust], say, options.name)
     if options.noise is not None:
         run_noise(options.noise, say, options.name)
+
+
+def needed(options: argparse.Namespace) -> int | None:
+    """How many recordings are measured: for pairs or changes alone, enough for the ordinary ones."""
+    if options.only in (None, "table"):
+        return options.num
+    enough = 2 * (options.pairs if options.only == "pairs" else options.robust)
+    return min(enough, options.num or enough)
 
 
 def parsed() -> argparse.Namespace:

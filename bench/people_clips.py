@@ -72,6 +72,12 @@ def truth(samples: np.ndarray, syllables: float | None) -> Measures:
     return measure(mel, f0_track(samples, len(mel)), syllables or 1)
 
 
+def sound_measures(samples: np.ndarray) -> Measures:
+    """The same where loudness and timbre alone are wanted: they need no pitch, so any will do."""
+    mel = raw_log_mel(samples)
+    return measure(mel, np.full(len(mel), 100.0, np.float32), 1)
+
+
 def recordings(folder: Path, num: int | None, num_joined: int) -> list[Clip]:
     """The manifest's recordings, or `num` of as many speakers as there are, then joined turns.
 

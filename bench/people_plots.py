@@ -42,10 +42,13 @@ def plot_confusion(clips: Sequence[Clip], said: Said, name: str) -> Path:
 
 
 def counts(clips: Sequence[Clip], found: Sequence[Any], attribute: str) -> np.ndarray:
-    """[n_levels, n_levels + 1]: a row is the level there was, the last column "not said"."""
+    """[n_levels, n_levels + 1]: a row is the level there was, the last column "not said".
+
+    Joined turns are left out, as in the table's first rows.
+    """
     table = np.zeros((NUM_LEVELS[attribute], NUM_LEVELS[attribute] + 1), int)
     for clip, description in zip(clips, found, strict=True):
-        if attribute in clip.levels:
+        if attribute in clip.levels and not clip.is_joined:
             said = description.attributes.get(attribute)
             table[clip.levels[attribute], -1 if said is None else said] += 1
     return table
@@ -63,13 +66,8 @@ def plot_table(rows: Sequence[Row], name: str) -> Path:
         ATTRIBUTES,
     )
     constant = [whole[0][a]["constant"] or 0.0 for a in ATTRIBUTES]
-    axes[0].plot(
-        range(len(ATTRIBUTES)),
-        constant,
-        "k_",
-        markersize=38,
-        label="always the most frequent level",
-    )
+    at = np.arange(len(ATTRIBUTES))
+    axes[0].hlines(constant, at - 0.4, at + 0.4, "k", label="always the most frequent level")
     axes[0].set(
         title=f"exact, {whole[0]['clips']} recordings of {whole[0]['speakers']} people", ylim=(0, 1)
     )
@@ -86,7 +84,11 @@ def plot_table(rows: Sequence[Row], name: str) -> Path:
             if any(r["mode"] == m for r in of)
         }
         numbers = [next(r["clips"] for r in of if r["group"] == g) for g in groups]
-        bars(axis, means, [f"{g}\n{n}" for g, n in zip(groups, numbers, strict=True)])
+        bars(
+            axis,
+            means,
+            [f"{g}\n{n}".replace(", ", "\n") for g, n in zip(groups, numbers, strict=True)],
+        )
         axis.set(title=f"mean of the attributes, by {by}, and clips", ylim=(0, 1))
     axes[0].legend(fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.1))
     return saved(figure, f"{name}.png")

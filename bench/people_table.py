@@ -22,7 +22,7 @@ from streamer import Description
 Said = Mapping[str, Sequence[Description]]  # mode -> a description of each clip
 Row = dict[str, Any]
 SHORT_S = 1.5  # so short speech may be missed
-MIN_GROUP, OTHERS = 10, "others"  # clips: a smaller group means nothing by itself
+MIN_GROUP, OTHERS = 30, "others"  # clips: a smaller group means nothing by itself
 
 
 def table_rows(clips: Sequence[Clip], said: Said) -> list[Row]:

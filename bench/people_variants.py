@@ -15,7 +15,7 @@ import numpy as np
 from scipy.ndimage import uniform_filter1d
 
 from bench.common import progress
-from bench.people_clips import Clip, truth
+from bench.people_clips import Clip, sound_measures, truth
 from bench.people_joined import room_tone
 from pipelines.embedded.contrast import reshaped
 from pipelines.embedded.heldout import tilted
@@ -127,7 +127,7 @@ def variant(clip: Clip, attribute: str, value: float, chance: random.Random) -> 
     else:
         sound = clip.samples
     wanted_db = value if attribute == "loudness" else own.loudness
-    gain = 10 ** ((wanted_db - truth(sound, clip.syllables).loudness) / 20)
+    gain = 10 ** ((wanted_db - sound_measures(sound).loudness) / 20)
     return np.clip(sound * gain, -1, 1).astype(np.float32)
 
 
@@ -135,7 +135,7 @@ def coloured(clip: Clip, timbre: float) -> np.ndarray:
     """The clip under a spectral slope that brings its timbre to `timbre` dB."""
     slope, sound = 0.0, clip.samples
     for _ in range(3):
-        slope += (timbre - truth(sound, clip.syllables).timbre) / 2.2
+        slope += (timbre - sound_measures(sound).timbre) / 2.2
         sound = tilted(clip.samples, slope)
     return sound
 
