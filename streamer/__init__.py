@@ -1,9 +1,10 @@
 """streamer: someone speaks; the moment they stop, one Chinese sentence says HOW they spoke.
 
-The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter, wire) -> `model`
-(torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages` (anyio: one live stream, many on one
-model) -> `net` (the realtime server, a verifier's server and the link to it) -> `audio`, `config`, `describer` (the
-public API) -> `cli`. Importing this package is instant: torch is loaded when a model is.
+The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter,
+wire) -> `model` (torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages`
+(anyio: one live stream, many on one model) -> `net` (the realtime server, a verifier's server and
+the link to it) -> `audio`, `config`, `describer` (the public API) -> `cli`. Importing this package
+is instant: torch is loaded when a model is.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamer.audio import AudioError
+    from streamer.audio.file import AudioError
     from streamer.config import Config, ConfigError
-    from streamer.core.results import Description, TextDelta
+    from streamer.core.description import Description, TextDelta
     from streamer.describer import Describer
-    from streamer.model.weights import ModelError
+    from streamer.model.checkpoint.weights import ModelError
     from streamer.session import LiveSession
     from streamer.stages.events import (
         Cleared,
@@ -27,20 +28,51 @@ if TYPE_CHECKING:
         TurnDetection,
         TurnFailed,
     )
-    from streamer.stages.outlet import SlowReader
+    from streamer.stages.plumbing.outlet import SlowReader
 
 __version__ = "0.1.0"
 __all__ = [
-    "AudioError", "Cleared", "Config", "ConfigError", "Describer", "Description", "LiveSession", "LiveUpdate",
-    "ModelError", "NothingToCommit", "SlowReader", "SpeechStarted", "SpeechStopped", "TextDelta", "TurnCommitted",
-    "TurnDetection", "TurnFailed", "__version__",
-]  # fmt: skip
-_EVENTS = ("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped", "TurnCommitted",
-           "TurnDetection", "TurnFailed")  # fmt: skip
-_HOMES = {"AudioError": "audio", "Config": "config", "ConfigError": "config", "Describer": "describer",
-          "Description": "core.results", "LiveSession": "session", "ModelError": "model.weights",
-          "SlowReader": "stages.outlet", "TextDelta": "core.results",
-          **dict.fromkeys(_EVENTS, "stages.events")}  # fmt: skip
+    "AudioError",
+    "Cleared",
+    "Config",
+    "ConfigError",
+    "Describer",
+    "Description",
+    "LiveSession",
+    "LiveUpdate",
+    "ModelError",
+    "NothingToCommit",
+    "SlowReader",
+    "SpeechStarted",
+    "SpeechStopped",
+    "TextDelta",
+    "TurnCommitted",
+    "TurnDetection",
+    "TurnFailed",
+    "__version__",
+]
+_EVENTS = (
+    "Cleared",
+    "LiveUpdate",
+    "NothingToCommit",
+    "SpeechStarted",
+    "SpeechStopped",
+    "TurnCommitted",
+    "TurnDetection",
+    "TurnFailed",
+)
+_HOMES = {
+    "AudioError": "audio.file",
+    "Config": "config",
+    "ConfigError": "config",
+    "Describer": "describer",
+    "Description": "core.description",
+    "LiveSession": "session",
+    "ModelError": "model.checkpoint.weights",
+    "SlowReader": "stages.plumbing.outlet",
+    "TextDelta": "core.description",
+    **dict.fromkeys(_EVENTS, "stages.events"),
+}
 
 
 def __getattr__(name: str) -> Any:

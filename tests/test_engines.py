@@ -1,12 +1,13 @@
-"""Our engine against transformers' modules over whole turns: the same ids, from 3 to 60 s of speech."""
+"""Our engine against transformers' modules over whole turns: the same ids, from 3 to 60 s of
+speech."""
 
 import functools
 
 import numpy as np
 import pytest
 
+from streamer.assembly.models import Models
 from streamer.config import Config
-from streamer.models import Models
 from streamer.recording import chunks_of, hear, open_audio
 
 

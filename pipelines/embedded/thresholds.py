@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streamer.model.card import FILE
-from streamer.model.card_write import write_gate
+from streamer.model.checkpoint.card import FILE
+from streamer.model.checkpoint.card_write import write_gate
 
 
 def main() -> None:

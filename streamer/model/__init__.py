@@ -1,1 +1,5 @@
-"""TORCH, synchronous: load, log-mel, tower, KV slots, `Engine.step`, drafters, verifier, voice activity."""
+"""TORCH, synchronous: what hears and speaks. Load, log-mel, tower, KV slots, steps, drafters,
+verifier.
+
+It imports core.
+"""

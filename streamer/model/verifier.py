@@ -1,25 +1,29 @@
-"""The target's judgement of a block. In: VerifyRequest. Out: Verdict (or Refusal), one step per block."""
+"""The target's judgement of a block. In: VerifyRequest. Out: Verdict (or Refusal), one step per
+block."""
 
 from __future__ import annotations
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules
-from streamer.core.verify import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.model.chooser import Chooser
+from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
 from streamer.model.listener import Listener
-from streamer.model.steps import Steps
+from streamer.model.sampler import Chooser
+from streamer.model.scheduler import Steps
 
 
 class LocalVerifier:
-    """The cloud in this process, on a listener whose turn is over. An empty draft asks for the next id."""
+    """The cloud in this process, on a listener whose turn is over. An empty draft asks for the next
+    id."""
 
     def __init__(self, listener: Listener, rules: Rules, sampling: Sampling) -> None:
         thinker = listener.thinker
-        self._listener, self._chooser = listener, Chooser(thinker.vocabulary, thinker.never, rules, sampling)
+        self._listener = listener
+        self._chooser = Chooser(thinker.vocabulary, thinker.never, rules, sampling)
         self._ledger = TargetLedger(listener.sequence)
 
     def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:
-        """Feed what the target has not seen, choose k + 1 ids under the same rules, accept while equal."""
+        """Feed what the target has not seen, choose k + 1 ids under the same rules, accept while
+        equal."""
         known = self._ledger.begin(request)
         if known is not None:
             return known

@@ -1,19 +1,21 @@
-"""A first turn costs ten times a second one: kernels are loaded, or compiled. In: a thinker. Out: warm.
+"""A first turn costs ten times a second one: kernels are loaded, or compiled. In: a thinker. Out:
+warm.
 
-Measured 2026-11 on the embedded pair: 0.78 s for the first turn, 0.09 s for the second; 13 s where the kernels are not
-yet compiled for this processor, which `python -m streamer.model.warm` does ahead (`make setup` runs it).
+Measured 2026-11 on the embedded pair: 0.78 s for the first turn, 0.09 s for the second; 13 s where
+the kernels are not yet compiled for this processor, which `python -m streamer.model.warm` does
+ahead (`make setup` runs it).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.choice import Sampling
-from streamer.core.rules import Rules
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import IncrementalDrafter
-from streamer.model.ear import Ear
 from streamer.model.listener import Listener
-from streamer.model.steps import drive
+from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
 
 SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one
@@ -21,7 +23,8 @@ SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one
 
 def warm_up(thinker: Thinker) -> None:
     """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
-    ear, listener = Ear(), Listener(thinker)
+    ear = Ear()
+    listener = Listener(thinker)
     try:
         noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
         for window in ear.push(noise):

@@ -1,1 +1,2 @@
-"""WEBSOCKETS: the realtime server, a verifier's and the link to it; admission, health, metrics. Sessions come in."""
+"""WEBSOCKETS: the realtime server, the verifier's server and the link to it. Imports core and
+stages."""

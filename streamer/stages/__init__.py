@@ -1,1 +1,4 @@
-"""ANYIO: one stream as stages joined by bounded queues. Models come in as Protocol objects; torch stays outside."""
+"""ANYIO: one stream is chunk | prefill | draft | verify | emit, joined by bounded queues.
+
+Models come in as Protocol objects; it imports core.
+"""

@@ -19,7 +19,7 @@ def drawn(seed):
 
 @pytest.mark.parametrize("n", [500, pytest.param(5000, marks=pytest.mark.long)])
 def test_sentences_are_one_each_of_20_to_45_ids_and_read_back(n):
-    from streamer.model.card import read_card
+    from streamer.model.checkpoint.card import read_card
 
     tokenizer, phrases = build(), read_card(resolve("embedded", "edge")).attributes
     for seed in range(n):

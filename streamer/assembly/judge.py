@@ -1,0 +1,85 @@
+"""A verifier's model as its server needs it. In: one turn's samples and requests. Out: verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.link.verifier_turn import House, ServedTurn
+from streamer.core.rules.stop import stop
+from streamer.stages.plumbing.local_target import LocalTarget
+from streamer.stages.plumbing.ports import Side
+
+if TYPE_CHECKING:
+    from streamer.model.thinker import Thinker
+
+
+def house_of(thinker: Thinker) -> House:
+    """What a verifier of this model says of itself."""
+    from streamer.model.checkpoint.fingerprint import fingerprint_of
+
+    vocabulary = thinker.vocabulary
+    card = thinker.card
+    model = fingerprint_of(thinker.directory)
+    return House(model, vocabulary.fingerprint, card.language, vocabulary.num_ids, card.max_turn_s)
+
+
+class ModelJudge:
+    """See stages/plumbing/ports.py's Judge. Hears by itself: the same samples give the same windows
+    as on the edge."""
+
+    def __init__(
+        self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter
+    ) -> None:
+        from streamer.model.audio.mel import StreamingLogMel
+        from streamer.model.verifier import LocalVerifier
+
+        self._vocabulary = thinker.vocabulary
+        self._rules = turn.rules
+        self._threads = threads
+        self._mel = StreamingLogMel()
+        self._listener: Any = side.listen()
+        self._target = LocalTarget(
+            side.batcher,
+            self._listener,
+            lambda listener: LocalVerifier(listener, turn.rules, turn.sampling),
+            True,
+        )
+
+    async def hear(self, samples: Any) -> None:
+        mel = self._mel
+        windows = tuple(await anyio.to_thread.run_sync(mel.push, samples, limiter=self._threads))
+        await self._target.hear(Heard(0, windows, mel.maximum, mel.num_samples))
+
+    async def finish(self) -> None:
+        mel = self._mel
+        rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
+        await self._target.finish(Closed(0, rest, mel.maximum, mel.num_samples, True, None))
+
+    async def judge(
+        self, request: VerifyRequest, runs_on: bool
+    ) -> AsyncGenerator[Verdict | Refusal, None]:
+        """Each further reply is to the request that an edge without a draft would make."""
+        while True:
+            reply = await self._target.verify(request)
+            yield reply
+            if not runs_on or isinstance(reply, Refusal):
+                return
+            # Where a reply is said again, after a cut link, the sequence is further on: the
+            # next one is said again too.
+            at = request.base + len(request.unverified) + reply.n_accepted + 1
+            answer = self._listener.sequence.answer[:at]
+            if self._is_over(answer):
+                return
+            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
+
+    def close(self) -> None:
+        self._target.close()
+
+    def _is_over(self, answer: list[int]) -> bool:
+        return stop(self._vocabulary, self._rules, answer[:-1], answer[-1]) is not None

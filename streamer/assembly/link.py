@@ -1,0 +1,109 @@
+"""A cloud elsewhere. In: Models whose cloud is ws://... Out: a link that is kept up."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.abc import TaskGroup
+
+from streamer.assembly.models import Models
+from streamer.assembly.promise import PromiseWarning, warn_of_cloud
+from streamer.config import Config
+from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.patience import Patience
+
+if TYPE_CHECKING:
+    from streamer.model.checkpoint.card import ModelCard
+    from streamer.net.link.edge import EdgeLink
+
+KEY = "STREAMER_CLOUD_KEY"
+SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
+
+
+@asynccontextmanager
+async def background() -> AsyncIterator[TaskGroup]:
+    """A group for what runs beside a describer, cancelled at its end. An error of the body's comes
+    out as it is."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as group:
+        try:
+            yield group
+        except BaseException as error:
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
+    """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses
+    us for good."""
+    from streamer.model.checkpoint.weights import ModelError
+    from streamer.net.link.dial import VerifierAddress
+    from streamer.net.link.edge import EdgeLink
+    from streamer.net.service.admission import KEY_CHARACTERS
+
+    config = models.config
+    first = models.first
+    key = config.cloud_key or os.environ.get(KEY)
+    if key and not KEY_CHARACTERS.fullmatch(key):
+        raise ModelError(
+            config.cloud,
+            f"the key in cloud_key or {KEY} holds characters that no key has; check it",
+        )
+    vocabulary = first.vocabulary
+    plan = models.plan
+    goes_on = plan.mode == "gated" or (plan.mode == "exact" and plan.degrade)
+    patience = Patience(plan.verify_budget_s, goes_on)
+    verifier = VerifierAddress(
+        config.cloud, key, _tls(config), config.cloud_audio == "eager", patience
+    )
+    terms = DecodingTerms(
+        vocabulary.fingerprint,
+        first.card.language,
+        vocabulary.num_ids,
+        plan.rules,
+        config.sampling(),
+        runs_on=plan.mode == "cloud",
+        asks_first=plan.mode == "exact" and plan.ahead > 0,
+        vocabulary=vocabulary,
+    )
+    link = EdgeLink(
+        verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)
+    )
+    group.start_soon(link.run)
+    await link.settled(SETTLE_S)
+    if link.lost is not None:
+        raise ModelError(link.name, link.trouble)
+    return link
+
+
+def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
+    """A warning; where warnings are errors a notice, for this runs in the link's own task, which
+    all turns need."""
+    from streamer.net.service.notices import notice
+
+    try:
+        warn_of_cloud(config, card, fingerprint)
+    except PromiseWarning as doubt:
+        notice(str(doubt))
+
+
+def _tls(config: Config) -> ssl.SSLContext | None:
+    """Of wss://. Raises ModelError for a certificate that cannot be read."""
+    from streamer.model.checkpoint.weights import ModelError
+
+    if not config.cloud.startswith("wss://"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=config.cloud_ca)
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "strerror", None) or error
+        told = f"cloud_ca {config.cloud_ca!r} cannot be read ({why}); give a PEM file"
+        raise ModelError(config.cloud, told) from None

@@ -1,0 +1,144 @@
+"""The models of one describer, loaded when first needed. In: a Config. Out: turns on them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from streamer.assembly.promise import warn_of_cloud, warn_of_options
+from streamer.config import VERIFIER_SCHEMES, Config
+from streamer.core.decoding.pace import Pace
+from streamer.stages.draft import CREDITS
+
+if TYPE_CHECKING:
+    from streamer.core.decoding.speculate import Plan
+    from streamer.model.drafters import StepDrafter
+    from streamer.model.listener import Listener
+    from streamer.model.thinker import Thinker
+    from streamer.model.turn import Turn
+
+
+class Models:
+    """Edge and cloud as the config's mode needs them; the one place that loads a model."""
+
+    def __init__(self, config: Config, calibrates: bool = False) -> None:
+        self.config = config
+        self._pace = Pace()  # of the edge, for all turns
+        self._promise_checked = calibrates  # the promise is about to be made
+
+    @functools.cached_property
+    def pair(self) -> tuple[Thinker | None, Thinker | None]:
+        """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere.
+        Raises ModelError."""
+        from streamer.model.kernels.threads import set_threads
+        from streamer.model.thinker import check_pair, load, num_params_of, resolve
+        from streamer.model.warm import warm_up
+
+        c = self.config
+        mode = "edge" if c.cloud == "none" else c.mode
+        is_away = self.verifier_url is not None
+        edge_at = None if mode == "cloud" and not is_away else resolve(c.edge, "edge")
+        cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
+        # Before they are read: threads that wait for work on small tensors take a second of the
+        # CPU's time.
+        set_threads(
+            max(
+                num_params_of(directory)
+                for directory in (edge_at, cloud_at)
+                if directory is not None
+            )
+        )
+        edge = (
+            None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
+        )
+        cloud = (
+            None
+            if cloud_at is None
+            else load(str(cloud_at), "cloud", c.num_slots, c.device, c.engine)
+        )
+        if edge is not None and cloud is not None:
+            check_pair(edge, cloud)
+        for thinker in (edge, cloud):
+            if thinker is not None:
+                warm_up(thinker)
+        return edge, cloud
+
+    @property
+    def verifier_url(self) -> str | None:
+        """Where the cloud model is, when a verifier elsewhere holds it and the mode asks it."""
+        is_away = self.config.cloud.startswith(VERIFIER_SCHEMES) and self.config.mode != "edge"
+        return self.config.cloud if is_away else None
+
+    def load(self) -> None:
+        """Load everything the config's mode and drafter need. Raises ModelError."""
+        edge, _ = self.pair
+        if edge is not None and self.config.draft == "generate":
+            _ = self._stock_edge
+        self.check_promise()
+
+    def check_promise(self) -> None:
+        """Warn once (PromiseWarning) where the gate's promise was made for something else than what
+        runs here."""
+        edge, cloud = self.pair
+        if self._promise_checked or edge is None or self.plan.mode != "gated":
+            return
+        self._promise_checked = True
+        warn_of_options(self.config, edge.card)
+        if cloud is not None and self.config.preset in edge.card.promises:
+            from streamer.model.checkpoint.fingerprint import fingerprint_of
+
+            warn_of_cloud(self.config, edge.card, fingerprint_of(cloud.directory))
+
+    @property
+    def first(self) -> Thinker:
+        """The model whose card counts: the edge, or the cloud where there is no edge."""
+        first = self.pair[0] or self.pair[1]
+        assert first is not None
+        return first
+
+    @property
+    def plan(self) -> Plan:
+        """How every answer is decoded; with the target elsewhere the edge drafts ahead and k adapts
+        to the delay."""
+        plan = self.config.plan(self.first.card.presets[self.config.preset])
+        ahead = self.config.draft_ahead
+        if self.verifier_url is None or ahead == 0:
+            return plan
+        return replace(plan, ahead=ahead, credits=CREDITS, adapts=self.config.k is None)
+
+    @property
+    def max_turn_s(self) -> float:
+        return min(thinker.card.max_turn_s for thinker in self.pair if thinker is not None)
+
+    @property
+    def phrases(self) -> Mapping[str, Any]:
+        """Attribute phrases to read a sentence back, of the first model that has some."""
+        for thinker in self.pair:
+            if thinker is not None and thinker.card.attributes:
+                return thinker.card.attributes
+        return {}
+
+    def new_turn(self) -> Turn:
+        """A turn that holds a KV slot on each model until it is closed. Raises ModelError,
+        SlotsFull."""
+        from streamer.model.turn import Turn
+
+        self.check_promise()
+        edge, cloud = self.pair
+        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
+
+    def drafter(self, listener: Listener) -> StepDrafter:
+        from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
+
+        if self.config.draft == "generate":
+            return GenerateDrafter(listener, self._stock_edge)
+        return IncrementalDrafter(listener, self.plan.rules, self.config.sampling())
+
+    @functools.cached_property
+    def _stock_edge(self) -> Any:
+        from streamer.model.engines.stock_modules import load_stock
+
+        assert self.pair[0] is not None
+        return load_stock(self.pair[0].directory)

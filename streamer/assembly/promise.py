@@ -1,0 +1,53 @@
+"""Whether a gate's promise was made for what runs. In: a config, the edge's card, who verifies.
+Out: warnings.
+
+Only a promise that names its cloud model's fingerprint can be held against another one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from streamer.config import Config
+
+if TYPE_CHECKING:
+    from streamer.model.checkpoint.card import ModelCard
+
+
+class PromiseWarning(UserWarning):
+    """The gate decides, but its calibrated risk was certified for something else: one line, and the
+    way out."""
+
+
+def warn_of_options(config: Config, card: ModelCard) -> None:
+    """Where options replace what the preset's promise was made for."""
+    if config.mode != "gated" or config.preset not in card.promises:
+        return
+    own = card.presets[config.preset]
+    if config.k not in (None, own.k):
+        _warn(f"k {own.k}, not {config.k}; leave k out")
+    if config.temperature > 0:
+        _warn("greedy decoding; leave temperature out")
+    if config.draft != "incremental":
+        _warn("our own drafter; leave draft out")
+    if config.threshold not in (None, own.gate.entropy):
+        _warn(
+            f"another threshold than {config.threshold:g}; leave threshold out, or run streamer "
+            "calibrate"
+        )
+
+
+def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:
+    """Where another cloud model judges. fingerprint: of the one that does."""
+    promise = card.promises.get(config.preset)
+    if config.mode != "gated" or promise is None or promise.fingerprint in ("", fingerprint):
+        return
+    _warn(
+        f"another cloud model ({promise.cloud} {promise.fingerprint}, not {fingerprint}); run "
+        "streamer calibrate"
+    )
+
+
+def _warn(what: str) -> None:
+    warnings.warn(f"the gate's promise was made for {what}", PromiseWarning, stacklevel=4)

@@ -1,0 +1,62 @@
+"""Samples that are in memory already come in; blocks go out as those of a file do (file.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+NAME = "samples"  # what errors and the Description call it
+BLOCK_FRAMES = 8192
+INT16_SCALE = np.float32(1 / 32768)
+
+
+class AudioArray:
+    """Samples [n] or [n, channels], float32 or float64 of full scale 1.0, or int16; at sample_rate
+    Hz.
+
+    Raises TypeError and ValueError for anything else. The array is read while it is described, and
+    not copied.
+    """
+
+    path = NAME
+    warning: str | None = None
+
+    def __init__(self, samples: NDArray[np.float32] | NDArray[np.int16], sample_rate: int) -> None:
+        kinds = (np.float32, np.float64, np.int16)
+        if not isinstance(samples, np.ndarray) or samples.dtype.type not in kinds:
+            kind = getattr(samples, "dtype", type(samples).__name__)
+            raise TypeError(
+                f"samples are {kind}; give a numpy array of float32 (full scale 1.0) or int16"
+            )
+        if samples.ndim not in (1, 2) or not samples.size:
+            raise ValueError(
+                f"samples have the shape {list(samples.shape)}; give [n] or [n, channels], n > 0"
+            )
+        if samples.ndim == 2 and samples.shape[1] > samples.shape[0]:
+            raise ValueError(
+                f"samples have the shape {list(samples.shape)}; give [n, channels], .T turns them"
+            )
+        if not isinstance(sample_rate, int | float | np.number):
+            raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
+        self._samples = samples.reshape(len(samples), -1)
+        self.sample_rate = int(sample_rate)
+        self.channels = self._samples.shape[1]
+        self.num_frames = len(self._samples)
+
+    @property
+    def duration_s(self) -> float:
+        return self.num_frames / self.sample_rate
+
+    def __enter__(self) -> AudioArray:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+    def __iter__(self) -> Iterator[NDArray[np.float32]]:
+        """Blocks [n, channels] float32, full scale 1.0."""
+        for at in range(0, self.num_frames, BLOCK_FRAMES):
+            block = self._samples[at : at + BLOCK_FRAMES]
+            yield block * INT16_SCALE if block.dtype == np.int16 else block.astype(np.float32)

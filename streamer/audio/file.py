@@ -1,0 +1,226 @@
+"""A recording's path comes in (or "-": a WAV on stdin); float32 blocks [n, channels] at its own
+rate go out.
+
+Whatever libsndfile reads: WAV, FLAC, OGG, MP3, AIFF and others. Only one block is in memory at a
+time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.audio.array import AudioArray
+from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
+
+if TYPE_CHECKING:
+    from soundfile import SoundFile
+
+Source = str | Path | tuple[NDArray[Any], int]  # a path, or samples and their rate in Hz
+# A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short
+# still has.
+BLOCK_FRAMES = 8192
+BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
+MAX_SPOOL_BYTES = 4 << 30  # what a pipe may bring: as much as a WAV header can promise
+CONVERT = "convert it first, e.g. `ffmpeg -i FILE OUT.wav`"
+# libsndfile's log of a header that promises more data than the file has.
+SHORT_DATA = re.compile(
+    r"^\s*(?:data|SSND|Data [Ss]ize)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE
+)
+# bytes; programs that write to a pipe promise about the most that fits
+PLACEHOLDER = 0x7FFF_0000
+
+
+class AudioError(Exception):
+    """A recording that cannot be heard. Its text is one line: path, cause and a way out where there
+    is one."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path if path.isprintable() else ascii(path)}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class AudioFile:
+    """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
+    happens.
+
+    `warning` is None or one line about a file that is cut short (what there is, is read); ask after
+    the end.
+    """
+
+    def __init__(self, path: str, file: SoundFile, handle: IO[bytes]) -> None:
+        self.path = path
+        self.sample_rate: int = file.samplerate
+        self.channels: int = file.channels
+        self.num_frames: int = file.frames  # as far as header and size tell
+        self.warning: str | None = _cut_short(file)
+        self._file = file
+        self._handle = handle
+
+    @property
+    def duration_s(self) -> float:
+        return self.num_frames / self.sample_rate
+
+    def __enter__(self) -> AudioFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; a second call does nothing."""
+        self._file.close()
+        self._handle.close()
+
+    def __iter__(self) -> Iterator[NDArray[np.float32]]:
+        """Blocks [n, channels] float32, full scale 1.0. Raises AudioError when no sample can be
+        decoded."""
+        from soundfile import SoundFileRuntimeError
+
+        num_read = 0
+        cause = ""
+        size = max(1, min(BLOCK_FRAMES, BLOCK_SAMPLES // self.channels))
+        while True:
+            try:
+                block: NDArray[np.float32] = self._file.read(size, dtype="float32", always_2d=True)
+            except SoundFileRuntimeError as error:  # damaged, or a FLAC cut short
+                cause = f" ({_line(error)})"
+                break
+            if not len(block):
+                break
+            num_read += len(block)
+            yield block
+        if num_read == 0:
+            raise AudioError(self.path, f"not one sample of it can be decoded{cause}")
+        if num_read < self.num_frames and self.warning is None:
+            self.warning = _ends_early(num_read, self.num_frames, self.sample_rate)
+
+
+Audio = AudioFile | AudioArray
+
+
+def open_audio(source: Source) -> Audio:
+    """Opens a recording, "-" for a WAV on stdin, or samples and their rate. Raises AudioError and
+    then leaves no handle open; TypeError and ValueError for samples that are none."""
+    if isinstance(source, tuple):
+        array = AudioArray(*source)
+        _check_rate(array)
+        return array
+    path = str(source)
+    handle = _open_stdin() if path == "-" else _open_path(path)
+    try:
+        audio = AudioFile(path, _decode(path, handle), handle)
+        if audio.num_frames == 0:
+            raise AudioError(path, "holds no samples, only a header")
+        _check_rate(audio)
+    except BaseException:
+        handle.close()
+        raise
+    return audio
+
+
+def _check_rate(audio: Audio) -> None:
+    if not MIN_RATE_HZ <= audio.sample_rate <= MAX_RATE_HZ:
+        rates = f"{audio.sample_rate} Hz is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz"
+        raise AudioError(audio.path, f"its sample rate of {rates}")
+
+
+def _open_path(path: str) -> IO[bytes]:
+    try:
+        handle = open(path, "rb")  # noqa: SIM115 - AudioFile closes it
+    except FileNotFoundError:
+        raise AudioError(path, "no such file") from None
+    except IsADirectoryError:
+        raise AudioError(
+            path, "is a directory; name the files in it, e.g. DIRECTORY/*.wav"
+        ) from None
+    except PermissionError:
+        raise AudioError(path, "no permission to read it") from None
+    except (OSError, ValueError) as error:
+        raise AudioError(path, f"cannot be opened ({_line(error)})") from None
+    status = os.fstat(handle.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        with handle:
+            return _spool(path, handle)
+    if status.st_size == 0:
+        handle.close()
+        raise AudioError(path, "is empty (0 bytes)")
+    return handle
+
+
+def _open_stdin() -> IO[bytes]:
+    if sys.stdin is None or sys.stdin.closed:
+        raise AudioError("-", "stdin is closed; pipe a WAV file into it")
+    if sys.stdin.isatty():
+        raise AudioError("-", "stdin is a terminal; pipe a WAV file into it")
+    return _spool("-", sys.stdin.buffer)
+
+
+def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
+    """Copies a pipe to a temporary file, because decoders seek; it is gone when closed."""
+    spool = tempfile.TemporaryFile()  # noqa: SIM115 - AudioFile closes it
+    try:
+        while piece := stream.read(1 << 20):
+            if spool.tell() + len(piece) > MAX_SPOOL_BYTES:
+                limit = f"{MAX_SPOOL_BYTES >> 30} GiB"
+                raise AudioError(path, f"brings more than {limit}; write it to a file first")
+            spool.write(piece)
+        if spool.tell() == 0:
+            raise AudioError(path, "brings no data; pipe a WAV file into it")
+        spool.seek(0)
+    except OSError as error:
+        spool.close()
+        raise AudioError(path, f"cannot be read ({_line(error)})") from None
+    except BaseException:
+        spool.close()
+        raise
+    return spool
+
+
+def _decode(path: str, handle: IO[bytes]) -> SoundFile:
+    from soundfile import LibsndfileError, SoundFile
+
+    try:  # by descriptor: libsndfile judges the content, never the name
+        file = SoundFile(handle.fileno(), closefd=False)
+    except LibsndfileError as error:
+        reason = (
+            f"is no recording that libsndfile can read ({_line(error.error_string)}); {CONVERT}"
+        )
+        raise AudioError(path, reason) from None
+    # soundfile 0.14 seeks to where it is after every read, and an MP3 decoder starts afresh at
+    # a seek: read in blocks of 4096, a tone lost half its level (2026-11). Files that "cannot
+    # seek" are read straight on.
+    file.seekable = lambda: False
+    return file
+
+
+def _cut_short(file: SoundFile) -> str | None:
+    found = SHORT_DATA.search(file.extra_info)
+    if found is None:
+        return None
+    promised = int(found[1])
+    present = int(found[2])
+    if promised >= PLACEHOLDER or promised <= present or present == 0:
+        return None
+    return _ends_early(file.frames, file.frames * promised / present, file.samplerate)
+
+
+def _ends_early(num_frames: int, num_promised: float, rate: int) -> str:
+    return (
+        f"is cut short: {num_frames / rate:.2f} s of the {num_promised / rate:.2f} s it promises "
+        "are there"
+    )
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split()).rstrip(".")

@@ -1,0 +1,68 @@
+"""What hearing hands on, in order, per session. In: nothing. Out: frozen dataclasses; windows are
+opaque here.
+
+For each turn: Opened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; `turn` counts from
+0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SAMPLES_PER_MS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOpened:
+    """A turn begins. at_ms: of the session, where voice activity began it (padding included), else
+    None."""
+
+    turn: int
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Windows that are complete now, the log-mel's maximum so far, and how many samples the turn
+    has.
+
+    provisional: the last window as if the turn ended here, where a live update is due. samples: [n]
+    float32, those that came now, for a model that hears them elsewhere.
+    """
+
+    turn: int
+    windows: tuple[Any, ...]
+    maximum: float
+    num_samples: int
+    provisional: Any = None
+    samples: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The turn's audio is over; `rest` is its last window, if there is one left.
+
+    goes_on: it is only a part, cut at max_turn_s; the next turn is what follows.
+    stopped_ms, last_speech_ms: of the session, where voice activity ended the turn, else None.
+    """
+
+    turn: int
+    rest: tuple[Any, ...]
+    maximum: float
+    num_samples: int
+    has_speech: bool
+    last_speech_sample: int | None
+    stopped_ms: int | None = None
+    last_speech_ms: int | None = None
+    goes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The turn's audio was cleared before it was committed."""
+
+    turn: int
+
+
+Item = TurnOpened | Heard | Closed | Dropped

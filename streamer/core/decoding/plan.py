@@ -1,0 +1,107 @@
+"""How one answer is decoded, and what its state machine may ask for. In: options. Out: a checked
+Plan; actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from streamer.core.decoding.gate import PRESETS, Gate, Signal
+from streamer.core.decoding.verdict import VerifyRequest
+from streamer.core.rules.constrain import Rules
+
+Mode = Literal["gated", "exact", "edge", "cloud"]
+MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Blocks that nobody is asked about follow each other: behind the first one the drafter may go
+    on, by whole blocks of `size` ids, until `gate` (None: nothing does) fires for one or the answer
+    ends, up to `most` ids in all.
+
+    opened: signals of the ids that the first block holds already.
+    """
+
+    most: int
+    size: int
+    gate: Gate | None = None
+    opened: tuple[Signal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftMore:
+    """Draft up to `n` ids onto the sequence, then report them with `drafted` (at least one).
+
+    run: how it may go on behind them; whoever cannot leaves it.
+    """
+
+    n: int
+    run: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Send `request` to the target, then report its `verdict`; there may be others before it."""
+
+    request: VerifyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Show `ids` now; they are committed."""
+
+    ids: tuple[int, ...]
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A verdict is on its way; call `next` again when it is here or at `until` (seconds, the
+    caller's clock)."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The answer is over: sentence, eos, loop, max_tokens, cancelled or error."""
+
+    reason: str
+
+
+Action = DraftMore | Verify | Emit | Wait | Done
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one answer is decoded."""
+
+    mode: Mode = "gated"
+    k: int = 4  # draft length
+    gate: Gate = PRESETS["fluent"].gate
+    rules: Rules = field(default_factory=Rules)
+    verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
+    ahead: int = 0  # ids that may be drafted behind the oldest block on its way
+    credits: int = 1  # blocks that may be on their way
+    # exact: k follows the measured delay and acceptance (core/decoding/pace.py)
+    adapts: bool = False
+    degrade: bool = False  # exact, too, goes on unverified
+
+    def deltas_of(self, emit: Emit) -> Iterator[tuple[int, ...]]:
+        """What is committed as it is shown: a run of blocks came in one go, and grows on the screen
+        all the same."""
+        ids = emit.ids
+        size = len(ids) if emit.verified else 1 if self.mode == "edge" else self.k
+        return (ids[at : at + size] for at in range(0, len(ids), size))
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode {self.mode!r} is none of {', '.join(MODES)}")
+        if not 1 <= self.k <= 64:
+            raise ValueError(f"k is {self.k}; the draft length must be 1..64")
+        if self.ahead < 0 or self.credits < 1:
+            raise ValueError(
+                f"ahead is {self.ahead}, credits {self.credits}; they must be at least 0 and 1"
+            )

@@ -1,0 +1,107 @@
+"""The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal; each request is applied
+once.
+
+The edge may repeat a request (a lost reply) and the link may delay or reorder them: a repeat gets
+the same verdict again without a second step; refused are an older number, a number that comes again
+with other ids, and a prefix that differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass
+
+import numpy as np
+
+from streamer.core.decoding.accept import accept
+from streamer.core.decoding.sequence import Sequence
+
+MAX_REPLIES = 256  # kept for a repeat: more than an answer has ids
+
+
+def prefix_hash(ids: Ids[int]) -> bytes:
+    """8 bytes that name the ids of an answer's beginning (BLAKE2b over little-endian int32)."""
+    return hashlib.blake2b(np.asarray(ids, dtype="<i4").tobytes(), digest_size=8).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """Ask the target about one block.
+
+    number: grows by one per block of an answer. base: index in the ANSWER up to which the target
+    agrees with the edge. prefix: `prefix_hash(answer[:base])`. unverified: ids committed since
+    without it. draft: the block.
+    """
+
+    number: int
+    base: int
+    prefix: bytes
+    unverified: tuple[int, ...]
+    draft: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token)."""
+
+    number: int
+    n_accepted: int
+    next_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The request was not applied: `reason` is "stale", "number" or "prefix"."""
+
+    number: int
+    reason: str
+
+
+class TargetLedger:
+    """Keeps the target's sequence in step with the edge's commits; holds the latest verdicts for a
+    repeat."""
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.sequence = sequence
+        self._number = 0  # of the latest request that was applied
+        self._replies: dict[int, tuple[VerifyRequest, Verdict]] = {}  # the latest MAX_REPLIES
+
+    def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
+        """Put the request's ids in place. None: feed `sequence.pending`, choose k + 1 ids, call
+        `conclude`."""
+        if request.number in self._replies:
+            asked, verdict = self._replies[request.number]
+            return verdict if request == asked else Refusal(request.number, "number")
+        if request.number <= self._number:
+            return Refusal(request.number, "stale")
+        answer = self.sequence.answer
+        if request.base > len(answer) or prefix_hash(answer[: request.base]) != request.prefix:
+            return Refusal(request.number, "prefix")
+        self._number = request.number
+        # a lost verdict: keep what was fed for it
+        n_same = _num_same(answer[request.base :], request.unverified)
+        kept = self.sequence.answer_start + request.base + n_same
+        # Two steps, so that the id before the block keeps its logits to come even when nothing
+        # is new before it.
+        self.sequence.replace_tail(kept, request.unverified[n_same:])
+        self.sequence.extend(request.draft)
+        return None
+
+    def conclude(self, request: VerifyRequest, chosen: Ids[int]) -> Verdict:
+        """Accept against the target's `chosen` [k + 1], roll back to what stands, append the next
+        id."""
+        n_accepted, next_id = accept(request.draft, chosen)
+        kept = len(self.sequence) - len(request.draft) + n_accepted
+        self.sequence.replace_tail(kept, [next_id])
+        verdict = Verdict(request.number, n_accepted, next_id)
+        self._replies[request.number] = request, verdict
+        if len(self._replies) > MAX_REPLIES:
+            del self._replies[min(self._replies)]
+        return verdict
+
+
+def _num_same(a: Ids[int], b: Ids[int]) -> int:
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )

@@ -1,0 +1,4 @@
+"""Samples to log-mel windows, voice activity, and where turns are cut.
+
+Imports core.audio.
+"""

@@ -1,0 +1,236 @@
+"""Cuts one session's audio into turns and hears each. In: PCM16, commits. Out: items for the
+prefill (core/audio/turn_items.py).
+
+What a turn holds does not depend on how the bytes were cut. Without turn detection a turn begins
+with its first sample and ends with `commit`; with it, where voice activity says. A turn that
+reaches `max_turn_s` goes on as another one. Synchronous, one caller at a time; memory: one window,
+one second, and what is held back near `max_turn_s`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.core.audio.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
+from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, TurnOpened
+from streamer.model.audio.frontend import Ear
+from streamer.model.audio.mel import WINDOW_SAMPLES
+from streamer.model.audio.vad import (
+    FRAME_SAMPLES,
+    SpeechBegan,
+    SpeechEnded,
+    TurnDetector,
+    TurnRule,
+    VoiceActivity,
+)
+
+Samples = NDArray[np.float32]
+SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
+BEHIND_SAMPLES = 40  # a window is complete so many samples behind its boundary
+SOON_SAMPLES = SAMPLE_RATE_HZ // 5
+NOTHING: Samples = np.zeros(0, np.float32)
+
+
+class TurnCutter:
+    """`push` bytes, `commit`, `clear`; each returns the items it brings. Raises ValueError for a
+    bad rate."""
+
+    def __init__(
+        self,
+        sample_rate_hz: int,
+        max_turn_s: float,
+        rule: TurnRule | None = None,
+        live_update_s: float | None = None,
+        is_float: bool = False,
+    ) -> None:
+        self._chunker = Chunker(sample_rate_hz)
+        self._is_float = is_float
+        self._part = PartCutter(max_turn_s, live_update_s)
+        self._voice = VoiceActivity() if rule else None
+        self._detector = TurnDetector(rule) if rule else None
+        self._past = NOTHING  # with detection: what no turn has taken yet
+        self._num_past = 0  # samples of the session before `_past`
+        self._judged = 0  # samples of the session whose frame was judged
+
+    @property
+    def num_turns(self) -> int:
+        """Turns opened so far."""
+        return self._part.num_turns
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether voice activity is likely to end the turn in hand with what comes next."""
+        return self._detector is not None and self._detector.is_ending
+
+    def push(self, pcm: bytes) -> list[Item]:
+        """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
+        if self._is_float:
+            return self._take(on_grid(self._chunker.push(np.frombuffer(pcm, "<f4"))))
+        return self._take(on_grid(self._chunker.push_pcm16(pcm)))
+
+    def commit(self) -> list[Item]:
+        """End the turn in hand here; nothing when there is none."""
+        items = self._take(on_grid(self._chunker.finish()))
+        if self._detector is not None:
+            items += self._give(self._num_past + len(self._past))
+            self._detector.restart(self._num_past // SAMPLES_PER_MS)
+        return items + self._part.close()
+
+    def clear(self) -> list[Item]:
+        """Forget the turn in hand and all audio before it."""
+        self._chunker.finish()
+        self._num_past = self._num_past + len(self._past)
+        self._past = NOTHING
+        if self._detector is not None:
+            self._detector.restart(self._num_past // SAMPLES_PER_MS)
+        return self._part.drop()
+
+    def _take(self, samples: Samples) -> list[Item]:
+        if self._detector is None or self._voice is None:
+            return self._part.push(samples) if len(samples) else []
+        self._past = np.concatenate([self._past, samples])
+        items: list[Item] = []
+        for frame in self._voice.push(samples):
+            self._judged = frame.start_sample + FRAME_SAMPLES
+            match self._detector.push(frame):
+                case SpeechBegan(at_ms):
+                    self._forget(at_ms * SAMPLES_PER_MS)
+                    items += self._part.open(at_ms)
+                case SpeechEnded(at_ms, last_speech_ms):
+                    items += self._give(at_ms * SAMPLES_PER_MS)
+                    items += self._part.close(at_ms, last_speech_ms)
+        # voice activity may still end the turn behind what is judged, never before it
+        if self._part.is_open:
+            return items + self._give(self._judged)
+        self._forget(self._judged - SAMPLE_RATE_HZ)
+        return items
+
+    def _give(self, end: int) -> list[Item]:
+        """Hand the turn in hand all samples before the session's sample `end`."""
+        n = max(0, end - self._num_past)
+        samples = self._past[:n]
+        self._past = self._past[n:]
+        self._num_past += len(samples)
+        return self._part.push(samples) if self._part.is_open and len(samples) else []
+
+    def _forget(self, end: int) -> None:
+        n = min(len(self._past), max(0, end - self._num_past))
+        self._past = self._past[n:]
+        self._num_past = self._num_past + n
+
+
+def _after_window(sample: int) -> int:
+    """When an update that is due at `sample` may begin: the window that ends there, or soon after,
+    goes before it."""
+    boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
+    return boundary if boundary - sample < SOON_SAMPLES else sample
+
+
+class PartCutter:
+    """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the
+    turns."""
+
+    def __init__(self, max_turn_s: float, live_update_s: float | None) -> None:
+        self.num_turns = 0
+        self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
+        self._short = min(SHORT_SAMPLES, self._limit // 2)
+        self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
+        self._first = _after_window(self._every or 0)
+        self._ear: Ear | None = None
+        self._next_update = 0
+        self._held = NOTHING  # near the limit: too early to say which part it belongs to
+
+    @property
+    def is_open(self) -> bool:
+        return self._ear is not None
+
+    def open(self, at_ms: int | None = None) -> list[Item]:
+        """Begin a turn, where none is open."""
+        if self._ear is not None:
+            return []
+        self._ear = Ear()
+        self._next_update = self._first
+        self.num_turns = self.num_turns + 1
+        return [TurnOpened(self.num_turns - 1, at_ms)]
+
+    def push(self, samples: Samples) -> list[Item]:
+        """Hear samples [n], n > 0, in as many parts as it takes."""
+        items = self.open()
+        while len(samples):
+            assert self._ear is not None
+            room = self._limit - self._short - self._ear.num_samples
+            if room > 0:
+                items += self._hear(samples[:room])
+                samples = samples[room:]
+                continue
+            self._held = np.concatenate([self._held, samples])
+            samples = NOTHING
+            if len(self._held) >= 2 * self._short:
+                samples = self._held
+                self._held = NOTHING
+                items += [
+                    *self._hear(samples[: self._short]),
+                    *self._finish(goes_on=True),
+                    *self.open(),
+                ]
+                samples = samples[self._short :]
+        return items
+
+    def close(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
+        """End the turn; what was held back is its own, or a part of its own where it is too long
+        for that."""
+        if self._ear is None:
+            return []
+        held = self._held
+        self._held = NOTHING
+        items: list[Item] = []
+        if len(held) > self._short:
+            items += [*self._finish(goes_on=True), *self.open()]
+        if len(held):
+            items += self._hear(held)
+        return items + self._finish(stopped_ms, last_speech_ms)
+
+    def drop(self) -> list[Item]:
+        """Forget the turn."""
+        if self._ear is None:
+            return []
+        self._ear = None
+        self._held = NOTHING
+        return [Dropped(self.num_turns - 1)]
+
+    def _hear(self, samples: Samples) -> list[Item]:
+        ear = self._ear
+        assert ear is not None
+        windows = tuple(ear.push(samples))
+        provisional = None
+        if self._every is not None and ear.has_speech and ear.num_samples >= self._next_update:
+            provisional = ear.provisional()
+            self._next_update = _after_window((ear.num_samples // self._every + 1) * self._every)
+        return [
+            Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)
+        ]
+
+    def _finish(
+        self,
+        stopped_ms: int | None = None,
+        last_speech_ms: int | None = None,
+        goes_on: bool = False,
+    ) -> list[Item]:
+        ear = self._ear
+        self._ear = None
+        assert ear is not None
+        rest = tuple(ear.finish())
+        return [
+            Closed(
+                self.num_turns - 1,
+                rest,
+                ear.maximum,
+                ear.num_samples,
+                ear.has_speech,
+                ear.last_speech_sample,
+                stopped_ms,
+                last_speech_ms,
+                goes_on,
+            )
+        ]

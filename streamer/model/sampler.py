@@ -1,0 +1,163 @@
+"""The ids of one answer, chosen one after another. In: raw logits, rules, chance. Out: ids,
+signals, whether it ends.
+
+Greedy choice on a CPU is compiled (model/kernels/rules.py) and keeps the answer's ids in an array,
+so that nothing is decoded, allocated or built per id; what that leaves aside, chance and other
+devices go the readable way (core/rules/constrain.py).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.plan import Run
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.stop import stop
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.choose import choose
+from streamer.model.kernels.lane import Writer
+from streamer.model.kernels.rule_book import Ints, rule_book
+from streamer.model.kernels.rules import next_id
+
+_SPARE = 128  # ids that an answer's array begins with
+
+
+# an id; whether the answer ends with it; zeros where no signal was wanted
+Choice = tuple[int, bool, Signal]
+
+
+class Chooser:
+    """`begin` with what is said, then `next` per id; or `judge` a block. One answer's, and one
+    thread's at a time."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, never: Tensor, rules: Rules, sampling: Sampling
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._never = never
+        self._rules = rules
+        self._sampling = sampling
+        self._is_compiled = sampling.temperature == 0.0 and never.device.type == "cpu"
+        self._book: Ints | None = None
+        self._is_checked = False
+        self._writer: Writer | None = None
+        self._n = 0
+        self._hold(np.zeros(_SPARE, np.int64))
+
+    def _hold(self, answer: NDArray[np.int64]) -> None:
+        # the same: NumPy takes longer for a few numbers
+        self._answer = answer
+        self._said = answer.data
+
+    def _prepare(self) -> None:
+        """The book and work memory, on the engine's thread: nobody else waits where a book is
+        made."""
+        self._book = rule_book(self._vocabulary, self._rules)
+        self._is_compiled = self._book is not None
+        self._scores = np.empty(self._vocabulary.num_ids, np.float32)
+        self._marks = np.zeros(self._vocabulary.num_ids, np.int32)
+        self._mask = self._vocabulary.never if self._rules.clean else self._vocabulary.never[:0]
+        self._penalty = np.float32(self._rules.repetition_penalty)
+        self._bias = np.float32(self._rules.end_bias)
+
+    def begin(self, answer: Sequence[int]) -> None:
+        """`answer`: all ids that are said, committed or not."""
+        if self._is_compiled and self._book is None:
+            self._prepare()
+        self._n = len(answer)
+        if self._n >= len(self._answer):
+            self._hold(np.zeros(2 * self._n, np.int64))
+        self._said[: self._n] = array(self._said.format, answer)
+
+    def next(self, logits: Tensor, row: int = 0, wants_signal: bool = True) -> Choice:
+        """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it
+        there."""
+        found = self._compiled(logits, row, wants_signal) or self._readable(
+            logits[row : row + 1], wants_signal
+        )
+        if self._n == len(self._answer):
+            self._hold(np.append(self._answer, np.zeros_like(self._answer)))
+        self._said[self._n] = found[0]
+        self._n += 1
+        return found
+
+    def writer(self, wanted: int, width: int, run: Run | None = None) -> Writer | None:
+        """One that chooses up to `wanted` ids behind the answer, and a `run` behind them, inside
+        the kernels, from logits of so many ids.
+
+        None: they are to be chosen one by one. Tell what it did to `written`.
+        """
+        if not self._is_compiled or self._book is None or width != self._vocabulary.num_ids:
+            return None
+        if self._writer is None:
+            self._writer = Writer(self._book, self._mask, width, self._rules)
+        most = wanted if run is None else run.most
+        while self._n + most > len(self._answer):
+            self._hold(np.append(self._answer, np.zeros_like(self._answer)))
+        self._writer.begin(self._answer, self._n, wanted, run)
+        return self._writer
+
+    def written(self, num_ids: int) -> None:
+        """So many ids of the writer's stand behind the answer: they are in its array already."""
+        self._n += num_ids
+
+    def judge(self, logits: Tensor, answer: Sequence[int], num_drafted: int) -> list[int]:
+        """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits
+        [num_drafted + 1, V].
+
+        answer: its last `num_drafted` ids are another's draft.
+        """
+        self.begin(answer)
+        ids = []
+        n = self._n
+        for row in range(num_drafted + 1):
+            self._n = n - num_drafted + row
+            found = self._compiled(logits, row, False) or self._readable(
+                logits[row : row + 1], False
+            )
+            ids.append(found[0])
+        return ids
+
+    def _compiled(self, logits: Tensor, row: int, wants_signal: bool) -> Choice | None:
+        if not self._is_compiled or not (self._is_checked or self._fits(logits)):
+            return None
+        address = logits.data_ptr() + (4 * row * logits.stride(0) if row else 0)
+        token, is_last, entropy, margin, log_prob = next_id(
+            address,
+            self._scores,
+            self._mask,
+            self._book,
+            self._marks,
+            self._answer,
+            self._n,
+            self._penalty,
+            self._bias,
+            wants_signal,
+        )
+        return (token, is_last, Signal(entropy, margin, log_prob)) if token >= 0 else None
+
+    def _fits(self, logits: Tensor) -> bool:
+        """Whether an engine's logits are what compiled code reads: looked at once, they are all
+        alike."""
+        is_float = logits.dtype == torch.float32 and logits.device.type == "cpu"
+        self._is_compiled = (
+            is_float and logits.shape[1] == len(self._scores) and logits.stride(1) == 1
+        )
+        self._is_checked = self._is_compiled
+        return self._is_checked
+
+    def _readable(self, logits: Tensor, wants_signal: bool) -> Choice:
+        said = self._answer[: self._n].tolist()
+        constraint = constrain(self._vocabulary, self._rules, said)
+        found = choose(logits, [constraint], self._never, self._sampling, self._rules, wants_signal)
+        [token] = found.ids
+        signal = found.signals[0] if wants_signal else Signal(0.0, 0.0, 0.0)
+        return token, stop(self._vocabulary, self._rules, said, token) is not None, signal

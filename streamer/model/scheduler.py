@@ -1,0 +1,212 @@
+"""What a stream wants from a model, as a generator: it yields rows and windows, and is sent logits
+and embeddings.
+
+All of prefill, redo, draft and verify are written once in this form. One stream drives it alone
+(`drive`), many streams share an engine (`Rounds`): each round is one `Engine.step` for what every
+one of them wants next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from streamer.model.engines.engine import Engine, Row
+
+T = TypeVar("T")
+# rows up to this, with logits wanted, are someone's next ids: they are in every step
+SHORT_IDS = 16
+PREFILL_IDS = 64  # of all longer rows together, at most so many ids in one step: a window is 50
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Hear one window: log-mel features [mels, T] on the model's device; its embeddings [n, hidden]
+    come back.
+
+    is_urgent: a turn has ended with it, someone waits for the answer.
+    """
+
+    features: Tensor
+    is_urgent: bool = False
+
+
+Steps = Generator[Row | Encode, Tensor, T]
+
+
+def drive(engine: Engine, steps: Steps[T]) -> T:
+    """Run one stream's steps to their end, nobody else's."""
+    try:
+        wanted = next(steps)
+        while True:
+            if isinstance(wanted, Encode):
+                wanted = steps.send(engine.encode(wanted.features[None])[0])
+            else:
+                wanted = steps.send(engine.step([wanted])[0])
+    except StopIteration as over:
+        value: T = over.value
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What the steps under `key` came to: a value, or the error that ended them."""
+
+    key: Hashable
+    value: Any = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True)
+class _Hand:
+    """One stream's steps, what they want next, and how many ids of that row are fed already."""
+
+    key: Hashable
+    steps: Steps[Any]
+    wanted: Row | Encode
+    num_fed: int = 0
+
+    def piece(self, row: Row, budget: int) -> Row:
+        """What to feed of `row` now: at most `budget` ids, but never fewer at its end than logits
+        are wanted of."""
+        first = self.num_fed
+        left = len(row.ids) - self.num_fed
+        n = left if left <= max(budget, row.num_logits) else min(budget, left - row.num_logits)
+        embeds = (
+            None
+            if row.embeds is None or first >= len(row.embeds)
+            else row.embeds[first : first + n]
+        )
+        num_logits = row.num_logits if n == left else 0
+        writer = row.writer if n == left else None
+        return Row(
+            row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits, writer
+        )
+
+
+class StepScheduler:
+    """Steps of many streams on one engine. Not thread-safe: one thread adds and runs rounds.
+
+    Every stream that waits for its next ids is in every step; beside them a step feeds at most
+    PREFILL_IDS ids of longer rows, first come, first served, those that end a turn first, and a
+    round encodes at most as many windows as the tower likes at once. So nobody's next id waits for
+    more than that. How a row is cut changes no bit of it. A stream whose steps fail ends alone; the
+    others of its round are fed all the same.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: list[tuple[Hashable, Steps[Any]]] = []  # added, not started
+        # started, in the order in which they began to want what they want
+        self._hands: dict[Hashable, _Hand] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._hands)
+
+    def add(self, key: Hashable, steps: Steps[Any]) -> None:
+        """Take part from the next round on. `key` must not be in hand."""
+        self._waiting.append((key, steps))
+
+    def drop(self, key: Hashable) -> None:
+        """Take no further part: the steps are closed where they stand. Unknown keys are ignored."""
+        for waiting in [w for w in self._waiting if w[0] == key]:
+            self._waiting.remove(waiting)
+            waiting[1].close()
+        if key in self._hands:
+            self._hands.pop(key).steps.close()
+
+    def run(self) -> list[Finished]:
+        """One round: start what waits, encode, feed, say what is finished."""
+        finished: list[Finished] = []
+        waiting = self._waiting
+        self._waiting = []
+        for key, steps in waiting:
+            self._advance(key, steps, None, finished)
+        for hand, embeddings in self._encode():
+            self._advance(hand.key, hand.steps, embeddings, finished)
+        for hand, row, logits in self._feed():
+            hand.num_fed += len(row.ids)
+            assert isinstance(hand.wanted, Row)
+            if isinstance(logits, Exception) or hand.num_fed == len(hand.wanted.ids):
+                self._advance(hand.key, hand.steps, logits, finished)
+        return finished
+
+    def _encode(self) -> list[tuple[_Hand, Tensor | Exception]]:
+        """The windows of this round, those of one length at once."""
+        wanted = [
+            (hand, hand.wanted) for hand in self._hands.values() if isinstance(hand.wanted, Encode)
+        ]
+        if not wanted:
+            return []
+        wanted.sort(key=lambda one: not one[1].is_urgent)
+        length = wanted[0][1].features.shape[-1]
+        chosen = [one for one in wanted if one[1].features.shape[-1] == length][
+            : self._engine.windows_at_once
+        ]
+        try:
+            found = list(
+                self._engine.encode(torch.stack([window.features for _, window in chosen]))
+            )
+        except Exception as error:
+            return [(hand, error) for hand, _ in chosen]
+        return [(hand, embeddings) for (hand, _), embeddings in zip(chosen, found, strict=True)]
+
+    def _feed(self) -> list[tuple[_Hand, Row, Tensor | Exception]]:
+        """The rows of this round, fed in one step, and their logits."""
+        rows = self._plan()
+        if not rows:
+            return []
+        try:
+            logits: list[Tensor | Exception] = [*self._engine.step([row for _, row in rows])]
+        except Exception:  # one row cannot be fed: find out whose
+            logits = [self._alone(row) for _, row in rows]
+        return [(hand, row, got) for (hand, row), got in zip(rows, logits, strict=True)]
+
+    def _plan(self) -> list[tuple[_Hand, Row]]:
+        short: list[tuple[_Hand, Row]] = []
+        long: list[tuple[_Hand, Row]] = []
+        for hand in self._hands.values():
+            row = hand.wanted
+            if isinstance(row, Row):
+                is_short = row.num_logits > 0 and len(row.ids) <= SHORT_IDS
+                (short if is_short else long).append((hand, row))
+        long.sort(key=lambda one: one[1].num_logits == 0)
+        planned = [(hand, hand.piece(row, SHORT_IDS)) for hand, row in short]
+        budget = PREFILL_IDS
+        for hand, row in long:
+            if budget <= 0:
+                break
+            planned.append((hand, hand.piece(row, budget)))
+            budget -= len(planned[-1][1].ids)
+        return planned
+
+    def _alone(self, row: Row) -> Tensor | Exception:
+        try:
+            return self._engine.step([row])[0]
+        except Exception as error:
+            return error
+
+    def _advance(
+        self,
+        key: Hashable,
+        steps: Steps[Any],
+        got: Tensor | Exception | None,
+        finished: list[Finished],
+    ) -> None:
+        """Go on to what `steps` want next, or to their end."""
+        self._hands.pop(key, None)
+        try:
+            if isinstance(got, Exception):
+                self._hands[key] = _Hand(key, steps, steps.throw(got))
+            else:
+                self._hands[key] = _Hand(
+                    key, steps, next(steps) if got is None else steps.send(got)
+                )
+        except StopIteration as over:
+            finished.append(Finished(key, over.value))
+        except Exception as error:
+            finished.append(Finished(key, error=error))

@@ -1,0 +1,168 @@
+"""`streamer verifier`'s server. In: links of edges, many turns on each. Out: verdicts; a KV slot
+per turn.
+
+Admission, HTTP and drain are net/service/service.py's. A turn outlives its link for `hold_s`: the
+edge that comes back finds it as it was. Bounds: `max_sessions` turns, of which one without a link
+makes place for one that comes; of each turn MAX_WORK messages wait, of each link MAX_SAYS; a link
+that says nothing for IDLE_S is dead, and links are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
+
+from streamer.core.link import wire
+from streamer.core.link.verifier_turn import Broken, House, ServedTurn
+from streamer.net.link.served_turns import Tenancy
+from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.metrics import VerifierMetrics
+from streamer.net.service.notices import Notices
+from streamer.net.service.service import Address, Query, Service
+from streamer.stages.plumbing.ports import Judge
+
+HOLD_S = 30.0
+IDLE_S = 10.0  # an edge pings every second
+MAX_SAYS = 1_024
+SPARE_LINKS = 8  # beyond two for each turn: edges that are connected and say nothing
+GARBAGE = (1008, "not a message of this protocol")
+RESTART = (1012, "the verifier is going down")
+OpenJudge = Callable[[ServedTurn], Judge]
+
+
+@dataclass(frozen=True)
+class VerifierTerms:
+    """hold_s: how long a turn waits for an edge whose link was cut. idle_s: how long a link may say
+    nothing."""
+
+    hold_s: float = HOLD_S
+    idle_s: float = IDLE_S
+
+
+class VerifierServer:
+    """Serves one model to many edges. `run` returns when it was told to stop and has drained."""
+
+    max_message_bytes = wire.MAX_MESSAGE_BYTES
+
+    def __init__(
+        self,
+        open_judge: OpenJudge,
+        house: House,
+        admission: Admission,
+        terms: VerifierTerms | None = None,
+    ) -> None:
+        self.metrics = VerifierMetrics()
+        self._admission = admission
+        self._terms = terms or VerifierTerms()
+        self._service = Service(self, admission, self.metrics, Notices())
+        self.tenancy = Tenancy(open_judge, house, admission, self.metrics, self._terms.hold_s)
+        self._links: set[ServedLink] = set()
+
+    async def run(self, address: Address, ready: Callable[[int], None]) -> None:
+        """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the
+        port is taken."""
+        await self._service.run(address, ready)
+
+    def stop(self) -> None:
+        """No new turns; requests in hand are answered."""
+        self._service.stop()
+
+    def start(self, group: TaskGroup) -> None:
+        self.tenancy.start(group)
+        self.metrics.watch("streamer_links", "Edges that are connected", lambda: len(self._links))
+        self.metrics.watch(
+            "streamer_sessions", "Turns with a KV slot", lambda: self._admission.num_sessions
+        )
+        self.metrics.watch(
+            "streamer_sessions_held", "Turns whose link was cut", lambda: self.tenancy.num_held
+        )
+
+    def check(self, query: Query) -> HttpRefusal | None:
+        """A link is of use to an edge while a turn more can be opened, or while it may have turns
+        to come back to."""
+        if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
+            return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
+        return None if self.tenancy.num_held else self._admission.check_room()
+
+    async def serve(self, socket: ServerConnection, query: Query) -> None:
+        """One edge's link, to its end."""
+        link = ServedLink(socket, self.tenancy, self._terms.idle_s)
+        self._links.add(link)
+        try:
+            await link.run()
+        finally:
+            self._links.discard(link)
+            self.tenancy.detach(link)
+
+    async def drain(self, within_s: float) -> None:
+        """Turns in hand come to their end, at most `within_s`; then every link is closed."""
+        with anyio.move_on_after(within_s):
+            await self.tenancy.all_over()
+        for link in list(self._links):
+            await link.socket.close(*RESTART)
+
+
+class ServedLink:
+    """One edge's socket: messages up to the turns, what they say down."""
+
+    def __init__(self, socket: ServerConnection, tenancy: Tenancy, idle_s: float) -> None:
+        self.socket = socket
+        self._tenancy = tenancy
+        self._idle_s = idle_s
+        self._say, self._says = anyio.create_memory_object_stream[wire.Down](MAX_SAYS)
+
+    def say(self, message: wire.Down) -> None:
+        """Send soon. A link whose edge does not read is cut."""
+        try:
+            self._say.send_nowait(message)
+        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self.socket.transport.abort()
+
+    async def run(self) -> None:
+        """Until the edge goes away, is silent for too long, or sends garbage."""
+        with self._say, self._says:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._write)
+                try:
+                    await self._read()
+                except ConnectionClosed:
+                    pass
+                except wire.WireError:
+                    await self.socket.close(*GARBAGE)
+                except TimeoutError:
+                    self.socket.transport.abort()
+                group.cancel_scope.cancel()
+
+    async def _write(self) -> None:
+        try:
+            async for message in self._says:
+                await self.socket.send(wire.encode(message))
+        except ConnectionClosed:
+            return  # the reader notices it too
+
+    async def _read(self) -> None:
+        while True:
+            with anyio.fail_after(self._idle_s):
+                data = await self.socket.recv()
+            await self._take(wire.decode_up(data))
+
+    async def _take(self, message: wire.Up) -> None:
+        match message:
+            case wire.Ping(token=token):
+                self.say(wire.Pong(token))
+            case wire.Open():
+                try:
+                    await self._tenancy.open(self, message)
+                except Broken as broken:
+                    self.say(
+                        wire.Rejected(message.channel, message.epoch, broken.is_final, str(broken))
+                    )
+            case wire.Close(channel=channel):
+                await self._tenancy.close(self, channel)
+            case _:
+                await self._tenancy.take(self, message)

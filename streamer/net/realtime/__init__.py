@@ -1,0 +1,4 @@
+"""OpenAI Realtime over a websocket, with sessions that can be resumed.
+
+Imports net.service, stages and core.
+"""

@@ -1,0 +1,144 @@
+"""What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent with
+one clear line.
+
+Strict where a value matters, deaf to fields that mean nothing here (voices, tools, instructions).
+msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself; lone surrogates
+cannot be UTF-8. What is given back to the client (ids, error texts) is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+MAX_TOLD = 200  # characters of an error, which quotes the client
+Id = Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class BadEvent(ValueError):
+    """A message that is no event of the protocol; the session goes on."""
+
+
+class Format(Struct):
+    """audio/pcm: 16 bit little-endian mono. The rate is OpenAI's 24000 unless the client says
+    another."""
+
+    type: Literal["audio/pcm"] = "audio/pcm"
+    rate: int = 24_000
+
+
+class Vad(Struct):
+    """Turn detection; semantic_vad is taken as server_vad, since voice activity is what there
+    is."""
+
+    type: Literal["server_vad", "semantic_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+class AudioInput(Struct):
+    format: Format | UnsetType = UNSET
+    turn_detection: Vad | UnsetType | None = UNSET
+
+
+class AudioConfig(Struct):
+    input: AudioInput | UnsetType = UNSET
+
+
+class Extensions(Struct, forbid_unknown_fields=True):
+    """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a
+    second where it is news; a live update every so many seconds, null for none, the server's
+    default where it is left out. A name that is none of these is refused: its sender would wait in
+    vain. No other struct here forbids unknown fields."""
+
+    events: bool = False
+    binary: bool = False
+    acks: bool = False
+    live_update_s: float | UnsetType | None = UNSET
+    # what the server said of itself: who sends a session back as it came is not refused
+    rate: int | UnsetType = UNSET
+
+
+OPTIONS = [name for name in Extensions.__struct_fields__ if name != "rate"]
+
+
+class SessionConfig(Struct):
+    type: Literal["realtime", "transcription"] | UnsetType = UNSET
+    audio: AudioConfig | UnsetType = UNSET
+    streamer: Extensions | UnsetType = UNSET
+
+
+class _Event(Struct):
+    event_id: Id | None = None
+
+
+class SessionUpdate(_Event, tag="session.update"):
+    session: SessionConfig = msgspec.field(default_factory=SessionConfig)
+
+
+class BufferAppend(_Event, tag="input_audio_buffer.append"):
+    audio: bytes = b""
+
+
+class BufferCommit(_Event, tag="input_audio_buffer.commit"):
+    pass
+
+
+class BufferClear(_Event, tag="input_audio_buffer.clear"):
+    pass
+
+
+class ResponseCreate(_Event, tag="response.create"):
+    pass
+
+
+class ResponseCancel(_Event, tag="response.cancel"):
+    response_id: Id | None = None
+
+
+class ItemCreate(_Event, tag="conversation.item.create"):
+    pass
+
+
+class ItemDelete(_Event, tag="conversation.item.delete"):
+    item_id: Id = ""
+
+
+class ItemRetrieve(_Event, tag="conversation.item.retrieve"):
+    item_id: Id = ""
+
+
+class ItemTruncate(_Event, tag="conversation.item.truncate"):
+    item_id: Id = ""
+
+
+ClientEvent = (
+    SessionUpdate
+    | BufferAppend
+    | BufferCommit
+    | BufferClear
+    | ResponseCreate
+    | ResponseCancel
+    | ItemCreate
+    | ItemDelete
+    | ItemRetrieve
+    | ItemTruncate
+)
+_decoder = msgspec.json.Decoder(ClientEvent)
+
+
+def decode(message: str | bytes) -> ClientEvent:
+    """Raises BadEvent."""
+    try:
+        event: ClientEvent = _decoder.decode(message)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        why = str(error)
+        known = f"; known are {', '.join(OPTIONS)}" if "unknown field" in why else ""
+        why = (why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}...") + known
+        raise BadEvent(f"no event of the protocol: {why}") from None
+    return event

@@ -1,0 +1,339 @@
+"""One connection's protocol, without a socket. In: client events and session events. Out: server
+events, actions.
+
+Pure bookkeeping of items, responses and what is in force; the server performs the actions and sends
+the events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from streamer.core.description import Description, TextDelta
+from streamer.net.realtime import client_events as c
+from streamer.net.realtime import server_events as s
+from streamer.net.realtime.server_events import Event as Out
+from streamer.net.realtime.turn_numbers import Turns
+from streamer.stages.events import (
+    Cleared,
+    Event,
+    LiveUpdate,
+    SessionOptions,
+    SpeechStarted,
+    SpeechStopped,
+    TurnCommitted,
+    TurnDetection,
+    TurnFailed,
+)
+
+# of microphones
+MIN_RATE_HZ = 8_000
+MAX_RATE_HZ = 48_000
+MIN_UPDATE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    pcm: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Listen by other options from here on; a turn that voice activity has begun ends here."""
+
+    options: SessionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Call this method of the session: commit, clear, answer or cancel. `cause`: the client event's
+    id."""
+
+    name: str
+    cause: str | None
+
+
+Action = Feed | Reopen | Do
+Result = tuple[list[Out], list[Action]]
+
+
+class Conversation:
+    """`opened`, then `client` and `heard` in the order in which things happen."""
+
+    def __init__(
+        self,
+        session_id: str,
+        model: str,
+        is_transcription: bool,
+        live_update_s: float | None = None,
+    ) -> None:
+        self.id = session_id  # a secret: who knows it may resume
+        self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
+        self.extensions = c.Extensions(live_update_s=None)
+        self._model = model
+        # where a client asks for events and does not say how often
+        self._default_update_s = live_update_s
+        self._kind = "transcription" if is_transcription else "realtime"
+        self._num_sessions = 0  # that came before the present one
+        self._before_ms = 0  # of audio, in them
+        self.turns = Turns()
+        self._may_ask = False  # for an answer that comes by itself
+        self._last_item: str | None = None
+        self._answering: str | None = None  # the response in hand
+        self._text = ""
+
+    @property
+    def name(self) -> str:
+        """Of the ids of items and events; not enough of `id` to resume."""
+        return self.id[5:13]
+
+    def opened(self) -> list[Out]:
+        return [{"type": "session.created", "session": self._session()}]
+
+    def client(self, event: c.ClientEvent) -> Result:
+        """What a client event brings."""
+        match event:
+            case c.SessionUpdate(session=config):
+                return self._update(config, event.event_id)
+            case c.BufferAppend(audio=audio):
+                return [], [Feed(audio)] if audio else []
+            case c.BufferCommit():
+                return [], [Do("commit", event.event_id)]
+            case c.BufferClear():
+                return [], [Do("clear", event.event_id)]
+            case c.ResponseCreate():
+                return self._respond(event.event_id)
+            case c.ResponseCancel():
+                return self._cancel(event)
+            case c.ItemCreate():
+                return [
+                    s.error(
+                        "items are made of audio only; append it", "unsupported", event.event_id
+                    )
+                ], []
+            case _:
+                text = f"{event.__struct_config__.tag} is not supported; items are not kept"
+                return [s.error(text, "unsupported", event.event_id)], []
+
+    def audio_of(self, message: str | bytes) -> bytes | None:
+        """The PCM of a message that is nothing but audio, else None."""
+        if isinstance(message, bytes):
+            return message if self.extensions.binary else None
+        try:
+            event = c.decode(message)
+        except c.BadEvent:
+            return None
+        return event.audio if isinstance(event, c.BufferAppend) else None
+
+    def binary(self, pcm: bytes) -> Result:
+        """A binary message: raw PCM16, where the client has asked for that."""
+        if not self.extensions.binary:
+            return [
+                s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)
+            ], []
+        return [], [Feed(pcm)]
+
+    def fed(self, num_bytes: int) -> None:
+        """So many bytes of audio were taken."""
+        self.turns.fed(num_bytes, self.options.turn_detection is not None)
+
+    def committed(self, turn: int) -> None:
+        """The client has ended this turn."""
+        self.turns.closed(turn, self.options.answers_itself)
+        self._may_ask = True
+
+    def reopened(self, num_bytes: int, sample_rate_hz: int) -> None:
+        """Another session goes on under this one's name, after so much audio; its turns are
+        numbered from 0 again."""
+        self._num_sessions += 1
+        self._before_ms += 500 * num_bytes // sample_rate_hz
+        self.turns = Turns()
+
+    def nothing_to_commit(self, cause: str | None) -> list[Out]:
+        text = "the input audio buffer is empty; append audio first"
+        return [s.error(text, "input_audio_buffer_commit_empty", cause)]
+
+    def heard(self, event: Event) -> list[Out]:
+        """What a session event tells the client."""
+        item = self._item(event.turn) if not isinstance(event, Description) else ""
+        match event:
+            case SpeechStarted(at_ms=at_ms):
+                self.turns.started()
+                at_ms += self._before_ms
+                return [
+                    {
+                        "type": "input_audio_buffer.speech_started",
+                        "audio_start_ms": at_ms,
+                        "item_id": item,
+                    }
+                ]
+            case SpeechStopped(at_ms=at_ms):
+                at_ms += self._before_ms
+                return [
+                    {
+                        "type": "input_audio_buffer.speech_stopped",
+                        "audio_end_ms": at_ms,
+                        "item_id": item,
+                    }
+                ]
+            case TurnCommitted(turn=turn):
+                self.turns.closed(turn, self.options.answers_itself)
+                previous = self._last_item
+                self._last_item = item
+                return s.committed(item, previous)
+            case Cleared():
+                self.turns.cleared()
+                return [{"type": "input_audio_buffer.cleared"}]
+            case LiveUpdate():
+                return [s.live_update(item, event)]
+            case TextDelta():
+                return self._delta(event, item)
+            case TurnFailed():
+                return self._failed(event, item)
+        return self._described(event)
+
+    def _update(self, config: c.SessionConfig, cause: str | None) -> Result:
+        try:
+            options, extensions = self._options_of(config)
+        except ValueError as wrong:
+            return [s.error(str(wrong), "invalid_value", cause)], []
+        if options == self.options:
+            self.extensions = extensions
+            return [{"type": "session.updated", "session": self._session()}], []
+        if not self.options.answers_itself and (self.turns.is_open or self.turns.is_unasked):
+            text = (
+                "audio waits to be committed or answered; do that, or clear it, before it is heard "
+                "by other options"
+            )
+            return [s.error(text, "session_busy", cause)], []
+        self.options = options
+        self.extensions = extensions
+        return [{"type": "session.updated", "session": self._session()}], [Reopen(options)]
+
+    def _options_of(self, config: c.SessionConfig) -> tuple[SessionOptions, c.Extensions]:
+        """What is in force after an update. Raises ValueError with one line."""
+        options = self.options
+        extensions = self.extensions
+        if config.type is not c.UNSET and config.type != self._kind:
+            raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
+        if config.streamer is not c.UNSET:
+            extensions = config.streamer
+            seconds = extensions.live_update_s
+            if seconds is c.UNSET:
+                seconds = self._default_update_s if extensions.events else None
+            if seconds is not None and not seconds >= MIN_UPDATE_S:
+                raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
+            extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
+            options = replace(options, live_update_s=seconds)
+        heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
+        if heard is not c.UNSET and heard.format is not c.UNSET:
+            rate = heard.format.rate
+            if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
+                raise ValueError(f"audio rate {rate} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+            options = replace(options, sample_rate_hz=rate)
+        if heard is not c.UNSET and heard.turn_detection is not c.UNSET:
+            vad = heard.turn_detection
+            found = None
+            if vad is not None:
+                found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
+            answers = self._kind == "transcription" or bool(vad and vad.create_response)
+            options = replace(options, turn_detection=found, answers_itself=answers)
+        return options, extensions
+
+    def _respond(self, cause: str | None) -> Result:
+        if self._kind == "transcription":
+            return [s.error("a transcription session answers by itself", "unsupported", cause)], []
+        if self.options.answers_itself and self._may_ask:
+            self._may_ask = False
+            return [], []
+        if not self.turns.is_unasked:
+            text = "there is no turn to answer; append audio and commit first"
+            return [s.error(text, "response_create_nothing_to_answer", cause)], []
+        self.turns.ask()
+        return [], [Do("answer", cause)]
+
+    def _cancel(self, event: c.ResponseCancel) -> Result:
+        """The response in hand, or one that was asked for and has not begun."""
+        turns = self.turns
+        known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
+        if not known or (event.response_id is not None and event.response_id not in known):
+            return [
+                s.error(
+                    "no such response is in progress", "response_cancel_not_active", event.event_id
+                )
+            ], []
+        return [], [Do("cancel", event.event_id)]
+
+    def _delta(self, event: TextDelta, item: str) -> list[Out]:
+        out = self._begin(event.turn)
+        self._text += event.text
+        if event.text:
+            if self._kind == "transcription":
+                out.append(s.transcription_delta(item, event.text))
+            else:
+                out.append(s.text_delta(*self._place(event.turn), event.text))
+        if self.extensions.events:
+            out.append(
+                {
+                    "type": "streamer.delta",
+                    "item_id": item,
+                    "text": event.text,
+                    "ids": list(event.ids),
+                    "verified": event.verified,
+                    "at_ms": round(event.at_ms, 3),
+                }
+            )
+        return out
+
+    def _described(self, found: Description) -> list[Out]:
+        self.turns.answered(found.turn)
+        item = self._item(found.turn)
+        status = "cancelled" if found.stop_reason == "cancelled" else "completed"
+        out = self._begin(found.turn)
+        details = (
+            {"type": "cancelled", "reason": "client_cancelled"} if status == "cancelled" else None
+        )
+        if self._kind == "transcription":
+            out.append(s.transcription_done(item, found.text, found.audio_s))
+        else:
+            out += s.response_ends(
+                *self._place(found.turn), found.text, status, details, found.n_tokens
+            )
+        self._answering = None
+        self._text = ""
+        return [*out, s.description(item, found)] if self.extensions.events else out
+
+    def _failed(self, event: TurnFailed, item: str) -> list[Out]:
+        self.turns.answered(event.turn)
+        out = [s.error(event.message, "turn_failed", None, "server_error")]
+        if self._kind == "transcription":
+            out.append(s.transcription_failed(item, event.message))
+        else:
+            out = [*self._begin(event.turn), *out]
+            details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
+            out += s.response_ends(*self._place(event.turn), self._text, "failed", details, 0)
+        self._answering = None
+        self._text = ""
+        return out
+
+    def _begin(self, turn: int) -> list[Out]:
+        """The response's first events, once."""
+        if self._answering is not None or self._kind == "transcription":
+            return []
+        self._answering = self._place(turn)[0]
+        self._text = ""
+        return s.response_begins(*self._place(turn))
+
+    def _session(self) -> Out:
+        extensions = msgspec.to_builtins(self.extensions)
+        return s.session(self._kind, self.id, self._model, self.options, extensions)
+
+    def _item(self, turn: int) -> str:
+        return f"item_{self.name}_{self._num_sessions}_{turn}"
+
+    def _place(self, turn: int) -> tuple[str, str]:
+        """(response id, id of its item)."""
+        item = self._item(turn)
+        return item.replace("item_", "resp_"), f"{item}_answer"

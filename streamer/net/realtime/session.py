@@ -1,0 +1,212 @@
+"""One client's session, which outlives its sockets. In: the client's messages, in order. Out: a
+Journal of events.
+
+The session listens in its own task. A message that was received whole is taken whole, even if its
+socket dies meanwhile: so the counts that a client resumes by are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+
+import anyio
+
+from streamer.net.realtime.client_events import BadEvent, decode
+from streamer.net.realtime.conversation import Action, Conversation, Do, Feed, Reopen
+from streamer.net.realtime.journal import Journal
+from streamer.net.realtime.server_events import Event, ack, error
+from streamer.net.service.metrics import Metrics
+from streamer.stages.events import NothingToCommit, Session, SessionOptions
+
+DRAIN_POLL_S = 0.02
+DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
+FAILED = (1011, "internal error; the server's log says more")
+OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
+
+
+class Talk:
+    """`run` it in a task of its own; `take` messages; read `journal`; `end` it. `over` is set when
+    it has ended."""
+
+    def __init__(
+        self, conversation: Conversation, open_session: OpenSession, metrics: Metrics
+    ) -> None:
+        self.journal = Journal(conversation.name)
+        self.conversation = conversation
+        self.num_messages = 0  # of the client, taken
+        self.over = anyio.Event()
+        self.goodbye = FAILED  # how a socket is closed when this is over: code and reason
+        self._open = open_session
+        self._metrics = metrics
+        self._num_bytes = 0  # taken by sessions that were replaced
+        self._acked = (0, 0)
+        self._taking = anyio.Lock()
+        self._scope: anyio.CancelScope | None = None
+        self._session: Session | None = None
+        self._ready = anyio.Event()  # the session listens
+        self._change = anyio.Event()
+        self._pumped = anyio.Event()
+        self._life = anyio.CancelScope()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of PCM taken since the session began."""
+        return self._num_bytes + (self._session.num_bytes_fed if self._session else 0)
+
+    @property
+    def backlog(self) -> dict[str, int]:
+        """What waits: in the session's queues (see Session), and unread by the client."""
+        waiting = {"unread": self.journal.end - self.journal.num_read}
+        if self._session is not None and not self.over.is_set():
+            waiting.update(self._session.backlog)
+        return waiting
+
+    async def run(self) -> None:
+        """Listen until `end`. Errors of the session come out of here, when everything else has
+        ended."""
+        self.journal.append(self.conversation.opened())
+        try:
+            with self._life:
+                while True:
+                    await self._listen()
+        finally:
+            self.over.set()
+            self._metrics.forget(id(self))
+            if self._scope is not None:
+                self._scope.cancel()
+
+    async def take(self, message: str | bytes) -> None:
+        """One message of the client, done when its effect is in order; waits while the session
+        does."""
+        async with self._taking:
+            with anyio.CancelScope() as self._scope:  # a session that dies answers nobody
+                if self.over.is_set():
+                    return
+                await self._ready.wait()
+                # the session is dying, and will say why
+                with suppress(anyio.BrokenResourceError):
+                    await self._take(message)
+                    self.num_messages += 1
+
+    def take_nowait(self, message: str | bytes) -> bool:
+        """`take` audio where nothing has to wait: that is nearly every message. False: nothing was
+        done."""
+        if (
+            self._session is None
+            or self._taking.locked()
+            or self.over.is_set()
+            or not self._ready.is_set()
+        ):
+            return False
+        pcm = self.conversation.audio_of(message)
+        if pcm is None or not self._session.feed_nowait(pcm):
+            return False
+        self.conversation.fed(len(pcm))
+        self.num_messages += 1
+        return True
+
+    def acknowledge(self) -> None:
+        """Tell the client what was taken, where it wants to know and that is news."""
+        taken = (self.num_bytes, self.num_messages)
+        if self.conversation.extensions.acks and taken != self._acked:
+            self._acked = taken
+            self.journal.append([ack(*taken)])
+
+    async def drain(self) -> None:
+        """Take messages until every turn that is in hand now is answered; then no more audio, and
+        the end.
+
+        A turn that voice activity should end, and whose client sends nothing any more, ends here.
+        """
+        turns = self.conversation.turns
+        num_messages = self.num_messages
+        silent_s = 0.0
+        last = turns.last_in_flight
+        while turns.done < last and turns is self.conversation.turns and not self.over.is_set():
+            await anyio.sleep(DRAIN_POLL_S)
+            silent_s = silent_s + DRAIN_POLL_S if self.num_messages == num_messages else 0.0
+            num_messages = self.num_messages
+            if turns.is_speaking and silent_s > DRAIN_SILENT_S:
+                break
+        if self._session is not None and not self.over.is_set():
+            await self._session.end()
+            await self._pumped.wait()
+
+    def end(self, goodbye: tuple[int, str]) -> None:
+        """Stop listening; what is in hand is dropped. `goodbye`: see above."""
+        self.goodbye = goodbye
+        self._life.cancel()
+
+    async def _listen(self) -> None:
+        """One session by the options in force, until they change."""
+        self._change = anyio.Event()
+        self._pumped = anyio.Event()
+        async with anyio.create_task_group() as group:
+            async with self._open(self.conversation.options) as self._session:
+                group.start_soon(self._pump, self._session)
+                self._ready.set()
+                rate = self.conversation.options.sample_rate_hz
+                await self._change.wait()
+                await self._session.end()
+                await self._pumped.wait()  # what was said is answered first
+            num_bytes = self._session.num_bytes_fed
+            self._num_bytes += num_bytes
+            self._session = None
+            self.conversation.reopened(num_bytes, rate)
+            group.cancel_scope.cancel()
+
+    async def _pump(self, session: Session) -> None:
+        try:
+            async for event in session.events():
+                self._metrics.heard(id(self), event)
+                await self.journal.room()
+                self.journal.append(self.conversation.heard(event))
+        except anyio.ClosedResourceError:
+            return
+        finally:
+            self._pumped.set()
+
+    async def _take(self, message: str | bytes) -> None:
+        if isinstance(message, bytes):
+            out, actions = self.conversation.binary(message)
+        else:
+            try:
+                out, actions = self.conversation.client(decode(message))
+            except BadEvent as bad:
+                out = [error(str(bad), "invalid_event", None)]
+                actions = []
+        for action in actions:
+            out = [*out, *await self._perform(action)]
+        self.journal.append(out)
+
+    async def _perform(self, action: Action) -> list[Event]:
+        session = self._session
+        assert session is not None
+        match action:
+            case Feed(pcm):
+                # draining: what was fed before is the last
+                with suppress(anyio.ClosedResourceError):
+                    await session.feed(pcm)
+                    self.conversation.fed(len(pcm))
+            case Reopen():
+                self._ready = anyio.Event()
+                self._change.set()
+                await self._ready.wait()
+            case Do(name, cause):
+                try:
+                    turn = await getattr(session, name)()
+                    if name == "commit":
+                        self.conversation.committed(turn)
+                except NothingToCommit:
+                    return self.conversation.nothing_to_commit(cause)
+                except anyio.ClosedResourceError:
+                    return [
+                        error(
+                            "the server is going down; connect again",
+                            "draining",
+                            cause,
+                            "server_error",
+                        )
+                    ]
+        return []

@@ -1,0 +1,4 @@
+"""What every service of ours needs: one port, admission, health, metrics, notices.
+
+Imports core.
+"""

@@ -1,0 +1,59 @@
+"""What whoever runs a service is told of others. In: states and events. Out: few plain lines, on
+stderr if wanted."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+EVERY_S = 10.0  # between two notices
+_notices = logging.getLogger("streamer.notice")
+
+
+class Notices:
+    """Lines for whoever runs a service, at WARNING: at most one in EVERY_S. A state's last change
+    is told in the end, for `state` is called again and again while it lasts; of events those
+    between are counted."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told_at = -math.inf
+        self._is_good: bool | None = None  # as told
+        self._num_untold = 0
+
+    def state(self, is_good: bool, told: str) -> None:
+        """That a state is good at the start is not worth a line."""
+        if self._is_good is None and is_good:
+            self._is_good = True
+        if is_good != self._is_good and self._is_due():
+            self._is_good = is_good
+            _notices.warning(told)
+
+    def event(self, told: str) -> None:
+        self._num_untold += 1
+        if self._is_due():
+            more = f"; {self._num_untold - 1} more before it" if self._num_untold > 1 else ""
+            self._num_untold = 0
+            _notices.warning(told + more)
+
+    def _is_due(self) -> bool:
+        now = self._clock()
+        if now - self._told_at < EVERY_S:
+            return False
+        self._told_at = now
+        return True
+
+
+def notice(told: str) -> None:
+    """One line that comes at most once."""
+    _notices.warning(told)
+
+
+def notices_to(stream: TextIO) -> None:
+    """Write notices to `stream`, one plain line each."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("streamer: %(message)s"))
+    _notices.addHandler(handler)

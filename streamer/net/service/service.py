@@ -1,0 +1,208 @@
+"""A websocket service on one port, with what every service of ours needs. In: a handler. Out: a run
+until SIGTERM.
+
+/healthz, /readyz, /metrics and the files of a page beside it; admission before the upgrade; TLS;
+drain. Shared by the realtime server and the verifier's.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket as socket_module
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+from anyio.abc import TaskGroup
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.http import answer, headers_of, refused
+from streamer.net.service.metrics import ServiceMetrics
+from streamer.net.service.notices import Notices
+
+CLOSE_S = 2.0
+# What a client has sent and we have not taken: so many messages, and so much in the kernel
+# (which doubles it). More would only hide that we are behind, and keep a client alive that has
+# gone.
+MAX_QUEUE = 2
+RECEIVE_BYTES = 128 << 10
+DRAIN_S = 30.0
+LAG_EVERY_S = 0.1
+Query = Mapping[str, Sequence[str]]
+_logger = logging.getLogger("streamer")
+# what a client does wrong on the wire is counted, not logged
+_quiet = logging.getLogger("streamer.wire")
+_quiet.setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; `tls` for wss."""
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    tls: ssl.SSLContext | None = None
+
+
+class Handler(Protocol):
+    """What a service does."""
+
+    max_message_bytes: int
+
+    def start(self, group: TaskGroup) -> None:
+        """Called before the first client; tasks of this group end with the service."""
+        ...
+
+    def check(self, query: Query) -> HttpRefusal | None:
+        """Why a client that may connect has no place, or None."""
+        ...
+
+    async def serve(self, socket: ServerConnection, query: Query) -> None:
+        """One client, from the upgrade to its end; what it raises ends this client alone."""
+        ...
+
+    async def drain(self, within_s: float) -> None:
+        """Bring what is in flight to an end and close every socket with 1012."""
+        ...
+
+
+class Service:
+    """`run` it; `stop` it, or send SIGTERM."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        admission: Admission,
+        metrics: ServiceMetrics,
+        notices: Notices | None = None,
+    ) -> None:
+        self._notices = notices  # told whom was refused
+        self._handler = handler
+        self._admission = admission
+        self._metrics = metrics
+        self._files: dict[str, Response] = {}
+        self._stop = anyio.Event()
+
+    def show(self, page: Mapping[str, Response]) -> None:
+        """Serve these files too: path -> answer."""
+        self._files.update(page)
+
+    def stop(self) -> None:
+        """Nobody new; what is in flight ends."""
+        self._admission.is_draining = True
+        self._stop.set()
+
+    async def run(self, address: Address, ready: Callable[[int], None]) -> None:
+        """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the
+        port is taken."""
+        server = await serve(
+            self._serve,
+            address.host,
+            address.port,
+            ssl=address.tls,
+            process_request=self._request,
+            select_subprotocol=_subprotocol,
+            max_size=self._handler.max_message_bytes,
+            compression=None,
+            ping_interval=None,
+            close_timeout=CLOSE_S,
+            max_queue=MAX_QUEUE,
+            logger=_quiet,
+            server_header="streamer",
+        )
+        for listening in server.sockets:  # those that it accepts take it over
+            listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
+        async with anyio.create_task_group() as group, _closing(server):
+            self._handler.start(group)
+            group.start_soon(self._measure_lag)
+            group.start_soon(self._stop_on_signals)
+            ready(server.sockets[0].getsockname()[1])
+            await self._stop.wait()
+            await self._handler.drain(DRAIN_S)
+            group.cancel_scope.cancel()
+
+    async def _serve(self, socket: ServerConnection) -> None:
+        assert socket.request is not None
+        self._admission.arrived(socket)
+        try:
+            await self._handler.serve(socket, parse_qs(urlsplit(socket.request.path).query))
+        except Exception as error:
+            _logger.error("connection.failed", exc_info=error)
+            await socket.close(1011, "internal error; the server's log says more")
+
+    def _request(self, socket: ServerConnection, request: Request) -> Response | None:
+        """Plain HTTP, or a refusal, or None: upgrade."""
+        try:
+            headers = headers_of(request)
+            url = urlsplit(request.path)
+        except ValueError:
+            return answer(400, "the address cannot be read\n")
+        if isinstance(headers, HttpRefusal):
+            refusal: HttpRefusal | None = headers
+        else:
+            if "upgrade" not in headers and (found := self._plain(url.path)):
+                return found
+            refusal = self._admission.check(url.path, headers) or self._handler.check(
+                parse_qs(url.query)
+            )
+        if refusal is None:
+            self._admission.expect(socket)
+            return None
+        self._metrics.refusals.labels(str(refusal.status)).inc()
+        if self._notices is not None:
+            host = (socket.remote_address or ("somebody",))[0]
+            self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal.message})")
+        return refused(refusal)
+
+    def _plain(self, path: str) -> Response | None:
+        match path:
+            case "/healthz":
+                return answer(200, "ok\n")
+            case "/readyz":
+                return (
+                    answer(503, "draining\n")
+                    if self._admission.is_draining
+                    else answer(200, "ready\n")
+                )
+            case "/metrics":
+                return answer(200, self._metrics.text())
+        found = self._files.get(path)
+        return found and Response(
+            found.status_code, found.reason_phrase, found.headers.copy(), found.body
+        )
+
+    async def _measure_lag(self) -> None:
+        """How much later than asked for the event loop comes back."""
+        while True:
+            before = anyio.current_time()
+            await anyio.sleep(LAG_EVERY_S)
+            self._metrics.loop_lag.observe(max(0.0, anyio.current_time() - before - LAG_EVERY_S))
+
+    async def _stop_on_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                self.stop()
+
+
+@asynccontextmanager
+async def _closing(server: Server) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        with anyio.CancelScope(shield=True):  # bounded by close_timeout
+            server.close()
+            await server.wait_closed()
+
+
+def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """`realtime` where it is offered (browsers); the Python client offers none and must get
+    none."""
+    return next((protocol for protocol in offered if protocol == "realtime"), None)

@@ -1,0 +1,189 @@
+"""One model's thread. In: steps of many streams. Out: what each comes to; ready rows go into one
+engine step.
+
+The event loop never waits for torch: it hands steps over and awaits an event. Bounded by its
+callers: a stream has at most one submission in hand per task, and a slot per turn.
+"""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+CLOSED = "the describer was closed; nothing of it can be used any more"
+# that a process which ends, and has forgotten to close, waits for the round in hand
+EXIT_S = 10.0
+
+
+class Outcome(Protocol):
+    """What one submission came to."""
+
+    @property
+    def key(self) -> Any: ...
+    @property
+    def value(self) -> Any: ...
+    @property
+    def error(self) -> Exception | None: ...
+
+
+class Scheduler(Protocol):
+    """model/scheduler.py's Rounds: steps come in under a key, every `run` feeds one row of each of
+    them."""
+
+    def add(self, key: Any, steps: Any) -> None: ...
+    def drop(self, key: Any) -> None: ...
+    def run(self) -> Sequence[Outcome]: ...
+    def __len__(self) -> int: ...
+
+
+@dataclass
+class Statistics:
+    """Since the start: rounds, rows of all rounds together, seconds the thread was busy."""
+
+    num_rounds: int = 0
+    num_rows: int = 0
+    busy_s: float = 0.0
+
+
+@dataclass(eq=False)
+class _Ticket:
+    steps: Any
+    is_done: anyio.Event = field(default_factory=anyio.Event)
+    value: Any = None
+    error: Exception | None = None
+
+
+class Batcher:
+    """`async with Batcher(rounds): await batcher.submit(steps)`, from any number of tasks of one
+    event loop."""
+
+    def __init__(self, rounds: Scheduler, name: str) -> None:
+        self.statistics = Statistics()
+        self._rounds = rounds
+        self._name = name
+        self._inbox: queue.SimpleQueue[tuple[_Ticket, bool] | None] = queue.SimpleQueue()
+        self._in_hand: set[_Ticket] = set()
+        self._is_closed = False
+        self._post: Callable[[Callable[[], object]], object] | None = None
+
+    async def __aenter__(self) -> Batcher:
+        self._post = post_to_this_loop()
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        self._thread.start()
+        atexit.register(self._forgotten)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._end()
+        with anyio.CancelScope(shield=True):  # bounded: a round ends
+            await anyio.to_thread.run_sync(self._thread.join)
+        atexit.unregister(self._forgotten)
+
+    def _end(self) -> None:
+        self._is_closed = True  # nobody comes behind the end: the thread would never see him
+        self._inbox.put(None)
+
+    def _forgotten(self) -> None:
+        """The process ends and nobody has closed us: a daemon thread that comes back from torch
+        then aborts it.
+
+        Nobody is told: whoever waits ends with the process.
+        """
+        self._post = lambda told: None
+        self._end()
+        self._thread.join(EXIT_S)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether steps are in hand, or wait to be."""
+        return bool(self._in_hand) or not self._inbox.empty()
+
+    async def submit(self, steps: Any) -> Any:
+        """The value that `steps` return. Raises what they raise.
+
+        A caller that is cancelled waits until the engine has let go of its steps: then its slot may
+        be closed. Raises RuntimeError when the batcher is closed.
+        """
+        if self._is_closed:
+            raise RuntimeError(CLOSED)
+        ticket = _Ticket(steps)
+        self._inbox.put((ticket, True))
+        try:
+            await ticket.is_done.wait()
+        except anyio.get_cancelled_exc_class():
+            self._inbox.put((ticket, False))
+            with anyio.CancelScope(shield=True):  # bounded: one round
+                await ticket.is_done.wait()
+            raise
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.value
+
+    def _run(self) -> None:
+        """The thread: take what came in, run a round, hand out."""
+        while self._take():
+            if not len(self._rounds):
+                continue
+            started = time.perf_counter()
+            self.statistics.num_rows += len(self._rounds)
+            finished = self._rounds.run()
+            self.statistics.num_rounds += 1
+            self.statistics.busy_s += time.perf_counter() - started
+            for done in finished:
+                done.key.value = done.value
+                done.key.error = done.error
+                self._finish(done.key)
+        for ticket in list(self._in_hand):
+            self._rounds.drop(ticket)
+            ticket.error = RuntimeError(CLOSED)
+            self._finish(ticket)
+
+    def _take(self) -> bool:
+        """Everything that came in; waits for something where nothing is in hand. False: the end."""
+        is_idle = not len(self._rounds)
+        while True:
+            try:
+                entry = self._inbox.get(block=is_idle)
+            except queue.Empty:
+                return True
+            if entry is None:
+                return False
+            is_idle = False
+            ticket, is_new = entry
+            if is_new:
+                self._in_hand.add(ticket)
+                self._rounds.add(ticket, ticket.steps)
+            elif ticket in self._in_hand:
+                self._rounds.drop(ticket)
+                self._finish(ticket)
+
+    def _finish(self, ticket: _Ticket) -> None:
+        self._in_hand.discard(ticket)
+        assert self._post is not None
+        try:
+            self._post(ticket.is_done.set)
+        except RuntimeError:  # the event loop is gone, and with it everyone who waited
+            return
+
+
+def post_to_this_loop() -> Callable[[Callable[[], object]], object]:
+    """How another thread hands a call to the present event loop, asyncio's or trio's, without
+    waiting for it.
+
+    anyio's own from_thread waits for each call's result, a round trip that the engine's thread need
+    not make.
+    """
+    loop: Any = anyio.lowlevel.current_token().native_token
+    post: Callable[[Callable[[], object]], object] = (
+        getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+    )
+    return post

@@ -1,0 +1,105 @@
+"""The target in this process. In: what a turn heard, requests. Out: verdicts, by the model's own
+thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import anyio
+
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.stages.plumbing.batcher import Batcher
+from streamer.stages.plumbing.ports import Hearer, Side, Steps
+
+
+class BlockVerifier(Protocol):
+    """model/verifier.py's LocalVerifier, on a hearer whose turn is over."""
+
+    def verify(self, request: VerifyRequest) -> Steps: ...
+
+
+class LocalTarget:
+    """See ports.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
+
+    One that has missed a deadline is not asked again before it has answered: each question would
+    cost a budget.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        hearer: Hearer,
+        verifier_of: Callable[[Any], BlockVerifier],
+        prefills: bool = False,
+    ) -> None:
+        self._batcher = batcher
+        self._hearer = hearer
+        self._verifier_of = verifier_of
+        self._prefills = prefills
+        self.is_up = True
+        self._verifier: BlockVerifier | None = None
+        self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
+        self._begun: set[int] = set()  # numbers of requests that the model was given
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill the windows that are complete, and again those that a louder sound made stale."""
+        for window in heard.windows:
+            await self._batcher.submit(self._hearer.hear(window))
+        if self._hearer.observe(heard.maximum, heard.num_samples):
+            await self._batcher.submit(self._hearer.redo())
+
+    async def finish(self, closed: Closed) -> None:
+        """The last window; with `prefills` it is prefilled now, else with the first request."""
+        await self._batcher.submit(self._hearer.finish(closed.rest, closed.maximum, self._prefills))
+        self._verifier = self._verifier_of(self._hearer)
+
+    async def prefilled(self) -> None:
+        """It is: `hear` waits for it."""
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Raises what the model raises."""
+        async with self._one_at_a_time:
+            assert self._verifier is not None, "the turn is not finished"
+            self._begun.add(request.number)
+            reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
+            self.is_up = True
+            return reply
+
+    def has_sent(self, number: int) -> bool:
+        return number in self._begun
+
+    def failed(self) -> None:
+        """No verdict came in time."""
+        self.is_up = False
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return 0, 0
+
+    def close(self) -> None:
+        """Give the KV slot back; a second call does nothing."""
+        self._hearer.close()
+
+
+class LocalCloud:
+    """See ports.py's Cloud."""
+
+    is_up = True
+    is_remote = False
+    is_linked = True
+    unheard_s = 0.0
+    name = "the cloud model"
+    trouble = "it is slow"
+
+    def __init__(self, side: Side, verifier_of: Callable[[Any], BlockVerifier]) -> None:
+        self.side = side
+        self._verifier_of = verifier_of
+
+    @property
+    def is_busy(self) -> bool:
+        return self.side.batcher.is_busy
+
+    def listen(self) -> LocalTarget:
+        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)

@@ -1,0 +1,140 @@
+"""What crosses the queues between the stages of one stream: frozen dataclasses, in flow order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import anyio
+
+from streamer.core.audio.turn_items import Closed
+from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.stages.plumbing.ports import Hearer, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """At most 100 ms of PCM16, and when it was fed (seconds of the stream's clock)."""
+
+    pcm: bytes
+    fed_at: float
+
+
+@dataclass(slots=True)
+class Commit:
+    """Ends the turn behind `rest`, its last piece; `turn` is its number once `is_done`, None where
+    there is none."""
+
+    rest: Piece | None = None
+    is_done: anyio.Event = field(default_factory=anyio.Event)
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Forget the turn in hand; say Cleared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the last committed turn."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """`is_done` when all before it is prefilled."""
+
+    is_done: anyio.Event = field(default_factory=anyio.Event)
+
+
+Command = Piece | Commit | Clear | Answer | Mark
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """One turn's hearers, each with a KV slot until the stream's books close it. `failed`: why it
+    cannot go on."""
+
+    number: int
+    edge: Hearer | None = None
+    cloud: Target | None = None
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A turn whose audio is over and prefilled, but for its last window; its last sample was fed at
+    `fed_at`."""
+
+    turn: Turn
+    closed: Closed
+    fed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Let the target hear the end of the turn, before it is asked anything."""
+
+    ready: Ready
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One block for the target."""
+
+    turn: int
+    target: Target
+    request: VerifyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Reply when all before it is done: then the turn's slot on the target may be closed."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the target said to an Ask of `turn`, or how it failed; neither: a Settle's."""
+
+    turn: int
+    verdict: Verdict | Refusal | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Ids that are committed now."""
+
+    ready: Ready
+    ids: tuple[int, ...]
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A turn's answer is over. prefilled_at: when the first step gave the first id, in the stream's
+    clock."""
+
+    ready: Ready
+    stop_reason: str
+    mode: str
+    counts: Counts
+    prefilled_at: float | None
+    done_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A turn ends without a Description."""
+
+    turn: int
+    message: str
+
+
+def reason_of(error: BaseException) -> str:
+    """One line: the innermost cause, where a task group has wrapped it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

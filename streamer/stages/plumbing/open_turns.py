@@ -1,0 +1,50 @@
+"""A stream's open turns and their KV slots: whatever stage dies or is cancelled, none is leaked."""
+
+from __future__ import annotations
+
+from streamer.stages.plumbing.messages import Turn
+from streamer.stages.plumbing.ports import Parts
+
+
+class Books:
+    """Opens and closes turns; the one owner of which are open. `close_all` when the stream has
+    ended.
+
+    last_closed: number of the last turn whose audio is over.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.last_closed = -1
+        self._parts = parts
+        self._open: set[Turn] = set()
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    async def open(self, number: int) -> Turn:
+        """A turn with a slot on every model; waits while other streams hold all of them."""
+        await self._parts.slots.acquire()
+        turn = Turn(number)
+        self._open.add(turn)
+        try:
+            turn.edge = self._parts.edge.listen() if self._parts.edge else None
+            turn.cloud = self._parts.cloud.listen() if self._parts.cloud else None
+        except Exception:
+            self.close(turn)
+            raise
+        return turn
+
+    def close(self, turn: Turn) -> None:
+        """Give the turn's slots back; a second call does nothing."""
+        if turn not in self._open:
+            return
+        self._open.remove(turn)
+        for hearer in (turn.edge, turn.cloud):
+            if hearer is not None:
+                hearer.close()
+        self._parts.slots.release()
+
+    def close_all(self) -> None:
+        for turn in list(self._open):
+            self.close(turn)

@@ -1,0 +1,61 @@
+"""Where a stream's events leave it. Bounded: 256 events, and 10 s of waiting for a reader that
+takes none."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
+from streamer.stages.events import Event
+
+MAX_EVENTS = 256
+MAX_WAIT_S = 10.0
+
+
+class SlowReader(RuntimeError):
+    """The events of a stream were not read for 10 s; the stream ends, nobody else's does."""
+
+
+class Outlet:
+    """One stage's sending end; each stage holds a clone and closes it at its end."""
+
+    def __init__(self, stream: MemoryObjectSendStream[Event]) -> None:
+        self._stream = stream
+
+    def clone(self) -> Outlet:
+        return Outlet(self._stream.clone())
+
+    async def send(self, event: Event) -> None:
+        """Hand `event` to the reader. Raises SlowReader; a reader that has gone away is no
+        error."""
+        try:
+            # nearly always there is room, and no need of a clock
+            self._stream.send_nowait(event)
+        except anyio.WouldBlock:
+            await self._wait(event)
+        except anyio.BrokenResourceError:
+            return
+
+    async def _wait(self, event: Event) -> None:
+        try:
+            with anyio.fail_after(MAX_WAIT_S):
+                await self._stream.send(event)
+        except TimeoutError:
+            raise SlowReader(
+                f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
+            ) from None
+        except anyio.BrokenResourceError:
+            return
+
+    async def __aenter__(self) -> Outlet:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._stream.close()

@@ -1,0 +1,221 @@
+"""What the stages need of the models, as Protocols: the describer assembles them, no stage imports
+torch.
+
+Steps are opaque here: a hearer, drafter or target makes them, its side's batcher runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from anyio import Semaphore
+
+from streamer.core.audio.turn_items import Closed, Heard, Item
+from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.plan import Run
+from streamer.core.decoding.speculate import Speculator
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.description import Description
+from streamer.core.text.emitter import Emitter
+from streamer.stages.events import SessionOptions
+from streamer.stages.plumbing.batcher import Batcher
+from streamer.stages.plumbing.hearing_threads import HearingThreads
+
+Steps = Any
+
+
+class Hearing(Protocol):
+    """model/audio/turn_cutter.py: bytes to items. Blocking: it is called on a worker thread, one
+    call at a time."""
+
+    @property
+    def num_turns(self) -> int: ...
+    @property
+    def is_ending(self) -> bool: ...
+    def push(self, pcm: bytes) -> list[Item]: ...
+    def commit(self) -> list[Item]: ...
+    def clear(self) -> list[Item]: ...
+
+
+class Hearer(Protocol):
+    """One turn on one model (model/listener.py). Holds a KV slot until it is closed."""
+
+    def hear(self, window: Any) -> Steps: ...
+    def observe(self, maximum: float, now_samples: int) -> bool: ...
+    def redo(self) -> Steps: ...
+    def finish(self, rest: Sequence[Any], maximum: float, prefills: bool = False) -> Steps: ...
+    def close(self) -> None: ...
+
+
+class Drafter(Protocol):
+    def draft(self, n: int, run: Run | None = None) -> Steps: ...
+
+
+class Target(Protocol):
+    """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or
+    elsewhere (net/link/edge.py)."""
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill what was heard; one that is elsewhere takes it and returns at once."""
+        ...
+
+    async def finish(self, closed: Closed) -> None:
+        """The turn is over."""
+        ...
+
+    async def prefilled(self) -> None:
+        """Wait until all that was heard is prefilled; not for long where the target is away."""
+        ...
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Judge a block. Raises TargetLost where there is no sense in waiting."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is worth asking for this turn now, where its Cloud is up."""
+        ...
+
+    def has_sent(self, number: int) -> bool:
+        """Whether the request of this number has left for the target."""
+        ...
+
+    def failed(self) -> None:
+        """A verdict did not come in time."""
+        ...
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes up and down, on the way to a target elsewhere."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class Judge(Protocol):
+    """One turn of an edge elsewhere, on this verifier's model; one call at a time."""
+
+    async def hear(self, samples: Any) -> None:
+        """Samples [n] float32 at 16 kHz."""
+        ...
+
+    async def finish(self) -> None: ...
+
+    def judge(
+        self, request: VerifyRequest, runs_on: bool
+    ) -> AsyncGenerator[Verdict | Refusal, None]:
+        """The reply, and with `runs_on` those to the empty drafts that would follow, to the
+        answer's end."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class TargetLost(RuntimeError):
+    """The target will not answer this turn any more; one line says why, and the way out."""
+
+
+class Cloud(Protocol):
+    """Where turns are verified. `is_up`: it is worth asking now. `is_remote`: asking costs a round
+    trip."""
+
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def is_remote(self) -> bool: ...
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has other turns' work in hand: then it hears a turn's end only when it is
+        asked."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """For error messages."""
+        ...
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it can be reached now."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it may be away, for error messages."""
+        ...
+
+    @property
+    def unheard_s(self) -> float:
+        """Seconds of audio that turns wait for it to hear: on their way, where it is elsewhere."""
+        ...
+
+    def listen(self) -> Target:
+        """A turn begins."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One model: its thread, and how a turn begins on it."""
+
+    batcher: Batcher
+    listen: Callable[[], Hearer]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One turn's answer with what the stages measured; times in ms since its last sample was
+    fed."""
+
+    closed: Closed
+    text: str
+    ids: tuple[int, ...]
+    stop_reason: str
+    mode: str
+    counts: Counts
+    ttft_ms: float | None
+    prefill_ms: float | None
+    total_ms: float
+
+
+class Parts(Protocol):
+    """Everything of the models that one stream needs. `edge` is absent in mode cloud, `cloud` where
+    none is used."""
+
+    @property
+    def edge(self) -> Side | None: ...
+    @property
+    def cloud(self) -> Cloud | None: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def max_turn_s(self) -> float:
+        """A turn that reaches it goes on as another one."""
+        ...
+
+    @property
+    def threads(self) -> HearingThreads:
+        """The worker threads that hear, of all streams together."""
+        ...
+
+    @property
+    def slots(self) -> Semaphore:
+        """An anyio.Semaphore: a turn holds one from its first sample to its Description."""
+        ...
+
+    def hearing(self, options: SessionOptions) -> Hearing: ...
+    def drafter(self, edge: Hearer) -> Drafter: ...
+    def speculator(self, edge: Hearer | None) -> Speculator: ...
+    def update(self, edge: Hearer, window: Any) -> Steps:
+        """Steps that return the ids of a sentence on what was heard so far."""
+        ...
+
+    def text_of(self, ids: Sequence[int]) -> str: ...
+    def emitter(self) -> Emitter: ...
+    def describe(self, written: Written) -> Description: ...
