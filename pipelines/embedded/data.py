@@ -25,7 +25,9 @@ class Turn:
     """One training example. `levels` is None where nobody speaks."""
 
     mel: np.ndarray  # [n_frames, 128] float32, normalised
-    tracks: np.ndarray  # [n_frames, 2]: f0 in Hz, 0 where unvoiced; syllables per second, 0 in pauses
+    tracks: (
+        np.ndarray
+    )  # [n_frames, 2]: f0 in Hz, 0 where unvoiced; syllables per second, 0 in pauses
     words: list[str]
     levels: dict[str, int] | None
     measures: Measures | None
@@ -55,9 +57,13 @@ def split(mel: np.ndarray, rng: random.Random) -> list[int]:
     return [*cuts, len(mel)]
 
 
-def join(phrases: list[tuple], num_frames: int, rng: random.Random) -> tuple[np.ndarray, np.ndarray, float]:
+def join(
+    phrases: list[tuple], num_frames: int, rng: random.Random
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Phrases in random order with drawn pauses, up to about `num_frames`; returns raw mel, tracks, syllables."""
-    share = rng.choices((0.0, rng.uniform(0.04, 0.15), rng.uniform(0.17, 0.42)), (0.36, 0.36, 0.28))[0]
+    share = rng.choices(
+        (0.0, rng.uniform(0.04, 0.15), rng.uniform(0.17, 0.42)), (0.36, 0.36, 0.28)
+    )[0]
     longest = min(MAX_FRAMES - 400, 1.15 * num_frames) * (1 - share)
     debt, most = rng.uniform(5, 40) * (share > 0), min(90.0, max(26.0, share * num_frames))
     mels, tracks, syllables, spoken = [], [], 0.0, 0
@@ -72,7 +78,13 @@ def join(phrases: list[tuple], num_frames: int, rng: random.Random) -> tuple[np.
             mels.append(mel[at:cut])
             tracks.append(track[at:cut])
             debt += share / (1 - share) * (cut - at)
-            gap = int(debt) if debt > rng.uniform(19, most) else rng.randint(0, 10) if cut == len(mel) else 0
+            gap = (
+                int(debt)
+                if debt > rng.uniform(19, most)
+                else rng.randint(0, 10)
+                if cut == len(mel)
+                else 0
+            )
             debt = 0.0 if gap > 10 else debt
             mels.append(np.full((gap, 128), SILENCE, np.float32))
             tracks.append(np.zeros((gap, 2), np.float32))
@@ -89,7 +101,9 @@ def stretch(mel: np.ndarray, tracks: np.ndarray, factor: float) -> tuple[np.ndar
     at = np.arange(int(len(mel) * factor)) / factor
     low = np.minimum(at.astype(int), len(mel) - 1)
     part = (at - low)[:, None].astype(np.float32)
-    return mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part, tracks[low] / np.float32([1, factor])
+    return mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part, tracks[
+        low
+    ] / np.float32([1, factor])
 
 
 def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
@@ -122,7 +136,9 @@ class Composer:
         levels = clean.levels()
         prominence = dict(zip(ATTRIBUTES, clean.vector().tolist(), strict=True))
         words = sentence(levels, prominence, rng)
-        edges = [rng.randint(0, 50) if rng.random() < 0.8 else rng.randint(50, 150) for _ in range(2)]
+        edges = [
+            rng.randint(0, 50) if rng.random() < 0.8 else rng.randint(50, 150) for _ in range(2)
+        ]
         mel = np.pad(mel, (edges, (0, 0)), constant_values=SILENCE)[:MAX_FRAMES]
         heard = normalise(self.record(mel, clean.loudness, rng))
         tracks = np.pad(tracks, (edges, (0, 0)))[:MAX_FRAMES]
@@ -136,7 +152,9 @@ class Composer:
             tail = lfilter([0, 1 - decay], [1, -decay], power, axis=0).astype(np.float32)
             power += tail * 10 ** (-rng.uniform(4, 20) / 10)
         if rng.random() < 0.5:
-            bands = np.interp(np.arange(128), np.linspace(0, 127, 8), [rng.gauss(0, 1.2) for _ in range(8)])
+            bands = np.interp(
+                np.arange(128), np.linspace(0, 127, 8), [rng.gauss(0, 1.2) for _ in range(8)]
+            )
             power *= 10 ** (bands.astype(np.float32) / 10)
         if rng.random() < 0.85:
             power += self.noise(len(power), rng) * 10 ** ((level_db - rng.uniform(14, 55)) / 10)
@@ -155,7 +173,11 @@ class Composer:
             layer = self.noise(num_frames, rng) * 10 ** (rng.uniform(-75, -15) / 10)
             if rng.random() < 0.4:  # comes and goes, like breathing or a passing car
                 period, phase = rng.uniform(50, 500), rng.uniform(0, 6)
-                swell = np.sin(np.arange(num_frames) * 2 * np.pi / period + phase) * rng.uniform(1, 12) / 10
+                swell = (
+                    np.sin(np.arange(num_frames) * 2 * np.pi / period + phase)
+                    * rng.uniform(1, 12)
+                    / 10
+                )
                 layer = layer * 10 ** swell[:, None].astype(np.float32)
             power += layer
         mel = normalise(np.log10(power)).astype(np.float32)
@@ -201,5 +223,7 @@ def noise_bank(rng: np.random.Generator, seconds: int = 20) -> list[np.ndarray]:
                 wave = sum(np.sin(2 * np.pi * f * k * tone) / k**1.5 for k in range(1, 6))
                 music[start : start + 16_000] += wave * np.exp(-tone * rng.uniform(2, 8))
         signals.append(music)
-    signals.append((rng.random(num) < 3e-4) * rng.standard_normal(num) + 1e-3 * rng.standard_normal(num))
+    signals.append(
+        (rng.random(num) < 3e-4) * rng.standard_normal(num) + 1e-3 * rng.standard_normal(num)
+    )
     return [10.0 ** raw_log_mel((s / np.sqrt(np.mean(s**2))).astype(np.float32)) for s in signals]

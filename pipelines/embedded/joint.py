@@ -27,14 +27,19 @@ class Heads(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(2 * width, 2 * width)
-        self.classes = nn.ModuleDict({name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()})
+        self.classes = nn.ModuleDict(
+            {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
+        )
         self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
         self.frames = nn.Linear(width, 3)  # every 40 ms: voiced or not, f0, syllables per second
 
     def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
         """Pitch and tempo frame by frame: targets pooled over a whole turn teach the tower these two slowly."""
         read = self.frames(torch.cat(embeddings))
-        tracks = [np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)] for t, e in zip(turns, embeddings, strict=True)]
+        tracks = [
+            np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)]
+            for t, e in zip(turns, embeddings, strict=True)
+        ]
         tracks = np.concatenate(tracks).reshape(-1, 4, 2)
         counts = (tracks > 0).sum(1)
         there = torch.from_numpy(counts >= 2).float()
@@ -44,7 +49,9 @@ class Heads(nn.Module):
         off = (off.sum(0) / there.sum(0).clamp(min=1)).sum()
         return F.binary_cross_entropy_with_logits(read[:, 0], there[:, 0]) + off
 
-    def forward(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> tuple[torch.Tensor, dict[str, float]]:
+    def forward(
+        self, embeddings: list[torch.Tensor], turns: list[Turn]
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         pooled = torch.stack([torch.cat([e.mean(0), e.std(0)]) for e in embeddings])
         hidden = F.gelu(self.hidden(pooled))
         spoken = [i for i, turn in enumerate(turns) if turn.levels]
@@ -56,7 +63,9 @@ class Heads(nn.Module):
             logits = head(hidden[spoken])
             loss = loss + F.cross_entropy(logits, target)
             right[name] = (logits.argmax(-1) == target).float().mean().item()
-        measures = torch.stack([torch.from_numpy(turns[i].measures.vector()) for i in spoken]).clamp(-3, 3)
+        measures = torch.stack(
+            [torch.from_numpy(turns[i].measures.vector()) for i in spoken]
+        ).clamp(-3, 3)
         loss = loss / 7 + F.smooth_l1_loss(self.measures(hidden[spoken]), measures)
         return loss + 0.5 * self.frame_loss(embeddings, turns), right
 
@@ -66,26 +75,36 @@ class Prompted:
 
     def __init__(self) -> None:
         self.tokenizer = build()
-        self.prefix, self.suffix = (torch.tensor(self.tokenizer.encode(t).ids) for t in (PREFIX, SUFFIX))
+        self.prefix, self.suffix = (
+            torch.tensor(self.tokenizer.encode(t).ids) for t in (PREFIX, SUFFIX)
+        )
         self.end = self.tokenizer.token_to_id("<|im_end|>")
 
     def answer(self, turn: Turn) -> torch.Tensor:
         return torch.tensor([*self.tokenizer.encode("".join(turn.words)).ids, self.end])
 
-    def logits(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
+    def logits(
+        self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random
+    ):
         """What the model says before each id of the answers, [total ids, vocabulary]."""
         embed = model.model.language_model.embed_tokens
         rows, at, jumps = [], [], []
         for audio, answer in zip(embeddings, answers, strict=True):
             start = len(self.prefix) + len(audio) + len(self.suffix) - 1
-            rows.append(torch.cat([embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])]))
+            rows.append(
+                torch.cat([embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])])
+            )
             at.append(torch.arange(start, start + len(answer)))
             room = max(0, 1500 - len(audio))
-            jumps.append((rng.randrange(2, start), rng.randint(0, room)) if rng.random() < 0.25 else (0, 0))
+            jumps.append(
+                (rng.randrange(2, start), rng.randint(0, room)) if rng.random() < 0.25 else (0, 0)
+            )
         hidden = hidden_states(model, rows, jumps)
         return model.lm_head(torch.cat([hidden[i, a] for i, a in enumerate(at)]))
 
-    def loss(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
+    def loss(
+        self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random
+    ):
         """Mean cross-entropy over answer ids, and the share that is predicted right."""
         logits, target = self.logits(model, embeddings, answers, rng), torch.cat(answers)
         return F.cross_entropy(logits, target), (logits.argmax(-1) == target).float().mean().item()
@@ -114,11 +133,17 @@ class Muon(torch.optim.Optimizer):
                     x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
                 x = x.T if update.shape[0] > update.shape[1] else x
                 scale = 0.2 * max(update.shape) ** 0.5
-                weight.mul_(1 - group["lr"] * 0.01).add_(x.view_as(weight), alpha=-group["lr"] * scale)
+                weight.mul_(1 - group["lr"] * 0.01).add_(
+                    x.view_as(weight), alpha=-group["lr"] * scale
+                )
 
 
 def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
-    named = [(n, p) for n, p in model.named_parameters() if "visual" not in n and "audio_bos_eos" not in n]
+    named = [
+        (n, p)
+        for n, p in model.named_parameters()
+        if "visual" not in n and "audio_bos_eos" not in n
+    ]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
     inside = {id(p) for p in matrices}
     others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
@@ -130,10 +155,16 @@ def warm_start(model, heads, path: Path) -> None:
     state = torch.load(path, weights_only=True)
     for module, name in ((model, "model"), (heads, "heads")):
         own = module.state_dict()
-        fitting = {k: v for k, v in state.get(name, {}).items() if k in own and own[k].shape == v.shape}
+        fitting = {
+            k: v for k, v in state.get(name, {}).items() if k in own and own[k].shape == v.shape
+        }
         module.load_state_dict(fitting, strict=False)
         for key, weight in own.items():  # layers the other run does not have start as the identity
-            if "audio_tower.layers" in key and key not in fitting and ("out_proj" in key or "fc2" in key):
+            if (
+                "audio_tower.layers" in key
+                and key not in fitting
+                and ("out_proj" in key or "fc2" in key)
+            ):
                 weight.zero_()
         print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
 
@@ -148,7 +179,10 @@ def save(out: Path, model, heads, steppers, step: int) -> None:
 def average_gradients(model, heads, world: int) -> None:
     """All processes step with the mean of their gradients, as one with a batch `world` times larger."""
     grads = []
-    for weight in (*model.parameters(), *heads.parameters()):  # a silent batch gives some of them no gradient
+    for weight in (
+        *model.parameters(),
+        *heads.parameters(),
+    ):  # a silent batch gives some of them no gradient
         weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         grads.append(weight.grad)
     flat = torch.cat([g.flatten() for g in grads])
@@ -178,12 +212,18 @@ def train(rank: int, args) -> None:
     composer = Composer(Corpus(args.data), args.seed)
     log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
     steps = range(first_step, args.steps)
-    for step in (bar := tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)):
+    for step in (
+        bar := tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)
+    ):
         if step % 200 == 199:
-            composer = Composer(Corpus(args.data), args.seed + step)  # synthesis may have written more
+            composer = Composer(
+                Corpus(args.data), args.seed + step
+            )  # synthesis may have written more
         rng = random.Random(f"{args.seed}/{step}/{rank}")
         turns = composer.batch(args.audio_s, rng)
-        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, (args.steps - step) / (0.35 * args.steps)))
+        scale = min(1, (step + 1) / 30) * min(
+            1.0, max(0.02, (args.steps - step) / (0.35 * args.steps))
+        )
         for group in (g for s in steppers for g in s.param_groups):
             group["lr"] = args.lr * scale
         flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
@@ -203,7 +243,9 @@ def train(rank: int, args) -> None:
                "seconds": sum(len(t.mel) for t in turns) / 100, **right}  # fmt: skip
         log.write(json.dumps(row) + "\n")
         log.flush()
-        bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}", tokens=f"{tokens:.3f}")
+        bar.set_postfix(
+            said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}", tokens=f"{tokens:.3f}"
+        )
         if time.monotonic() - saved > 60 or step == args.steps - 1:
             saved = time.monotonic()
             save(args.out, model, heads, steppers, step + 1)
@@ -219,14 +261,23 @@ def main() -> None:
     parser.add_argument("--audio-s", type=float, default=120.0)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--heads-weight", type=float, default=1.0)
-    parser.add_argument("--world", type=int, default=1, help="processes that average their gradients")
+    parser.add_argument(
+        "--world", type=int, default=1, help="processes that average their gradients"
+    )
     parser.add_argument("--rank", type=int, help="set by the first process for the others")
     parser.add_argument("--store", help="set by the first process: where the others meet")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     if args.world > 1 and args.rank is None:
-        again = [sys.executable, "-m", "pipelines.embedded.joint", *sys.argv[1:], "--store", str(time.time_ns())]
+        again = [
+            sys.executable,
+            "-m",
+            "pipelines.embedded.joint",
+            *sys.argv[1:],
+            "--store",
+            str(time.time_ns()),
+        ]
         ranks = [subprocess.Popen([*again, "--rank", str(rank)]) for rank in range(args.world)]
         sys.exit(max([process.wait() for process in ranks]))
     train(args.rank or 0, args)

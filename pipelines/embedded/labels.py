@@ -39,7 +39,9 @@ class Measures:
     arousal: float
 
     def levels(self) -> dict[str, int]:
-        return {name: int(np.searchsorted(BOUNDS[name], getattr(self, name))) for name in ATTRIBUTES}
+        return {
+            name: int(np.searchsorted(BOUNDS[name], getattr(self, name))) for name in ATTRIBUTES
+        }
 
     def vector(self) -> np.ndarray:
         """About zero mean and unit range, [7]: regression targets, and what arousal and word order use."""
@@ -86,7 +88,9 @@ def measure(raw: np.ndarray, f0: np.ndarray, num_syllables: float) -> Measures:
     z = _z(rate, pitch, variation, active_db, paused / span)
     arousal = sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True))
     tilt = 10 * np.log10(high / low)
-    return Measures(rate, pitch, variation, float(active_db), paused / span, float(tilt), float(arousal))
+    return Measures(
+        rate, pitch, variation, float(active_db), paused / span, float(tilt), float(arousal)
+    )
 
 
 def _paused_frames(silent: np.ndarray) -> int:

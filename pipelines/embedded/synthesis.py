@@ -26,7 +26,9 @@ GAP_S = 0.3
 SESSIONS_PER_SHARD = 40
 
 
-def session(voice: Voice, rng: random.Random, num_phrases: int = 7) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+def session(
+    voice: Voice, rng: random.Random, num_phrases: int = 7
+) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
     """Say one session; returns samples at -26 dBFS and per phrase (first sample, end sample, syllables)."""
     rate = 2.0 ** rng.uniform(np.log2(2.5), np.log2(8.6))
     pitch_hz = 2.0 ** rng.uniform(np.log2(75), np.log2(320))
@@ -37,7 +39,11 @@ def session(voice: Voice, rng: random.Random, num_phrases: int = 7) -> tuple[np.
         text, count = phrase(voice.language, rng.randint(3, 15), rng)
         key = int(np.clip(50 + 40 * np.log2(pitch_hz / 130), 5, 95))
         samples = trim(speak(voice, text, wpm=int(np.clip(165 * rate / 4.8, 90, 330)), pitch=key))
-        samples = soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE) if formant != 1.0 else samples
+        samples = (
+            soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE)
+            if formant != 1.0
+            else samples
+        )
         spans.append((at, at + len(samples), count))
         spoken += [samples, np.zeros(int(GAP_S * SAMPLE_RATE), np.float32)]
         at += len(samples) + int(GAP_S * SAMPLE_RATE)
@@ -50,14 +56,18 @@ def session(voice: Voice, rng: random.Random, num_phrases: int = 7) -> tuple[np.
     return (whole * np.sqrt(10**-2.6 / (power + 1e-12))).astype(np.float32), spans
 
 
-def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, stretch: float, rng) -> np.ndarray:
+def resynthesise(
+    samples: np.ndarray, spans, pitch_hz: float, spread: float, stretch: float, rng
+) -> np.ndarray:
     """New pitch contour (median Hz, SD in semitones) and tempo by overlap-add.
 
     The contour is the voice's own plus slow random waves: synthetic voices vary by under a semitone on their own,
     and scaling that alone would only ever give one melody.
     """
     # Overlap-add places the pulses of voiceless sounds by Praat's own chance, which else no seed reaches.
-    parselmouth.praat.run(f"random_initializeWithSeedUnsafelyButPredictably: {rng.randrange(2**31)}")
+    parselmouth.praat.run(
+        f"random_initializeWithSeedUnsafelyButPredictably: {rng.randrange(2**31)}"
+    )
     sound = parselmouth.Sound(samples, SAMPLE_RATE)
     manipulation = call(sound, "To Manipulation", 0.01, 60, 500)
     own = sound.to_pitch(0.02, 60, 500)
@@ -72,10 +82,15 @@ def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, str
         here = (times >= start / SAMPLE_RATE) & (times < end / SAMPLE_RATE)
         t = times[here] - start / SAMPLE_RATE
         for _ in range(3):
-            wave[here] += rng.gauss(0, 1) * np.sin(2 * np.pi * (rng.uniform(0.2, 2.5) * t + rng.random()))
+            wave[here] += rng.gauss(0, 1) * np.sin(
+                2 * np.pi * (rng.uniform(0.2, 2.5) * t + rng.random())
+            )
         wave[here] += -rng.uniform(0, 1.5) * t / max(t.max(initial=1e-3), 1e-3) + rng.gauss(0, 0.4)
     share = rng.uniform(0.0, 0.8)
-    contour = semitones / (semitones[voiced].std() + 0.1) * (1 - share) + wave / (wave[voiced].std() + 1e-6) * share
+    contour = (
+        semitones / (semitones[voiced].std() + 0.1) * (1 - share)
+        + wave / (wave[voiced].std() + 1e-6) * share
+    )
     contour = (contour - np.median(contour[voiced])) / (contour[voiced].std() + 1e-6) * spread
     tier = call("Create PitchTier", "f0", 0, sound.xmax)
     for t, value in zip(times[voiced], contour[voiced], strict=True):
@@ -90,7 +105,11 @@ def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, str
 def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
     """Median-free f0 in Hz on the mel's frames, [num_frames]; 0 where unvoiced."""
     pitch = parselmouth.Sound(samples, SAMPLE_RATE).to_pitch(0.01, 60, 500)
-    at = np.clip(np.round((np.arange(num_frames) * 0.01 - pitch.xs()[0]) / 0.01).astype(int), 0, len(pitch.xs()) - 1)
+    at = np.clip(
+        np.round((np.arange(num_frames) * 0.01 - pitch.xs()[0]) / 0.01).astype(int),
+        0,
+        len(pitch.xs()) - 1,
+    )
     return pitch.selected_array["frequency"][at].astype(np.float32)
 
 
@@ -123,7 +142,9 @@ def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
     np.save(folder / f"{index:05d}.mel.npy", np.concatenate(mels))
     np.save(folder / f"{index:05d}.f0.npy", np.concatenate(tracks))
     (folder / f"{index:05d}.part").write_text(json.dumps(rows))
-    (folder / f"{index:05d}.part").rename(folder / f"{index:05d}.json")  # last: its presence says the shard is whole
+    (folder / f"{index:05d}.part").rename(
+        folder / f"{index:05d}.json"
+    )  # last: its presence says the shard is whole
 
 
 def main() -> None:
@@ -141,7 +162,9 @@ def main() -> None:
         raise TimeoutError("hung")
 
     signal.signal(signal.SIGALRM, hung)
-    for index in tqdm(range(args.first, args.first + args.num * args.step, args.step), desc="shards"):
+    for index in tqdm(
+        range(args.first, args.first + args.num * args.step, args.step), desc="shards"
+    ):
         if not (args.out / f"{index:05d}.json").exists():
             write_shard(args.out, index, voices(args.held_out), args.seed)
 

@@ -37,7 +37,9 @@ def run(module: str, *arguments: object) -> None:
     print("+", *command[1:], flush=True)
     with started([command]) as (process,):
         if process.wait():
-            raise SystemExit(f"{module} failed (above); what was done before it is kept: run it again to go on")
+            raise SystemExit(
+                f"{module} failed (above); what was done before it is kept: run it again to go on"
+            )
 
 
 def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None:
@@ -48,7 +50,9 @@ def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None
             for first in range(workers)]  # fmt: skip
     jobs.append([*base, "--out", cache / "held", "--held-out", "--num", held_shards, "--seed", 9])
     with started([[str(part) for part in job] for job in jobs]) as processes:
-        if sum([abs(process.wait()) for process in processes]):  # a list: all of them are waited for
+        if sum(
+            [abs(process.wait()) for process in processes]
+        ):  # a list: all of them are waited for
             raise SystemExit("synthesis failed; run it again, whole shards are kept")
 
 
@@ -82,7 +86,16 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
     run("thresholds", *pair, "--risk", args.risk, "--confidence", args.confidence,
         "--plot", report / "gate_calibration.png", *clips)  # fmt: skip
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
-    run("contrast", "--models", args.out / "edge", args.out / "cloud", "--num", args.contrast, "--out", report)
+    run(
+        "contrast",
+        "--models",
+        args.out / "edge",
+        args.out / "cloud",
+        "--num",
+        args.contrast,
+        "--out",
+        report,
+    )
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
 
 
@@ -94,15 +107,25 @@ def _stop(*_: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report")
-    parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go")
-    parser.add_argument("--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each")
-    parser.add_argument("--held-shards", type=int, default=8, help="of voices that training never hears")
+    parser.add_argument(
+        "--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go"
+    )
+    parser.add_argument(
+        "--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each"
+    )
+    parser.add_argument(
+        "--held-shards", type=int, default=8, help="of voices that training never hears"
+    )
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--edge-steps", type=int, default=3500)
     parser.add_argument("--cloud-steps", type=int, default=3500)
     parser.add_argument("--distil-steps", type=int, default=200)
-    parser.add_argument("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
+    parser.add_argument(
+        "--clips", type=int, default=150, help="held-out recordings of each length for the gate"
+    )
     parser.add_argument("--risk", type=float, default=0.05, help="of the gate's preset fluent")
     parser.add_argument("--confidence", type=float, default=0.9, help="with which it is kept")
     parser.add_argument("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
