@@ -22,7 +22,7 @@ def mp3(samples: np.ndarray, compression: float) -> np.ndarray:
 
 
 def opus(samples: np.ndarray, compression: float) -> np.ndarray:
-    """Through libopus; `compression` 0 to 1, 256 to 6 kbit/s."""
+    """Through libopus; `compression` 0 to 1, 256 to 9 kbit/s."""
     return _coded(samples, compression, "OGG", "OPUS")
 
 
@@ -80,9 +80,9 @@ def passed_on(samples: np.ndarray, rng: random.Random) -> tuple[np.ndarray, str]
     scale = max(1.0, float(np.abs(heard).max()) / 0.99)
     heard = heard / scale
     if way == "mp3":
-        heard = mp3(heard, rng.uniform(0.5, 0.98))
+        heard = mp3(heard, rng.uniform(0.5, 0.93))
     elif way == "opus":
-        heard = opus(heard, rng.uniform(0.85, 1.0))
+        heard = opus(heard, rng.uniform(0.85, 0.98))
     elif way == "telephone":
         heard = telephone(heard)
     return heard * scale, way

@@ -35,7 +35,7 @@ def distil(args) -> None:
     edge.train()
     heads = Heads(SIZES[args.edge_size].text_width)
     steppers = optimizers(edge, heads, args.lr)
-    composer = Composer(Corpus(args.data), args.seed)
+    composer = Composer(Corpus(*args.data), args.seed, args.noise)
     args.out.mkdir(parents=True, exist_ok=True)
     log = (args.out / "log.jsonl").open("a")
     for step in (bar := tqdm(range(args.steps), desc="distil")):
@@ -77,7 +77,8 @@ def main() -> None:
     parser.add_argument("--cloud-size", default="cloud", choices=list(SIZES))
     parser.add_argument("--edge", type=Path, required=True)
     parser.add_argument("--cloud", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders of shards")
+    parser.add_argument("--noise", type=Path, help="folder of recorded noise")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--audio-s", type=float, default=100.0)

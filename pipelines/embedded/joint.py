@@ -18,6 +18,7 @@ from tqdm import tqdm
 from pipelines.embedded.data import Composer, Corpus, Turn
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 from pipelines.embedded.model import SIZES, create, hidden_states, tower
+from pipelines.embedded.sentences import parse
 from pipelines.embedded.tokenizer import PREFIX, SUFFIX, build
 
 
@@ -31,23 +32,24 @@ class Heads(nn.Module):
             {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
         )
         self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
-        self.frames = nn.Linear(width, 3)  # every 40 ms: voiced or not, f0, syllables per second
+        self.frames = nn.Linear(width, 4)  # every 40 ms: voiced, f0, syllables per second, speech
 
     def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
-        """Pitch and tempo frame by frame: targets pooled over a whole turn teach the tower these two slowly."""
+        """Pitch, tempo and speech frame by frame: targets pooled over a turn teach the tower these slowly."""
         read = self.frames(torch.cat(embeddings))
         tracks = [
             np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)]
             for t, e in zip(turns, embeddings, strict=True)
         ]
-        tracks = np.concatenate(tracks).reshape(-1, 4, 2)
+        tracks = np.concatenate(tracks).reshape(-1, 4, 3)
         counts = (tracks > 0).sum(1)
         there = torch.from_numpy(counts >= 2).float()
-        mean = torch.from_numpy(tracks.sum(1) / np.maximum(counts, 1)).float()
+        mean = torch.from_numpy(tracks.sum(1) / np.maximum(counts, 1)).float()[:, :2]
         target = 2 * torch.log2(mean.clamp(min=1.0) / torch.tensor([160.0, 4.9]))
-        off = F.smooth_l1_loss(read[:, 1:], target, reduction="none", beta=0.2) * there
-        off = (off.sum(0) / there.sum(0).clamp(min=1)).sum()
-        return F.binary_cross_entropy_with_logits(read[:, 0], there[:, 0]) + off
+        off = F.smooth_l1_loss(read[:, 1:3], target, reduction="none", beta=0.2) * there[:, :2]
+        off = (off.sum(0) / there[:, :2].sum(0).clamp(min=1)).sum()
+        flags = F.binary_cross_entropy_with_logits(read[:, (0, 3)], there[:, (0, 2)])
+        return off + 2 * flags
 
     def forward(
         self, embeddings: list[torch.Tensor], turns: list[Turn]
@@ -59,15 +61,18 @@ class Heads(nn.Module):
             return pooled.sum() * 0, {}
         loss, right = torch.zeros(()), {}
         for name, head in self.classes.items():
-            target = torch.tensor([turns[i].levels[name] for i in spoken])
-            logits = head(hidden[spoken])
+            known = [i for i in spoken if turns[i].levels[name] is not None]
+            if not known:
+                continue
+            target = torch.tensor([turns[i].levels[name] for i in known])
+            logits = head(hidden[known])
             loss = loss + F.cross_entropy(logits, target)
             right[name] = (logits.argmax(-1) == target).float().mean().item()
-        measures = torch.stack(
-            [torch.from_numpy(turns[i].measures.vector()) for i in spoken]
-        ).clamp(-3, 3)
-        loss = loss / 7 + F.smooth_l1_loss(self.measures(hidden[spoken]), measures)
-        return loss + 0.5 * self.frame_loss(embeddings, turns), right
+        vectors = np.stack([turns[i].measures.vector() for i in spoken])
+        there = torch.from_numpy(~np.isnan(vectors)).float()
+        measures = torch.from_numpy(np.nan_to_num(vectors)).clamp(-3, 3)
+        off = F.smooth_l1_loss(self.measures(hidden[spoken]), measures, reduction="none") * there
+        return loss / 7 + off.sum() / there.sum() + 0.5 * self.frame_loss(embeddings, turns), right
 
 
 class Prompted:
@@ -102,12 +107,33 @@ class Prompted:
         hidden = hidden_states(model, rows, jumps)
         return model.lm_head(torch.cat([hidden[i, a] for i, a in enumerate(at)]))
 
-    def loss(
-        self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random
-    ):
-        """Mean cross-entropy over answer ids, and the share that is predicted right."""
-        logits, target = self.logits(model, embeddings, answers, rng), torch.cat(answers)
-        return F.cross_entropy(logits, target), (logits.argmax(-1) == target).float().mean().item()
+    def known(self, turn: Turn) -> torch.Tensor:
+        """Which ids of the answer count: those that say a level nobody knows do not."""
+        unknown = {name for name, level in (turn.levels or {}).items() if level is None}
+        marks: list[bool] = []
+        for clause in clauses(turn.words):
+            said = {name for name, level in parse("".join(clause)).items() if level is not None}
+            number = len(self.tokenizer.encode("".join(clause)).ids)
+            marks += [not said & unknown] * number
+        return torch.tensor([*marks, True])
+
+    def loss(self, model, embeddings, answers, rng: random.Random, known: list[torch.Tensor]):
+        """Mean cross-entropy over answer ids that are known, and the share that is predicted right."""
+        counts = torch.cat(known)
+        logits = self.logits(model, embeddings, answers, rng)[counts]
+        target = torch.cat(answers)[counts]
+        right = (logits.argmax(-1) == target).float().mean().item()
+        return F.cross_entropy(logits, target), right
+
+
+def clauses(words: list[str]) -> list[list[str]]:
+    """A sentence's words up to each comma or full stop."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        parts[-1].append(word)
+        if word in "，。":
+            parts.append([])
+    return parts[:-1]
 
 
 class Muon(torch.optim.Optimizer):
@@ -150,9 +176,17 @@ def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
     return [Muon(matrices, lr), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
 
 
+def load_folder(folder: Path) -> dict[str, torch.Tensor]:
+    """The fp32 weights of an exported model folder, under the names that training uses."""
+    from transformers import Qwen2_5OmniThinkerForConditionalGeneration
+
+    model = Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    return model.state_dict()
+
+
 def warm_start(model, heads, path: Path) -> None:
     """Take every tensor of another run that fits in name and shape (a tower moves to another text model so)."""
-    state = torch.load(path, weights_only=True)
+    state = {"model": load_folder(path)} if path.is_dir() else torch.load(path, weights_only=True)
     for module, name in ((model, "model"), (heads, "heads")):
         own = module.state_dict()
         fitting = {
@@ -169,9 +203,14 @@ def warm_start(model, heads, path: Path) -> None:
         print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
 
 
-def save(out: Path, model, heads, steppers, step: int) -> None:
+def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0) -> None:
     """last.pt, replaced in one rename: a run that is cut off resumes from it."""
-    state = {"model": model.state_dict(), "heads": heads.state_dict(), "step": step}
+    state = {
+        "model": model.state_dict(),
+        "heads": heads.state_dict(),
+        "step": step,
+        "minutes": minutes,
+    }
     torch.save(state | {"steppers": [s.state_dict() for s in steppers]}, out / "new.pt")
     (out / "new.pt").rename(out / "last.pt")
 
@@ -199,37 +238,44 @@ def train(rank: int, args) -> None:
     model, prompted = create(SIZES[args.size], args.seed), Prompted()
     heads = Heads(SIZES[args.size].text_width)
     steppers = optimizers(model, heads, args.lr)
-    last, first_step = args.out / "last.pt", 0
+    last, first_step, earlier = args.out / "last.pt", 0, 0.0
     if last.exists():
         state = torch.load(last, weights_only=True)
         model.load_state_dict(state["model"])
         heads.load_state_dict(state["heads"])
-        first_step = state["step"]
+        first_step, earlier = state["step"], state.get("minutes", 0.0)
         for stepper, saved_state in zip(steppers, state["steppers"], strict=True):
             stepper.load_state_dict(saved_state)
     elif args.init:
         warm_start(model, heads, args.init)
-    composer = Composer(Corpus(args.data), args.seed)
+    composer = Composer(Corpus(*args.data), args.seed, args.noise)
     log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
+    began = time.monotonic()
     steps = range(first_step, args.steps)
     for step in (
         bar := tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)
     ):
-        if step % 200 == 199:
+        if step % 50 == 49:
             composer = Composer(
-                Corpus(args.data), args.seed + step
+                Corpus(*args.data), args.seed, args.noise
             )  # synthesis may have written more
         rng = random.Random(f"{args.seed}/{step}/{rank}")
         turns = composer.batch(args.audio_s, rng)
-        scale = min(1, (step + 1) / 30) * min(
-            1.0, max(0.02, (args.steps - step) / (0.35 * args.steps))
-        )
+        minutes = earlier + (time.monotonic() - began) / 60
+        left = 1 - max(step / args.steps, minutes / args.minutes)
+        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, left / 0.4))
         for group in (g for s in steppers for g in s.param_groups):
             group["lr"] = args.lr * scale
         flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
         embeddings = list(flat.split(counts))
         heard, right = heads(embeddings, turns)
-        said, tokens = prompted.loss(model, embeddings, [prompted.answer(t) for t in turns], rng)
+        said, tokens = prompted.loss(
+            model,
+            embeddings,
+            [prompted.answer(t) for t in turns],
+            rng,
+            [prompted.known(t) for t in turns],
+        )
         (said + args.heads_weight * heard).backward()
         if args.world > 1:
             average_gradients(model, heads, args.world)
@@ -246,18 +292,22 @@ def train(rank: int, args) -> None:
         bar.set_postfix(
             said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}", tokens=f"{tokens:.3f}"
         )
-        if time.monotonic() - saved > 60 or step == args.steps - 1:
+        if time.monotonic() - saved > 60 or step == args.steps - 1 or left <= 0:
             saved = time.monotonic()
-            save(args.out, model, heads, steppers, step + 1)
+            save(args.out, model, heads, steppers, step + 1, minutes)
+        if left <= 0:
+            break
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders of shards")
+    parser.add_argument("--noise", type=Path, help="folder of recorded noise")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--init", type=Path, help="another run's last.pt to start from")
+    parser.add_argument("--init", type=Path, help="another run's last.pt, or an exported folder")
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop then, if steps are left")
     parser.add_argument("--audio-s", type=float, default=120.0)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--heads-weight", type=float, default=1.0)
@@ -268,6 +318,8 @@ def main() -> None:
     parser.add_argument("--store", help="set by the first process: where the others meet")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    if args.world > 1 and args.minutes < 1e9:
+        parser.error("--minutes is for one process: several would stop at different steps")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.world > 1 and args.rank is None:
         again = [

@@ -23,6 +23,11 @@ VOWELS = frozenset("aeiouyæøœɐɑɒɔəɘɚɛɜɝɞɤɨɪɯɵʉʊʌʏᵻɶ")
 JOINER, SYLLABIC = "\u200d", "\u0329"
 
 
+def counted(language: str) -> bool:
+    """Whether `count` knows the language."""
+    return language in HAN or language in VOICES or language in OPEN
+
+
 def count(text: str, language: str) -> int | None:
     """Syllables of `text`, or None: no rule for the language, digits, or letters of another script."""
     if not text or any(c.isdigit() for c in text):

@@ -16,6 +16,7 @@ import soxr
 from parselmouth.praat import call
 from tqdm import tqdm
 
+from pipelines.embedded.codecs import passed_on
 from pipelines.embedded.labels import frame_power
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE, speak, trim
@@ -113,10 +114,34 @@ def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
     return pitch.selected_array["frequency"][at].astype(np.float32)
 
 
+class Shard:
+    """Collects the phrases of sessions, and writes them so that the listing says the shard is whole."""
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self.path, self.rows, self.at = folder / f"{index:05d}", [], 0
+        self.arrays: dict[str, list[np.ndarray]] = {}
+
+    def add(self, row: dict, **frames: np.ndarray) -> None:
+        """One phrase: `row` with its session, voice and syllables, and its arrays, all [n_frames, ...]."""
+        length = len(frames["mel"])
+        for name, values in frames.items():
+            self.arrays.setdefault(name, []).append(
+                values.astype(np.uint8 if name == "speech" else np.float16)
+            )
+        self.rows.append({**row, "start": self.at, "end": self.at + length})
+        self.at += length
+
+    def write(self) -> None:
+        for name, parts in self.arrays.items():
+            np.save(self.path.with_suffix(f".{name}.npy"), np.concatenate(parts))
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.rows))
+        part.rename(self.path.with_suffix(".json"))
+
+
 def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
     """Write one shard, deterministic in (seed, index); sessions that fail or hang are left out."""
-    rng = random.Random(f"{seed}/{index}")
-    mels, tracks, rows, at = [], [], [], 0
+    rng, shard = random.Random(f"{seed}/{index}"), Shard(folder, index)
     for number in range(SESSIONS_PER_SHARD):
         voice = rng.choice(pool)
         style = random.Random(rng.random())
@@ -125,6 +150,7 @@ def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
             samples, spans = session(voice, style)
             mel = raw_log_mel(samples)
             f0 = f0_track(samples, len(mel))
+            heard = raw_log_mel(passed_on(samples, style)[0])
         except Exception as error:  # a voice that espeak-ng or praat cannot do: the rest must go on
             tqdm.write(f"{voice.name}: {type(error).__name__} {error}")
             continue
@@ -134,17 +160,9 @@ def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
             a, b = max(0, start // 160 - 1), min(len(mel), end // 160 + 2)
             if b - a < 15 or (f0[a:b] > 0).mean() < 0.25 or frame_power(mel[a:b]).max() < 1e-5:
                 continue
-            mels.append(mel[a:b].astype(np.float16))
-            tracks.append(f0[a:b].astype(np.float16))
-            rows.append({"session": f"{index}/{number}", "voice": voice.name, "start": at, "end": at + b - a,
-                         "syllables": count})  # fmt: skip
-            at += b - a
-    np.save(folder / f"{index:05d}.mel.npy", np.concatenate(mels))
-    np.save(folder / f"{index:05d}.f0.npy", np.concatenate(tracks))
-    (folder / f"{index:05d}.part").write_text(json.dumps(rows))
-    (folder / f"{index:05d}.part").rename(
-        folder / f"{index:05d}.json"
-    )  # last: its presence says the shard is whole
+            row = {"session": f"{index}/{number}", "voice": voice.name, "syllables": count}
+            shard.add(row, mel=mel[a:b], f0=f0[a:b], heard=heard[a:b])
+    shard.write()
 
 
 def main() -> None:
