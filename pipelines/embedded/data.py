@@ -318,7 +318,7 @@ class Composer:
 
     def batch(self, audio_s: float, rng: random.Random) -> list[Turn]:
         """Turns of like length that sum up to about `audio_s`; lengths are about log-uniform over 1.5-60 s."""
-        length_s = 1.5 * 40 ** (rng.random() ** 1.2)
+        length_s = 1.5 * 40 ** (rng.random() ** 1.35)
         turns = []
         for _ in range(max(1, int(audio_s / length_s))):
             num_frames = int(100 * min(60.0, length_s * rng.uniform(0.85, 1.15)))

@@ -230,6 +230,36 @@ def average_gradients(model, heads, world: int) -> None:
         grad.copy_(part.view_as(grad) / world)
 
 
+def both_losses(model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, args):
+    """What the tower hears on all turns, and what is said on a share of their audio: (loss, figures)."""
+    flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
+    embeddings = list(flat.split(counts))
+    heard, right = heads(embeddings, turns)
+    wanted, chosen = args.said_share * sum(counts), []
+    for i in rng.sample(range(len(turns)), len(turns)):
+        if counts[i] <= wanted or rng.random() < wanted / counts[i]:
+            chosen.append(i)
+        wanted = max(0, wanted - counts[i])
+    figures = {"heard": heard.item(), "turns": len(turns), "seconds": 0.04 * sum(counts), **right}
+    if not chosen:
+        return args.heads_weight * heard, figures
+    some = [turns[i] for i in chosen]
+    said, tokens = prompted.loss(
+        model,
+        [embeddings[i] for i in chosen],
+        [prompted.answer(t) for t in some],
+        rng,
+        [prompted.known(t) for t in some],
+    )
+    return said + args.heads_weight * heard, {"said": said.item(), "tokens": tokens, **figures}
+
+
+def mean_of(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Mean of each figure over the rows that have it."""
+    names = {name for row in rows for name in row} | {"said", "tokens"}
+    return {n: float(np.mean([r[n] for r in rows if n in r] or [np.nan])) for n in sorted(names)}
+
+
 def train(rank: int, args) -> None:
     torch.set_num_threads(1)  # several processes of one thread beat one of several
     if args.world > 1:
@@ -260,23 +290,17 @@ def train(rank: int, args) -> None:
                 Corpus(*args.data), args.seed, args.noise
             )  # synthesis may have written more
         rng = random.Random(f"{args.seed}/{step}/{rank}")
-        turns = composer.batch(args.audio_s, rng)
         minutes = earlier + (time.monotonic() - began) / 60
         left = 1 - max(step / args.steps, minutes / args.minutes)
         scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, left / 0.4))
         for group in (g for s in steppers for g in s.param_groups):
             group["lr"] = args.lr * scale
-        flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
-        embeddings = list(flat.split(counts))
-        heard, right = heads(embeddings, turns)
-        said, tokens = prompted.loss(
-            model,
-            embeddings,
-            [prompted.answer(t) for t in turns],
-            rng,
-            [prompted.known(t) for t in turns],
-        )
-        (said + args.heads_weight * heard).backward()
+        rows = []
+        for _ in range(args.accumulate):
+            turns = composer.batch(args.audio_s, rng)
+            loss, found = both_losses(model, heads, prompted, turns, rng, args)
+            (loss / args.accumulate).backward()
+            rows.append(found)
         if args.world > 1:
             average_gradients(model, heads, args.world)
         nn.utils.clip_grad_norm_([*model.parameters(), *heads.parameters()], 1.0)
@@ -285,13 +309,10 @@ def train(rank: int, args) -> None:
             stepper.zero_grad(set_to_none=True)
         if rank:
             continue
-        row = {"step": step, "said": said.item(), "heard": heard.item(), "tokens": tokens, "turns": len(turns),
-               "seconds": sum(len(t.mel) for t in turns) / 100, **right}  # fmt: skip
+        row = {"step": step, "minutes": round(minutes, 2), **mean_of(rows)}
         log.write(json.dumps(row) + "\n")
         log.flush()
-        bar.set_postfix(
-            said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}", tokens=f"{tokens:.3f}"
-        )
+        bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}")
         if time.monotonic() - saved > 60 or step == args.steps - 1 or left <= 0:
             saved = time.monotonic()
             save(args.out, model, heads, steppers, step + 1, minutes)
@@ -310,6 +331,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1e9, help="stop then, if steps are left")
     parser.add_argument("--audio-s", type=float, default=120.0)
     parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--accumulate", type=int, default=1, help="batches of one step")
+    parser.add_argument(
+        "--said-share", type=float, default=1.0, help="of the audio, that sentences are learnt from"
+    )
     parser.add_argument("--heads-weight", type=float, default=1.0)
     parser.add_argument(
         "--world", type=int, default=1, help="processes that average their gradients"
