@@ -1,4 +1,5 @@
-"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, as live audio would."""
+"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, as live audio
+would."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Run:
 
     @property
     def tokens_per_s(self) -> float | None:
-        after, decode = len(self.ids) - self.n_first, self.total_s - self.ttft_s
+        after = len(self.ids) - self.n_first
+        decode = self.total_s - self.ttft_s
         return after / decode if after > 0 and decode > 0 else None
 
 
@@ -47,7 +49,8 @@ def run(models: Models, samples: np.ndarray) -> Run:
 
 
 def run_paced(models: Models, samples: np.ndarray) -> Run:
-    """The same, its last 2 s at real time: a machine that listens is not as warm as one that is busy."""
+    """The same, its last 2 s at real time: a machine that listens is not as warm as one that is
+    busy."""
     turn = models.new_turn()
     try:
         first = max(0, len(samples) - PACED_SAMPLES)
@@ -64,14 +67,27 @@ def run_paced(models: Models, samples: np.ndarray) -> Run:
 
 
 def _answer(models: Models, turn: Any, arrived: float) -> Run:
-    text, ids, first, n_first = "", [], None, 0
+    text = ""
+    ids = []
+    first = None
+    n_first = 0
     for delta in turn.answer():
-        text, ids = text + delta.text, ids + list(delta.ids)
+        text = text + delta.text
+        ids = ids + list(delta.ids)
         if first is None and delta.text:
-            first, n_first = delta.at, len(ids)
+            first = delta.at
+            n_first = len(ids)
     done = turn.clock()
-    return Run(text, ids, n_first, turn.stop_reason, turn.counts, parse(text, models.phrases),
-               (first or done) - arrived, done - arrived)  # fmt: skip
+    return Run(
+        text,
+        ids,
+        n_first,
+        turn.stop_reason,
+        turn.counts,
+        parse(text, models.phrases),
+        (first or done) - arrived,
+        done - arrived,
+    )
 
 
 def models_of(**options: object) -> Models:

@@ -1,7 +1,9 @@
-"""transformers' assisted generation with the audio handed to the assistant, and its clock. In: stock thinkers.
+"""transformers' assisted generation with the audio handed to the assistant, and its clock. In:
+stock thinkers.
 
-In 5.23 the assistant's generate() is told that it is not in its first iteration, so its inputs lose the audio with the
-prompt's other features (generation/utils.py): it drafts deaf. Told the truth while its cache is empty, it hears.
+In 5.23 the assistant's generate() is told that it is not in its first iteration, so its inputs lose
+the audio with the prompt's other features (generation/utils.py): it drafts deaf. Told the truth
+while its cache is empty, it hears.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ def hearing(assistant: Any) -> Any:
 
 
 class FirstForward:
-    """`with FirstForward(*models) as clock:` - `clock.seconds` that the first forward of each took together.
+    """`with FirstForward(*models) as clock:` - `clock.seconds` that the first forward of each took
+    together.
 
-    Assisted generation tells no id before all are there; its prefill is the first forward of both models.
+    Assisted generation tells no id before all are there; its prefill is the first forward of both
+    models.
     """
 
     def __init__(self, *models: Any) -> None:
@@ -40,7 +44,9 @@ class FirstForward:
     def __enter__(self) -> FirstForward:
         for model in self._models:
             began: list[float] = []
-            self._handles.append(model.register_forward_pre_hook(lambda *_, b=began: b.append(time.perf_counter())))
+            self._handles.append(
+                model.register_forward_pre_hook(lambda *_, b=began: b.append(time.perf_counter()))
+            )
             self._handles.append(model.register_forward_hook(lambda *_, b=began: self._ended(b)))
         return self
 

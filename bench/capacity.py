@@ -1,10 +1,12 @@
-"""How many edges does one verifier process carry? In: held-out clips. Out: ids per second, verifying or decoding alone.
+"""How many edges does one verifier process carry? In: held-out clips. Out: ids per second,
+verifying or decoding alone.
 
-`python -m bench.capacity` (5 minutes, most of it prefill: turns of 10, 30 and 60 s). The requests of real turns in
-exact mode are recorded once. Then so many turns at once are prefilled, and when all are ready each sends the requests
-of its turn: what is measured is the verifier alone, no edge computes beside it. In the same run, alternating, the
-rival: the same turns decoded by the cloud alone (Decode). Both give the same ids, both are batched by the same engine.
-Prefill is apart, and the same for both.
+`python -m bench.capacity` (5 minutes, most of it prefill: turns of 10, 30 and 60 s). The requests
+of real turns in exact mode are recorded once. Then so many turns at once are prefilled, and when
+all are ready each sends the requests of its turn: what is measured is the verifier alone, no edge
+computes beside it. In the same run, alternating, the rival: the same turns decoded by the cloud
+alone (Decode). Both give the same ids, both are batched by the same engine. Prefill is apart, and
+the same for both.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from bench.keep import options_of
 from bench.network import child, play
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import FIRST, RemoteTurn, Terms
+from streamer.core.link.edge_turn import FIRST, DecodingTerms, RemoteTurn
 from streamer.describer import Describer
 from streamer.net.link.remote_target import FarTarget
 
@@ -40,7 +42,7 @@ MOST_S = 300.0  # of one round: its turns are prefilled and decoded, or somethin
 class Recorded:
     """One turn: its samples, how it was opened, its requests in order, the ids that came of it."""
 
-    terms: Terms
+    terms: DecodingTerms
     samples: list[Any]
     requests: list[VerifyRequest] = field(default_factory=list)
     num_ids: int = 0
@@ -71,17 +73,22 @@ async def record(verifier: str, clips: Sequence[Clip]) -> list[Recorded]:
 
 
 class Replayed:
-    """One turn on a link of its own. Enter it, `prefill`, then `decode`. Raises RuntimeError where it is rejected."""
+    """One turn on a link of its own. Enter it, `prefill`, then `decode`. Raises RuntimeError where
+    it is rejected."""
 
     def __init__(self, one: Recorded, is_alone: bool) -> None:
-        terms = Terms(**(vars(one.terms) | {"runs_on": is_alone, "asks_first": False}))
+        terms = DecodingTerms(**(vars(one.terms) | {"runs_on": is_alone, "asks_first": False}))
         self.turn = RemoteTurn(0, secrets.token_bytes(16), terms)
-        self._one, self._is_alone = one, is_alone
+        self._one = one
+        self._is_alone = is_alone
 
     @asynccontextmanager
     async def linked(self, verifier: str) -> AsyncIterator[None]:
-        """Within: a link that pings, so that it is not taken for dead while others are prefilled."""
-        async with connect(verifier + wire.PATH, compression=None, max_size=None, ping_interval=None) as self._socket:
+        """Within: a link that pings, so that it is not taken for dead while others are
+        prefilled."""
+        async with connect(
+            verifier + wire.PATH, compression=None, max_size=None, ping_interval=None
+        ) as self._socket:
             async with asyncio.TaskGroup() as beside:
                 pinging = beside.create_task(self._ping())
                 yield
@@ -148,11 +155,16 @@ async def ids_per_s(verifier: str, turns: Sequence[Recorded], is_alone: bool) ->
 
 
 async def measure(verifier: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    recorded = {seconds: await record(verifier, held_out(options.num, seconds)) for seconds in options.seconds}
+    recorded = {
+        seconds: await record(verifier, held_out(options.num, seconds))
+        for seconds in options.seconds
+    }
     sizes = [(seconds, edges) for seconds in options.seconds for edges in options.edges]
     rounds = options.repeats + 1  # the first one warms up
     rows = []
-    with tqdm(total=sum(2 * rounds * s * n for s, n in sizes), unit=" s of audio", leave=False) as bar:
+    with tqdm(
+        total=sum(2 * rounds * s * n for s, n in sizes), unit=" s of audio", leave=False
+    ) as bar:
         for seconds, edges in sizes:
             turns = (recorded[seconds] * edges)[:edges]
             found: dict[bool, list[float]] = {False: [], True: []}
@@ -165,20 +177,34 @@ async def measure(verifier: str, options: argparse.Namespace) -> list[dict[str, 
     return rows
 
 
-def row_of(seconds: int, turns: Sequence[Recorded], verifying: list[float], alone: list[float]) -> dict[str, Any]:
+def row_of(
+    seconds: int, turns: Sequence[Recorded], verifying: list[float], alone: list[float]
+) -> dict[str, Any]:
     """ratio: of the same round's; the others are medians."""
     ratios = [a / b for a, b in zip(verifying, alone, strict=True)]
-    requests, ids = sum(len(t.requests) for t in turns), sum(t.num_ids for t in turns)
-    return {"seconds": seconds, "edges": len(turns), "requests_per_id": requests / ids,
-            "verifying_ids_per_s": median(verifying), "cloud_only_ids_per_s": median(alone),
-            "ratio": median(ratios), "least": min(ratios), "most": max(ratios)}  # fmt: skip
+    requests = sum(len(t.requests) for t in turns)
+    ids = sum(t.num_ids for t in turns)
+    return {
+        "seconds": seconds,
+        "edges": len(turns),
+        "requests_per_id": requests / ids,
+        "verifying_ids_per_s": median(verifying),
+        "cloud_only_ids_per_s": median(alone),
+        "ratio": median(ratios),
+        "least": min(ratios),
+        "most": max(ratios),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--edges", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--num", type=int, default=8, help="different clips")
-    parser.add_argument("--seconds", type=int, nargs="+", default=[10, 30, 60], help="lengths of the clips")
+    parser.add_argument(
+        "--seconds", type=int, nargs="+", default=[10, 30, 60], help="lengths of the clips"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     options = options_of(parser)
     with child("streamer", "verifier", "--port", "0", "--max-sessions", "64") as line:

@@ -1,7 +1,8 @@
-"""Held-out recordings to measure with. In: a number, a length, a seed. Out: samples at 16 kHz and their true levels.
+"""Held-out recordings to measure with. In: a number, a length, a seed. Out: samples at 16 kHz and
+their true levels.
 
-Voices that training never hears (pipelines/embedded/heldout.py), kept in .cache/bench: a clip takes up to ten seconds
-to synthesise.
+Voices that training never hears (pipelines/embedded/heldout.py), kept in .cache/bench: a clip takes
+up to ten seconds to synthesise.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def held_out(num: int, seconds: float, seed: int = 11) -> list[Clip]:
     folder.mkdir(parents=True, exist_ok=True)
     clips = []
     for i in tqdm(range(num), desc=f"clips of {seconds:g} s", leave=False):
-        wav, labels = folder / f"{i:04d}.wav", folder / f"{i:04d}.json"
+        wav = folder / f"{i:04d}.wav"
+        labels = folder / f"{i:04d}.json"
         if not labels.exists():
             _make(wav, labels, seconds, random.Random(f"{seed}/{seconds:g}/{i}"))
         samples, _ = soundfile.read(wav, dtype="float32")

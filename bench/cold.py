@@ -1,9 +1,11 @@
-"""How long from the command to the first word, in a process of its own? In: a clip. Out: a table, JSON lines.
+"""How long from the command to the first word, in a process of its own? In: a clip. Out: a table,
+JSON lines.
 
-`python -m bench.cold [--num 7] [--clip samples/fast_loud.wav]`. Each round starts, one after the other, `streamer
-describe CLIP` and `python -c "import torch"`, so that both meet the same machine. Wall time to the first byte of text,
-and CPU seconds of the whole process (four threads that wait for each other count four times). Where the seconds of ours
-go is told by one more process, which takes the same steps one by one.
+`python -m bench.cold [--num 7] [--clip samples/fast_loud.wav]`. Each round starts, one after the
+other, `streamer describe CLIP` and `python -c "import torch"`, so that both meet the same machine.
+Wall time to the first byte of text, and CPU seconds of the whole process (four threads that wait
+for each other count four times). Where the seconds of ours go is told by one more process, which
+takes the same steps one by one.
 """
 
 from __future__ import annotations
@@ -24,9 +26,12 @@ TORCH = (sys.executable, "-c", "import torch; print()")
 
 
 def run(command: Sequence[str]) -> dict[str, float]:
-    """One cold process: seconds to its first byte on stdout, seconds and CPU seconds until it is gone."""
+    """One cold process: seconds to its first byte on stdout, seconds and CPU seconds until it is
+    gone."""
     began = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+    )
     assert process.stdout is not None
     first = process.stdout.read(1)
     first_s = time.perf_counter() - began
@@ -36,7 +41,11 @@ def run(command: Sequence[str]) -> dict[str, float]:
     process.returncode = os.waitstatus_to_exitcode(status)
     assert first, f"{command}: said nothing"
     assert process.returncode == 0, f"{command}: exit status {process.returncode}"
-    return {"first_s": first_s, "all_s": time.perf_counter() - began, "cpu_s": used.ru_utime + used.ru_stime}
+    return {
+        "first_s": first_s,
+        "all_s": time.perf_counter() - began,
+        "cpu_s": used.ru_utime + used.ru_stime,
+    }
 
 
 def laps(clip: str) -> list[dict[str, Any]]:
@@ -76,7 +85,8 @@ def tell_steps(clip: str) -> None:
         directories = [resolve("embedded", role) for role in ("edge", "cloud")]
         set_threads(max(map(num_params_of, directories)))
         lap("the model room")
-        edge, cloud = load("embedded", "edge"), load("embedded", "cloud")
+        edge = load("embedded", "edge")
+        cloud = load("embedded", "cloud")
         lap("weights, tokenizers, loading compiled kernels")
         warm_up(edge)
         warm_up(cloud)
@@ -94,7 +104,8 @@ def main() -> None:
     options = _options()
     if options.steps:
         return tell_steps(options.clip)
-    from bench.common import median, progress, table, write  # late: it imports torch, which is one of the steps
+    # late: it imports torch, which is one of the steps
+    from bench.common import median, progress, table, write
 
     ours = (sys.executable, "-m", "streamer", "describe", options.clip, "--quiet")
     for command in (ours, TORCH):  # the page cache
@@ -116,7 +127,9 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--num", type=int, default=7, metavar="N", help="rounds; default 7")
     parser.add_argument("--clip", default=CLIP, metavar="FILE", help=f"default {CLIP}")
     parser.add_argument("--steps", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,5 @@
-"""What every bench shares. In: rows of numbers. Out: JSON lines with commit and machine, medians, a progress bar."""
+"""What every bench shares. In: rows of numbers. Out: JSON lines with commit and machine, medians, a
+progress bar."""
 
 from __future__ import annotations
 
@@ -20,11 +21,18 @@ T = TypeVar("T")
 
 def provenance() -> dict[str, Any]:
     """Where and from what a figure comes: commit, processor, threads."""
-    git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    git = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     names = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
     cpu = f"{names[0]}, {len(names)} cores" if names else platform.machine()
     threads = torch.get_num_threads()
-    return {"commit": git.stdout.strip(), "machine": cpu, "threads": threads, "torch": torch.__version__}
+    return {
+        "commit": git.stdout.strip(),
+        "machine": cpu,
+        "threads": threads,
+        "torch": torch.__version__,
+    }
 
 
 def write(name: str, rows: Iterable[dict[str, Any]]) -> Path:

@@ -1,10 +1,12 @@
-"""Time of one engine step by rows and ids per row, beside transformers' modules and the machine's limit. Out: a plot.
+"""Time of one engine step by rows and ids per row, beside transformers' modules and the machine's
+limit. Out: a plot.
 
-`python -m bench.engine [--rounds 40] [--context 300]`. Rows of 300 positions; ours on one thread and on as many as it
-may take (OMP_NUM_THREADS bounds them; it takes only cores that are free), torch on one. In each round every arm of a
-shape runs four times in a row and its last three count, as a decoding loop would find its caches; medians of paired
-ratios. The limit of a step is the larger of two times: its bytes (weights as they are kept, keys and values of its
-rows) over the read bandwidth of an array of that size, and its multiplications over the rate of a large matrix product;
+`python -m bench.engine [--rounds 40] [--context 300]`. Rows of 300 positions; ours on one thread
+and on as many as it may take (OMP_NUM_THREADS bounds them; it takes only cores that are free),
+torch on one. In each round every arm of a shape runs four times in a row and its last three count,
+as a decoding loop would find its caches; medians of paired ratios. The limit of a step is the
+larger of two times: its bytes (weights as they are kept, keys and values of its rows) over the read
+bandwidth of an array of that size, and its multiplications over the rate of a large matrix product;
 both measured here, on one thread and on all.
 """
 
@@ -35,15 +37,21 @@ from streamer.model.kernels.threads import the_crew
 from streamer.model.kernels.tower import FastTower
 from streamer.model.thinker import resolve, shapes_of
 
-PROMPT, SPARE = 6, 64
-NUM_ROWS, NUM_IDS = (1, 4, 16, 64), (1, 2, 5, 9)
+PROMPT = 6
+SPARE = 64
+NUM_ROWS = (1, 4, 16, 64)
+NUM_IDS = (1, 2, 5, 9)
 Arm = Callable[[], object]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40, help="rounds of each shape, after one that is dropped")
-    parser.add_argument("--context", type=int, default=300, help="positions of a row: 25 per second, 1500 for 60 s")
+    parser.add_argument(
+        "--rounds", type=int, default=40, help="rounds of each shape, after one that is dropped"
+    )
+    parser.add_argument(
+        "--context", type=int, default=300, help="positions of a row: 25 per second, 1500 for 60 s"
+    )
     options = options_of(parser)
     torch.set_num_threads(1)
     rows = []
@@ -51,17 +59,63 @@ def main() -> None:
         rows += steps_of(role, options.rounds, options.context)
         rows.append(tower_of(role, options.rounds))
     threads = the_crew().num_threads
-    header = ("model", "rows", "ids", "ms", "torch / ours", "modules / ours", "limit ms", "of the limit", "to 1 x 1",
-              f"{threads} threads", "ms", "limit ms", "of the limit", "to 1 x 1")  # fmt: skip
-    names = ("model", "rows", "q", "ms", "torch_ratio", "stock_ratio", "limit_ms", "reached", "to_one",
-             "shared_ratio", "shared_ms", "shared_limit_ms", "shared_reached", "shared_to_one")  # fmt: skip
+    header = (
+        "model",
+        "rows",
+        "ids",
+        "ms",
+        "torch / ours",
+        "modules / ours",
+        "limit ms",
+        "of the limit",
+        "to 1 x 1",
+        f"{threads} threads",
+        "ms",
+        "limit ms",
+        "of the limit",
+        "to 1 x 1",
+    )
+    names = (
+        "model",
+        "rows",
+        "q",
+        "ms",
+        "torch_ratio",
+        "stock_ratio",
+        "limit_ms",
+        "reached",
+        "to_one",
+        "shared_ratio",
+        "shared_ms",
+        "shared_limit_ms",
+        "shared_reached",
+        "shared_to_one",
+    )
     steps = [row for row in rows if row["what"] == "step"]
     print(table(header, [[row[name] for name in names] for row in steps]))
-    print(table(("model", "window ms", "torch / ours", "stock tower / ours", f"{threads} threads"),
-                [[r[k] for k in ("model", "ms", "torch_ratio", "stock_ratio", "shared_ratio")]
-                 for r in rows if r["what"] == "tower"]))  # fmt: skip
-    print(table(("model", "ids", "products us", "attention us", "rest of the kernel us", "around it us"),
-                [[r["model"], r["q"], *r["parts_us"]] for r in steps if "parts_us" in r]))  # fmt: skip
+    print(
+        table(
+            ("model", "window ms", "torch / ours", "stock tower / ours", f"{threads} threads"),
+            [
+                [r[k] for k in ("model", "ms", "torch_ratio", "stock_ratio", "shared_ratio")]
+                for r in rows
+                if r["what"] == "tower"
+            ],
+        )
+    )
+    print(
+        table(
+            (
+                "model",
+                "ids",
+                "products us",
+                "attention us",
+                "rest of the kernel us",
+                "around it us",
+            ),
+            [[r["model"], r["q"], *r["parts_us"]] for r in steps if "parts_us" in r],
+        )
+    )
     print("written:", write("engine", rows), plot(steps))
 
 
@@ -75,7 +129,8 @@ def steps_of(role: str, rounds: int, context: int) -> list[dict[str, Any]]:
         TextModel(load_weights(directory, torch.float32, "cpu"), shape),
     ]
     fast, shared, plain = (
-        Engine(text, text.slots(max(NUM_ROWS), PROMPT + context + SPARE), [5] * PROMPT) for text in texts
+        Engine(text, text.slots(max(NUM_ROWS), PROMPT + context + SPARE), [5] * PROMPT)
+        for text in texts
     )
     for engine in (fast, shared, plain):
         for slot in [engine.open() for _ in range(max(NUM_ROWS))]:
@@ -93,7 +148,14 @@ def steps_of(role: str, rounds: int, context: int) -> list[dict[str, Any]]:
                 "stock": lambda cache=cache, q=q, rows=rows: stock_step(stock, cache, rows, q),
             }
             times = interleaved(arms, rounds)
-            row = {"what": "step", "model": role, "rows": rows, "q": q, "context": context, **figures(times)}
+            row = {
+                "what": "step",
+                "model": role,
+                "rows": rows,
+                "q": q,
+                "context": context,
+                **figures(times),
+            }
             for kind, threads in (("", 1), ("shared_", the_crew().num_threads)):
                 row[f"{kind}limit_ms"] = limit_ms(fast, rows, q, context, threads)
                 row[f"{kind}reached"] = row[f"{kind}limit_ms"] / row[f"{kind}ms"]
@@ -107,17 +169,24 @@ def steps_of(role: str, rounds: int, context: int) -> list[dict[str, Any]]:
 def tower_of(role: str, rounds: int) -> dict[str, Any]:
     """One whole window through the audio tower."""
     directory = resolve("embedded", role)
-    weights, shape = load_weights(directory, torch.float32, "cpu"), shapes_of(directory).audio
-    fast, shared = FastTower(dict(weights), shape, Crew(1)), FastTower(dict(weights), shape)
-    plain, stock = AudioTower(dict(weights), shape), load_stock(directory)
-    features, length = 0.5 * torch.randn(1, 128, 200), torch.tensor([200])
+    weights = load_weights(directory, torch.float32, "cpu")
+    shape = shapes_of(directory).audio
+    fast = FastTower(dict(weights), shape, Crew(1))
+    shared = FastTower(dict(weights), shape)
+    plain = AudioTower(dict(weights), shape)
+    stock = load_stock(directory)
+    features = 0.5 * torch.randn(1, 128, 200)
+    length = torch.tensor([200])
     with torch.inference_mode():
-        times = interleaved({
-            "ours": lambda: fast.encode(features),
-            "shared": lambda: shared.encode(features),
-            "torch": lambda: plain.encode(features),
-            "stock": lambda: stock.model.audio_tower(features[0], feature_lens=length),
-        }, rounds)  # fmt: skip
+        times = interleaved(
+            {
+                "ours": lambda: fast.encode(features),
+                "shared": lambda: shared.encode(features),
+                "torch": lambda: plain.encode(features),
+                "stock": lambda: stock.model.audio_tower(features[0], feature_lens=length),
+            },
+            rounds,
+        )
     return {"what": "tower", "model": role, **figures(times)}
 
 
@@ -137,10 +206,18 @@ def interleaved(arms: dict[str, Arm], rounds: int) -> dict[str, list[float]]:
 
 def figures(times: dict[str, list[float]]) -> dict[str, float]:
     ours = times["ours"]
-    ratios = {f"{n}_ratio": median(t / o for t, o in zip(times[n], ours, strict=True)) for n in ("torch", "stock")}
+    ratios = {
+        f"{n}_ratio": median(t / o for t, o in zip(times[n], ours, strict=True))
+        for n in ("torch", "stock")
+    }
     gain = median(o / s for o, s in zip(ours, times["shared"], strict=True))
-    return {"ms": median(ours), "ms_p95": float(np.percentile(ours, 95)), **ratios, "shared_ms": median(ours) / gain,
-            "shared_ratio": gain}  # fmt: skip
+    return {
+        "ms": median(ours),
+        "ms_p95": float(np.percentile(ours, 95)),
+        **ratios,
+        "shared_ms": median(ours) / gain,
+        "shared_ratio": gain,
+    }
 
 
 def stock_cache(stock: Any, rows: int, context: int) -> Any:
@@ -154,7 +231,9 @@ def stock_cache(stock: Any, rows: int, context: int) -> Any:
 @torch.inference_mode()
 def stock_forward(stock: Any, cache: Any, ids: torch.Tensor, start: int) -> torch.Tensor:
     positions = torch.arange(start, start + ids.shape[1])[None, None].expand(3, *ids.shape)
-    hidden = stock.model(input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True)[0]
+    hidden = stock.model(
+        input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
+    )[0]
     logits: torch.Tensor = stock.lm_head(hidden)
     return logits
 
@@ -166,48 +245,89 @@ def stock_step(stock: Any, cache: Any, rows: int, q: int) -> None:
 
 
 def limit_ms(engine: Engine, rows: int, q: int, context: int, threads: int) -> float:
-    """What the machine would need for the same bytes and multiplications, on one thread or on so many."""
-    text, s = engine.text, engine.text.shape
+    """What the machine would need for the same bytes and multiplications, on one thread or on so
+    many."""
+    text = engine.text
+    s = engine.text.shape
     assert isinstance(text, FastText)
     weights = text._weights.size + text._head.size
-    size = weights * text._weights.itemsize + rows * 2 * s.layers * s.kv_heads * s.head_dim * context * 4
+    size = (
+        weights * text._weights.itemsize
+        + rows * 2 * s.layers * s.kv_heads * s.head_dim * context * 4
+    )
     products = rows * q * (weights + 2 * s.layers * s.heads * s.head_dim * context)
     return 1000 * min(max(size / bandwidth(size, n), 2 * products / rate(n)) for n in {1, threads})
 
 
 def parts(engine: Engine, q: int, total_ms: float, rounds: int, context: int) -> list[float]:
-    """Microseconds of one row's step: products, attention, what else the kernel does; around it: Python, cold caches.
+    """Microseconds of one row's step: products, attention, what else the kernel does; around it:
+    Python, cold caches.
 
-    The parts are measured one by one, each again and again, so they find their data nearer than a step does.
+    The parts are measured one by one, each again and again, so they find their data nearer than a
+    step does.
     """
-    text, s = engine.text, engine.text.shape
+    text = engine.text
+    s = engine.text.shape
     assert isinstance(text, FastText)
     keys, values = engine.slots.arrays
     where = np.array([(0, PROMPT + context, 0, q, q)], dtype=np.int64)
-    wide, both, mixed = up(s.hidden), up((s.heads + 2 * s.kv_heads) * s.head_dim), up(2 * s.ffn)
-    inner, queries = s.heads * s.head_dim, num_queries(q, s.heads // s.kv_heads)
-    room = tuple(np.zeros(queries * n, np.float32) for n in (arithmetic.BLOCK, s.head_dim, up(s.head_dim), 1, 1))
-    kept = engine.step([Row(0, PROMPT + context, [9] * q, num_logits=q)])  # what the job points to
+    wide = up(s.hidden)
+    both = up((s.heads + 2 * s.kv_heads) * s.head_dim)
+    mixed = up(2 * s.ffn)
+    inner = s.heads * s.head_dim
+    queries = num_queries(q, s.heads // s.kv_heads)
+    room = tuple(
+        np.zeros(queries * n, np.float32)
+        for n in (arithmetic.BLOCK, s.head_dim, up(s.head_dim), 1, 1)
+    )
+    # what the job points to
+    kept = engine.step([Row(0, PROMPT + context, [9] * q, num_logits=q)])
 
     def product(depth: int, columns: int, weights: Any, at: int) -> int:
         a, b = text._halves
-        arithmetic.multiply(a, depth, weights, at, PANEL, depth * PANEL, b, columns, q, depth, columns // PANEL)
+        arithmetic.multiply(
+            a, depth, weights, at, PANEL, depth * PANEL, b, columns, q, depth, columns // PANEL
+        )
         return at + depth * columns
 
     def products() -> None:
         at = 0
         for _ in range(s.layers):
-            for depth, columns in ((s.hidden, both), (inner, wide), (s.hidden, mixed), (s.ffn, wide)):
+            for depth, columns in (
+                (s.hidden, both),
+                (inner, wide),
+                (s.hidden, mixed),
+                (s.ffn, wide),
+            ):
                 at = product(depth, columns, text._weights, at)
         product(s.hidden, up(s.vocab), text._head, 0)
 
     def attention() -> None:
         a, b = text._halves
         for i in range(s.layers):
-            arithmetic.attend(b, both, where, 0, s.heads, s.kv_heads, s.head_dim, keys[i], values[i], a, inner, room)
+            arithmetic.attend(
+                b,
+                both,
+                where,
+                0,
+                s.heads,
+                s.kv_heads,
+                s.head_dim,
+                keys[i],
+                values[i],
+                a,
+                inner,
+                room,
+            )
 
-    times = interleaved({"products": products, "attention": attention, "kernel": lambda: text._job.run(q, Crew(1), 0)},
-                        rounds)  # fmt: skip
+    times = interleaved(
+        {
+            "products": products,
+            "attention": attention,
+            "kernel": lambda: text._job.run(q, Crew(1), 0),
+        },
+        rounds,
+    )
     del kept
     by_product, by_attention, whole = (1000 * median(of_part) for of_part in times.values())
     return [by_product, by_attention, whole - by_product - by_attention, 1000 * total_ms - whole]
@@ -225,11 +345,24 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
         for i, q in enumerate(NUM_IDS):
             mine = [row for row in rows if row["model"] == model and row["q"] == q]
             x = [row["rows"] for row in mine]
-            axis.plot(x, [row["ms"] for row in mine], marker="o", color=f"C{i}", label=f"{q} ids per row")
-            axis.plot(x, [row["shared_ms"] for row in mine], marker="x", linewidth=0.8, color=f"C{i}")
-            axis.plot(x, [row["ms"] * row["stock_ratio"] for row in mine], linestyle=":", color=f"C{i}")
-            axis.plot(x, [row["limit_ms"] for row in mine], linestyle="--", linewidth=0.8, color=f"C{i}")
-        axis.set(title=f"{model}, {rows[0]['context']} positions", xlabel="rows", xscale="log", yscale="log")
+            axis.plot(
+                x, [row["ms"] for row in mine], marker="o", color=f"C{i}", label=f"{q} ids per row"
+            )
+            axis.plot(
+                x, [row["shared_ms"] for row in mine], marker="x", linewidth=0.8, color=f"C{i}"
+            )
+            axis.plot(
+                x, [row["ms"] * row["stock_ratio"] for row in mine], linestyle=":", color=f"C{i}"
+            )
+            axis.plot(
+                x, [row["limit_ms"] for row in mine], linestyle="--", linewidth=0.8, color=f"C{i}"
+            )
+        axis.set(
+            title=f"{model}, {rows[0]['context']} positions",
+            xlabel="rows",
+            xscale="log",
+            yscale="log",
+        )
         axis.set_xticks(NUM_ROWS, [str(rows) for rows in NUM_ROWS])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
@@ -237,7 +370,14 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
     threads = the_crew().num_threads
     axes[1].plot([], [], color="black", marker="x", linewidth=0.8, label=f"up to {threads} threads")
     axes[1].plot([], [], color="black", linestyle=":", label="transformers' modules, one thread")
-    axes[1].plot([], [], color="black", linestyle="--", linewidth=0.8, label="the machine's limit, one thread")
+    axes[1].plot(
+        [],
+        [],
+        color="black",
+        linestyle="--",
+        linewidth=0.8,
+        label="the machine's limit, one thread",
+    )
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", fontsize=9)
     file = place("engine.png")
     figure.savefig(file, dpi=120)

@@ -1,9 +1,11 @@
-"""Does the gate keep its promise, and what does it buy? In: clips used for no choice. Out: tables, JSON lines, a plot.
+"""Does the gate keep its promise, and what does it buy? In: clips used for no choice. Out: tables,
+JSON lines, a plot.
 
-`python -m bench.gate`. Held-out voices, recordings of 3, 10, 30 and 60 s under a seed that was first used when the
-shipped thresholds and the risks that they promise were fixed, and heard once. `--clips seen`: those that were in view
-when the risks were chosen. `--calibrate` first makes others still and derives the shipped thresholds from them. Each
-recording is decoded at EVERY threshold (core/calibration/branches.py); every third also by gated mode itself: the same ids.
+`python -m bench.gate`. Held-out voices, recordings of 3, 10, 30 and 60 s under a seed that was
+first used when the shipped thresholds and the risks that they promise were fixed, and heard once.
+`--clips seen`: those that were in view when the risks were chosen. `--calibrate` first makes others
+still and derives the shipped thresholds from them. Each recording is decoded at EVERY threshold
+(core/calibration/branches.py); every third also by gated mode itself: the same ids.
 """
 
 from __future__ import annotations
@@ -35,8 +37,20 @@ LENGTHS_S = (3, 10, 30, 60)
 CACHE = Path(".cache/embedded")
 PRESETS = ("fluent", "quality")
 CLIPS = {"fresh": ("gate_fresh", 5077), "seen": ("gate_test", 22)}  # folder and seed
-COLUMNS = ("clips", "risk", "loss", "se", "forced", "skipped", "accuracy", "cloud", "edge", "of cloud's",
-           "accepted / uploaded", "changed attributes")  # fmt: skip
+COLUMNS = (
+    "clips",
+    "risk",
+    "loss",
+    "se",
+    "forced",
+    "skipped",
+    "accuracy",
+    "cloud",
+    "edge",
+    "of cloud's",
+    "accepted / uploaded",
+    "changed attributes",
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=150, help="clips of each length")
     parser.add_argument("--clips", choices=CLIPS, default="fresh", help="see above")
-    parser.add_argument("--calibrate", action="store_true", help="first make clips and derive the shipped thresholds")
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="first make clips and derive the shipped thresholds",
+    )
     parser.add_argument("--calibrate-num", type=int, default=150, help="its clips of each length")
     options = options_of(parser)
     if options.calibrate:
@@ -75,7 +93,12 @@ def main() -> None:
     presets = [shipped(models, name) for name in PRESETS]
     rows = [row for preset in presets for row in rows_of(models, clips, preset)]
     print(f"\n{len(clips)} recordings that chose and certified nothing\n")
-    print(table(("preset", "length", *COLUMNS), [(r["preset"], r["length"], *(r[c] for c in COLUMNS)) for r in rows]))
+    print(
+        table(
+            ("preset", "length", *COLUMNS),
+            [(r["preset"], r["length"], *(r[c] for c in COLUMNS)) for r in rows],
+        )
+    )
     ran = [row for preset in presets for row in really(models, clips, preset)]
     print("\nGated mode itself, every third of them\n")
     print(table(tuple(ran[0]), [tuple(r.values()) for r in ran]))
@@ -88,24 +111,41 @@ def main() -> None:
 
 def calibrate(num: int) -> None:
     """The shipped thresholds: these clips, this command."""
-    files = [str(file) for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)]
+    files = [
+        str(file) for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)
+    ]
     plotted = ("--plot", str(place("gate_calibration.png")))
-    subprocess.run([sys.executable, "-m", "pipelines.embedded.thresholds", *plotted, *files], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pipelines.embedded.thresholds", *plotted, *files], check=True
+    )
 
 
 def recordings(name: str, seconds: int, num: int, seed: int) -> list[Path]:
     """`num` held-out recordings, made where they are not there yet."""
     folder = CACHE / name / str(seconds)
     if not (folder / "labels.jsonl").exists():
-        command = [sys.executable, "-m", "pipelines.embedded.heldout", "--out", folder, "--num", num,
-                   "--seconds", seconds, "--seed", seed]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pipelines.embedded.heldout",
+            "--out",
+            folder,
+            "--num",
+            num,
+            "--seconds",
+            seconds,
+            "--seed",
+            seed,
+        ]
         subprocess.run([str(part) for part in command], check=True)
     return sorted(folder.glob("*.wav"))[:num]
 
 
 def hear_all(models: Models, num: int, folder: str, seed: int) -> list[Heard]:
     """Every clip with speech; those taken for silence are told."""
-    wanted = [(seconds, file) for seconds in LENGTHS_S for file in recordings(folder, seconds, num, seed)]
+    wanted = [
+        (seconds, file) for seconds in LENGTHS_S for file in recordings(folder, seconds, num, seed)
+    ]
     labels: dict[Path, dict[str, Any]] = {}
     for folder in {file.parent for _, file in wanted}:
         for line in (folder / "labels.jsonl").read_text().splitlines():
@@ -117,8 +157,13 @@ def hear_all(models: Models, num: int, folder: str, seed: int) -> list[Heard]:
         if clip is None:
             print(f"{file}: taken for silence, left out")
             continue
-        paths = {name: {signal: turns[0] for signal, turns in of.items()} for name, of in clip.paths.items()}
-        found.append(Heard(file, seconds, labels[file]["voice"].split("+")[1], labels[file]["levels"], paths))
+        paths = {
+            name: {signal: turns[0] for signal, turns in of.items()}
+            for name, of in clip.paths.items()
+        }
+        found.append(
+            Heard(file, seconds, labels[file]["voice"].split("+")[1], labels[file]["levels"], paths)
+        )
     return found
 
 
@@ -152,15 +197,26 @@ def row_of(models: Models, clips: Sequence[Heard], preset: Shipped, length: str)
     ways = [at(of, preset.limit) for of in paths]
     losses = np.array([loss_of(way) for way in ways])
     arms = {"gated": ways, "cloud": [of[-1] for of in paths], "edge": [of[0] for of in paths]}
-    right = {name: mean(accuracy(models, way, clip) for way, clip in zip(of, clips, strict=True))
-             for name, of in arms.items()}  # fmt: skip
+    right = {
+        name: mean(accuracy(models, way, clip) for way, clip in zip(of, clips, strict=True))
+        for name, of in arms.items()
+    }
     return {
-        "preset": preset.name, "length": length, "risk": preset.promise.risk, **mean_and_error(losses),
-        "forced": mean(loss_forced([of], preset.limit) for of in paths), "skipped": skipped(ways),
-        "accuracy": right["gated"], "cloud": right["cloud"], "edge": right["edge"],
-        "of cloud's": right["gated"] / right["cloud"], "accepted / uploaded": accepted(ways),
-        "changed attributes": mean(differing(models, way, of[-1]) for way, of in zip(ways, paths, strict=True)),
-    }  # fmt: skip
+        "preset": preset.name,
+        "length": length,
+        "risk": preset.promise.risk,
+        **mean_and_error(losses),
+        "forced": mean(loss_forced([of], preset.limit) for of in paths),
+        "skipped": skipped(ways),
+        "accuracy": right["gated"],
+        "cloud": right["cloud"],
+        "edge": right["edge"],
+        "of cloud's": right["gated"] / right["cloud"],
+        "accepted / uploaded": accepted(ways),
+        "changed attributes": mean(
+            differing(models, way, of[-1]) for way, of in zip(ways, paths, strict=True)
+        ),
+    }
 
 
 def loss_of(way: Way) -> float:
@@ -173,14 +229,22 @@ def skipped(ways: Sequence[Way]) -> float:
 
 def accepted(ways: Sequence[Way]) -> float:
     uploads = [d.block for w in ways for d in w.decisions if d.uploaded]
-    return sum(b.n_accepted for b in uploads) / sum(len(b.ids) for b in uploads) if uploads else float("nan")
+    return (
+        sum(b.n_accepted for b in uploads) / sum(len(b.ids) for b in uploads)
+        if uploads
+        else float("nan")
+    )
 
 
 def really(models: Models, clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
-    """Gated mode as a user runs it: it must walk the path that was promised for; its own counts, a row a length."""
+    """Gated mode as a user runs it: it must walk the path that was promised for; its own counts, a
+    row a length."""
     own = models_of(mode="gated", preset=preset.name)
     some = clips[::3]
-    runs = [run(own, soundfile.read(clip.file, dtype="float32")[0]) for clip in progress(some, f"gated {preset.name}")]
+    runs = [
+        run(own, soundfile.read(clip.file, dtype="float32")[0])
+        for clip in progress(some, f"gated {preset.name}")
+    ]
     pairs = list(zip(some, runs, strict=True))
     groups = [(f"{s} s", [pair for pair in pairs if pair[0].seconds == s]) for s in LENGTHS_S]
     return [counted(of, preset, name) for name, of in [*groups, ("all", pairs)]]
@@ -188,28 +252,49 @@ def really(models: Models, clips: Sequence[Heard], preset: Shipped) -> list[dict
 
 def counted(pairs: Sequence[tuple[Heard, Run]], preset: Shipped, length: str) -> dict[str, Any]:
     ways = [at(clip.paths[preset.name][preset.signal], preset.limit) for clip, _ in pairs]
-    names = ("n_drafted", "n_uploaded", "n_accepted", "n_wasted", "n_ahead_wasted", "cloud_calls", "blocks")
+    names = (
+        "n_drafted",
+        "n_uploaded",
+        "n_accepted",
+        "n_wasted",
+        "n_ahead_wasted",
+        "cloud_calls",
+        "blocks",
+    )
     total = {name: sum(getattr(r.counts, name) for _, r in pairs) for name in names}
     rejected = total["n_uploaded"] - total["n_accepted"]
     return {
-        "preset": preset.name, "ran": length, "clips": len(pairs),
+        "preset": preset.name,
+        "ran": length,
+        "clips": len(pairs),
         "same ids": mean(tuple(r.ids) == w.answer for (_, r), w in zip(pairs, ways, strict=True)),
         "skipped": 1 - total["cloud_calls"] / total["blocks"],
         "accepted / uploaded": total["n_accepted"] / total["n_uploaded"],
         "wasted / drafted": total["n_wasted"] / total["n_drafted"],
-        "outside the uploads' rejections": max(0, total["n_wasted"] - rejected) / total["n_drafted"],
+        "outside the uploads' rejections": max(0, total["n_wasted"] - rejected)
+        / total["n_drafted"],
         "ahead wasted / drafted": total["n_ahead_wasted"] / total["n_drafted"],
-    }  # fmt: skip
+    }
 
 
 def unseen_speakers(clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
-    """Each speaker's loss at the threshold that all OTHER speakers' clips certify: what the promise does not cover."""
-    rows, everyone = [], []
+    """Each speaker's loss at the threshold that all OTHER speakers' clips certify: what the promise
+    does not cover."""
+    rows = []
+    everyone = []
     for speaker in sorted({clip.speaker for clip in clips}):
-        own, others = ([[c.paths[preset.name][preset.signal]] for c in clips if (c.speaker == speaker) == is_own]
-                       for is_own in (True, False))  # fmt: skip
+        own, others = (
+            [
+                [c.paths[preset.name][preset.signal]]
+                for c in clips
+                if (c.speaker == speaker) == is_own
+            ]
+            for is_own in (True, False)
+        )
         promise = preset.promise
-        found = certify([others], preset.name, preset.signal, preset.k, promise.risk, promise.confidence)
+        found = certify(
+            [others], preset.name, preset.signal, preset.k, promise.risk, promise.confidence
+        )
         losses = losses_of(own, np.array([SIGNALS[preset.signal] * found.threshold]))[:, 0]
         everyone += losses.tolist()
         rows.append({"preset": preset.name, "speaker": speaker, **mean_and_error(losses)})
@@ -222,7 +307,8 @@ def mean_and_error(losses: np.ndarray) -> dict[str, Any]:
 
 
 def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped], name: str) -> Path:
-    """Loss, accuracy and accepted / uploaded against the share of blocks skipped, at every threshold."""
+    """Loss, accuracy and accepted / uploaded against the share of blocks skipped, at every
+    threshold."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -235,7 +321,12 @@ def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped], nam
         curve = [point(models, clips, paths, float(limit)) for limit in limits]
         chosen = point(models, clips, paths, preset.limit)
         for axis, key in zip(axes, ("loss", "accuracy", "accepted"), strict=True):
-            axis.plot([p["skipped"] for p in curve], [p[key] for p in curve], color=colour, label=preset.name)
+            axis.plot(
+                [p["skipped"] for p in curve],
+                [p[key] for p in curve],
+                color=colour,
+                label=preset.name,
+            )
             axis.plot(chosen["skipped"], chosen[key], "o", color=colour)
         axes[0].axhline(preset.promise.risk, color=colour, linestyle=":")
     axes[1].axhline(0.98, color="grey", linestyle=":")
@@ -251,12 +342,19 @@ def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped], nam
     return file
 
 
-def point(models: Models, clips: Sequence[Heard], paths: Sequence[Paths], limit: float) -> dict[str, float]:
+def point(
+    models: Models, clips: Sequence[Heard], paths: Sequence[Paths], limit: float
+) -> dict[str, float]:
     ways = [at(of, limit) for of in paths]
     gated = mean(accuracy(models, way, clip) for way, clip in zip(ways, clips, strict=True))
     cloud = mean(accuracy(models, of[-1], clip) for of, clip in zip(paths, clips, strict=True))
     lost = mean(map(loss_of, ways))
-    return {"skipped": skipped(ways), "loss": lost, "accuracy": gated / cloud, "accepted": accepted(ways)}
+    return {
+        "skipped": skipped(ways),
+        "loss": lost,
+        "accuracy": gated / cloud,
+        "accepted": accepted(ways),
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Where a bench's files go. In: --keep or not. Out: bench/results, which is tracked, or .cache/bench/results.
+"""Where a bench's files go. In: --keep or not. Out: bench/results, which is tracked, or
+.cache/bench/results.
 
 Nothing else decides it, and nothing heavy is imported: bench.cold times imports.
 """
@@ -15,7 +16,9 @@ OWN = Path(__file__).parent.parent / ".cache" / "bench" / "results"
 _folder = OWN
 
 
-def options_of(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> argparse.Namespace:
+def options_of(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
+) -> argparse.Namespace:
     """The bench's options, and one that all have: --keep."""
     global _folder
     told = "write to bench/results, whose figures the README tells; default .cache/bench/results"

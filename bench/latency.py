@@ -1,17 +1,20 @@
-"""How long after the last word does text come, over a real socket? In: held-out clips. Out: percentiles, a plot.
+"""How long after the last word does text come, over a real socket? In: held-out clips. Out:
+percentiles, a plot.
 
-`python -m bench.latency [--clients 1 4 16 64] [--seconds 3 10 20 30 60] [--num 12]`. Starts a server of its own (or
-takes --url), plays clips at real time from that many clients at once, and measures at the client: TTFT from the end of
-speech, ITL, time to the whole sentence, commit lag. In the same run, behind the same socket: what a person would write
-today (bench/one_shot_server.py).
+`python -m bench.latency [--clients 1 4 16 64] [--seconds 3 10 20 30 60] [--num 12]`. Starts a
+server of its own (or takes --url), plays clips at real time from that many clients at once, and
+measures at the client: TTFT from the end of speech, ITL, time to the whole sentence, commit lag. In
+the same run, behind the same socket: what a person would write today (bench/one_shot_server.py).
 
-Overhead, for one client: each turn over the socket, and at once the same turn in one loop of this process (the same
-engine, its windows prefilled while they arrive, the cloud beside the edge, no queue, socket or JSON): the median of the
-pairs' (whole time over the socket / whole time alone) - 1, from the last sample on. One client's turns are played at
-LEAD times real time up to their last 6 s, to have many; where the server would be behind by that, `behind_max` says it.
+Overhead, for one client: each turn over the socket, and at once the same turn in one loop of this
+process (the same engine, its windows prefilled while they arrive, the cloud beside the edge, no
+queue, socket or JSON): the median of the pairs' (whole time over the socket / whole time alone) -
+1, from the last sample on. One client's turns are played at LEAD times real time up to their last 6
+s, to have many; where the server would be behind by that, `behind_max` says it.
 
-A round of a cell takes its seconds, --num / clients rounds each: 2 minutes a cell of 60 s and 12 turns by one client,
-3 by 4, 1 by 16 or 64; the default, 20 cells, 25 minutes. 64 clients want cores of their own.
+A round of a cell takes its seconds, --num / clients rounds each: 2 minutes a cell of 60 s and 12
+turns by one client, 3 by 4, 1 by 16 or 64; the default, 20 cells, 25 minutes. 64 clients want cores
+of their own.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from bench.common import median, progress, write
 from bench.keep import options_of, place
 from bench.socket_clients import Timing, play, play_all
 
-BASELINE_SPEED = 50.0  # it does nothing before the commit, so its clients need not wait for real time
+# it does nothing before the commit, so its clients need not wait for real time
+BASELINE_SPEED = 50.0
 TARGET_LAG_S = 0.02
 LEAD = 8.0
 T = TypeVar("T")
@@ -60,13 +64,16 @@ class Watch:
         self._url = re.sub(r"^ws", "http", url).replace("/v1/realtime", "/metrics")
         self._pid = pid
         self._before, self._rss_mb = self._lag(), self._memory_mb()
-        self.peak_mb, self.audio_lag_s = self._rss_mb, 0.0
+        self.peak_mb = self._rss_mb
+        self.audio_lag_s = 0.0
 
     async def keep(self) -> None:
         """Note the memory, and the audio that waits to be heard, while the clients play."""
         while True:
             self.peak_mb = max(self.peak_mb, self._memory_mb())
-            (lag,) = re.findall(r"^streamer_audio_lag_seconds (\S+)$", await asyncio.to_thread(self._metrics), re.M)
+            (lag,) = re.findall(
+                r"^streamer_audio_lag_seconds (\S+)$", await asyncio.to_thread(self._metrics), re.M
+            )
             self.audio_lag_s = max(self.audio_lag_s, float(lag))
             await asyncio.sleep(0.2)
 
@@ -76,14 +83,24 @@ class Watch:
         told: dict[str, Any] = {"audio_lag_max_s": self.audio_lag_s}
         told |= {"loop_lag_ms": 1000 * total / max(1, num), "loop_over_20ms": slow / max(1, num)}
         if self._pid is not None:
-            told |= {"rss_mb": self.peak_mb, "rss_mb_per_session": (self.peak_mb - self._rss_mb) / num_clients}
+            told |= {
+                "rss_mb": self.peak_mb,
+                "rss_mb_per_session": (self.peak_mb - self._rss_mb) / num_clients,
+            }
         return told
 
     def _lag(self) -> tuple[float, float, float]:
         """(measurements, those over 20 ms, their sum in seconds)"""
         text = self._metrics()
-        found = {k: float(v) for k, v in re.findall(r"^streamer_loop_lag_seconds_(\S*) (\S+)$", text, re.M)}
-        return found["count"], found["count"] - found[f'bucket{{le="{TARGET_LAG_S}"}}'], found["sum"]
+        found = {
+            k: float(v)
+            for k, v in re.findall(r"^streamer_loop_lag_seconds_(\S*) (\S+)$", text, re.M)
+        }
+        return (
+            found["count"],
+            found["count"] - found[f'bucket{{le="{TARGET_LAG_S}"}}'],
+            found["sum"],
+        )
 
     def _metrics(self) -> str:
         with urllib.request.urlopen(self._url) as answer:
@@ -93,24 +110,35 @@ class Watch:
         """Resident memory of the process."""
         if self._pid is None:
             return 0.0
-        return int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())[0]) / 1024
+        return (
+            int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())[0])
+            / 1024
+        )
 
 
 def summarise(found: Sequence[Timing], **what: Any) -> dict[str, Any]:
     def percentiles(values: Sequence[float]) -> dict[str, float]:
         return {f"p{p}": round(float(np.percentile(values, p)), 2) for p in (50, 95, 99)}
 
-    return {**what, "num": len(found), "ttft": percentiles([t.ttft for t in found]),
-            "total": percentiles([t.total for t in found]), "itl": percentiles([x for t in found for x in t.itl]),
-            "commit_lag": percentiles([x for t in found for x in t.lag]),
-            "behind_max": round(max(t.behind for t in found), 1)}  # fmt: skip
+    return {
+        **what,
+        "num": len(found),
+        "ttft": percentiles([t.ttft for t in found]),
+        "total": percentiles([t.total for t in found]),
+        "itl": percentiles([x for t in found for x in t.itl]),
+        "commit_lag": percentiles([x for t in found for x in t.lag]),
+        "behind_max": round(max(t.behind for t in found), 1),
+    }
 
 
 def overhead(pairs: Sequence[tuple[Timing, float]]) -> dict[str, float]:
-    """Of (turn over the socket, milliseconds of the same turn alone): the medians of ratio and of difference."""
-    return {"alone_total": round(median(alone for _, alone in pairs), 2),
-            "overhead": median(timing.total / alone for timing, alone in pairs) - 1,
-            "overhead_ms": round(median(timing.total - alone for timing, alone in pairs), 2)}  # fmt: skip
+    """Of (turn over the socket, milliseconds of the same turn alone): the medians of ratio and of
+    difference."""
+    return {
+        "alone_total": round(median(alone for _, alone in pairs), 2),
+        "overhead": median(timing.total / alone for timing, alone in pairs) - 1,
+        "overhead_ms": round(median(timing.total - alone for timing, alone in pairs), 2),
+    }
 
 
 async def in_pairs(url: str, models: Any, clips: Sequence[Clip]) -> list[tuple[Timing, float]]:
@@ -132,13 +160,19 @@ async def watched(watch: Watch, work: Awaitable[T]) -> T:
         keeping.cancel()
 
 
-def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: str) -> list[dict[str, Any]]:
+def measure(
+    options: argparse.Namespace, url: str, pid: int | None, baseline: str
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     models = models_of(mode="gated")
     cells = [(seconds, num) for seconds in options.seconds for num in options.clients]
     for seconds, num in progress(cells, "cells"):
         clips = held_out(8 if seconds == 20 else 16, seconds)
-        some = (clips * num)[: max(num, options.num)] if num > 1 else (clips * options.num)[: options.num]
+        some = (
+            (clips * num)[: max(num, options.num)]
+            if num > 1
+            else (clips * options.num)[: options.num]
+        )
         watch = Watch(url, pid)
         pairs: list[tuple[Timing, float]] = []
         if num == 1:
@@ -148,8 +182,12 @@ def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: st
         else:
             ours = asyncio.run(watched(watch, play_all(url, some, num)))
         row = summarise(ours, arm="streamer", seconds=seconds, clients=num) | watch.read(num)
-        theirs = summarise(asyncio.run(play_all(baseline, some, num, BASELINE_SPEED)), arm="generate()",
-                           seconds=seconds, clients=num)  # fmt: skip
+        theirs = summarise(
+            asyncio.run(play_all(baseline, some, num, BASELINE_SPEED)),
+            arm="generate()",
+            seconds=seconds,
+            clients=num,
+        )
         row["ttft_ratio"] = row["ttft"]["p50"] / theirs["ttft"]["p50"]
         row["total_ratio"] = row["total"]["p50"] / theirs["total"]["p50"]
         row |= overhead(pairs) if pairs else {}
@@ -159,15 +197,25 @@ def measure(options: argparse.Namespace, url: str, pid: int | None, baseline: st
 
 
 def line_of(row: dict[str, Any]) -> str:
-    ttft, behind_s = row["ttft"], row["behind_max"] / 1000 + row["audio_lag_max_s"]
-    told = (f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 {ttft['p95']:.0f} ms, "
-            f"{row['ttft_ratio']:.2f} of generate() (whole {row['total_ratio']:.2f}), at most {behind_s:.1f} s behind, "
-            f"loop over 20 ms: {row['loop_over_20ms']:.3f}")  # fmt: skip
-    return told + (f", overhead {row['overhead']:.2f} ({row['overhead_ms']:.1f} ms)" if "overhead" in row else "")
+    ttft = row["ttft"]
+    behind_s = row["behind_max"] / 1000 + row["audio_lag_max_s"]
+    told = (
+        f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 "
+        f"{ttft['p95']:.0f} ms, "
+        f"{row['ttft_ratio']:.2f} of generate() (whole {row['total_ratio']:.2f}), at most "
+        f"{behind_s:.1f} s behind, "
+        f"loop over 20 ms: {row['loop_over_20ms']:.3f}"
+    )
+    return told + (
+        f", overhead {row['overhead']:.2f} ({row['overhead_ms']:.1f} ms)"
+        if "overhead" in row
+        else ""
+    )
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:
-    """TTFT against the length of the turn, a line per number of clients; beside it, over the baseline's."""
+    """TTFT against the length of the turn, a line per number of clients; beside it, over the
+    baseline's."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -178,11 +226,22 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
     for num in sorted({row["clients"] for row in ours}):
         mine = [row for row in ours if row["clients"] == num]
         x = [row["seconds"] for row in mine]
-        left.plot(x, [row["ttft"]["p50"] for row in mine], marker="o", label=f"{num} client{'s' * (num > 1)}")
-        left.plot(x, [row["ttft"]["p95"] for row in mine], linestyle=":", color=left.lines[-1].get_color())
+        left.plot(
+            x,
+            [row["ttft"]["p50"] for row in mine],
+            marker="o",
+            label=f"{num} client{'s' * (num > 1)}",
+        )
+        left.plot(
+            x, [row["ttft"]["p95"] for row in mine], linestyle=":", color=left.lines[-1].get_color()
+        )
         right.plot(x, [row["ttft_ratio"] for row in mine], marker="o")
     left.set(title="First text after the end of speech (dotted: p95)", ylabel="ms", yscale="log")
-    right.set(title="Over one-shot generate() behind the same socket", ylabel="ratio of medians", ylim=(0, None))
+    right.set(
+        title="Over one-shot generate() behind the same socket",
+        ylabel="ratio of medians",
+        ylim=(0, None),
+    )
     left.legend()
     for axis in (left, right):
         axis.set_xlabel("seconds of speech")
@@ -197,14 +256,21 @@ def main() -> None:
     parser.add_argument("--url", help="a running server; default: one of its own")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10, 20, 30, 60])
-    parser.add_argument("--num", type=int, default=12, help="turns of each length, at least one per client")
+    parser.add_argument(
+        "--num", type=int, default=12, help="turns of each length, at least one per client"
+    )
     parser.add_argument("--threads", type=int, default=4, help="of the baseline's generate()")
     options = options_of(parser)
     with contextlib.ExitStack() as stack:
-        url, pid = options.url, None
+        url = options.url
+        pid = None
         if url is None:
-            url, pid = stack.enter_context(serving("streamer", "serve", "--port", "0", "--max-sessions", "64"))
-        baseline, _ = stack.enter_context(serving("bench.one_shot_server", "--threads", str(options.threads)))
+            url, pid = stack.enter_context(
+                serving("streamer", "serve", "--port", "0", "--max-sessions", "64")
+            )
+        baseline, _ = stack.enter_context(
+            serving("bench.one_shot_server", "--threads", str(options.threads))
+        )
         rows = measure(options, url, pid, baseline)
     print("written:", write("latency", rows), plot(rows))
 

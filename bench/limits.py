@@ -1,4 +1,5 @@
-"""What this machine can do at best, on so many threads, measured. In: bytes or multiplications. Out: per second."""
+"""What this machine can do at best, on so many threads, measured. In: bytes or multiplications.
+Out: per second."""
 
 from __future__ import annotations
 
@@ -18,14 +19,16 @@ def rate(threads: int = 1) -> float:
 
 @functools.cache
 def bandwidth(size: int, threads: int = 1) -> float:
-    """Bytes per second of reading an array of `size` again and again: cached where it fits, as weights would be."""
+    """Bytes per second of reading an array of `size` again and again: cached where it fits, as
+    weights would be."""
     a = torch.ones(size // 4)
     return size / best(lambda: a.sum(), threads)
 
 
 def best(work: Callable[[], object], threads: int) -> float:
     """Seconds of the fastest of ten runs."""
-    before, times = torch.get_num_threads(), []
+    before = torch.get_num_threads()
+    times = []
     torch.set_num_threads(threads)
     work()
     for _ in range(10):

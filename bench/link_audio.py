@@ -1,12 +1,14 @@
-"""Should audio go to a verifier as PCM16 or as FLAC? In: held-out clips. Out: a table: size, CPU, delay.
+"""Should audio go to a verifier as PCM16 or as FLAC? In: held-out clips. Out: a table: size, CPU,
+delay.
 
-`python -m bench.link_audio [--num 8]` (a minute). Clips are cut into pieces as the link sends them: 100 ms as a
-microphone brings them, half a second as a recording does. Each piece is a FLAC file of its own, because a piece must be
-readable without those before it (a link is cut, a slot is lost); libsndfile at its default level. Beside it, the whole
-clip as one file.
+`python -m bench.link_audio [--num 8]` (a minute). Clips are cut into pieces as the link sends them:
+100 ms as a microphone brings them, half a second as a recording does. Each piece is a FLAC file of
+its own, because a piece must be readable without those before it (a link is cut, a slot is lost);
+libsndfile at its default level. Beside it, the whole clip as one file.
 
-What counts is the last piece: all before it is sent while somebody speaks, and PCM16 is 256 kbit/s, a quarter of
-1 Mbit/s. So FLAC saves the sending time of the last piece's difference, and costs encoding and decoding it.
+What counts is the last piece: all before it is sent while somebody speaks, and PCM16 is 256 kbit/s,
+a quarter of 1 Mbit/s. So FLAC saves the sending time of the last piece's difference, and costs
+encoding and decoding it.
 """
 
 from __future__ import annotations
@@ -26,8 +28,15 @@ RATE_HZ = 16_000
 LENGTHS_S = (3, 30, 60)
 PIECES_MS = (100, 500, None)  # None: the whole clip
 MBIT = (0.256, 1, 20)
-COLUMNS = ("clip_s", "piece", "size_ratio", "encode_ms_per_s", "decode_ms_per_s", "last_piece_bytes_saved",
-           *(f"last_piece_ms_saved_at_{mbit:g}_mbit" for mbit in MBIT))  # fmt: skip
+COLUMNS = (
+    "clip_s",
+    "piece",
+    "size_ratio",
+    "encode_ms_per_s",
+    "decode_ms_per_s",
+    "last_piece_bytes_saved",
+    *(f"last_piece_ms_saved_at_{mbit:g}_mbit" for mbit in MBIT),
+)
 
 
 def flac_of(pcm16: np.ndarray) -> bytes:
@@ -42,7 +51,8 @@ def pcm_of(flac: bytes) -> np.ndarray:
 
 
 def coded(pcm16: np.ndarray, piece_ms: int | None) -> dict[str, float]:
-    """One clip: bytes of FLAC per byte of PCM16, CPU ms per second of audio, and what its last piece saves in bytes."""
+    """One clip: bytes of FLAC per byte of PCM16, CPU ms per second of audio, and what its last
+    piece saves in bytes."""
     size = len(pcm16) if piece_ms is None else RATE_HZ * piece_ms // 1_000
     pieces = [pcm16[at : at + size] for at in range(0, len(pcm16), size)]
     started = time.process_time()
@@ -50,8 +60,12 @@ def coded(pcm16: np.ndarray, piece_ms: int | None) -> dict[str, float]:
     encoded = time.process_time()
     back = [pcm_of(file) for file in files]
     decoded = time.process_time()
-    assert all(np.array_equal(a, b) for a, b in zip(pieces, back, strict=True)), "FLAC loses nothing"
-    seconds, i = len(pcm16) / RATE_HZ, len(pieces) - 1 - (len(pieces) > 1)  # the last one that is whole
+    assert all(np.array_equal(a, b) for a, b in zip(pieces, back, strict=True)), (
+        "FLAC loses nothing"
+    )
+    # the last one that is whole
+    seconds = len(pcm16) / RATE_HZ
+    i = len(pieces) - 1 - (len(pieces) > 1)
     own_ms = 1_000 * (decoded - started) / len(pieces)
     saved = pieces[i].nbytes - len(files[i])
     return {
@@ -63,17 +77,30 @@ def coded(pcm16: np.ndarray, piece_ms: int | None) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--num", type=int, default=8, help="clips of each length")
     options = options_of(parser)
     rows = []
     for seconds in LENGTHS_S:
-        clips = [np.round(clip.samples * 32_768).clip(-32_768, 32_767).astype(np.int16)
-                 for clip in held_out(options.num, seconds)]  # fmt: skip
+        clips = [
+            np.round(clip.samples * 32_768).clip(-32_768, 32_767).astype(np.int16)
+            for clip in held_out(options.num, seconds)
+        ]
         for piece_ms in PIECES_MS:
             found = [coded(clip, piece_ms) for clip in progress(clips, f"{seconds} s")]
-            row = {name: (mean if name == "size_ratio" else median)(one[name] for one in found) for name in found[0]}
-            rows.append({"clip_s": seconds, "piece": "whole" if piece_ms is None else f"{piece_ms} ms", **row})
+            row = {
+                name: (mean if name == "size_ratio" else median)(one[name] for one in found)
+                for name in found[0]
+            }
+            rows.append(
+                {
+                    "clip_s": seconds,
+                    "piece": "whole" if piece_ms is None else f"{piece_ms} ms",
+                    **row,
+                }
+            )
     print(table(COLUMNS, [[row[name] for name in COLUMNS] for row in rows]))
     print("written:", write("link_audio", rows))
 

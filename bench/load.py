@@ -1,10 +1,12 @@
-"""How many streams does one process sustain in real time? In: held-out clips. Out: streams, CPU and memory, a plot.
+"""How many streams does one process sustain in real time? In: held-out clips. Out: streams, CPU and
+memory, a plot.
 
-`python -m bench.load [--seconds 10 30 60] [--limit-ms 500]`. N sessions of one process are fed at real time, in 100 ms
-pieces, their starts spread over the length of a turn, two turns each (one where a turn is longer than 10 s); N doubles
-until the first text of a turn comes later than the limit (p95, from the commit) or a feed is held back for so long.
-Ours against the same sessions over plain transformers, which collect the turn and call one-shot `generate()` of the
-same cloud, one at a time, with all cores (bench/one_shot_server.py). Every N in a process of its own; CPU seconds and
+`python -m bench.load [--seconds 10 30 60] [--limit-ms 500]`. N sessions of one process are fed at
+real time, in 100 ms pieces, their starts spread over the length of a turn, two turns each (one
+where a turn is longer than 10 s); N doubles until the first text of a turn comes later than the
+limit (p95, from the commit) or a feed is held back for so long. Ours against the same sessions over
+plain transformers, which collect the turn and call one-shot `generate()` of the same cloud, one at
+a time, with all cores (bench/one_shot_server.py). Every N in a process of its own; CPU seconds and
 memory are that process's.
 """
 
@@ -35,22 +37,27 @@ from streamer.describer import Describer
 from streamer.model.engines.stock_modules import load_stock
 from streamer.stages.events import SessionOptions
 
-PIECE_S, RATE_HZ, MOST = 0.1, 16_000, 255
+PIECE_S = 0.1
+RATE_HZ = 16_000
+MOST = 255
 ARMS = ("transformers", "edge", "gated", "exact")
 
 
 def turns_of(seconds: float) -> int:
-    """Turns a stream speaks, so that a level takes about as long as two turns of 10 s, or one of `seconds`."""
+    """Turns a stream speaks, so that a level takes about as long as two turns of 10 s, or one of
+    `seconds`."""
     return 2 if seconds <= 10 else 1
 
 
 class Player:
-    """One stream: feeds turn after turn at real time; notes when the first text came and how late a feed was."""
+    """One stream: feeds turn after turn at real time; notes when the first text came and how late a
+    feed was."""
 
     def __init__(self, session: Any, clips: Sequence[Clip]) -> None:
         self.ttft_ms: list[float] = []
         self.late_ms = 0.0
-        self._session, self._clips = session, clips
+        self._session = session
+        self._clips = clips
         self._committed_at: float | None = None
         self._over = anyio.Event()
 
@@ -60,13 +67,15 @@ class Player:
             group.start_soon(self._read)
             for clip in self._clips:
                 await self._play((clip.samples * 32767).astype("<i2").tobytes())
-                self._committed_at, self._over = time.perf_counter(), anyio.Event()
+                self._committed_at = time.perf_counter()
+                self._over = anyio.Event()
                 await self._session.commit()
                 await self._over.wait()
             group.cancel_scope.cancel()
 
     async def _play(self, pcm: bytes) -> None:
-        size, started = 2 * int(RATE_HZ * PIECE_S), time.perf_counter()
+        size = 2 * int(RATE_HZ * PIECE_S)
+        started = time.perf_counter()
         for i, at in enumerate(range(0, len(pcm), size), start=1):
             due = started + i * PIECE_S
             await anyio.sleep(max(0.0, due - time.perf_counter()))
@@ -84,7 +93,8 @@ class Player:
 
 async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, Any]:
     """`num` streams at once; percentiles, and what they cost this process."""
-    clips, turns = held_out(16, seconds), turns_of(seconds)
+    clips = held_out(16, seconds)
+    turns = turns_of(seconds)
     async with AsyncExitStack() as stack:
         if arm == "transformers":
             cloud = models_of(mode="cloud").pair[1]
@@ -100,7 +110,10 @@ async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, A
         await warm.run(0.0)
         before = resource.getrusage(resource.RUSAGE_SELF)
         players = [
-            Player(await stack.enter_async_context(open_session(options)), [clips[(i + j) % 16] for j in range(turns)])
+            Player(
+                await stack.enter_async_context(open_session(options)),
+                [clips[(i + j) % 16] for j in range(turns)],
+            )
             for i in range(num)
         ]
         with anyio.move_on_after(seconds * (turns + 1) + 60):  # beyond this it is broken anyway
@@ -111,33 +124,54 @@ async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, A
     return summarise(arm, num, seconds, players, before, after)
 
 
-def summarise(arm: str, num: int, seconds: float, players: Sequence[Player], before: Any, after: Any) -> dict[str, Any]:
+def summarise(
+    arm: str, num: int, seconds: float, players: Sequence[Player], before: Any, after: Any
+) -> dict[str, Any]:
     ttft = [t for player in players for t in player.ttft_ms]
     turns = turns_of(seconds)
     missing = num * turns - len(ttft)  # not answered in time, or taken for no speech
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
-        "arm": arm, "streams": num, "seconds": seconds, "answered": len(ttft), "missing": missing,
+        "arm": arm,
+        "streams": num,
+        "seconds": seconds,
+        "answered": len(ttft),
+        "missing": missing,
         "ttft_p50_ms": float(np.percentile(ttft, 50)) if ttft else float("inf"),
         "ttft_p95_ms": float(np.percentile(ttft, 95)) if ttft else float("inf"),
         "late_p95_ms": float(np.percentile([player.late_ms for player in players], 95)),
         "cpu_s_per_stream_minute": cpu / (num * turns * seconds / 60),
         "mb_per_stream": (after.ru_maxrss - before.ru_maxrss) / 1024 / num,
         "rss_mb": after.ru_maxrss / 1024,
-    }  # fmt: skip
+    }
 
 
-def in_own_process(arm: str, num: int, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.load", "--one", arm, str(num), "--seconds", str(seconds),
-               "--threads", str(options.threads)]  # fmt: skip
+def in_own_process(
+    arm: str, num: int, seconds: float, options: argparse.Namespace
+) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "bench.load",
+        "--one",
+        arm,
+        str(num),
+        "--seconds",
+        str(seconds),
+        "--threads",
+        str(options.threads),
+    ]
     out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     row: dict[str, Any] = json.loads(out.splitlines()[-1])
     return row
 
 
 def climb(seconds: float, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All arms at their first N, then at twice as many, each until it breaks: a drifting machine drifts for all."""
-    nums = {arm: options.first_plain if arm == "transformers" else options.first for arm in options.arms}
+    """All arms at their first N, then at twice as many, each until it breaks: a drifting machine
+    drifts for all."""
+    nums = {
+        arm: options.first_plain if arm == "transformers" else options.first for arm in options.arms
+    }
     rows = []
     while nums:
         for arm, num in list(nums.items()):
@@ -145,9 +179,14 @@ def climb(seconds: float, options: argparse.Namespace) -> list[dict[str, Any]]:
             slow = max(row["ttft_p95_ms"], row["late_p95_ms"]) > options.limit_ms
             row["holds"] = not slow and row["missing"] <= 0.1 * num * turns_of(seconds)
             rows.append(row)
-            print(f"{arm}, {num} streams of {seconds:g} s: first text p50 {row['ttft_p50_ms']:.0f}, p95 "
-                  f"{row['ttft_p95_ms']:.0f} ms, late {row['late_p95_ms']:.0f} ms, CPU s per stream-minute "
-                  f"{row['cpu_s_per_stream_minute']:.2f}, holds: {row['holds']}", flush=True)  # fmt: skip
+            print(
+                f"{arm}, {num} streams of {seconds:g} s: first text p50 {row['ttft_p50_ms']:.0f}, "
+                "p95 "
+                f"{row['ttft_p95_ms']:.0f} ms, late {row['late_p95_ms']:.0f} ms, CPU s per "
+                "stream-minute "
+                f"{row['cpu_s_per_stream_minute']:.2f}, holds: {row['holds']}",
+                flush=True,
+            )
             nums[arm] = min(2 * num, MOST)
             if not row["holds"] or num >= MOST:
                 del nums[arm]
@@ -156,24 +195,42 @@ def climb(seconds: float, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, nargs="+", default=[10.0, 30.0, 60.0], help="lengths of the turns")
+    parser.add_argument(
+        "--seconds", type=float, nargs="+", default=[10.0, 30.0, 60.0], help="lengths of the turns"
+    )
     parser.add_argument("--limit-ms", type=float, default=500)
     parser.add_argument("--first", type=int, default=16, help="streams to begin with")
-    parser.add_argument("--first-plain", type=int, default=4, help="the same for plain transformers")
+    parser.add_argument(
+        "--first-plain", type=int, default=4, help="the same for plain transformers"
+    )
     parser.add_argument("--threads", type=int, default=4, help="of generate()")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument("--one", nargs=2, metavar=("ARM", "NUM"), help="one level in this process, as JSON")
+    parser.add_argument(
+        "--one", nargs=2, metavar=("ARM", "NUM"), help="one level in this process, as JSON"
+    )
     options = options_of(parser)
     if options.one:
         arm, num = options.one
         print(json.dumps(anyio.run(level, arm, int(num), options.seconds[0], options.threads)))
         return
     rows = [row for seconds in options.seconds for row in climb(seconds, options)]
-    names = ("seconds", "arm", "streams", "ttft_p50_ms", "ttft_p95_ms", "late_p95_ms", "cpu_s_per_stream_minute",
-             "mb_per_stream")  # fmt: skip
+    names = (
+        "seconds",
+        "arm",
+        "streams",
+        "ttft_p50_ms",
+        "ttft_p95_ms",
+        "late_p95_ms",
+        "cpu_s_per_stream_minute",
+        "mb_per_stream",
+    )
     print(table(names, [[row[name] for name in names] for row in rows]))
     for seconds, arm in itertools.product(options.seconds, options.arms):
-        held = [row["streams"] for row in rows if (row["seconds"], row["arm"]) == (seconds, arm) and row["holds"]]
+        held = [
+            row["streams"]
+            for row in rows
+            if (row["seconds"], row["arm"]) == (seconds, arm) and row["holds"]
+        ]
         print(arm, "sustains", max(held, default=0), f"streams of {seconds:g} s")
     print("written:", write("load", rows), plot(rows, options.limit_ms))
 
@@ -186,16 +243,35 @@ def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> str:
     from matplotlib import pyplot
 
     lengths = list(dict.fromkeys(row["seconds"] for row in rows))
-    figure, axes = pyplot.subplots(1, len(lengths), figsize=(4 + 3.2 * len(lengths), 4.4), sharey=True, squeeze=False,
-                                   constrained_layout=True)  # fmt: skip
+    figure, axes = pyplot.subplots(
+        1,
+        len(lengths),
+        figsize=(4 + 3.2 * len(lengths), 4.4),
+        sharey=True,
+        squeeze=False,
+        constrained_layout=True,
+    )
     for axis, seconds in zip(axes[0], lengths, strict=True):
         here = [row for row in rows if row["seconds"] == seconds]
         for i, arm in enumerate(ARMS):
             mine = [row for row in here if row["arm"] == arm]
-            x, y = [row["streams"] for row in mine], [row["ttft_p95_ms"] for row in mine]
-            axis.plot(x, y, marker="o", linestyle="--" if arm == "transformers" else "-", color=f"C{i}", label=arm)
+            x = [row["streams"] for row in mine]
+            y = [row["ttft_p95_ms"] for row in mine]
+            axis.plot(
+                x,
+                y,
+                marker="o",
+                linestyle="--" if arm == "transformers" else "-",
+                color=f"C{i}",
+                label=arm,
+            )
         axis.axhline(limit_ms, color="black", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", xlabel="streams at once, in real time", title=f"turns of {seconds:g} s")
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlabel="streams at once, in real time",
+            title=f"turns of {seconds:g} s",
+        )
         ticks = sorted({row["streams"] for row in here})
         axis.set_xticks(ticks, [str(num) for num in ticks])
         axis.minorticks_off()

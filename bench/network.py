@@ -1,18 +1,20 @@
-"""What does a real link between edge and verifier cost, and what hides it? In: held-out clips. Out: a table, plots.
+"""What does a real link between edge and verifier cost, and what hides it? In: held-out clips. Out:
+a table, plots.
 
-`python -m bench.network` (16 minutes): every round trip and bandwidth, then slowed edges. It prints the README's table;
-`python -m bench.network_show FILE.jsonl` prints it again.
-`python -m bench.network --exact-only --num 200 --rtt 50 --mbit 20` (6 minutes, and 6 more when the clips are first
-made): ids that differ from cloud-only's.
+`python -m bench.network` (16 minutes): every round trip and bandwidth, then slowed edges. It prints
+the README's table; `python -m bench.network_show FILE.jsonl` prints it again. `python -m
+bench.network --exact-only --num 200 --rtt 50 --mbit 20` (6 minutes, and 6 more when the clips are
+first made): ids that differ from cloud-only's.
 
-A verifier process, a proxy process (bench/proxy.py), the edge in this process; every clip through every arm in turn, in
-one run. Clips of 3 and 10 s, one of 30 and one of 60 s in every twenty. Somebody who speaks sends 256 kbit/s, so all
-but a clip's last 100 ms is prefilled before the clock starts; to save time the link is fast until then, and what the
-cell says from then on.
+A verifier process, a proxy process (bench/proxy.py), the edge in this process; every clip through
+every arm in turn, in one run. Clips of 3 and 10 s, one of 30 and one of 60 s in every twenty.
+Somebody who speaks sends 256 kbit/s, so all but a clip's last 100 ms is prefilled before the clock
+starts; to save time the link is fast until then, and what the cell says from then on.
 
-edge only | cloud only (audio up, tokens streamed down: the honest rival) | plain synchronous speculation at the
-preset's k, and at its best fixed k | ours: exact, gated fluent, gated quality | exact in one process, without a link.
---edge-ms: so much longer takes each id on the edge (real edges are slow: a 3B on two cores takes 376 ms).
+edge only | cloud only (audio up, tokens streamed down: the honest rival) | plain synchronous
+speculation at the preset's k, and at its best fixed k | ours: exact, gated fluent, gated quality |
+exact in one process, without a link. --edge-ms: so much longer takes each id on the edge (real
+edges are slow: a 3B on two cores takes 376 ms).
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ from streamer.recording_live import describe_live
 from streamer.stages.stream import Stream
 
 EXACT_ARMS = ("edge only", "cloud only", "plain, preset's k", "ours, exact")
-LENGTHS_S = (3, 10, 3, 10, 10, 3, 10, 30, 3, 10, 3, 10, 10, 3, 10, 60, 3, 10, 3, 10)  # of every twenty clips
+# of every twenty clips
+LENGTHS_S = (3, 10, 3, 10, 10, 3, 10, 30, 3, 10, 3, 10, 10, 3, 10, 60, 3, 10, 3, 10)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ class Proxy:
     """The link's process: `set` how bad it is from now on."""
 
     def __init__(self, process: subprocess.Popen[str], port: str) -> None:
-        self._process, self.url = process, f"ws://127.0.0.1:{port}"
+        self._process = process
+        self.url = f"ws://127.0.0.1:{port}"
 
     def set(self, rtt_ms: float, mbit: float) -> None:
         assert self._process.stdin is not None
@@ -115,12 +119,15 @@ class Meter:
         with urllib.request.urlopen(self._url, timeout=10) as answer:
             text = answer.read().decode()
         names = ("judging_seconds", "verdicts", "uploaded_ids")
-        return np.array([float(re.search(rf"^streamer_{n}_total (\S+)$", text, re.M)[1]) for n in names])  # type: ignore[index]
+        return np.array(
+            [float(re.search(rf"^streamer_{n}_total (\S+)$", text, re.M)[1]) for n in names]
+        )  # type: ignore[index]
 
 
 @asynccontextmanager
 async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
-    """Within: the link is fast until all but a clip's last piece is prefilled; then it is the cell's."""
+    """Within: the link is fast until all but a clip's last piece is prefilled; then it is the
+    cell's."""
     catch_up = Stream.catch_up
 
     async def heard(self: Stream) -> None:
@@ -135,8 +142,8 @@ async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
 
 
 class Ends:
-    """How long a turn's first request waits for the verifier, which has not heard the turn's end yet. One turn at a
-    time, each `forget`s the one before."""
+    """How long a turn's first request waits for the verifier, which has not heard the turn's end
+    yet. One turn at a time, each `forget`s the one before."""
 
     def __init__(self) -> None:
         self.forget()
@@ -152,14 +159,16 @@ class Ends:
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Within: both times are noted."""
-        verify, take, ends = FarTarget.verify, RemoteTurn.take, self
+        verify = FarTarget.verify
+        take = RemoteTurn.take
+        ends = self
 
         async def asked(self: FarTarget, request: VerifyRequest) -> Verdict | Refusal:
             ends._asked = min(time.perf_counter(), ends._asked)
             return await verify(self, request)
 
         def heard(self: RemoteTurn, message: wire.Down) -> Verdict | Refusal | None:
-            if isinstance(message, wire.Heard) and message.is_finished:
+            if isinstance(message, wire.HeardMessage) and message.is_finished:
                 ends._heard = min(time.perf_counter(), ends._heard)
             return take(self, message)
 
@@ -171,12 +180,14 @@ class Ends:
 
 
 class SlowEdge:
-    """Every id that a describer's edge drafts takes `edge_s` longer, however many come of one step. Open it first."""
+    """Every id that a describer's edge drafts takes `edge_s` longer, however many come of one step.
+    Open it first."""
 
     def __init__(self, describer: Describer, edge_s: float) -> None:
         parts = describer._parts
         assert parts is not None
-        self._edge_s, self._fast = edge_s, parts.drafter
+        self._edge_s = edge_s
+        self._fast = parts.drafter
         self.num_slept = 0  # ids that were waited for
         parts.drafter = self._drafter  # type: ignore[method-assign]
 
@@ -191,7 +202,8 @@ class SlowEdge:
 
 @dataclass(frozen=True)
 class SlowDrafter:
-    """A drafter whose every call takes longer by what `sleep` takes for as many ids as it drafted."""
+    """A drafter whose every call takes longer by what `sleep` takes for as many ids as it
+    drafted."""
 
     drafter: Any
     sleep: Callable[[int], None]
@@ -203,9 +215,12 @@ class SlowDrafter:
 
 
 def check_slow(arm: str, num_slept: int, num_drafted: int) -> None:
-    """Raises RuntimeError where ids came that nobody waited for: the figures of this arm would flatter."""
+    """Raises RuntimeError where ids came that nobody waited for: the figures of this arm would
+    flatter."""
     if num_slept < num_drafted:
-        raise RuntimeError(f"{arm}: {num_drafted} ids were drafted, but only {num_slept} of them took longer")
+        raise RuntimeError(
+            f"{arm}: {num_drafted} ids were drafted, but only {num_slept} of them took longer"
+        )
 
 
 async def play(describer: Describer, clip: Clip) -> Description:
@@ -218,7 +233,8 @@ async def run(
 ) -> dict[str, list[Played]]:
     """Each arm's clips, in the order of `clips`: clip after clip through all arms in turn."""
     found: dict[str, list[Played]] = {name: [] for name in arms}
-    meter, ends = Meter(verifier), Ends()
+    meter = Meter(verifier)
+    ends = Ends()
     proxy.set(0, 0)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(bad_from_the_end(proxy, cell))
@@ -233,7 +249,9 @@ async def run(
                 slow[name] = SlowEdge(describers[name], cell.edge_ms / 1_000)
             await play(describers[name], clips[0])  # warm; and the pace learns the link
             proxy.set(0, 0)
-        for clip in progress(clips, f"{cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms"):
+        for clip in progress(
+            clips, f"{cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms"
+        ):
             for name in (name for name, of in arms.items() if clip in of):
                 before = await anyio.to_thread.run_sync(meter.read)
                 slept = slow[name].num_slept if name in slow else 0
@@ -243,7 +261,9 @@ async def run(
                 if name in slow:
                     check_slow(name, slow[name].num_slept - slept, described.n_drafted)
                 spent = await anyio.to_thread.run_sync(meter.read) - before
-                found[name].append(Played(described, 1_000 * spent[0], spent[1], spent[2], ends.wait_ms))
+                found[name].append(
+                    Played(described, 1_000 * spent[0], spent[1], spent[2], ends.wait_ms)
+                )
     return found
 
 
@@ -258,31 +278,54 @@ async def measure(options: argparse.Namespace, verifier: str, proxy: Proxy) -> l
     clips = mixed(options.num, options.seconds)
     cells = [(Cell(rtt, mbit, 0), clips) for mbit in options.mbit for rtt in options.rtt]
     if not options.exact_only:
-        cells += [(Cell(options.slow_rtt, options.mbit[0], ms), clips[: options.num_slow]) for ms in options.edge_ms]
+        cells += [
+            (Cell(options.slow_rtt, options.mbit[0], ms), clips[: options.num_slow])
+            for ms in options.edge_ms
+        ]
     rows: list[dict[str, Any]] = []
     for cell, some in cells:
-        arms: dict[str, Sequence[Clip]] = dict.fromkeys(EXACT_ARMS if options.exact_only else ARMS, some)
+        arms: dict[str, Sequence[Clip]] = dict.fromkeys(
+            EXACT_ARMS if options.exact_only else ARMS, some
+        )
         if not options.exact_only and cell.mbit == options.mbit[0]:
             arms |= dict.fromkeys(FIXED, some[: options.num_best_k])
         mine = summarise(await run(verifier, proxy, cell, some, arms), some, **vars(cell))
         rows += mine
-        where = f"round trip {cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms per id"
+        where = (
+            f"round trip {cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms per id"
+        )
         print(f"\n{where}\n{show(mine)}", flush=True)
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--num", type=int, default=20, help="clips per cell")
-    parser.add_argument("--num-best-k", type=int, default=4, help="of them, for plain speculation at other fixed k")
+    parser.add_argument(
+        "--num-best-k", type=int, default=4, help="of them, for plain speculation at other fixed k"
+    )
     parser.add_argument("--num-slow", type=int, default=4, help="of them, where the edge is slowed")
     parser.add_argument("--name", help="of the files that are written: network, or network_exact")
     parser.add_argument("--seconds", type=int, help="clips of this length alone")
-    parser.add_argument("--rtt", type=float, nargs="+", default=[0, 20, 50, 100, 200], help="round trips, ms")
+    parser.add_argument(
+        "--rtt", type=float, nargs="+", default=[0, 20, 50, 100, 200], help="round trips, ms"
+    )
     parser.add_argument("--mbit", type=float, nargs="+", default=[20, 1], help="bandwidths")
-    parser.add_argument("--edge-ms", type=float, nargs="*", default=[10, 30, 100], help="added to each id of the edge")
-    parser.add_argument("--slow-rtt", type=float, default=100, help="round trip of slowed edges, ms")
-    parser.add_argument("--exact-only", action="store_true", help="do the ids of plain and ours, exact, differ?")
+    parser.add_argument(
+        "--edge-ms",
+        type=float,
+        nargs="*",
+        default=[10, 30, 100],
+        help="added to each id of the edge",
+    )
+    parser.add_argument(
+        "--slow-rtt", type=float, default=100, help="round trip of slowed edges, ms"
+    )
+    parser.add_argument(
+        "--exact-only", action="store_true", help="do the ids of plain and ours, exact, differ?"
+    )
     options = options_of(parser)
     since = time.monotonic()
     with child("streamer", "verifier", "--port", "0") as line:

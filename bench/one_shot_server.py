@@ -1,8 +1,10 @@
-"""What a person would write today, behind our own socket: collect the turn, then one-shot `generate()` in a thread.
+"""What a person would write today, behind our own socket: collect the turn, then one-shot
+`generate()` in a thread.
 
-`python -m bench.one_shot_server [--threads 4]`. The same server, protocol, prompt and weights of the cloud as `streamer
-serve`; only the session differs: audio waits until the commit, and each id goes out as transformers tells it. One
-generation at a time, as one model allows. In: sockets. Out: the same events, until SIGTERM.
+`python -m bench.one_shot_server [--threads 4]`. The same server, protocol, prompt and weights of
+the cloud as `streamer serve`; only the session differs: audio waits until the commit, and each id
+goes out as transformers tells it. One generation at a time, as one model allows. In: sockets. Out:
+the same events, until SIGTERM.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ Opening = Callable[[SessionOptions], AbstractAsyncContextManager["OneShotSession
 
 @dataclass(frozen=True)
 class OneShot:
-    """The stock model, and the lock that gives it to one turn at a time. `cloud`: our Thinker of the same weights."""
+    """The stock model, and the lock that gives it to one turn at a time. `cloud`: our Thinker of
+    the same weights."""
 
     cloud: Any
     stock: Any
@@ -56,7 +59,9 @@ class OneShotSession:
     def __init__(self, model: OneShot, options: SessionOptions) -> None:
         self.num_bytes_fed = 0
         self.backlog: Mapping[str, int] = {}
-        self._model, self._options, self._turn = model, options, 0
+        self._model = model
+        self._options = options
+        self._turn = 0
         self._pcm = bytearray()
         self._say, self._said = anyio.create_memory_object_stream[Event](512)
 
@@ -76,21 +81,30 @@ class OneShotSession:
         samples = np.frombuffer(bytes(self._pcm), "<i2").astype(np.float32) / 32768
         samples = soxr.resample(samples, self._options.sample_rate_hz, RATE_HZ, "MQ")
         self._pcm.clear()
-        turn, self._turn = self._turn, self._turn + 1
+        turn = self._turn
+        self._turn = self._turn + 1
         await self._say.send(TurnCommitted(turn, len(samples) / RATE_HZ))
-        emitter, ids = Emitter(self._model.cloud.vocabulary), list[int]()
+        emitter = Emitter(self._model.cloud.vocabulary)
+        ids = list[int]()
 
         def tell(token: int) -> None:
             ids.append(token)
             at_ms = 1000 * (time.perf_counter() - fed_at)
-            anyio.from_thread.run(self._say.send, TextDelta(emitter.push([token]), (token,), True, at_ms, turn))
+            anyio.from_thread.run(
+                self._say.send, TextDelta(emitter.push([token]), (token,), True, at_ms, turn)
+            )
 
         async with self._model.lock:
             await anyio.to_thread.run_sync(functools.partial(self._model.say, samples, tell))
         total_ms = 1000 * (time.perf_counter() - fed_at)
-        text, seconds = self._model.cloud.vocabulary.text_of(ids), len(samples) / RATE_HZ
+        text = self._model.cloud.vocabulary.text_of(ids)
+        seconds = len(samples) / RATE_HZ
         none = Counts()
-        await self._say.send(describe_turn("", text, ids, "eos", "cloud", none, seconds, None, 0.0, total_ms, None, {}))
+        await self._say.send(
+            describe_turn(
+                "", text, ids, "eos", "cloud", none, seconds, None, 0.0, total_ms, None, {}
+            )
+        )
         return turn
 
     async def answer(self) -> None: ...
@@ -129,7 +143,9 @@ async def serve(threads: int) -> None:
     torch.set_num_threads(threads)
     one_shot(cloud, model.stock, np.zeros(3 * RATE_HZ, np.float32))  # warm
     server = RealtimeServer(opening(model), Admission((PATH,), 100))  # type: ignore[arg-type]
-    await server.run(Address(port=0), lambda port: print(f"listening on ws://127.0.0.1:{port}{PATH}", flush=True))
+    await server.run(
+        Address(port=0), lambda port: print(f"listening on ws://127.0.0.1:{port}{PATH}", flush=True)
+    )
 
 
 def main() -> None:

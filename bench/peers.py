@@ -1,10 +1,12 @@
-"""One decoding step of the cloud's text model elsewhere: OpenVINO, ONNX Runtime, torch; and ours. Out: ratios.
+"""One decoding step of the cloud's text model elsewhere: OpenVINO, ONNX Runtime, torch; and ours.
+Out: ratios.
 
-`pip install '.[peers]'`, then `python -m bench.peers [--rounds 200]`. The same weights, q = 1, one row, 100 and 1,500
-positions in the cache, `--threads` threads for all (ours uses one). The peers get the cache as it lies and give back
-the new position's keys and values, so that nobody's driver copies it; the concatenation inside is theirs to fuse.
-Each arm first decodes greedily from the same prefilled cache: how many of its ids are those of transformers' modules is
-told, with the largest difference of the first logits. All arms in turn, medians of paired ratios.
+`pip install '.[peers]'`, then `python -m bench.peers [--rounds 200]`. The same weights, q = 1, one
+row, 100 and 1,500 positions in the cache, `--threads` threads for all (ours uses one). The peers
+get the cache as it lies and give back the new position's keys and values, so that nobody's driver
+copies it; the concatenation inside is theirs to fuse. Each arm first decodes greedily from the same
+prefilled cache: how many of its ids are those of transformers' modules is told, with the largest
+difference of the first logits. All arms in turn, medians of paired ratios.
 """
 
 from __future__ import annotations
@@ -37,9 +39,13 @@ from streamer.model.engines.text import TextModel
 from streamer.model.kernels.text import FastText
 from streamer.model.thinker import resolve, shapes_of
 
-CONTEXTS, NUM_GREEDY, PROMPT = (100, 1500), 40, 6
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]  # logits [1, vocab]; keys and values [layers, kv_heads, 1, head_dim]
-Run = Callable[[int, int, np.ndarray, np.ndarray], Arrays]  # of an id, its position, keys and values before it
+CONTEXTS = (100, 1500)
+NUM_GREEDY = 40
+PROMPT = 6
+# logits [1, vocab]; keys and values [layers, kv_heads, 1, head_dim]
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+# of an id, its position, keys and values before it
+Run = Callable[[int, int, np.ndarray, np.ndarray], Arrays]
 
 
 def main() -> int:
@@ -52,13 +58,21 @@ def main() -> int:
     shape = shapes_of(directory).text
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of exporters: what they write is checked below
-        peers = dict(_peers(Step(TextModel(load_weights(directory, torch.float32, "cpu"), shape)), folder, options))
+        peers = dict(
+            _peers(
+                Step(TextModel(load_weights(directory, torch.float32, "cpu"), shape)),
+                folder,
+                options,
+            )
+        )
         if list(peers) == ["torch, eager"]:
             print("bench.peers: no peer is installed here; pip install '.[peers]'", file=sys.stderr)
             return 2
         ours = FastText(load_weights(directory, torch.float32, "cpu"), shape)
         texts = {"ours": ours, "transformers' modules": StockText(load_stock(directory), shape)}
-        rows = [row for context in CONTEXTS for row in compare(texts, peers, context, options.rounds)]
+        rows = [
+            row for context in CONTEXTS for row in compare(texts, peers, context, options.rounds)
+        ]
     names = ("context", "arm", "ms", "ratio to ours", "same ids", "largest difference")
     print(table(names, [[row[name] for name in names] for row in rows]))
     print("written:", write("peers", rows))
@@ -73,16 +87,27 @@ class Step(torch.nn.Module):
         self.text = text
         self.cos, self.sin = (part[:, 0] for part in text._rotary(4096))
 
-    def forward(self, ids: Tensor, position: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, ids: Tensor, position: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """ids [1], position [1], keys and values [layers, kv_heads, n, head_dim] -> see Arrays."""
-        text, s = self.text, self.text.shape
+        text = self.text
+        s = self.text.shape
         x = F.embedding(ids, text.embedding)
-        cos, sin, new = self.cos[position][:, None], self.sin[position][:, None], []
+        cos = self.cos[position][:, None]
+        sin = self.sin[position][:, None]
+        new = []
         for i, layer in enumerate(text.layers):
-            q, k, v = text._heads(F.linear(text._rms(x, layer.norm_in), layer.qkv, layer.qkv_bias), cos, sin)
+            q, k, v = text._heads(
+                F.linear(text._rms(x, layer.norm_in), layer.qkv, layer.qkv_bias), cos, sin
+            )
             new.append((k.transpose(0, 1), v.transpose(0, 1)))
-            all_keys, all_values = (torch.cat(pair, 1) for pair in zip((keys[i], values[i]), new[-1], strict=True))
-            scores = q.view(s.kv_heads, -1, s.head_dim) @ all_keys.transpose(1, 2) * s.head_dim**-0.5
+            all_keys, all_values = (
+                torch.cat(pair, 1) for pair in zip((keys[i], values[i]), new[-1], strict=True)
+            )
+            scores = (
+                q.view(s.kv_heads, -1, s.head_dim) @ all_keys.transpose(1, 2) * s.head_dim**-0.5
+            )
             x = x + F.linear((scores.softmax(-1) @ all_values).reshape(1, -1), layer.out)
             gate, up = F.linear(text._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, layer.down)
@@ -99,7 +124,10 @@ def _peers(step: Step, folder: str, options: argparse.Namespace) -> Iterator[tup
         try:
             yield from kind(step, example, Path(folder), options.threads)
         except ImportError as missing:
-            print(f"{kind.__name__[1:]}: not available here ({missing.name} is not installed; pip install '.[peers]')")
+            print(
+                f"{kind.__name__[1:]}: not available here ({missing.name} is not installed; pip "
+                "install '.[peers]')"
+            )
 
 
 @torch.inference_mode()
@@ -115,7 +143,11 @@ def _openvino(step: Step, example: Any, folder: Path, threads: int) -> Iterator[
     import openvino
 
     model = openvino.convert_model(step, example_input=example)
-    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
     made = openvino.compile_model(model, "CPU", settings)
 
     def run(*given: Any) -> Any:
@@ -131,12 +163,23 @@ def _onnxruntime(step: Step, example: Any, folder: Path, threads: int) -> Iterat
     runtime = onnxruntime()  # without its telemetry: first of all that imports it
     from onnxruntime.quantization import quantize_dynamic
 
-    names, plain, small = ["ids", "position", "keys", "values"], folder / "step.onnx", folder / "int8.onnx"
+    names = ["ids", "position", "keys", "values"]
+    plain = folder / "step.onnx"
+    small = folder / "int8.onnx"
     folded = folder / "folded.onnx"
     lengths = {"keys": {2: "n"}, "values": {2: "n"}}
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        torch.onnx.export(step, example, plain, dynamo=False, input_names=names, dynamic_axes=lengths, opset_version=17)
-    once = runtime.SessionOptions()  # the exporter writes weights as constants, and the quantiser skips those
+        torch.onnx.export(
+            step,
+            example,
+            plain,
+            dynamo=False,
+            input_names=names,
+            dynamic_axes=lengths,
+            opset_version=17,
+        )
+    # the exporter writes weights as constants, and the quantiser skips those
+    once = runtime.SessionOptions()
     once.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     once.optimized_model_filepath = str(folded)
     runtime.InferenceSession(plain, once, providers=["CPUExecutionProvider"])
@@ -145,26 +188,46 @@ def _onnxruntime(step: Step, example: Any, folder: Path, threads: int) -> Iterat
     logging.disable(logging.NOTSET)
     found = sum(node.op_type == "MatMulInteger" for node in onnx.load(small).graph.node)
     if found != 4 * step.text.shape.layers + 1:
-        raise RuntimeError(f"int8: {found} products of {4 * step.text.shape.layers + 1} were quantised")
+        raise RuntimeError(
+            f"int8: {found} products of {4 * step.text.shape.layers + 1} were quantised"
+        )
     for name, file in (("ONNX Runtime", plain), ("ONNX Runtime, int8", small)):
         settings = runtime.SessionOptions()
-        settings.intra_op_num_threads, settings.log_severity_level = threads, 3
+        settings.intra_op_num_threads = threads
+        settings.log_severity_level = 3
         made = runtime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
-        yield name, lambda *given, made=made: made.run(None, dict(zip(names, _inputs(*given), strict=True)))
+        yield (
+            name,
+            lambda *given, made=made: made.run(
+                None, dict(zip(names, _inputs(*given), strict=True))
+            ),
+        )
 
 
-def compare(texts: dict[str, Any], peers: dict[str, Run], context: int, rounds: int) -> list[dict[str, Any]]:
+def compare(
+    texts: dict[str, Any], peers: dict[str, Run], context: int, rounds: int
+) -> list[dict[str, Any]]:
     """Greedy ids of every arm, then all arms in turn."""
-    ids = torch.randint(0, 900, (context,), generator=torch.Generator().manual_seed(context)).tolist()
+    ids = torch.randint(
+        0, 900, (context,), generator=torch.Generator().manual_seed(context)
+    ).tolist()
     arms: dict[str, Callable[[], object]] = {}
-    said, logits = {}, {}
+    said = {}
+    logits = {}
     for name, text in texts.items():
         engine = Engine(text, text.slots(1, PROMPT + context + NUM_GREEDY), [5] * PROMPT)
-        slot, at = engine.open(), PROMPT + context
+        slot = engine.open()
+        at = PROMPT + context
         engine.step([Row(slot, PROMPT, ids, num_logits=0)])
         if isinstance(text, StockText):
-            keys, values = (part[:, 0, :, :at].numpy().copy() for part in (engine.slots.keys, engine.slots.values))
-        say = lambda token, i, engine=engine, at=at: engine.step([Row(0, at + i, [token])])[0].numpy()  # noqa: E731
+            keys, values = (
+                part[:, 0, :, :at].numpy().copy()
+                for part in (engine.slots.keys, engine.slots.values)
+            )
+
+        def say(token, i, engine=engine, at=at):
+            return engine.step([Row(0, at + i, [token])])[0].numpy()
+
         said[name], logits[name] = greedy(say)
         arms[name] = lambda engine=engine, at=at: engine.step([Row(0, at, [7])])
     for name, run in peers.items():
@@ -179,17 +242,28 @@ def compare(texts: dict[str, Any], peers: dict[str, Run], context: int, rounds: 
             if i >= 5:
                 times[name].append(1000 * (time.perf_counter() - started))
     wanted = "transformers' modules"
-    return [{
-        "context": context, "arm": name, "ms": median(of_arm),
-        "ratio to ours": median(t / o for t, o in zip(of_arm, times["ours"], strict=True)),
-        "same ids": f"{sum(a == b for a, b in zip(said[name], said[wanted], strict=True))} of {NUM_GREEDY}",
-        "largest difference": f"{abs(logits[name] - logits[wanted]).max():.1e}",
-    } for name, of_arm in times.items()]  # fmt: skip
+    return [
+        {
+            "context": context,
+            "arm": name,
+            "ms": median(of_arm),
+            "ratio to ours": median(t / o for t, o in zip(of_arm, times["ours"], strict=True)),
+            "same ids": (
+                f"{sum(a == b for a, b in zip(said[name], said[wanted], strict=True))} of "
+                f"{NUM_GREEDY}"
+            ),
+            "largest difference": f"{abs(logits[name] - logits[wanted]).max():.1e}",
+        }
+        for name, of_arm in times.items()
+    ]
 
 
 def greedy(say: Callable[[int, int], np.ndarray]) -> tuple[list[int], np.ndarray]:
-    """NUM_GREEDY ids, and the logits of the first; `say` gives logits [1, vocab] of an id, the i-th."""
-    ids, first, token = [], None, 7
+    """NUM_GREEDY ids, and the logits of the first; `say` gives logits [1, vocab] of an id, the
+    i-th."""
+    ids = []
+    first = None
+    token = 7
     for i in range(NUM_GREEDY):
         logits = say(token, i)
         first = np.array(logits) if first is None else first
@@ -203,11 +277,14 @@ class _Growing:
     """A peer's cache: what it gave back is put behind what it was given."""
 
     def __init__(self, run: Run, keys: np.ndarray, values: np.ndarray) -> None:
-        self._run, self._keys, self._values = run, keys, values
+        self._run = run
+        self._keys = keys
+        self._values = values
 
     def __call__(self, token: int, i: int) -> np.ndarray:
         logits, key, value = self._run(token, self._keys.shape[2], self._keys, self._values)
-        self._keys, self._values = np.concatenate([self._keys, key], 2), np.concatenate([self._values, value], 2)
+        self._keys = np.concatenate([self._keys, key], 2)
+        self._values = np.concatenate([self._values, value], 2)
         return logits
 
 

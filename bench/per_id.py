@@ -1,20 +1,23 @@
-"""Where the time of one drafted id goes beside the model's step. In: held-out clips. Out: a table, JSON lines.
+"""Where the time of one drafted id goes beside the model's step. In: held-out clips. Out: a table,
+JSON lines.
 
-`python -m bench.per_id [--num 8] [--seconds 20] [--rounds 5]`, six minutes. Whole answers of the edge as a stream gets
-them, one thread: in mode gated, the gate asked at every block and never firing, in runs of blocks (what a stream alone
-gets) and block by block inside the kernels, with the rules and the choice compiled but asked for each id, and the
-readable way; in mode edge in runs and id by id. All in turns; medians over turns of microseconds of the thread's own
-time per id. The first id is alone in each, as it is in a turn, and each arm keeps its pace from turn to turn. The step
-is the text model's alone, `text.step` from its call to its return; all else is ours to keep small:
+`python -m bench.per_id [--num 8] [--seconds 20] [--rounds 5]`, six minutes. Whole answers of the
+edge as a stream gets them, one thread: in mode gated, the gate asked at every block and never
+firing, in runs of blocks (what a stream alone gets) and block by block inside the kernels, with the
+rules and the choice compiled but asked for each id, and the readable way; in mode edge in runs and
+id by id. All in turns; medians over turns of microseconds of the thread's own time per id. The
+first id is alone in each, as it is in a turn, and each arm keeps its pace from turn to turn. The
+step is the text model's alone, `text.step` from its call to its return; all else is ours to keep
+small:
 
-    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of ids; in runs and
-             blocks the compiled part of it is in `step` (in runs the gate's, too), and what is left is Python's
-    engine   from rows to the model's arguments and back
-    machine  the state machine; the gate in it, but in runs only where it fires
-    out      ids to text
+    choose   rules, choice, gate's numbers, end of the answer, and the stream's own bookkeeping of
+    ids; in runs and blocks the compiled part of it is in `step` (in runs the gate's, too), and what
+    is left is Python's engine   from rows to the model's arguments and back machine  the state
+    machine; the gate in it, but in runs only where it fires out      ids to text
 
-Then 16 streams in one step (no machine, no text), as the scheduler runs them. Last, single calls: the
-median of each alone, again and again on one answer, which finds its data nearer than a decoding loop does.
+Then 16 streams in one step (no machine, no text), as the scheduler runs them. Last, single calls:
+the median of each alone, again and again on one answer, which finds its data nearer than a decoding
+loop does.
 """
 
 from __future__ import annotations
@@ -44,13 +47,25 @@ from streamer.model.choose import choose
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
-from streamer.model.scheduler import Rounds, drive
+from streamer.model.scheduler import StepScheduler, drive
 from streamer.model.turn import Delta, start_answer
 
-OPEN = Gate(entropy=None, margin=-1.0, density=1.0, loop=True)  # asked, and passed by every block of speech
+# asked, and passed by every block of speech
+OPEN = Gate(entropy=None, margin=-1.0, density=1.0, loop=True)
 PARTS = ("step", "choose", "engine", "machine", "out")
-ARMS = ("gated, runs", "gated, blocks", "gated, compiled", "gated, readable", "edge, runs", "edge, blocks")
-IN_COMPANY = {"gated, blocks": "blocks", "gated, compiled": "compiled", "gated, readable": "readable"}
+ARMS = (
+    "gated, runs",
+    "gated, blocks",
+    "gated, compiled",
+    "gated, readable",
+    "edge, runs",
+    "edge, blocks",
+)
+IN_COMPANY = {
+    "gated, blocks": "blocks",
+    "gated, compiled": "compiled",
+    "gated, readable": "readable",
+}
 ENDLESS = 1e9  # seconds per id of a pace that allows no run
 ROWS = 16
 Spent = dict[str, float]
@@ -60,7 +75,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=8, help="clips")
     parser.add_argument("--seconds", type=int, default=20, help="their length")
-    parser.add_argument("--rounds", type=int, default=5, help="of all clips, after one that is dropped")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="of all clips, after one that is dropped"
+    )
     options = options_of(parser)
     torch.set_num_threads(1)
     models = models_of(mode="edge", num_slots=ROWS)
@@ -75,7 +92,10 @@ def main() -> None:
                     spent[ROWS] = company(models, clip, IN_COMPANY[arm])
                 for rows, one in spent.items():
                     found[arm, rows] += [one] if i and one else []
-    rows = [row_of(arm, num, spent) for (arm, num), spent in sorted(found.items(), key=lambda one: one[0][1])]
+    rows = [
+        row_of(arm, num, spent)
+        for (arm, num), spent in sorted(found.items(), key=lambda one: one[0][1])
+    ]
     singles = alone(models, clips[0])
     heads = ("arm", "rows", *PARTS, "all but the step", "of the step", "whole")
     print(table(heads, [list(row.values()) for row in rows]))
@@ -92,7 +112,8 @@ def row_of(arm: str, num: int, spent: list[Spent]) -> dict[str, Any]:
 
 
 class Clock:
-    """This thread's own seconds, by the name of whoever had them: others on the machine do not count."""
+    """This thread's own seconds, by the name of whoever had them: others on the machine do not
+    count."""
 
     def __init__(self) -> None:
         self.spent: Spent = defaultdict(float)
@@ -128,7 +149,8 @@ def watching(text: Any, clock: Clock) -> Iterator[None]:
 
 def heard(models: Any, clip: Clip) -> Listener:
     """A listener of the edge whose turn is over, and its first id's step is all that is left."""
-    ear, listener = Ear(), Listener(models.pair[0])
+    ear = Ear()
+    listener = Listener(models.pair[0])
     for window in ear.push(clip.samples):
         drive(listener.engine, listener.hear(window))
     drive(listener.engine, listener.finish(ear.finish(), ear.maximum, prefills=True))
@@ -145,22 +167,29 @@ def drafter_of(models: Any, listener: Listener, way: str) -> IncrementalDrafter:
 
 def answer(models: Any, clip: Clip, arm: str, pace: Pace) -> Spent:
     """One stream's whole answer: microseconds per id."""
-    listener, (mode, way) = heard(models, clip), arm.split(", ")
+    listener = heard(models, clip)
+    (mode, way) = arm.split(", ")
     try:
         plan = replace(models.plan, mode=mode, gate=OPEN)
-        spec = start_answer(plan, listener, listener.thinker, pace if way == "runs" else Pace(ENDLESS))
+        spec = start_answer(
+            plan, listener, listener.thinker, pace if way == "runs" else Pace(ENDLESS)
+        )
         drafter = drafter_of(models, listener, way)
-        emitter, engine = Emitter(listener.thinker.vocabulary), listener.engine
+        emitter = Emitter(listener.thinker.vocabulary)
+        engine = listener.engine
         drive(engine, drafter.draft(1))  # it feeds the suffix too
         listener.sequence.replace_tail(len(listener.sequence) - 1)
-        clock, is_first = Clock(), True
+        clock = Clock()
+        is_first = True
         with watching(engine.text, clock):
             while True:
                 action = spec.next(time.perf_counter())
                 clock.over("machine")
                 match action:
                     case DraftMore(n, run):
-                        found = driven(engine, drafter.draft(1) if is_first else drafter.draft(n, run), clock)
+                        found = driven(
+                            engine, drafter.draft(1) if is_first else drafter.draft(n, run), clock
+                        )
                         is_first = False
                         spec.drafted(*found, time.perf_counter())
                     case Emit(_, verified) as emit:
@@ -189,18 +218,20 @@ def driven(engine: Any, steps: Any, clock: Clock) -> Any:
 
 
 def company(models: Any, clip: Clip, way: str) -> Spent:
-    """The same turn ROWS times at once: microseconds per id; what the scheduler adds is the engine's here."""
+    """The same turn ROWS times at once: microseconds per id; what the scheduler adds is the
+    engine's here."""
     listeners = [heard(models, clip) for _ in range(ROWS)]
     try:
         drafters = [drafter_of(models, listener, way) for listener in listeners]
-        rounds = Rounds(listeners[0].engine)
+        rounds = StepScheduler(listeners[0].engine)
         for key, drafter in enumerate(drafters):
             rounds.add(key, drafter.draft(1))
         while len(rounds):
             rounds.run()
         for key, drafter in enumerate(drafters):
             rounds.add(key, drafter.draft(24))
-        clock, num_ids = Clock(), 0
+        clock = Clock()
+        num_ids = 0
         with watching(listeners[0].engine.text, clock):
             while len(rounds):
                 num_ids += sum(len(done.value[0]) for done in rounds.run())
@@ -219,10 +250,15 @@ def alone(models: Any, clip: Clip) -> Spent:
         ids, signals = drive(listener.engine, drafter.draft(models.plan.rules.max_new_tokens))
     finally:
         listener.close()
-    thinker, rules, sampling = listener.thinker, models.plan.rules, models.config.sampling()
-    vocabulary, said, logits = thinker.vocabulary, ids[:16], torch.randn(1, thinker.vocabulary.num_ids)
+    thinker = listener.thinker
+    rules = models.plan.rules
+    sampling = models.config.sampling()
+    vocabulary = thinker.vocabulary
+    said = ids[:16]
+    logits = torch.randn(1, thinker.vocabulary.num_ids)
     logits[0, ids[16]] = 20.0
-    chooser, constraint = Chooser(vocabulary, thinker.never, rules, sampling), constrain(vocabulary, rules, said)
+    chooser = Chooser(vocabulary, thinker.never, rules, sampling)
+    constraint = constrain(vocabulary, rules, said)
 
     def choose_next() -> None:
         chooser._n = len(said)
@@ -232,9 +268,13 @@ def alone(models: Any, clip: Clip) -> Spent:
     return {
         "rules, choice, signal and end: compiled": timed(choose_next),
         "rules: readable": timed(lambda: constrain(vocabulary, rules, said)),
-        "choice and signal: readable": timed(lambda: choose(logits, [constraint], thinker.never, sampling, rules)),
+        "choice and signal: readable": timed(
+            lambda: choose(logits, [constraint], thinker.never, sampling, rules)
+        ),
         "end: readable": timed(lambda: stop(vocabulary, rules, said, ids[16])),
-        "gate, a block of 4": timed(lambda: fires(OPEN, vocabulary, said, ids[12:16], signals[12:16])),
+        "gate, a block of 4": timed(
+            lambda: fires(OPEN, vocabulary, said, ids[12:16], signals[12:16])
+        ),
         "signal made": timed(lambda: Signal(0.1, 0.9, -0.1)),
     }
 

@@ -1,7 +1,9 @@
-"""A TCP proxy that is a bad link. In: toxics, changed at any time. Out: the same bytes, later, slower, cut, or never.
+"""A TCP proxy that is a bad link. In: toxics, changed at any time. Out: the same bytes, later,
+slower, cut, or never.
 
-`async with Proxy(port, Toxics(latency_s=0.05)) as proxy: ... proxy.port`. Both directions suffer alike; latency is one
-way, so a round trip takes twice as long. In order and lossless while a connection lives, as TCP is.
+`async with Proxy(port, Toxics(latency_s=0.05)) as proxy: ... proxy.port`. Both directions suffer
+alike; latency is one way, so a round trip takes twice as long. In order and lossless while a
+connection lives, as TCP is.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ Due = asyncio.Queue[tuple[float, bytes]]  # when, what
 
 @dataclass
 class Toxics:
-    """What is wrong with the link. bandwidth: bytes per second and direction, None for no limit. slice_bytes: hand on
-    so many at a time. is_hung: connected, nothing comes through. is_down: nobody can connect."""
+    """What is wrong with the link. bandwidth: bytes per second and direction, None for no limit.
+    slice_bytes: hand on so many at a time. is_hung: connected, nothing comes through. is_down:
+    nobody can connect."""
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
@@ -84,24 +87,32 @@ class Proxy:
         self._writers.add(far_writer)
         self.num_connections += 1
         try:
-            await _first([self._carry(reader, far_writer, True), self._carry(far_reader, writer, False)])
+            await _first(
+                [self._carry(reader, far_writer, True), self._carry(far_reader, writer, False)]
+            )
         finally:
             far_writer.transport.abort()
             self._writers.discard(far_writer)
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_up: bool) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_up: bool
+    ) -> None:
         """One direction: read at once, hand on when it is due."""
         due: Due = asyncio.Queue(MAX_BYTES // READ_BYTES)
         await _first([self._read(reader, due), self._hand_on(writer, due, is_up)])
 
     async def _read(self, reader: asyncio.StreamReader, due: Due) -> None:
-        clock, free_at, last = asyncio.get_running_loop().time, 0.0, 0.0
+        clock = asyncio.get_running_loop().time
+        free_at = 0.0
+        last = 0.0
         while data := await reader.read(READ_BYTES):
             toxics = self.toxics
             free_at = max(free_at, clock())
             if toxics.bandwidth is not None:
                 free_at += len(data) / toxics.bandwidth
-            last = max(last, free_at + toxics.latency_s + self._chance.uniform(0.0, toxics.jitter_s))
+            last = max(
+                last, free_at + toxics.latency_s + self._chance.uniform(0.0, toxics.jitter_s)
+            )
             await due.put((last, data))
         await due.put((last, b""))
 
@@ -150,7 +161,9 @@ async def _first(work: list[Awaitable[None]]) -> None:
 
 async def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("port", type=int, help="where to hand on to, on 127.0.0.1; then read from stdin: MS MBIT")
+    parser.add_argument(
+        "port", type=int, help="where to hand on to, on 127.0.0.1; then read from stdin: MS MBIT"
+    )
     options = parser.parse_args()
     async with Proxy(options.port) as proxy:
         print(proxy.port, flush=True)
@@ -160,7 +173,9 @@ async def _main() -> None:
 async def _obey(proxy: Proxy) -> None:
     """A line "RTT_MS MBIT" (0: no limit) changes the link, and is said again when it has."""
     lines = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), sys.stdin
+    )
     while line := (await lines.readline()).decode():
         rtt_ms, mbit = map(float, line.split())
         proxy.toxics = Toxics(rtt_ms / 2_000, bandwidth=mbit * 125_000 or None)

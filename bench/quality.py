@@ -1,9 +1,11 @@
-"""How good are the sentences, and what does each mode and each rule buy? In: held-out clips. Out: tables, JSON lines.
+"""How good are the sentences, and what does each mode and each rule buy? In: held-out clips. Out:
+tables, JSON lines.
 
-`python -m bench.quality [--num 66]`. Arms: edge, cloud, gated fluent, gated quality, exact, and the seeds' starting
-point (the `generate` drafter, no rules). Then each rule is switched off in turn on a STRESS set where failures occur:
-an edge whose weights are blurred by seeded noise (it stands for an under-trained one), turns beyond max_turn_s, and
-T = 1. On clean clips the rules hardly fire and must change nothing.
+`python -m bench.quality [--num 66]`. Arms: edge, cloud, gated fluent, gated quality, exact, and the
+seeds' starting point (the `generate` drafter, no rules). Then each rule is switched off in turn on
+a STRESS set where failures occur: an edge whose weights are blurred by seeded noise (it stands for
+an under-trained one), turns beyond max_turn_s, and T = 1. On clean clips the rules hardly fire and
+must change nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +41,12 @@ ARMS: dict[str, dict[str, Any]] = {
     "gated fluent": {"mode": "gated", "preset": "fluent"},
     "gated quality": {"mode": "gated", "preset": "quality"},
     "exact": {"mode": "exact"},
-    "seeds' start": {"mode": "edge", "draft": "generate", "rules": Rules.off(), "min_new_tokens": 0},
+    "seeds' start": {
+        "mode": "edge",
+        "draft": "generate",
+        "rules": Rules.off(),
+        "min_new_tokens": 0,
+    },
 }
 # Each rule alone switched off; what is left is the default.
 RULES_OFF: dict[str, dict[str, Any]] = {
@@ -54,16 +61,31 @@ RULES_OFF: dict[str, dict[str, Any]] = {
     "loop, global": {"loop_global": False},
     "never emitted": {"clean": False},
 }
-COLUMNS = ("accuracy", "density_in_range", "density_over_40", "repeated_2", "repeated_3", "adjacent", "one_sentence",
-           "call_rate", "accepted_per_uploaded", "wasted_per_drafted", "verified_share")  # fmt: skip
+COLUMNS = (
+    "accuracy",
+    "density_in_range",
+    "density_over_40",
+    "repeated_2",
+    "repeated_3",
+    "adjacent",
+    "one_sentence",
+    "call_rate",
+    "accepted_per_uploaded",
+    "wasted_per_drafted",
+    "verified_share",
+)
 BLUR = 0.8  # noise on the stressed edge's language model, in standard deviations of each matrix
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num", type=int, default=66, help="clips, shared among 3, 10, 30 and 60 s")
+    parser.add_argument(
+        "--num", type=int, default=66, help="clips, shared among 3, 10, 30 and 60 s"
+    )
     options = options_of(parser)
-    clips = [clip for seconds in (3, 10, 30, 60) for clip in held_out(-(-options.num // 4), seconds)]
+    clips = [
+        clip for seconds in (3, 10, 30, 60) for clip in held_out(-(-options.num // 4), seconds)
+    ]
     runs = {name: run_all(models_of(**arm), clips, name) for name, arm in ARMS.items()}
     rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]
     print(f"\n{len(clips)} held-out clips of 3, 10, 30 and 60 s\n")
@@ -71,9 +93,19 @@ def main() -> None:
     print_pairs(clips, runs)
     stressed = stress(clips, CACHE)
     clean = clean_changes(clips)
-    print("\nEach rule off in turn, on the STRESS set; changed: clean clips whose ids change without the rule\n")
-    print(table(("rule off", *COLUMNS[:7], "stopped by loop", "changed"),
-                [(r["arm"], *(r[c] for c in COLUMNS[:7]), r["loops"], clean[r["arm"]]) for r in stressed]))  # fmt: skip
+    print(
+        "\nEach rule off in turn, on the STRESS set; changed: clean clips whose ids change without "
+        "the rule\n"
+    )
+    print(
+        table(
+            ("rule off", *COLUMNS[:7], "stopped by loop", "changed"),
+            [
+                (r["arm"], *(r[c] for c in COLUMNS[:7]), r["loops"], clean[r["arm"]])
+                for r in stressed
+            ],
+        )
+    )
     print("\nwritten:", write("quality", [*rows, *({"set": "stress", **row} for row in stressed)]))
 
 
@@ -81,12 +113,15 @@ def run_all(models: Models, clips: Sequence[Clip], what: str) -> list[Run]:
     return [run(models, clip.samples) for clip in progress(clips, what)]
 
 
-def summarise(name: str, models: Models, clips: Sequence[Clip], runs: Sequence[Run]) -> dict[str, Any]:
+def summarise(
+    name: str, models: Models, clips: Sequence[Clip], runs: Sequence[Run]
+) -> dict[str, Any]:
     """The means over clips that seed 004 and decoding.md ask for."""
     vocabulary = models.first.vocabulary
     found = [measure(vocabulary, r.ids) for r in runs]
     counts = [r.counts for r in runs]
-    drafted, uploaded = sum(c.n_drafted for c in counts), sum(c.n_uploaded for c in counts)
+    drafted = sum(c.n_drafted for c in counts)
+    uploaded = sum(c.n_uploaded for c in counts)
     return {
         "arm": name,
         "num_clips": len(clips),
@@ -97,9 +132,14 @@ def summarise(name: str, models: Models, clips: Sequence[Clip], runs: Sequence[R
         "repeated_3": mean(q.repeated_trigrams for q in found),
         "adjacent": sum(q.adjacent_repeats for q in found),
         "one_sentence": mean(q.one_sentence for q in found),
-        "call_rate": sum(c.cloud_calls for c in counts) / max(1, sum(c.blocks or c.cloud_calls for c in counts)),
-        "accepted_per_uploaded": sum(c.n_accepted for c in counts) / uploaded if uploaded else float("nan"),
-        "wasted_per_drafted": sum(c.n_wasted for c in counts) / drafted if drafted else float("nan"),
+        "call_rate": sum(c.cloud_calls for c in counts)
+        / max(1, sum(c.blocks or c.cloud_calls for c in counts)),
+        "accepted_per_uploaded": sum(c.n_accepted for c in counts) / uploaded
+        if uploaded
+        else float("nan"),
+        "wasted_per_drafted": sum(c.n_wasted for c in counts) / drafted
+        if drafted
+        else float("nan"),
         "verified_share": mean(c.verified_share for c in counts),
         "loops": sum(r.stop_reason == "loop" for r in runs),
         "accuracy_by_length": by_length(clips, runs),
@@ -114,26 +154,36 @@ def accuracy(found: Run, clip: Clip) -> float:
 def by_length(clips: Sequence[Clip], runs: Sequence[Run]) -> dict[str, float]:
     lengths = sorted({clip.name.split("/")[0] for clip in clips}, key=lambda s: float(s[:-1]))
     pairs = list(zip(clips, runs, strict=True))
-    return {n: round(mean(accuracy(r, c) for c, r in pairs if c.name.startswith(n + "/")), 4) for n in lengths}
+    return {
+        n: round(mean(accuracy(r, c) for c, r in pairs if c.name.startswith(n + "/")), 4)
+        for n in lengths
+    }
 
 
 def print_pairs(clips: Sequence[Clip], runs: dict[str, list[Run]], num: int = 20) -> None:
     """Sentence pairs to read: before (the seeds' start) and after (gated fluent)."""
     print(f"\n{num} sentence pairs: the seeds' start, then gated fluent")
-    before, after = runs["seeds' start"], runs["gated fluent"]
+    before = runs["seeds' start"]
+    after = runs["gated fluent"]
     for i in range(0, len(clips), max(1, len(clips) // num)):
         print(f"  {clips[i].name}\n    - {before[i].text}\n    + {after[i].text}")
 
 
-def stress(clips: Sequence[Clip], folder: Path, rules_off: Mapping[str, dict[str, Any]] = RULES_OFF) -> list[Row]:
-    """Each rule off in turn where sentences go wrong; the edges that go wrong are written into `folder`."""
+def stress(
+    clips: Sequence[Clip], folder: Path, rules_off: Mapping[str, dict[str, Any]] = RULES_OFF
+) -> list[Row]:
+    """Each rule off in turn where sentences go wrong; the edges that go wrong are written into
+    `folder`."""
     some = clips[:: max(1, len(clips) // 12)]
     long = [dataclasses.replace(c, samples=np.tile(c.samples, 9)[: 90 * 16_000]) for c in clips[:3]]
-    bad, beyond = str(blurred(folder / "blurred")), str(longer(folder / "longer"))
+    bad = str(blurred(folder / "blurred"))
+    beyond = str(longer(folder / "longer"))
     rows = []
     for name, change in rules_off.items():
         options = {k: v for k, v in change.items() if k == "min_new_tokens"}
-        rules = dataclasses.replace(Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"})
+        rules = dataclasses.replace(
+            Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"}
+        )
         arms: list[tuple[dict[str, Any], Sequence[Clip]]] = [
             ({"edge": bad}, some),
             ({"edge": beyond}, long),
@@ -150,7 +200,8 @@ def stress(clips: Sequence[Clip], folder: Path, rules_off: Mapping[str, dict[str
 
 
 def blurred(folder: Path) -> Path:
-    """A copy of the shipped edge in `folder`, seeded noise on its language model's matrices: any engine can load it."""
+    """A copy of the shipped edge in `folder`, seeded noise on its language model's matrices: any
+    engine can load it."""
     generator = torch.Generator().manual_seed(3)
     file = _copied(folder) / "model.safetensors"
     weights = load_file(file)
@@ -164,9 +215,12 @@ def blurred(folder: Path) -> Path:
 
 
 def longer(folder: Path, max_turn_s: float = 95.0) -> Path:
-    """A copy of the shipped edge in `folder` whose slots hold more than the turns that it was trained for."""
+    """A copy of the shipped edge in `folder` whose slots hold more than the turns that it was
+    trained for."""
     file = _copied(folder) / CARD
-    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"max_turn_s": max_turn_s}), "utf-8")
+    file.write_text(
+        json.dumps(json.loads(file.read_text("utf-8")) | {"max_turn_s": max_turn_s}), "utf-8"
+    )
     return folder
 
 
@@ -180,9 +234,19 @@ def clean_changes(clips: Sequence[Clip]) -> dict[str, int]:
     found: dict[str, list[list[int]]] = {}
     for name, change in RULES_OFF.items():
         options = {k: v for k, v in change.items() if k == "min_new_tokens"}
-        rules = dataclasses.replace(Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"})
-        found[name] = [r.ids for r in run_all(models_of(mode="edge", rules=rules, **options), clips, f"clean, {name}")]
-    return {name: sum(a != b for a, b in zip(ids, found["none"], strict=True)) for name, ids in found.items()}
+        rules = dataclasses.replace(
+            Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"}
+        )
+        found[name] = [
+            r.ids
+            for r in run_all(
+                models_of(mode="edge", rules=rules, **options), clips, f"clean, {name}"
+            )
+        ]
+    return {
+        name: sum(a != b for a, b in zip(ids, found["none"], strict=True))
+        for name, ids in found.items()
+    }
 
 
 if __name__ == "__main__":

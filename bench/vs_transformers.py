@@ -1,14 +1,17 @@
-"""The same models, clips and machine in one run: transformers' own generation, and ours. Out: ratios, a plot.
+"""The same models, clips and machine in one run: transformers' own generation, and ours. Out:
+ratios, a plot.
 
-`python -m bench.vs_transformers [--num 8] [--arms NAME ...]`. transformers gets the cheapest equal extractor (the
-clip's own length, not 300 s of padding) and the same prompt; what it does after the end of the audio is timed: extract,
-encode, prefill, decode. Ours hears while the audio arrives, so after its end only the last window and the suffix
-remain. transformers' further arms, all of the cloud: its static cache, the same under torch.compile (where there is a
-C++ compiler), its assisted generation as it is (its assistant never receives the audio) and mended
-(bench/assisted.py). "stock" arms of ours run on transformers' modules (`--engine stock`).
+`python -m bench.vs_transformers [--num 8] [--arms NAME ...]`. transformers gets the cheapest equal
+extractor (the clip's own length, not 300 s of padding) and the same prompt; what it does after the
+end of the audio is timed: extract, encode, prefill, decode. Ours hears while the audio arrives, so
+after its end only the last window and the suffix remain. transformers' further arms, all of the
+cloud: its static cache, the same under torch.compile (where there is a C++ compiler), its assisted
+generation as it is (its assistant never receives the audio) and mended (bench/assisted.py). "stock"
+arms of ours run on transformers' modules (`--engine stock`).
 
-tokens/s: ids after the first text over the time after it, on both sides. Assisted generation tells no id before all are
-there: its ids over its time less the log-mel and the first forward of both models.
+tokens/s: ids after the first text over the time after it, on both sides. Assisted generation tells
+no id before all are there: its ids over its time less the log-mel and the first forward of both
+models.
 """
 
 from __future__ import annotations
@@ -36,10 +39,15 @@ from streamer.model.thinker import Thinker
 
 LENGTHS = (3, 10, 20, 30, 60)
 BASES = ("generate(), edge", "generate(), cloud")
-STATIC, COMPILED = "generate(), static cache", "generate(), compiled"
+STATIC = "generate(), static cache"
+COMPILED = "generate(), compiled"
 ASSISTED = ("assisted generation", "assisted, hearing")
 MODES = ("edge", "cloud", "exact", "gated")
-OURS = {f"{kind}, {mode}": (engine, mode) for kind, engine in (("ours", "fast"), ("stock", "stock")) for mode in MODES}
+OURS = {
+    f"{kind}, {mode}": (engine, mode)
+    for kind, engine in (("ours", "fast"), ("stock", "stock"))
+    for mode in MODES
+}
 ARMS = (*BASES, STATIC, COMPILED, *ASSISTED, *OURS)
 
 
@@ -54,7 +62,8 @@ class Timing:
 
 
 class Clock:
-    """A transformers streamer that notes when each id comes, and tells it; `put` is first called with the prompt."""
+    """A transformers streamer that notes when each id comes, and tells it; `put` is first called
+    with the prompt."""
 
     def __init__(self, tell: Callable[[int], None] | None = None) -> None:
         self.at: list[float] = []
@@ -72,50 +81,102 @@ class Clock:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=8, help="clips of each length")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each clip, after one that is dropped")
-    parser.add_argument("--threads", type=int, default=2, help="of transformers' arms; ours takes its own choice")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="runs of each clip, after one that is dropped"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=2, help="of transformers' arms; ours takes its own choice"
+    )
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="seconds of audio")
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS, metavar="NAME",
-                        help=f"of {'; '.join(ARMS)}; both of {' and '.join(BASES)} always run")  # fmt: skip
+    parser.add_argument(
+        "--arms",
+        nargs="+",
+        choices=ARMS,
+        default=ARMS,
+        metavar="NAME",
+        help=f"of {'; '.join(ARMS)}; both of {' and '.join(BASES)} always run",
+    )
     options = options_of(parser)
     arms = make_arms(options.threads, options.arms)
     rows = []
     for seconds in sorted(options.lengths):
         clips = held_out(options.num, seconds)
-        rows += [row | {"seconds": seconds} for row in compare(arms, clips, options.repeats, f"{seconds} s")]
-    header = ("audio", "arm", "first text ms", "total ms", "tokens/s", "first / generate()", "total / generate()",
-              "tokens/s / generate()")  # fmt: skip
-    cells = [(f"{r['seconds']} s", r["arm"], r["first_ms"], r["total_ms"], r["tokens_per_s"], r["first_ratio"],
-              r["total_ratio"], r["speed_ratio"]) for r in rows]  # fmt: skip
+        rows += [
+            row | {"seconds": seconds}
+            for row in compare(arms, clips, options.repeats, f"{seconds} s")
+        ]
+    header = (
+        "audio",
+        "arm",
+        "first text ms",
+        "total ms",
+        "tokens/s",
+        "first / generate()",
+        "total / generate()",
+        "tokens/s / generate()",
+    )
+    cells = [
+        (
+            f"{r['seconds']} s",
+            r["arm"],
+            r["first_ms"],
+            r["total_ms"],
+            r["tokens_per_s"],
+            r["first_ratio"],
+            r["total_ratio"],
+            r["speed_ratio"],
+        )
+        for r in rows
+    ]
     print(table(header, cells))
-    print("ratios: medians of pairs in this run; edge against generate() of the edge, all others of the cloud")
+    print(
+        "ratios: medians of pairs in this run; edge against generate() of the edge, all others of "
+        "the cloud"
+    )
     for r in rows:
         if "over_assisted" in r:
-            print(f"{r['seconds']} s: ids/s of exact mode are {r['over_assisted']:.1f} times those of {ASSISTED[1]}")
+            print(
+                f"{r['seconds']} s: ids/s of exact mode are {r['over_assisted']:.1f} times those "
+                f"of {ASSISTED[1]}"
+            )
     print("\nwritten:", write("vs_transformers", rows), plot(rows))
 
 
 def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Callable[[np.ndarray], Timing]]:
-    """The chosen arms as functions of samples, all on the same weights; transformers' with `threads`, ours its own."""
-    ours = {name: models_of(engine=engine, mode=mode) for name, (engine, mode) in OURS.items() if name in chosen}
+    """The chosen arms as functions of samples, all on the same weights; transformers' with
+    `threads`, ours its own."""
+    ours = {
+        name: models_of(engine=engine, mode=mode)
+        for name, (engine, mode) in OURS.items()
+        if name in chosen
+    }
     for models in ours.values():
         models.load()
     edge, cloud = models_of(mode="exact").pair
     assert edge is not None
     assert cloud is not None
     own = torch.get_num_threads()  # as loading the models has set it
-    stock_edge, stock_cloud = load_stock(edge.directory), load_stock(cloud.directory)
+    stock_edge = load_stock(edge.directory)
+    stock_cloud = load_stock(cloud.directory)
     of_cloud = functools.partial(one_shot, cloud, stock_cloud)
     arms = {BASES[0]: functools.partial(one_shot, edge, stock_edge), BASES[1]: of_cloud}
     arms[STATIC] = functools.partial(of_cloud, cache_implementation="static")
-    arms[COMPILED] = functools.partial(of_cloud, cache_implementation="static", compile_config=compiled())
+    arms[COMPILED] = functools.partial(
+        of_cloud, cache_implementation="static", compile_config=compiled()
+    )
     arms[ASSISTED[0]] = functools.partial(of_cloud, assistant_model=stock_edge)
-    arms[ASSISTED[1]] = functools.partial(of_cloud, assistant_model=hearing(load_stock(edge.directory)))
+    arms[ASSISTED[1]] = functools.partial(
+        of_cloud, assistant_model=hearing(load_stock(edge.directory))
+    )
     if COMPILED in chosen and not has_compiler():
         print(f"{COMPILED}: not available here: no compiler")
         del arms[COMPILED]
-    wanted = {name: with_threads(threads, arm) for name, arm in arms.items() if name in (*BASES, *chosen)}
-    return wanted | {name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()}
+    wanted = {
+        name: with_threads(threads, arm) for name, arm in arms.items() if name in (*BASES, *chosen)
+    }
+    return wanted | {
+        name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()
+    }
 
 
 def has_compiler() -> bool:
@@ -143,7 +204,8 @@ def with_threads(num: int, arm: Callable[[np.ndarray], Timing]) -> Callable[[np.
 def compare(
     arms: dict[str, Callable[[np.ndarray], Timing]], clips: Sequence[Clip], repeats: int, what: str
 ) -> list[dict[str, Any]]:
-    """Each clip through every arm in turn, so that a drifting machine drifts for all; medians of paired ratios."""
+    """Each clip through every arm in turn, so that a drifting machine drifts for all; medians of
+    paired ratios."""
     found: dict[str, list[Timing]] = {name: [] for name in arms}
     for clip in progress(clips, what):
         for i in range(repeats + 1):
@@ -154,16 +216,24 @@ def compare(
     rows = []
     for name, timings in found.items():
         base = found[BASES[0] if name.endswith("edge") else BASES[1]]
-        rows.append({
-            "arm": name,
-            "first_ms": 1000 * median(t.first_s for t in timings),
-            "total_ms": 1000 * median(t.total_s for t in timings),
-            "tokens_per_s": median(t.tokens_per_s for t in timings),
-            "first_ratio": median(t.first_s / b.first_s for t, b in zip(timings, base, strict=True)),
-            "total_ratio": median(t.total_s / b.total_s for t, b in zip(timings, base, strict=True)),
-            "speed_ratio": median(t.tokens_per_s / b.tokens_per_s for t, b in zip(timings, base, strict=True)),
-            "num_ids": median(t.num_ids for t in timings),
-        })  # fmt: skip
+        rows.append(
+            {
+                "arm": name,
+                "first_ms": 1000 * median(t.first_s for t in timings),
+                "total_ms": 1000 * median(t.total_s for t in timings),
+                "tokens_per_s": median(t.tokens_per_s for t in timings),
+                "first_ratio": median(
+                    t.first_s / b.first_s for t, b in zip(timings, base, strict=True)
+                ),
+                "total_ratio": median(
+                    t.total_s / b.total_s for t, b in zip(timings, base, strict=True)
+                ),
+                "speed_ratio": median(
+                    t.tokens_per_s / b.tokens_per_s for t, b in zip(timings, base, strict=True)
+                ),
+                "num_ids": median(t.num_ids for t in timings),
+            }
+        )
         if name == "ours, exact" and (assisted := found.get(ASSISTED[1])):
             pairs = zip(timings, assisted, strict=True)
             rows[-1]["over_assisted"] = median(t.tokens_per_s / a.tokens_per_s for t, a in pairs)
@@ -172,18 +242,29 @@ def compare(
 
 @torch.inference_mode()
 def one_shot(
-    thinker: Thinker, stock: Any, samples: np.ndarray, tell: Callable[[int], None] | None = None, **more: Any
+    thinker: Thinker,
+    stock: Any,
+    samples: np.ndarray,
+    tell: Callable[[int], None] | None = None,
+    **more: Any,
 ) -> Timing:
-    """What a person would write: collect the audio, then extract, encode, prefill and decode in one call."""
-    started, clock = time.perf_counter(), Clock(tell)
+    """What a person would write: collect the audio, then extract, encode, prefill and decode in one
+    call."""
+    started = time.perf_counter()
+    clock = Clock(tell)
     mel = StreamingLogMel()
     windows = [*mel.push(samples), *mel.finish()]
     features = torch.cat([window.features(mel.maximum) for window in windows], dim=1)
     num_audio = sum(thinker.tower.num_embeddings(window.n_frames) for window in windows)
-    prompt = [*thinker.engine.prompt_ids, *[thinker.shapes.audio_id] * num_audio, *thinker.suffix_ids]
+    prompt = [
+        *thinker.engine.prompt_ids,
+        *[thinker.shapes.audio_id] * num_audio,
+        *thinker.suffix_ids,
+    ]
     ids = torch.tensor([prompt])
     assistant = more.get("assistant_model")
-    streaming = {} if assistant else {"streamer": clock}  # assisted generation refuses a streamer
+    # assisted generation refuses a streamer
+    streaming = {} if assistant else {"streamer": clock}
     heard = time.perf_counter()
     with FirstForward(*([stock, assistant] if assistant else [])) as prefill:
         out = stock.generate(
@@ -196,7 +277,8 @@ def one_shot(
             **streaming,
             **more,
         )
-    done, num_ids = time.perf_counter(), out.shape[1] - len(prompt)
+    done = time.perf_counter()
+    num_ids = out.shape[1] - len(prompt)
     first = clock.at[1] if len(clock.at) > 1 else done
     rest = done - first if len(clock.at) > 1 else done - heard - prefill.seconds
     return Timing(first - started, done - started, max(1, num_ids - 1) / rest, num_ids)
@@ -215,7 +297,8 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.2), constrained_layout=True)
-    names = [n for n in dict.fromkeys(row["arm"] for row in rows) if n not in BASES]  # those are 1
+    # those are 1
+    names = [n for n in dict.fromkeys(row["arm"] for row in rows) if n not in BASES]
     for i, name in enumerate(names):
         mine = [row for row in rows if row["arm"] == name]
         style: dict[str, Any] = {"linestyle": "-" if name in OURS else "--", "color": f"C{i % 10}"}

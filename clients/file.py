@@ -2,10 +2,12 @@
 # requires-python = ">=3.11"
 # dependencies = ["websockets>=15,<18", "numpy>=2,<3", "soundfile>=0.13,<1"]
 # ///
-"""Stream a recording to a streamer server as a microphone would; print the sentence as it is committed.
+"""Stream a recording to a streamer server as a microphone would; print the sentence as it is
+committed.
 
-`python clients/file.py clip.wav [--url ws://127.0.0.1:8765/v1/realtime] [--speed 4] [--json]`. Copy this file anywhere:
-it needs nothing of streamer. Exit status 0, 1 when a file or the server failed, 2 for bad usage, 130 for Ctrl-C.
+`python clients/file.py clip.wav [--url ws://127.0.0.1:8765/v1/realtime] [--speed 4] [--json]`. Copy
+this file anywhere: it needs nothing of streamer. Exit status 0, 1 when a file or the server failed,
+2 for bad usage, 130 for Ctrl-C.
 """
 
 import argparse
@@ -23,18 +25,27 @@ try:
     import numpy as np
     import soundfile
     from websockets.asyncio.client import connect
-    from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
+    from websockets.exceptions import (
+        ConnectionClosed,
+        InvalidHandshake,
+        InvalidMessage,
+        InvalidStatus,
+        InvalidURI,
+    )
 except ImportError as missing:
     package = (missing.name or str(missing)).partition(".")[0]
     way_out = "pip install websockets numpy soundfile, or `uv run file.py`"
     sys.exit(f"file.py: the package {package} is missing or too old; {way_out}")
 
-DIM, PLAIN = "\x1b[2m", "\x1b[0m"
+DIM = "\x1b[2m"
+PLAIN = "\x1b[0m"
 PIECE_S = 0.02
 RATES_HZ = (8_000, 48_000)  # that a server takes
 
-# The link: the same text in mic.py and file.py, which are single files on purpose (tests/clients compares them).
-PORT, PATH = 8765, "/v1/realtime"
+# The link: the same text in mic.py and file.py, which are single files on purpose
+# (tests/clients compares them).
+PORT = 8765
+PATH = "/v1/realtime"
 MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
 PATIENCE_S = 60.0  # with a broken link
 CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
@@ -45,11 +56,13 @@ class Failed(Exception):
 
 
 class Gone(Exception):
-    """The server does not know the session any more: it was restarted, or the link was broken for too long."""
+    """The server does not know the session any more: it was restarted, or the link was broken for
+    too long."""
 
 
 def address_of(url):
-    """The address; where it has no path, that of `streamer serve`, and its port where there is none. Raises Failed."""
+    """The address; where it has no path, that of `streamer serve`, and its port where there is
+    none. Raises Failed."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
@@ -64,16 +77,22 @@ def address_of(url):
 
 
 class Link:
-    """A session whose link may break. It goes on where it stopped: no byte and no event is lost, none comes twice.
+    """A session whose link may break. It goes on where it stopped: no byte and no event is lost,
+    none comes twice.
 
-    The server acknowledges how many messages it took; the rest are kept, and sent again after `?resume=ID&event=M`.
+    The server acknowledges how many messages it took; the rest are kept, and sent again after
+    `?resume=ID&event=M`.
     """
 
     def __init__(self, url, key, session):
-        self.url, self.headers = address_of(url), {"Authorization": f"Bearer {key}"} if key else {}
+        self.url = address_of(url)
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.kept = collections.deque()  # messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
-        self.session_id, self.num_events, self.broken_at, self.is_told = None, 0, None, False
+        self.session_id = None
+        self.num_events = 0
+        self.broken_at = None
+        self.is_told = False
         self.has_more = asyncio.Event()
         self.put({"type": "session.update", "session": {"type": "transcription", **session}})
         self.hello = self.kept[0]
@@ -83,16 +102,20 @@ class Link:
         return self.num_kept_bytes >= MAX_KEPT_BYTES
 
     def put(self, message):
-        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the link is full."""
+        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the
+        link is full."""
         self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
         self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
         self.has_more.set()
 
     async def run(self, hear):
-        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and Gone."""
+        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and
+        Gone."""
         while True:
             try:
-                async with connect(self._address(), additional_headers=self.headers, **CALM) as socket:
+                async with connect(
+                    self._address(), additional_headers=self.headers, **CALM
+                ) as socket:
                     return await self._converse(socket, hear)
             except ConnectionClosed as closed:
                 code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
@@ -113,7 +136,11 @@ class Link:
         self.session_id = None
 
     def _address(self):
-        resume = {"resume": self.session_id, "event": self.num_events, "bytes": self.num_taken_bytes}
+        resume = {
+            "resume": self.session_id,
+            "event": self.num_events,
+            "bytes": self.num_taken_bytes,
+        }
         query = {"intent": "transcription"} | (resume if self.session_id else {})
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
 
@@ -123,7 +150,8 @@ class Link:
             while True:
                 event = json.loads(await socket.recv())
                 self._note(event)
-                sending = sending or asyncio.create_task(self._send(socket))  # the first event told from where
+                # the first event told from where
+                sending = sending or asyncio.create_task(self._send(socket))
                 if hear(event):
                     return
         finally:
@@ -134,14 +162,20 @@ class Link:
         self.num_events += 1
         match event["type"]:
             case "session.created":
-                self.session_id, self.num_sent = event["session"]["id"], 0
-                self.broken_at, self.is_told = None, False
+                self.session_id = event["session"]["id"]
+                self.num_sent = 0
+                self.broken_at = None
+                self.is_told = False
             case "streamer.resumed":
                 self._forget(event["messages"])
-                self.num_events, self.num_sent = event["event"], self.num_taken
-                self.broken_at, self.is_told = None, False
+                self.num_events = event["event"]
+                self.num_sent = self.num_taken
+                self.broken_at = None
+                self.is_told = False
                 if event["lost_events"]:
-                    raise Failed(f"{event['lost_events']} events are lost; the link was broken for too long")
+                    raise Failed(
+                        f"{event['lost_events']} events are lost; the link was broken for too long"
+                    )
             case "streamer.ack":
                 self._forget(event["messages"])
 
@@ -163,11 +197,16 @@ class Link:
                 await self.has_more.wait()
 
     def _why(self, error):
-        is_tls, is_first = self.url.startswith("wss:"), self.session_id is None
+        is_tls = self.url.startswith("wss:")
+        is_first = self.session_id is None
         if isinstance(error, ssl.SSLCertVerificationError):
             told = error.verify_message.rstrip(".")
-            return f"(its certificate does not verify: {told}); name the PEM file of its authority in SSL_CERT_FILE"
-        is_cut = isinstance(error, ConnectionResetError) and not error.errno  # within the handshake of TLS
+            return (
+                f"(its certificate does not verify: {told}); name the PEM file of its authority in "
+                "SSL_CERT_FILE"
+            )
+        # within the handshake of TLS
+        is_cut = isinstance(error, ConnectionResetError) and not error.errno
         if is_first and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
             return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
         if is_first and not is_tls and isinstance(error, InvalidMessage):
@@ -175,19 +214,27 @@ class Link:
         return f"({error or type(error).__name__}); is `streamer serve` running?"
 
     def _refused(self, response):
-        told = (response.body or b"").decode(errors="replace").strip() or f"status {response.status_code}"
+        told = (response.body or b"").decode(
+            errors="replace"
+        ).strip() or f"status {response.status_code}"
         if self.session_id is not None and response.status_code in (400, 404):
             raise Gone
         if response.status_code == 401:
-            raise Failed(f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or STREAMER_API_KEY")
+            raise Failed(
+                f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or "
+                "STREAMER_API_KEY"
+            )
         if response.status_code == 404 and "connect to /v1/verify" in told:
-            raise Failed(f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`")
+            raise Failed(
+                f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`"
+            )
         if response.status_code != 503:
             raise Failed(f"{self.url}: refused ({told})")
         return f"{self.url}: refused ({told})"
 
     async def _wait(self, reason):
-        """Before the next attempt. Without a session there is none, so that a wrong address is told at once."""
+        """Before the next attempt. Without a session there is none, so that a wrong address is told
+        at once."""
         now = time.monotonic()
         self.broken_at = self.broken_at or now
         if self.session_id is None or now - self.broken_at > PATIENCE_S:
@@ -202,10 +249,13 @@ class Link:
 
 
 class Recording:
-    """A file that soundfile reads, as pieces of PCM16 mono: its very samples, where it is that already."""
+    """A file that soundfile reads, as pieces of PCM16 mono: its very samples, where it is that
+    already."""
 
     def __init__(self, path):
-        self.path, self.num_samples = path, 0  # given so far
+        # given so far
+        self.path = path
+        self.num_samples = 0
         try:
             with open(path, "rb") as file:
                 if not file.read(1):
@@ -214,28 +264,37 @@ class Recording:
         except FileNotFoundError:
             raise Failed(f"{path}: no such file") from None
         except IsADirectoryError:
-            raise Failed(f"{path}: is a directory; name the files in it, e.g. DIRECTORY/*.wav") from None
+            raise Failed(
+                f"{path}: is a directory; name the files in it, e.g. DIRECTORY/*.wav"
+            ) from None
         except PermissionError:
             raise Failed(f"{path}: no permission to read it") from None
         except (OSError, ValueError) as error:
             raise Failed(f"{path}: cannot be opened ({error})") from None
         except soundfile.LibsndfileError as error:
             why = error.error_string.rstrip(".")
-            raise Failed(f"{path}: is no recording that libsndfile can read ({why}); convert it first") from None
+            raise Failed(
+                f"{path}: is no recording that libsndfile can read ({why}); convert it first"
+            ) from None
         if self.file.frames == 0:
             raise Failed(f"{path}: holds no samples, only a header")
-        # soundfile seeks after every read, and an MP3 decoder starts afresh at a seek: wrong samples, and it complains.
+        # soundfile seeks after every read, and an MP3 decoder starts afresh at a seek: wrong
+        # samples, and it complains.
         self.file.seekable = lambda: False
         self.rate = self.file.samplerate
         if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
-            raise Failed(f"{path}: its rate of {self.rate} Hz is outside 8000..48000; resample it first")
+            raise Failed(
+                f"{path}: its rate of {self.rate} Hz is outside 8000..48000; resample it first"
+            )
 
     def pieces(self):
         """20 ms each. Raises Failed."""
         try:
             n = int(self.rate * PIECE_S)
             while len(samples := self.file.read(50 * n, dtype="float32", always_2d=True)):
-                pcm = np.clip(np.round(samples.mean(axis=1) * 32_768), -32_768, 32_767).astype("<i2")
+                pcm = np.clip(np.round(samples.mean(axis=1) * 32_768), -32_768, 32_767).astype(
+                    "<i2"
+                )
                 for at in range(0, len(pcm), n):
                     self.num_samples += len(pcm[at : at + n])
                     yield pcm[at : at + n].tobytes()
@@ -247,8 +306,10 @@ class Screen:
     """What was said of one recording: printed as it comes, unless --json, and kept."""
 
     def __init__(self, options, recording):
-        self.options, self.recording = options, recording
-        self.parts, self.is_all_sent = [], False
+        self.options = options
+        self.recording = recording
+        self.parts = []
+        self.is_all_sent = False
         self.dims = sys.stdout.isatty()
 
     def hear(self, event):
@@ -275,21 +336,30 @@ class Screen:
         return described_s >= self.recording.num_samples / self.recording.rate - tolerance_s
 
     def warning(self):
-        """The first part's that has one, such as blocks that should have been verified and were not; else None."""
+        """The first part's that has one, such as blocks that should have been verified and were
+        not; else None."""
         told = [part["warning"] for part in self.parts if part.get("warning")]
         more = f" (so in {len(told)} of {len(self.parts)} parts)" if len(self.parts) > 1 else ""
         return told[0] + more if told else None
 
     def finish(self):
         """The result as JSON, or a line of times."""
-        path, last = self.recording.path, self.parts[-1] if self.parts else {"text": "", "stop_reason": "no_speech"}
+        path = self.recording.path
+        last = self.parts[-1] if self.parts else {"text": "", "stop_reason": "no_speech"}
         if warning := self.warning():
             print(f"file.py: {path}: {warning}", file=sys.stderr)
         if self.options.json:
             several = self.parts if len(self.parts) > 1 else []
             text = "".join(part["text"] for part in self.parts)
             audio_s = round(sum(part["audio_s"] for part in self.parts), 3)
-            row = {"file": path, **last, "text": text, "audio_s": audio_s, "warning": warning, "parts": several}
+            row = {
+                "file": path,
+                **last,
+                "text": text,
+                "audio_s": audio_s,
+                "warning": warning,
+                "parts": several,
+            }
             print(json.dumps(row, ensure_ascii=False), flush=True)
         elif not self.options.quiet:
             first_ms = last.get("ttft_ms")
@@ -315,8 +385,15 @@ async def describe(path, options):
     """One file. Raises Failed, and Gone."""
     recording = Recording(path)
     screen = Screen(options, recording)
-    heard = {"input": {"format": {"type": "audio/pcm", "rate": recording.rate}, "turn_detection": None}}
-    extensions = {"binary": True, "events": True, "acks": True, "live_update_s": options.live_updates}
+    heard = {
+        "input": {"format": {"type": "audio/pcm", "rate": recording.rate}, "turn_detection": None}
+    }
+    extensions = {
+        "binary": True,
+        "events": True,
+        "acks": True,
+        "live_update_s": options.live_updates,
+    }
     key = options.api_key or os.environ.get("STREAMER_API_KEY")
     link = Link(options.url, key, {"audio": heard, "streamer": extensions})
     work = link.run(screen.hear), play(link, recording, screen, options.speed)
@@ -334,19 +411,34 @@ def run(path, options):
         try:
             return asyncio.run(describe(path, options))
         except Gone:
-            print(f"file.py: {path}: the server started anew; once more from the beginning", file=sys.stderr)
+            print(
+                f"file.py: {path}: the server started anew; once more from the beginning",
+                file=sys.stderr,
+            )
     raise Failed(f"{path}: the server forgot the session three times")
 
 
 def main():
     parser = argparse.ArgumentParser(description="Stream recordings to a streamer server.")
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--url", default=f"ws://127.0.0.1:{PORT}{PATH}",
-                        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert")  # fmt: skip
+    parser.add_argument(
+        "--url",
+        default=f"ws://127.0.0.1:{PORT}{PATH}",
+        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert",
+    )
     parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
-    parser.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time; default 1")
-    parser.add_argument("--live-updates", type=float, metavar="S", help="a sentence every so many seconds, on stderr")
-    parser.add_argument("--json", action="store_true", help="one JSON object per file on stdout, nothing else")
+    parser.add_argument(
+        "--speed", type=float, default=1.0, metavar="N", help="times real time; default 1"
+    )
+    parser.add_argument(
+        "--live-updates",
+        type=float,
+        metavar="S",
+        help="a sentence every so many seconds, on stderr",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object per file on stdout, nothing else"
+    )
     parser.add_argument("--quiet", action="store_true", help="the sentence only")
     options = parser.parse_args()
     if not 0.01 <= options.speed <= 1000:

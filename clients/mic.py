@@ -2,11 +2,12 @@
 # requires-python = ">=3.11"
 # dependencies = ["websockets>=15,<18", "sounddevice>=0.5,<1"]
 # ///
-"""Speak into the microphone; read, as it is committed, how you speak. Voice activity ends each turn.
+"""Speak into the microphone; read, as it is committed, how you speak. Voice activity ends each
+turn.
 
-`python clients/mic.py [--url ws://127.0.0.1:8765/v1/realtime] [--live-updates 3]`. Copy this file anywhere: it needs
-nothing of streamer. Ctrl-C ends it, after the last sentence; twice, at once. Exit status 0, 1 when microphone or server
-failed, 2 for bad usage, 130 for the second Ctrl-C.
+`python clients/mic.py [--url ws://127.0.0.1:8765/v1/realtime] [--live-updates 3]`. Copy this file
+anywhere: it needs nothing of streamer. Ctrl-C ends it, after the last sentence; twice, at once.
+Exit status 0, 1 when microphone or server failed, 2 for bad usage, 130 for the second Ctrl-C.
 """
 
 import argparse
@@ -25,20 +26,31 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 try:
     from websockets.asyncio.client import connect
-    from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI
+    from websockets.exceptions import (
+        ConnectionClosed,
+        InvalidHandshake,
+        InvalidMessage,
+        InvalidStatus,
+        InvalidURI,
+    )
 except ImportError as missing:
     package = (missing.name or str(missing)).partition(".")[0]
     way_out = "pip install websockets sounddevice, or `uv run mic.py`"
     sys.exit(f"mic.py: the package {package} is missing or too old; {way_out}")
 
-DIM, PLAIN, CLEAR = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
+DIM = "\x1b[2m"
+PLAIN = "\x1b[0m"
+CLEAR = "\r\x1b[K"
 PIECE_S = 0.02
 LAST = "last"
 MAX_LAST_S = 10.0  # for the last sentence
-RATES_HZ = (48_000, 44_100, 32_000, 24_000, 16_000, 8_000)  # where the device's own is not one that servers take
+# where the device's own is not one that servers take
+RATES_HZ = (48_000, 44_100, 32_000, 24_000, 16_000, 8_000)
 
-# The link: the same text in mic.py and file.py, which are single files on purpose (tests/clients compares them).
-PORT, PATH = 8765, "/v1/realtime"
+# The link: the same text in mic.py and file.py, which are single files on purpose
+# (tests/clients compares them).
+PORT = 8765
+PATH = "/v1/realtime"
 MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
 PATIENCE_S = 60.0  # with a broken link
 CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
@@ -49,11 +61,13 @@ class Failed(Exception):
 
 
 class Gone(Exception):
-    """The server does not know the session any more: it was restarted, or the link was broken for too long."""
+    """The server does not know the session any more: it was restarted, or the link was broken for
+    too long."""
 
 
 def address_of(url):
-    """The address; where it has no path, that of `streamer serve`, and its port where there is none. Raises Failed."""
+    """The address; where it has no path, that of `streamer serve`, and its port where there is
+    none. Raises Failed."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
@@ -68,16 +82,22 @@ def address_of(url):
 
 
 class Link:
-    """A session whose link may break. It goes on where it stopped: no byte and no event is lost, none comes twice.
+    """A session whose link may break. It goes on where it stopped: no byte and no event is lost,
+    none comes twice.
 
-    The server acknowledges how many messages it took; the rest are kept, and sent again after `?resume=ID&event=M`.
+    The server acknowledges how many messages it took; the rest are kept, and sent again after
+    `?resume=ID&event=M`.
     """
 
     def __init__(self, url, key, session):
-        self.url, self.headers = address_of(url), {"Authorization": f"Bearer {key}"} if key else {}
+        self.url = address_of(url)
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         self.kept = collections.deque()  # messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
-        self.session_id, self.num_events, self.broken_at, self.is_told = None, 0, None, False
+        self.session_id = None
+        self.num_events = 0
+        self.broken_at = None
+        self.is_told = False
         self.has_more = asyncio.Event()
         self.put({"type": "session.update", "session": {"type": "transcription", **session}})
         self.hello = self.kept[0]
@@ -87,16 +107,20 @@ class Link:
         return self.num_kept_bytes >= MAX_KEPT_BYTES
 
     def put(self, message):
-        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the link is full."""
+        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the
+        link is full."""
         self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
         self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
         self.has_more.set()
 
     async def run(self, hear):
-        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and Gone."""
+        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and
+        Gone."""
         while True:
             try:
-                async with connect(self._address(), additional_headers=self.headers, **CALM) as socket:
+                async with connect(
+                    self._address(), additional_headers=self.headers, **CALM
+                ) as socket:
                     return await self._converse(socket, hear)
             except ConnectionClosed as closed:
                 code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
@@ -117,7 +141,11 @@ class Link:
         self.session_id = None
 
     def _address(self):
-        resume = {"resume": self.session_id, "event": self.num_events, "bytes": self.num_taken_bytes}
+        resume = {
+            "resume": self.session_id,
+            "event": self.num_events,
+            "bytes": self.num_taken_bytes,
+        }
         query = {"intent": "transcription"} | (resume if self.session_id else {})
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
 
@@ -127,7 +155,8 @@ class Link:
             while True:
                 event = json.loads(await socket.recv())
                 self._note(event)
-                sending = sending or asyncio.create_task(self._send(socket))  # the first event told from where
+                # the first event told from where
+                sending = sending or asyncio.create_task(self._send(socket))
                 if hear(event):
                     return
         finally:
@@ -138,14 +167,20 @@ class Link:
         self.num_events += 1
         match event["type"]:
             case "session.created":
-                self.session_id, self.num_sent = event["session"]["id"], 0
-                self.broken_at, self.is_told = None, False
+                self.session_id = event["session"]["id"]
+                self.num_sent = 0
+                self.broken_at = None
+                self.is_told = False
             case "streamer.resumed":
                 self._forget(event["messages"])
-                self.num_events, self.num_sent = event["event"], self.num_taken
-                self.broken_at, self.is_told = None, False
+                self.num_events = event["event"]
+                self.num_sent = self.num_taken
+                self.broken_at = None
+                self.is_told = False
                 if event["lost_events"]:
-                    raise Failed(f"{event['lost_events']} events are lost; the link was broken for too long")
+                    raise Failed(
+                        f"{event['lost_events']} events are lost; the link was broken for too long"
+                    )
             case "streamer.ack":
                 self._forget(event["messages"])
 
@@ -167,11 +202,16 @@ class Link:
                 await self.has_more.wait()
 
     def _why(self, error):
-        is_tls, is_first = self.url.startswith("wss:"), self.session_id is None
+        is_tls = self.url.startswith("wss:")
+        is_first = self.session_id is None
         if isinstance(error, ssl.SSLCertVerificationError):
             told = error.verify_message.rstrip(".")
-            return f"(its certificate does not verify: {told}); name the PEM file of its authority in SSL_CERT_FILE"
-        is_cut = isinstance(error, ConnectionResetError) and not error.errno  # within the handshake of TLS
+            return (
+                f"(its certificate does not verify: {told}); name the PEM file of its authority in "
+                "SSL_CERT_FILE"
+            )
+        # within the handshake of TLS
+        is_cut = isinstance(error, ConnectionResetError) and not error.errno
         if is_first and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
             return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
         if is_first and not is_tls and isinstance(error, InvalidMessage):
@@ -179,19 +219,27 @@ class Link:
         return f"({error or type(error).__name__}); is `streamer serve` running?"
 
     def _refused(self, response):
-        told = (response.body or b"").decode(errors="replace").strip() or f"status {response.status_code}"
+        told = (response.body or b"").decode(
+            errors="replace"
+        ).strip() or f"status {response.status_code}"
         if self.session_id is not None and response.status_code in (400, 404):
             raise Gone
         if response.status_code == 401:
-            raise Failed(f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or STREAMER_API_KEY")
+            raise Failed(
+                f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or "
+                "STREAMER_API_KEY"
+            )
         if response.status_code == 404 and "connect to /v1/verify" in told:
-            raise Failed(f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`")
+            raise Failed(
+                f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`"
+            )
         if response.status_code != 503:
             raise Failed(f"{self.url}: refused ({told})")
         return f"{self.url}: refused ({told})"
 
     async def _wait(self, reason):
-        """Before the next attempt. Without a session there is none, so that a wrong address is told at once."""
+        """Before the next attempt. Without a session there is none, so that a wrong address is told
+        at once."""
         now = time.monotonic()
         self.broken_at = self.broken_at or now
         if self.session_id is None or now - self.broken_at > PATIENCE_S:
@@ -206,17 +254,24 @@ class Link:
 
 
 def open_microphone(device, heard):
-    """(rate in Hz, open stream); PortAudio's thread calls `heard` with PCM16 mono, 20 ms each. Raises Failed."""
+    """(rate in Hz, open stream); PortAudio's thread calls `heard` with PCM16 mono, 20 ms each.
+    Raises Failed."""
     try:
         import sounddevice
     except OSError as error:  # the package is there, the library is not
-        raise Failed(f"{error}; install PortAudio (Debian: apt-get install libportaudio2)") from None
+        raise Failed(
+            f"{error}; install PortAudio (Debian: apt-get install libportaudio2)"
+        ) from None
     except ImportError:
-        raise Failed("the package sounddevice is missing; pip install websockets sounddevice") from None
+        raise Failed(
+            "the package sounddevice is missing; pip install websockets sounddevice"
+        ) from None
     try:
         own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
     except (sounddevice.PortAudioError, ValueError) as error:
-        raise Failed(f"there is no microphone ({_first_line(error)}); plug one in, or name a --device") from None
+        raise Failed(
+            f"there is no microphone ({_first_line(error)}); plug one in, or name a --device"
+        ) from None
 
     def hear(data, *_):
         heard(bytes(data))
@@ -224,12 +279,16 @@ def open_microphone(device, heard):
     reason = None
     for rate in [own] if 8_000 <= own <= 48_000 else RATES_HZ:
         try:
-            stream = sounddevice.RawInputStream(rate, int(rate * PIECE_S), device, 1, "int16", callback=hear)
+            stream = sounddevice.RawInputStream(
+                rate, int(rate * PIECE_S), device, 1, "int16", callback=hear
+            )
             stream.start()
             return rate, stream
         except (sounddevice.PortAudioError, ValueError) as error:
             reason = reason or error
-    raise Failed(f"the microphone cannot be opened ({_first_line(reason)}); is another program using it?")
+    raise Failed(
+        f"the microphone cannot be opened ({_first_line(reason)}); is another program using it?"
+    )
 
 
 def _first_line(error):
@@ -237,18 +296,27 @@ def _first_line(error):
 
 
 class Screen:
-    """Sentences as they commit on stdout, unverified text dimmed; live updates and a level meter on stderr."""
+    """Sentences as they commit on stdout, unverified text dimmed; live updates and a level meter on
+    stderr."""
 
     def __init__(self):
-        self.dims, self.has_meter = sys.stdout.isatty(), sys.stderr.isatty()
+        self.dims = sys.stdout.isatty()
+        self.has_meter = sys.stderr.isatty()
         self.is_writing = self.is_last_known = False
         self.num_open = 0  # turns to be answered
 
     def meter(self, piece):
         if self.has_meter and not self.is_writing:
             samples = array.array("h", piece)
-            level_db = 10 * math.log10(sum(s * s for s in samples) / len(samples) / 32_768**2 + 1e-6)
-            print(f"{CLEAR}{DIM}{'▮' * round((level_db + 60) / 2)}{PLAIN}", end="", file=sys.stderr, flush=True)
+            level_db = 10 * math.log10(
+                sum(s * s for s in samples) / len(samples) / 32_768**2 + 1e-6
+            )
+            print(
+                f"{CLEAR}{DIM}{'▮' * round((level_db + 60) / 2)}{PLAIN}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def tell(self, line):
         print(f"{CLEAR if self.has_meter else ''}{line}", file=sys.stderr, flush=True)
@@ -308,7 +376,8 @@ async def describe(link, screen):
 
 async def interrupted():
     """Returns at the first Ctrl-C; the second is Python's own."""
-    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
     before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(event.set))
     try:
         await event.wait()
@@ -318,7 +387,9 @@ async def interrupted():
 
 async def listen(options):
     """From the microphone to the screen, until Ctrl-C. Raises Failed."""
-    loop, screen, num_lost = asyncio.get_running_loop(), Screen(), 0
+    loop = asyncio.get_running_loop()
+    screen = Screen()
+    num_lost = 0
 
     def take(piece):
         nonlocal num_lost
@@ -328,20 +399,35 @@ async def listen(options):
             return
         link.put(piece)
         if num_lost:
-            screen.tell(f"mic.py: {num_lost * PIECE_S:.1f} s are lost; the link was broken for too long")
+            screen.tell(
+                f"mic.py: {num_lost * PIECE_S:.1f} s are lost; the link was broken for too long"
+            )
             num_lost = 0
 
     def finish():
-        link.put({"type": "input_audio_buffer.commit"})  # silent where voice activity has just ended the turn
-        link.put({"type": "input_audio_buffer.commit", "event_id": LAST})  # the answer: nothing is left
+        # silent where voice activity has just ended the turn
+        link.put({"type": "input_audio_buffer.commit"})
+        # the answer: nothing is left
+        link.put({"type": "input_audio_buffer.commit", "event_id": LAST})
 
-    rate, stream = open_microphone(options.device, lambda piece: loop.call_soon_threadsafe(take, piece))
-    heard = {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": {"type": "server_vad"}}
-    extensions = {"binary": True, "events": True, "acks": True, "live_update_s": options.live_updates or None}
+    rate, stream = open_microphone(
+        options.device, lambda piece: loop.call_soon_threadsafe(take, piece)
+    )
+    heard = {
+        "format": {"type": "audio/pcm", "rate": rate},
+        "turn_detection": {"type": "server_vad"},
+    }
+    extensions = {
+        "binary": True,
+        "events": True,
+        "acks": True,
+        "live_update_s": options.live_updates or None,
+    }
     key = options.api_key or os.environ.get("STREAMER_API_KEY")
     link = Link(options.url, key, {"audio": {"input": heard}, "streamer": extensions})
     try:
-        describing, ending = asyncio.create_task(describe(link, screen)), asyncio.create_task(interrupted())
+        describing = asyncio.create_task(describe(link, screen))
+        ending = asyncio.create_task(interrupted())
         await asyncio.wait((describing, ending), return_when=asyncio.FIRST_COMPLETED)
     finally:
         stream.close()
@@ -354,11 +440,20 @@ async def listen(options):
 
 def main():
     parser = argparse.ArgumentParser(description="Speak; read how you speak.")
-    parser.add_argument("--url", default=f"ws://127.0.0.1:{PORT}{PATH}",
-                        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert")  # fmt: skip
+    parser.add_argument(
+        "--url",
+        default=f"ws://127.0.0.1:{PORT}{PATH}",
+        help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert",
+    )
     parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
     parser.add_argument("--device", metavar="D", help="a microphone's number or a part of its name")
-    parser.add_argument("--live-updates", type=float, default=3.0, metavar="S", help="every 3 s of speech; 0 for none")
+    parser.add_argument(
+        "--live-updates",
+        type=float,
+        default=3.0,
+        metavar="S",
+        help="every 3 s of speech; 0 for none",
+    )
     options = parser.parse_args()
     if options.device is not None and options.device.isdigit():
         options.device = int(options.device)

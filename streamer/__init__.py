@@ -1,9 +1,10 @@
 """streamer: someone speaks; the moment they stop, one Chinese sentence says HOW they spoke.
 
-The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter, wire) -> `model`
-(torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages` (anyio: one live stream, many on one
-model) -> `net` (the realtime server, a verifier's server and the link to it) -> `audio`, `config`, `describer` (the
-public API) -> `cli`. Importing this package is instant: torch is loaded when a model is.
+The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter,
+wire) -> `model` (torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages`
+(anyio: one live stream, many on one model) -> `net` (the realtime server, a verifier's server and
+the link to it) -> `audio`, `config`, `describer` (the public API) -> `cli`. Importing this package
+is instant: torch is loaded when a model is.
 """
 
 from __future__ import annotations
@@ -31,16 +32,47 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "AudioError", "Cleared", "Config", "ConfigError", "Describer", "Description", "LiveSession", "LiveUpdate",
-    "ModelError", "NothingToCommit", "SlowReader", "SpeechStarted", "SpeechStopped", "TextDelta", "TurnCommitted",
-    "TurnDetection", "TurnFailed", "__version__",
-]  # fmt: skip
-_EVENTS = ("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped", "TurnCommitted",
-           "TurnDetection", "TurnFailed")  # fmt: skip
-_HOMES = {"AudioError": "audio", "Config": "config", "ConfigError": "config", "Describer": "describer",
-          "Description": "core.results", "LiveSession": "session", "ModelError": "model.weights",
-          "SlowReader": "stages.outlet", "TextDelta": "core.results",
-          **dict.fromkeys(_EVENTS, "stages.events")}  # fmt: skip
+    "AudioError",
+    "Cleared",
+    "Config",
+    "ConfigError",
+    "Describer",
+    "Description",
+    "LiveSession",
+    "LiveUpdate",
+    "ModelError",
+    "NothingToCommit",
+    "SlowReader",
+    "SpeechStarted",
+    "SpeechStopped",
+    "TextDelta",
+    "TurnCommitted",
+    "TurnDetection",
+    "TurnFailed",
+    "__version__",
+]
+_EVENTS = (
+    "Cleared",
+    "LiveUpdate",
+    "NothingToCommit",
+    "SpeechStarted",
+    "SpeechStopped",
+    "TurnCommitted",
+    "TurnDetection",
+    "TurnFailed",
+)
+_HOMES = {
+    "AudioError": "audio.file",
+    "Config": "config",
+    "ConfigError": "config",
+    "Describer": "describer",
+    "Description": "core.description",
+    "LiveSession": "session",
+    "ModelError": "model.checkpoint.weights",
+    "SlowReader": "stages.plumbing.outlet",
+    "TextDelta": "core.description",
+    **dict.fromkeys(_EVENTS, "stages.events"),
+}
 
 
 def __getattr__(name: str) -> Any:

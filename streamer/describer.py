@@ -27,11 +27,12 @@ from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
 
 if TYPE_CHECKING:
-    from streamer.net.link.edge import Link
+    from streamer.net.link.edge import EdgeLink
 
 
 class Describer:
-    """Describes how people speak. Open it with `Describer.open(...)`; models load at the first use."""
+    """Describes how people speak. Open it with `Describer.open(...)`; models load at the first
+    use."""
 
     def __init__(self, config: Config, stack: AsyncExitStack) -> None:
         self.config = config
@@ -39,16 +40,19 @@ class Describer:
         self._parts: LiveParts | None = None
         self._starting = anyio.Lock()
         self._models = Models(config)
-        self._group: TaskGroup | None = None  # for what runs beside: the link to a verifier elsewhere
+        # for what runs beside: the link to a verifier elsewhere
+        self._group: TaskGroup | None = None
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, config: Config | str | Path | None = None, /, **options: Any) -> AsyncIterator[Describer]:
+    async def open(
+        cls, config: Config | str | Path | None = None, /, **options: Any
+    ) -> AsyncIterator[Describer]:
         """A describer from keywords, a Config, or the path of a TOML pipeline. Raises ConfigError.
 
-        `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...` Keywords are the fields
-        of Config; an unknown one is told with the list of all.
+        `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
+        Keywords are the fields of Config; an unknown one is told with the list of all.
         """
         if config is not None and options:
             raise ConfigError("give a config or keywords, not both")
@@ -64,21 +68,23 @@ class Describer:
             yield describer
 
     async def load(self) -> None:
-        """Load the models now, and connect to a verifier elsewhere, instead of at the first use. Raises ModelError."""
+        """Load the models now, and connect to a verifier elsewhere, instead of at the first use.
+        Raises ModelError."""
         if self._models.verifier_url is not None:
             await self._live_parts()
         await self._in_thread(self._models.load)
 
     @property
-    def link(self) -> Link | None:
+    def link(self) -> EdgeLink | None:
         """To a verifier elsewhere; None where the cloud is here, or before `load`."""
         if self._parts is None or self._models.verifier_url is None:
             return None
-        return cast("Link", self._parts.cloud)
+        return cast("EdgeLink", self._parts.cloud)
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Attribute -> its levels, lowest first, each with a name and phrases. Loads the models. Raises ModelError."""
+        """Attribute -> its levels, lowest first, each with a name and phrases. Loads the models.
+        Raises ModelError."""
         return self._models.phrases
 
     async def describe(
@@ -88,22 +94,28 @@ class Describer:
         on_heard: Callable[[float, float], None] | None = None,
         on_wait: Callable[[str], None] | None = None,
     ) -> Description:
-        """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or samples and their rate,
-        `(samples, 16_000)`, samples [n] or [n, channels], float32 of full scale 1.0 or int16.
+        """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or
+        samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
+        scale 1.0 or int16.
 
-        Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a recording, with the
-        seconds heard and how many there are; `on_wait` once, with what is waited for, where a verifier elsewhere keeps
-        it waiting for more than a second (no part of the Description's times). When the caller is cancelled, the
-        turn ends at its next commit and gives its slots back. Raises AudioError, ModelError, TargetLost, and TypeError
-        or ValueError for samples that are none.
+        Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a
+        recording, with the seconds heard and how many there are; `on_wait` once, with what is
+        waited for, where a verifier elsewhere keeps it waiting for more than a second (no part of
+        the Description's times). When the caller is cancelled, the turn ends at its next commit and
+        gives its slots back. Raises AudioError, ModelError, TargetLost, and TypeError or ValueError
+        for samples that are none.
         """
         if not (isinstance(source, str | Path) or (isinstance(source, tuple) and len(source) == 2)):
             kind = type(source).__name__
-            raise TypeError(f"source is of type {kind}; give a path, or (samples, sample_rate); live audio: session")
+            raise TypeError(
+                f"source is of type {kind}; give a path, or (samples, sample_rate); live audio: "
+                "session"
+            )
         from streamer.recording import describe_recording
         from streamer.recording_live import describe_live
 
-        stream, check = secrets.token_hex(4), anyio.from_thread.check_cancelled
+        stream = secrets.token_hex(4)
+        check = anyio.from_thread.check_cancelled
 
         def tell(delta: TextDelta) -> None:
             check()
@@ -118,7 +130,12 @@ class Describer:
         try:
             if self._models.verifier_url is not None:
                 parts = await self._live_parts()
-                asked = (on_delta or _ignore, self._one_at_a_time, on_wait or _ignore, on_heard or _ignore)
+                asked = (
+                    on_delta or _ignore,
+                    self._one_at_a_time,
+                    on_wait or _ignore,
+                    on_heard or _ignore,
+                )
                 result = await describe_live(parts, source, *asked)
             else:
                 result = await self._in_thread(
@@ -144,13 +161,14 @@ class Describer:
     ) -> AsyncIterator[LiveSession]:
         """A live stream of PCM16 mono at `sample_rate` Hz (1..384 kHz).
 
-        vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else `commit` does.
-        live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600. answers_itself: False waits with the
-        answer to a committed turn until `answer()`.
+        vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else
+        `commit` does. live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600.
+        answers_itself: False waits with the answer to a committed turn until `answer()`.
 
-        Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Cleared, TextDelta, TurnFailed,
-        and a Description at the end of each answer. Without vad an iteration ends with its turn's Description: feed,
-        commit, iterate, and again. With vad it goes on until `end`, so one task feeds and another iterates.
+        Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Cleared,
+        TextDelta, TurnFailed, and a Description at the end of each answer. Without vad an iteration
+        ends with its turn's Description: feed, commit, iterate, and again. With vad it goes on
+        until `end`, so one task feeds and another iterates.
 
         Raises ModelError, TypeError, and ValueError for options that mean nothing.
         """
@@ -170,12 +188,15 @@ class Describer:
     async def _live_parts(self) -> LiveParts:
         async with self._starting:
             if self._parts is None:
-                self._parts = await self._stack.enter_async_context(open_parts(self._models, self._group))
+                self._parts = await self._stack.enter_async_context(
+                    open_parts(self._models, self._group)
+                )
         return self._parts
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        """What `work` returns; raises what it raises. A task of its own waits for the thread: one that asyncio itself
-        cancels (Ctrl-C does) would leave anyio's thread at work and untold, and the process waiting for it for ever."""
+        """What `work` returns; raises what it raises. A task of its own waits for the thread: one
+        that asyncio itself cancels (Ctrl-C does) would leave anyio's thread at work and untold, and
+        the process waiting for it for ever."""
         found: list[Any] = []
         errors: list[Exception] = []
 

@@ -1,6 +1,8 @@
-"""Structured logs: one JSON object per line, by stream id. In: an event and numbers. Out: the `streamer` logger.
+"""Structured logs: one JSON object per line, by stream id. In: an event and numbers. Out: the
+`streamer` logger.
 
-No audio ever; the described text only after `log_to(..., text=True)`. Silent unless a handler is attached.
+No audio ever; the described text only after `log_to(..., text=True)`. Silent unless a handler is
+attached.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ _logger.addHandler(logging.NullHandler())
 
 
 def log(event: str, stream: str, *, text: str | None = None, **numbers: Any) -> None:
-    """Log `event` of `stream`. `text` is handed on to handlers, which leave it out unless they were told otherwise."""
+    """Log `event` of `stream`. `text` is handed on to handlers, which leave it out unless they were
+    told otherwise."""
     if _logger.isEnabledFor(logging.INFO):
         _logger.info(event, extra={"stream": stream, "numbers": numbers, "described": text})
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time (seconds since the epoch), level, event, stream, numbers."""
+    """A record as one line of JSON: time (seconds since the epoch), level, event, stream,
+    numbers."""
 
     def __init__(self, text: bool = False) -> None:
         super().__init__()

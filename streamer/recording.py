@@ -1,7 +1,8 @@
 """A recording in, its descriptions out: the same way as live audio, chunk by chunk. Synchronous.
 
-The last 100 ms are pushed only when all before is heard, so a file's TTFT is what a live turn's is. A recording
-longer than the model's `max_turn_s` is described in parts; memory stays that of one part.
+The last 100 ms are pushed only when all before is heard, so a file's TTFT is what a live turn's is.
+A recording longer than the model's `max_turn_s` is described in parts; memory stays that of one
+part.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ def describe_recording(
 ) -> Description:
     """Describe one file. Raises AudioError with one clear line; deltas already given stay given.
 
-    `check` is called between chunks and deltas; what it raises ends the turn and gives its KV slots back. `on_heard`
-    is called every HEARD_S of it.
+    `check` is called between chunks and deltas; what it raises ends the turn and gives its KV slots
+    back. `on_heard` is called every HEARD_S of it.
     """
     limit_s = models.max_turn_s
     with open_audio(source) as audio:
-        heard = Progress(audio.duration_s, on_heard)
+        heard = HeardProgress(audio.duration_s, on_heard)
         parts = list[Description]()
         for part in cut_parts(_checked(chunks_of(audio), check, heard), limit_s):
             from_s = begin_of(parts) if parts or audio.duration_s > limit_s else None
@@ -58,11 +59,12 @@ def begin_of(parts: Sequence[Description]) -> float:
     return sum(part.audio_s for part in parts)
 
 
-class Progress:
+class HeardProgress:
     """Says every HEARD_S how much of a recording is heard."""
 
     def __init__(self, of_s: float, on_heard: OnHeard) -> None:
-        self._of_s, self._on_heard = of_s, on_heard
+        self._of_s = of_s
+        self._on_heard = on_heard
         self._heard_s = self._told_s = 0.0
 
     def heard(self, samples: Samples) -> None:
@@ -72,7 +74,9 @@ class Progress:
             self._on_heard(self._heard_s, max(self._of_s, self._heard_s))
 
 
-def _checked(chunks: Iterator[Samples], check: Callable[[], None], progress: Progress) -> Iterator[Samples]:
+def _checked(
+    chunks: Iterator[Samples], check: Callable[[], None], progress: HeardProgress
+) -> Iterator[Samples]:
     for chunk in chunks:
         check()
         progress.heard(chunk)
@@ -82,10 +86,12 @@ def _checked(chunks: Iterator[Samples], check: Callable[[], None], progress: Pro
 def cut_parts(chunks: Iterator[Samples], max_turn_s: float) -> Iterator[Iterator[Samples]]:
     """A recording's chunks as parts of at most `max_turn_s`, each an iterator of chunks.
 
-    Each part must be consumed before the next one is asked for; there is at least one, maybe without samples. A rest
-    too short to be described (10 ms of 60.01 s) gets 2 s of the part before it.
+    Each part must be consumed before the next one is asked for; there is at least one, maybe
+    without samples. A rest too short to be described (10 ms of 60.01 s) gets 2 s of the part before
+    it.
     """
-    source, limit = _Ahead(chunks), int(max_turn_s * RATE_HZ)
+    source = _Ahead(chunks)
+    limit = int(max_turn_s * RATE_HZ)
     short = min(WINDOW_SAMPLES, limit // 2)
 
     def part() -> Iterator[Samples]:
@@ -100,10 +106,12 @@ def cut_parts(chunks: Iterator[Samples], max_turn_s: float) -> Iterator[Iterator
 
 
 class _Ahead:
-    """Chunks that can be looked at before they are taken; holds at most what `fill` was asked for and a chunk."""
+    """Chunks that can be looked at before they are taken; holds at most what `fill` was asked for
+    and a chunk."""
 
     def __init__(self, chunks: Iterator[Samples]) -> None:
-        self._chunks, self._held = chunks, np.zeros(0, np.float32)
+        self._chunks = chunks
+        self._held = np.zeros(0, np.float32)
 
     def fill(self, n: int) -> int:
         """Read until `n` samples are held or the source is over; how many of the `n` there are."""
@@ -114,7 +122,8 @@ class _Ahead:
     def take(self, n: int) -> Iterator[Samples]:
         """Up to `n` samples, chunk by chunk as they are read."""
         while n and self.fill(1):
-            piece, self._held = self._held[:n], self._held[n:]
+            piece = self._held[:n]
+            self._held = self._held[n:]
             n -= len(piece)
             yield piece
 
@@ -133,35 +142,58 @@ def chunks_of(audio: Audio) -> Iterator[Samples]:
 
 
 def describe_part(
-    models: Models, name: str, chunks: Iterator[Samples], on_delta: OnDelta, from_s: float | None = None
+    models: Models,
+    name: str,
+    chunks: Iterator[Samples],
+    on_delta: OnDelta,
+    from_s: float | None = None,
 ) -> Description:
     """One turn of a recording: push, answer, count."""
     turn = models.new_turn()
     try:
         arrived = hear(turn, chunks)
         ids: list[int] = []
-        text, first = "", None
+        text = ""
+        first = None
         for delta in turn.answer():
             ids.extend(delta.ids)
             text += delta.text
             if first is None and delta.text:  # half a character is nothing to read yet
                 first = delta.at
-            on_delta(TextDelta(delta.text, delta.ids, delta.verified, 1000 * (delta.at - arrived), from_s=from_s))
+            on_delta(
+                TextDelta(
+                    delta.text,
+                    delta.ids,
+                    delta.verified,
+                    1000 * (delta.at - arrived),
+                    from_s=from_s,
+                )
+            )
         done = turn.clock()
-        silence = None if turn.last_speech_sample is None else turn.num_samples - turn.last_speech_sample
+        silence = (
+            None if turn.last_speech_sample is None else turn.num_samples - turn.last_speech_sample
+        )
         return describe_turn(
-            name, text, ids, turn.stop_reason, turn.plan.mode, turn.counts, turn.num_samples / RATE_HZ,
+            name,
+            text,
+            ids,
+            turn.stop_reason,
+            turn.plan.mode,
+            turn.counts,
+            turn.num_samples / RATE_HZ,
             None if first is None else 1000 * (first - arrived),
             None if turn.prefilled_at is None else 1000 * (turn.prefilled_at - arrived),
-            1000 * (done - arrived), None if silence is None else silence / RATE_HZ,
+            1000 * (done - arrived),
+            None if silence is None else silence / RATE_HZ,
             parse(text, models.phrases),
-        )  # fmt: skip
+        )
     finally:
         turn.close()
 
 
 def hear(turn: Turn, chunks: Iterator[Samples]) -> float:
-    """Push a turn's chunks and finish it; when its last chunk arrived, in seconds of the turn's clock."""
+    """Push a turn's chunks and finish it; when its last chunk arrived, in seconds of the turn's
+    clock."""
     arrived = turn.clock()
     for chunk in as_live(chunks):
         arrived = turn.clock()
@@ -171,10 +203,12 @@ def hear(turn: Turn, chunks: Iterator[Samples]) -> float:
 
 
 def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
-    """The same samples in the pieces that matter: whole windows, then what lies behind the last of them in 100 ms.
+    """The same samples in the pieces that matter: whole windows, then what lies behind the last of
+    them in 100 ms.
 
-    So the last piece is what a microphone would send last: only its own work, the last window's encoding and the
-    suffix are left when it is in. 100 ms pieces throughout would give the same (tests) and cost more.
+    So the last piece is what a microphone would send last: only its own work, the last window's
+    encoding and the suffix are left when it is in. 100 ms pieces throughout would give the same
+    (tests) and cost more.
     """
     held = np.zeros(0, np.float32)
     done = 0  # samples given out
@@ -182,6 +216,7 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
         held = np.concatenate([held, chunk])
         while len(held) > (n := WINDOW_SAMPLES + (BEHIND_SAMPLES if done == 0 else 0)):
             yield held[:n]
-            held, done = held[n:], done + n
+            held = held[n:]
+            done = done + n
     for first in range(0, len(held), LIVE_SAMPLES):
         yield held[first : first + LIVE_SAMPLES]

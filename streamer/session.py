@@ -14,12 +14,14 @@ from streamer.stages.stream import Stream
 class LiveSession:
     """`feed`, `commit`, iterate. One task may feed while another iterates.
 
-    Without turn detection an iteration ends with its turn's Description: commit, iterate; feed, commit, iterate. With
-    turn detection it goes on until `end`. Left unread for 10 s, more than 256 events end the session (SlowReader).
+    Without turn detection an iteration ends with its turn's Description: commit, iterate; feed,
+    commit, iterate. With turn detection it goes on until `end`. Left unread for 10 s, more than 256
+    events end the session (SlowReader).
     """
 
     def __init__(self, stream: Stream, options: SessionOptions) -> None:
-        self._stream, self._options = stream, options
+        self._stream = stream
+        self._options = options
         self._is_ended = False
 
     @property
@@ -28,19 +30,24 @@ class LiveSession:
         return self._stream.num_bytes_fed
 
     async def feed(self, pcm: bytes) -> None:
-        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are in hand.
+        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are
+        in hand.
 
-        Raises TypeError for what is no bytes (a numpy array: give `array.tobytes()`), anyio.ClosedResourceError after
-        `end`.
+        Raises TypeError for what is no bytes (a numpy array: give `array.tobytes()`),
+        anyio.ClosedResourceError after `end`.
         """
         if not isinstance(pcm, bytes | bytearray | memoryview):
-            raise TypeError(f"feed takes bytes of PCM16, not {type(pcm).__name__}; of an int16 array give .tobytes()")
+            raise TypeError(
+                f"feed takes bytes of PCM16, not {type(pcm).__name__}; of an int16 array give "
+                ".tobytes()"
+            )
         if self._is_ended:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         await self._stream.feed(bytes(pcm))
 
     async def commit(self) -> int:
-        """End the turn here; its number. Raises NothingToCommit where nothing was fed since the last one."""
+        """End the turn here; its number. Raises NothingToCommit where nothing was fed since the
+        last one."""
         return await self._stream.commit()
 
     async def answer(self) -> None:
@@ -77,7 +84,8 @@ class _Iteration:
     """One `async for`; may be left at any time, and another one started."""
 
     def __init__(self, session: LiveSession) -> None:
-        self._session, self._events = session, session.events()
+        self._session = session
+        self._events = session.events()
         self._is_over = False
 
     def __aiter__(self) -> _Iteration:

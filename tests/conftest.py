@@ -6,23 +6,28 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]  # `fakes`, `oracles`, `tiny`; `pipelines`, which is not installed
+# `fakes`, `oracles`, `tiny`; `pipelines`, which is not installed
+sys.path[:0] = [str(Path(__file__).parent / "support"), str(ROOT)]
 
 import hypothesis  # noqa: E402
 import torch  # noqa: E402
 
-hypothesis.settings.register_profile("streamer", deadline=None)  # a first call loads, or compiles, its kernels
+# a first call loads, or compiles, its kernels
+hypothesis.settings.register_profile("streamer", deadline=None)
 hypothesis.settings.load_profile("streamer")
 torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def tiny_pair(tmp_path_factory):
-    """(edge, cloud) directories of random thinkers with one tokenizer; the cloud is twice as wide."""
+    """(edge, cloud) directories of random thinkers with one tokenizer; the cloud is twice as
+    wide."""
     import tiny
 
     home = tmp_path_factory.mktemp("models")
-    return tiny.save_tiny(home / "edge", seed=1), tiny.save_tiny(home / "cloud", seed=2, seed_size=2)
+    return tiny.save_tiny(home / "edge", seed=1), tiny.save_tiny(
+        home / "cloud", seed=2, seed_size=2
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""The command line as a person and a script meet it: real processes, exit statuses, clean stdout."""
+"""The command line as a person and a script meet it: real processes, exit statuses, clean
+stdout."""
 
 import argparse
 import json
@@ -24,7 +25,9 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8",
 
 def streamer(*args, stdin=None):
     command = [sys.executable, "-m", "streamer", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, input=stdin, timeout=120, check=False)
+    done = subprocess.run(
+        command, capture_output=True, env=ENVIRONMENT, input=stdin, timeout=120, check=False
+    )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -38,7 +41,8 @@ def test_help_answers_at_once():
     status, out, _ = streamer("--help")
     assert status == 0
     assert "describe" in out
-    assert time.perf_counter() - started < 2.0  # half a second on an idle machine; CI's may be busy
+    # half a second on an idle machine; CI's may be busy
+    assert time.perf_counter() - started < 2.0
 
 
 def test_json_is_clean_and_one_object_per_file(models, samples):
@@ -77,12 +81,15 @@ def test_bad_files_are_told_and_the_others_described(models, samples, tmp_path):
         assert "Traceback" not in line
 
 
-@pytest.mark.parametrize(("options", "told"), [
-    ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
-    ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
-    ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
-    ("--log-text", "--log-text is given without --log FILE"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
+        ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
+        ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
+        ("--log-text", "--log-text is given without --log FILE"),
+    ],
+)
 def test_options_that_cannot_both_be_meant_are_told(options, told, samples, capsys):
     """One line, before any model is loaded, for both commands that take them."""
     commands = [["describe", str(samples[0]), *options.split()], ["serve", *options.split()]]
@@ -94,7 +101,8 @@ def test_options_that_cannot_both_be_meant_are_told(options, told, samples, caps
 
 
 def test_a_pipeline_may_be_overruled(tmp_path):
-    """What the command line does not say is no contradiction: a pipeline's verifier is left alone in mode edge."""
+    """What the command line does not say is no contradiction: a pipeline's verifier is left alone
+    in mode edge."""
     check_given({"mode": "edge"}, Config(mode="edge", cloud="ws://127.0.0.1:9"))
     check_given({"cloud_key": "k"}, Config(cloud="ws://127.0.0.1:9", cloud_key="k"))
 
@@ -105,7 +113,9 @@ def test_names_stand_before_the_sentences(models, samples, tmp_path):
     status, out, _ = streamer("describe", *files, "--names", "--mode", "edge", *models)
     _, plain, _ = streamer("describe", *files, "--mode", "edge", *models)
     assert status == 0
-    assert out.splitlines() == [f"{file}: {text}".rstrip() for file, text in zip(files, plain.splitlines(), strict=True)]
+    assert out.splitlines() == [
+        f"{file}: {text}".rstrip() for file, text in zip(files, plain.splitlines(), strict=True)
+    ]
 
 
 def test_speech_too_short_is_no_error(models, tmp_path):
@@ -125,7 +135,9 @@ def test_a_turn_shorter_than_any_that_the_models_know_is_told(models, samples, t
     audio, rate = soundfile.read(samples[0])
     for seconds in (1.4, 1.6):
         soundfile.write(tmp_path / f"{seconds}.wav", audio[: int(seconds * rate)], rate)
-    status, out, err = streamer("describe", *tmp_path.glob("*.wav"), "--json", "--mode", "edge", *models)
+    status, out, err = streamer(
+        "describe", *tmp_path.glob("*.wav"), "--json", "--mode", "edge", *models
+    )
     assert status == 0
     found = {row["file"][-7:-4]: row["warning"] for row in map(json.loads, out.splitlines())}
     assert re.match(r"only 1.4 s long: ", found["1.4"])
@@ -149,7 +161,9 @@ def test_parts_are_lines_that_say_when_they_begin(models, samples, tmp_path):
     _, quiet, _ = streamer("describe", long, "--mode", "edge", "--quiet", *models)
     assert [line[7:] for line in out.splitlines()[1:]] == quiet.splitlines()
     _, named, _ = streamer("describe", long, "--mode", "edge", "--names", *models)
-    assert [line for line in named.splitlines() if line.startswith(f"{long}: [")] == named.splitlines()
+    assert [
+        line for line in named.splitlines() if line.startswith(f"{long}: [")
+    ] == named.splitlines()
     assert len(named.splitlines()) == 2
 
 
@@ -157,25 +171,36 @@ def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samp
     long = long_of(tmp_path / "long.wav", samples, 1800)
     command = [sys.executable, "-m", "streamer", "describe", long, "--mode", "edge", *models]
     process = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
-    )  # fmt: skip
-    assert process.stdout.readline().startswith(b"[0:00] ")  # it is whole as the next one begins
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        # a shell's background jobs ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    # it is whole as the next one begins
+    assert process.stdout.readline().startswith(b"[0:00] ")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out.endswith(b"\n"), "the line in hand is closed"
-    assert re.fullmatch(r"streamer: \S+long.wav: interrupted after \d+:\d\d of 30:00; what is said so far stands\n",
-                        err.decode())  # fmt: skip
+    assert re.fullmatch(
+        r"streamer: \S+long.wav: interrupted after \d+:\d\d of 30:00; what is said so far stands\n",
+        err.decode(),
+    )
 
 
-@pytest.mark.parametrize(("seconds", "shown"), [(0, "0:00"), (65.9, "1:05"), (3599, "59:59"), (36_610, "10:10:10")])
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0:00"), (65.9, "1:05"), (3599, "59:59"), (36_610, "10:10:10")]
+)
 def test_clock(seconds, shown):
     assert clock(seconds) == shown
 
 
 def test_stdin(models, samples):
-    status, out, _ = streamer("describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes())
+    status, out, _ = streamer(
+        "describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes()
+    )
     assert status == 0
     _, wanted, _ = streamer("describe", samples[2], "--json", "--mode", "edge", *models)
     assert json.loads(out)["ids"] == json.loads(wanted)["ids"]
@@ -183,9 +208,15 @@ def test_stdin(models, samples):
 
 @pytest.mark.parametrize(
     "args",
-    [("describe",), ("describe", "x.wav", "--mode", "fast"), ("describe", "x.wav", "--k", "0"), ("dance",),
-     ("describe", "x.wav", "--temperature", "-1"), ("describe", "x.wav", "--cloud", "none", "--mode", "exact")],
-)  # fmt: skip
+    [
+        ("describe",),
+        ("describe", "x.wav", "--mode", "fast"),
+        ("describe", "x.wav", "--k", "0"),
+        ("dance",),
+        ("describe", "x.wav", "--temperature", "-1"),
+        ("describe", "x.wav", "--cloud", "none", "--mode", "exact"),
+    ],
+)
 def test_bad_usage_is_one_line_and_status_2(args):
     status, out, err = streamer(*args)
     assert (status, out) == (2, "")
@@ -217,7 +248,9 @@ def test_models_lists_the_embedded_pair():
     rows = json.loads(out)["models"]
     assert [row["role"] for row in rows[:2]] == ["edge", "cloud"]
     assert len(rows[0]["levels"]) == 7
-    assert all(rows[0]["num_levels"][name] == len(names) for name, names in rows[0]["levels"].items())
+    assert all(
+        rows[0]["num_levels"][name] == len(names) for name, names in rows[0]["levels"].items()
+    )
     status, out, _ = streamer("models")
     assert status == 0
     assert "embedded" in out
@@ -227,7 +260,9 @@ def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
     """A real pseudo-terminal: the sentence grows piece by piece, unverified pieces dimmed."""
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "streamer", "describe", samples[0], "--mode", "edge", *models]
-    process = subprocess.Popen(list(map(str, command)), stdout=follower, stderr=follower, env=ENVIRONMENT)
+    process = subprocess.Popen(
+        list(map(str, command)), stdout=follower, stderr=follower, env=ENVIRONMENT
+    )
     os.close(follower)
     shown = b""
     try:
@@ -242,7 +277,8 @@ def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
 
 
 def test_one_files_failure_never_ends_the_run(models, samples, monkeypatch, capsys):
-    """Whatever one file does to the program, the others are described and the line says it is a defect."""
+    """Whatever one file does to the program, the others are described and the line says it is a
+    defect."""
     import streamer.recording as recording
     from streamer.cli import main
 
@@ -262,13 +298,26 @@ def test_one_files_failure_never_ends_the_run(models, samples, monkeypatch, caps
     assert "bad.wav: RuntimeError: the decoder fell over; this is a defect" in err
 
 
-@pytest.mark.parametrize("name", [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav", b"not-utf8-\xff.wav"])
+@pytest.mark.parametrize(
+    "name",
+    [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav", b"not-utf8-\xff.wav"],
+)
 def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path, name):
     file = os.path.join(os.fsencode(tmp_path), name)
     with open(file, "wb") as copy:
         copy.write(samples[0].read_bytes())
-    command = [sys.executable, "-m", "streamer", "describe", file, os.fsencode(tmp_path) + b"/no-" + name, *map(str, models)]
-    done = subprocess.run([*command, "--json"], capture_output=True, env=ENVIRONMENT, timeout=120, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "streamer",
+        "describe",
+        file,
+        os.fsencode(tmp_path) + b"/no-" + name,
+        *map(str, models),
+    ]
+    done = subprocess.run(
+        [*command, "--json"], capture_output=True, env=ENVIRONMENT, timeout=120, check=False
+    )
     assert done.returncode == 1
     assert os.fsencode(json.loads(done.stdout)["file"]) == file
     err = done.stderr.decode()
@@ -281,38 +330,67 @@ def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path, name
     assert all(line.isprintable() for line in done.stderr.decode().split("\n"))
 
 
-@pytest.mark.parametrize("command", ["describe x.wav", "serve", "verifier", "calibrate x.wav --risk .1", "models"])
+@pytest.mark.parametrize(
+    "command", ["describe x.wav", "serve", "verifier", "calibrate x.wav --risk .1", "models"]
+)
 def test_an_unknown_option_names_its_command_s_help(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*command.split(), "--no-such"])
     assert ended.value.code == 2
-    told = f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
+    told = (
+        f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
+    )
     assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
 def test_every_option_s_help_names_its_default(command):
     """What happens without it; and the number or name there is the one that counts."""
-    (commands,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    (commands,) = (
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
     for action in commands.choices[command]._actions:
         if not action.option_strings or action.nargs == 0 or action.required:
             continue
         told = action.help.replace("\n", " ")
         assert "default" in told, action.option_strings
-        counts = getattr(Config(), action.dest) if action.default is argparse.SUPPRESS else action.default
+        counts = (
+            getattr(Config(), action.dest)
+            if action.default is argparse.SUPPRESS
+            else action.default
+        )
         if counts is not None and not isinstance(counts, bool):
             shown = f"{counts:g}" if isinstance(counts, int | float) else str(counts)
-            assert re.search(rf"\b{re.escape(shown)}[ (,]*default|default {re.escape(shown)}\b", told), told
+            assert re.search(
+                rf"\b{re.escape(shown)}[ (,]*default|default {re.escape(shown)}\b", told
+            ), told
 
 
-@pytest.mark.parametrize("command", ["describe a b", "describe a b --json", "describe a --quiet", "models"])
+@pytest.mark.parametrize(
+    "command", ["describe a b", "describe a b --json", "describe a --quiet", "models"]
+)
 def test_a_stdout_that_cannot_be_written_is_told_as_that(models, samples, command):
-    """Not as a defect, not as the recording's fault, and once: nothing after it could be written either."""
+    """Not as a defect, not as the recording's fault, and once: nothing after it could be written
+    either."""
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
-    words = [str(samples["ab".index(word)]) if word in ("a", "b") else word for word in command.split()]
+    words = [
+        str(samples["ab".index(word)]) if word in ("a", "b") else word for word in command.split()
+    ]
     given = map(str, models) if words[0] == "describe" else ()
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([sys.executable, "-m", "streamer", *words, *given], stdout=full, stderr=subprocess.PIPE,
-                              env=ENVIRONMENT, timeout=120, check=False, text=True)  # fmt: skip
-    assert (done.returncode, done.stderr) == (1, "streamer: stdout cannot be written (No space left on device); make room, or write elsewhere\n")
+        done = subprocess.run(
+            [sys.executable, "-m", "streamer", *words, *given],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=ENVIRONMENT,
+            timeout=120,
+            check=False,
+            text=True,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "streamer: stdout cannot be written (No space left on device); make room, or write elsewhere\n",
+    )

@@ -12,9 +12,13 @@ from streamer.config import Config, ConfigError
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"edge": ""}, "edge is ''; give embedded"),  # `--edge "$UNSET"` would take the current directory
+        # `--edge "$UNSET"` would take the current directory
+        ({"edge": ""}, "edge is ''; give embedded"),
         ({"cloud": " "}, "cloud is ' '; give embedded"),
-        ({"draft": "generate", "temperature": 0.7}, "temperature is 0.7.* greedy.* draft incremental"),
+        (
+            {"draft": "generate", "temperature": 0.7},
+            "temperature is 0.7.* greedy.* draft incremental",
+        ),
         ({"temperature": float("inf")}, "temperature .* not inf"),
         ({"temperature": 9e-7}, "0 .greedy. or 0.000001 to 1000000, not 9e-07"),
         ({"temperature": True}, "temperature is True, the wrong type"),

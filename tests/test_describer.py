@@ -1,4 +1,5 @@
-"""The public API on real files: the same way as live audio, parts of long recordings, concurrency, cancellation."""
+"""The public API on real files: the same way as live audio, parts of long recordings, concurrency,
+cancellation."""
 
 import asyncio
 
@@ -15,7 +16,26 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.model.checkpoint.weights import ModelError
 from streamer.recording import as_live, cut_parts
 
-FIELDS = ["file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms", "total_ms", "tokens_per_s", "attributes"]
+FIELDS = [
+    "file",
+    "text",
+    "stop_reason",
+    "mode",
+    "n_tokens",
+    "n_drafted",
+    "n_uploaded",
+    "n_accepted",
+    "n_corrected",
+    "n_wasted",
+    "cloud_calls",
+    "blocks",
+    "verified_share",
+    "audio_s",
+    "ttft_ms",
+    "total_ms",
+    "tokens_per_s",
+    "attributes",
+]
 
 
 @pytest.fixture
@@ -86,12 +106,18 @@ async def test_cancelling_gives_the_slots_back(options, samples):
 
 
 async def test_a_long_recording_is_described_in_parts(options, tmp_path):
-    file = wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), np.zeros(59 * RATE_HZ, np.float32), speech(10, 2)]))
+    file = wav(
+        tmp_path / "long.wav",
+        np.concatenate([speech(61, 1), np.zeros(59 * RATE_HZ, np.float32), speech(10, 2)]),
+    )
     async with Describer.open(mode="edge", **options) as describer:
         result = await describer.describe(file)
     assert [round(part.audio_s) for part in result.parts] == [60, 60, 10]
     assert result.text == "".join(part.text for part in result.parts)
-    assert result.parts[0].n_tokens + result.parts[1].n_tokens + result.parts[2].n_tokens == result.n_tokens
+    assert (
+        result.parts[0].n_tokens + result.parts[1].n_tokens + result.parts[2].n_tokens
+        == result.n_tokens
+    )
     assert result.audio_s == pytest.approx(130, abs=0.01)
 
 
@@ -116,9 +142,15 @@ async def test_samples_in_memory_are_described_as_the_file_is(options, tmp_path)
 
 
 async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
-    file, told, begun = wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), speech(9, 2)])), [], {}
+    file, told, begun = (
+        wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), speech(9, 2)])),
+        [],
+        {},
+    )
     async with Describer.open(mode="edge", **options) as describer:
-        result = await describer.describe(file, lambda d: begun.setdefault(d.from_s, d.text), lambda *at: told.append(at))
+        result = await describer.describe(
+            file, lambda d: begun.setdefault(d.from_s, d.text), lambda *at: told.append(at)
+        )
         short = []
         await describer.describe(wav(tmp_path / "short.wav", speech(4, 1)), short.append)
     assert list(begun) == [0.0, result.parts[0].audio_s]
@@ -131,7 +163,8 @@ async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
 
 @pytest.mark.parametrize(("mode", "most"), [("edge", 1), ("gated", 5), ("exact", 9)])
 async def test_a_sentence_grows_however_fast_it_is_drafted(options, samples, mode, most):
-    """Runs of blocks are drafted in one go (core/decoding/pace.py); what is shown comes by ids, blocks and verdicts."""
+    """Runs of blocks are drafted in one go (core/decoding/pace.py); what is shown comes by ids,
+    blocks and verdicts."""
     deltas = []
     async with Describer.open(mode=mode, k=4, **options) as describer:
         result = await describer.describe(samples[0], deltas.append)
@@ -151,7 +184,8 @@ async def test_a_sentence_grows_however_fast_it_is_drafted(options, samples, mod
         (0, 60.0, [0]),
         (100, 60.0, [100]),
         (960_000, 60.0, [960_000]),
-        (960_001, 60.0, [928_000, 32_001]),  # a rest too short to be described gets 2 s of the part before it
+        # a rest too short to be described gets 2 s of the part before it
+        (960_001, 60.0, [928_000, 32_001]),
         (991_999, 60.0, [928_000, 63_999]),
         (992_000, 60.0, [960_000, 32_000]),
         (50_000, 1.0, [16_000, 16_000, 8_000, 10_000]),
@@ -170,7 +204,10 @@ async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tm
     file = wav(tmp_path / "long.wav", np.pad(speech(60, 1), (0, 160)))
     silent_end = wav(tmp_path / "end.wav", np.pad(speech(60, 1), (0, 6 * RATE_HZ)))
     async with Describer.open(mode="edge", **options) as describer:
-        for result, seconds in ((await describer.describe(file), [58, 2]), (await describer.describe(silent_end), [60, 6])):
+        for result, seconds in (
+            (await describer.describe(file), [58, 2]),
+            (await describer.describe(silent_end), [60, 6]),
+        ):
             assert [round(part.audio_s) for part in result.parts] == seconds
             assert 0 < result.ttft_ms <= result.total_ms
         assert result.parts[1].stop_reason == "no_speech"
@@ -179,7 +216,8 @@ async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tm
 
 @pytest.mark.parametrize("n", [0, 1, 1_601, 31_999, 32_040, 32_041, 64_040, 64_041, 100_000])
 def test_the_last_piece_is_what_a_microphone_sends_last(n):
-    """Whole windows first, what lies behind the last of them in pieces of at most 100 ms; nothing is lost."""
+    """Whole windows first, what lies behind the last of them in pieces of at most 100 ms; nothing
+    is lost."""
     source = np.arange(n, dtype=np.float32)
     pieces = list(as_live(iter([source[: n // 3], source[n // 3 :]])))
     np.testing.assert_array_equal(np.concatenate([np.zeros(0, np.float32), *pieces]), source)
@@ -195,7 +233,9 @@ async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(optio
     with_text = [delta for delta in deltas if delta.text]
     assert result.ttft_ms == with_text[0].at_ms
     assert 0 < result.prefill_ms < result.ttft_ms
-    assert result.tokens_per_s == pytest.approx(1000 * result.n_tokens / (result.total_ms - result.prefill_ms))
+    assert result.tokens_per_s == pytest.approx(
+        1000 * result.n_tokens / (result.total_ms - result.prefill_ms)
+    )
 
 
 async def test_half_a_character_is_no_first_text(options, samples, monkeypatch):
@@ -217,7 +257,8 @@ async def test_half_a_character_is_no_first_text(options, samples, monkeypatch):
 
 
 async def test_a_task_that_asyncio_cancels_leaves_no_thread_at_work(options, tmp_path):
-    """As Ctrl-C does, past anyio: when `describe` has ended, nothing of a long recording is heard any more."""
+    """As Ctrl-C does, past anyio: when `describe` has ended, nothing of a long recording is heard
+    any more."""
     long = wav(tmp_path / "long.wav", np.tile(recording(0), 100))
     async with Describer.open(mode="edge", **options) as describer:
         heard, begun = [], anyio.Event()
@@ -237,7 +278,9 @@ async def test_a_task_that_asyncio_cancels_leaves_no_thread_at_work(options, tmp
         assert (await describer.describe(wav(tmp_path / "short.wav", recording(1)))).stop_reason
 
 
-async def test_a_failed_and_a_cancelled_describe_leave_a_log_line(options, samples, tmp_path, caplog):
+async def test_a_failed_and_a_cancelled_describe_leave_a_log_line(
+    options, samples, tmp_path, caplog
+):
     caplog.set_level("INFO", logger="streamer")
     async with Describer.open(mode="edge", **options) as describer:
         with pytest.raises(AudioError):
@@ -245,7 +288,12 @@ async def test_a_failed_and_a_cancelled_describe_leave_a_log_line(options, sampl
         with anyio.CancelScope() as scope:
             await describer.describe(samples[0], lambda delta: scope.cancel())
     events = [(record.getMessage(), record.stream) for record in caplog.records]
-    assert [event for event, _ in events] == ["describe.start", "describe.failed", "describe.start", "describe.cancelled"]
+    assert [event for event, _ in events] == [
+        "describe.start",
+        "describe.failed",
+        "describe.start",
+        "describe.cancelled",
+    ]
     assert events[0][1] == events[1][1] != events[2][1] == events[3][1]
     assert caplog.records[1].numbers == {"error": "AudioError"}
 
@@ -340,7 +388,7 @@ def test_gated_without_a_cloud_is_the_edge():
 
 
 def test_pipeline_files_are_valid():
-    from conftest import ROOT
+    from places import ROOT
 
     for file in (ROOT / "pipelines").glob("*.toml"):
         Config.from_toml(file)

@@ -1,23 +1,49 @@
-"""The rooms import only what they may (design.md), and importing the package is instant and without torch."""
+"""The rooms import only what they may (design.md), and importing the package is instant and without
+torch."""
 
 import ast
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "streamer"
 STDLIB = set(sys.stdlib_module_names)
 ROOMS = {  # room -> (our modules it may import, others beside the standard library)
     "core": ({"core"}, {"numpy", "soxr", "msgspec"}),
-    "model": ({"core", "model"}, {"numpy", "torch", "transformers", "tokenizers", "safetensors", "onnxruntime", "huggingface_hub", "numba", "llvmlite"}),
+    "model": (
+        {"core", "model"},
+        {
+            "numpy",
+            "torch",
+            "transformers",
+            "tokenizers",
+            "safetensors",
+            "onnxruntime",
+            "huggingface_hub",
+            "numba",
+            "llvmlite",
+        },
+    ),
     "stages": ({"core", "stages"}, {"anyio", "numpy"}),
-    "net": ({"core", "stages", "net"}, {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"}),
+    "net": (
+        {"core", "stages", "net"},
+        {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"},
+    ),
 }
-FORBIDDEN_IN_CORE = {"asyncio", "socket", "threading", "time", "random", "selectors", "ssl", "http", "urllib"}
+FORBIDDEN_IN_CORE = {
+    "asyncio",
+    "socket",
+    "threading",
+    "time",
+    "random",
+    "selectors",
+    "ssl",
+    "http",
+    "urllib",
+}
 
 
 def imports_of(file):
@@ -29,13 +55,17 @@ def imports_of(file):
             yield node.module
 
 
-@pytest.mark.parametrize("file", sorted(PACKAGE.rglob("*.py")), ids=lambda f: str(f.relative_to(PACKAGE)))
+@pytest.mark.parametrize(
+    "file", sorted(PACKAGE.rglob("*.py")), ids=lambda f: str(f.relative_to(PACKAGE))
+)
 def test_a_room_imports_only_through_its_doors(file):
     room = file.relative_to(PACKAGE).parts[0]
     ours, others = ROOMS.get(room, (None, None))
     for name in imports_of(file):
         top, *rest = name.split(".")
-        assert top not in ("pipelines", "bench", "clients", "tests"), f"{name}: not part of the package"
+        assert top not in ("pipelines", "bench", "clients", "tests"), (
+            f"{name}: not part of the package"
+        )
         if ours is None:
             continue
         if top == "streamer":
@@ -49,20 +79,47 @@ def test_a_room_imports_only_through_its_doors(file):
 
 def test_onnxruntime_has_one_door():
     """Imported anywhere else it may come with its telemetry on (streamer/model/audio/onnx.py)."""
-    files = [file for folder in ("streamer", "bench", "pipelines") for file in (ROOT / folder).rglob("*.py")]
+    files = [
+        file
+        for folder in ("streamer", "bench", "pipelines")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
     assert [f.name for f in files if "onnxruntime" in imports_of(f)] == ["onnx.py"]
 
 
-@pytest.mark.parametrize("module", ["streamer", "streamer.cli", "streamer.core.decoding.speculate", "streamer.describer"])
+@pytest.mark.parametrize(
+    "module", ["streamer", "streamer.cli", "streamer.core.decoding.speculate", "streamer.describer"]
+)
 def test_importing_needs_no_torch(module):
     code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
     """Seconds are noise; modules are not. (numba itself takes scipy where that is installed.)"""
-    unwanted = {"transformers", "huggingface_hub", "librosa", "matplotlib", "sklearn", "pandas", "PIL", "requests", "rich",
-                "silero_vad", "websockets", "prometheus_client", "msgspec", "torch._dynamo", "torch._inductor", "sympy"}  # fmt: skip
+    unwanted = {
+        "transformers",
+        "huggingface_hub",
+        "librosa",
+        "matplotlib",
+        "sklearn",
+        "pandas",
+        "PIL",
+        "requests",
+        "rich",
+        "silero_vad",
+        "websockets",
+        "prometheus_client",
+        "msgspec",
+        "torch._dynamo",
+        "torch._inductor",
+        "sympy",
+    }
     code = f"""import gc, sys; from streamer.cli import main
 assert main(["describe", {str(ROOT / "samples" / "fast_loud.wav")!r}, "--quiet"]) == 0
 assert "torch" in sys.modules
@@ -84,7 +141,9 @@ thinker.load_weights = lambda *where, **more: (print(torch.get_num_threads()), r
 torch.set_num_threads(3)
 Models(Config()).load()"""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert done.stdout.split() == ["1", "1"]
 
 
@@ -92,7 +151,10 @@ def test_only_streamer_is_installed():
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    assert project["tool"]["setuptools"]["packages"]["find"]["include"] == ["streamer", "streamer.*"]
+    assert project["tool"]["setuptools"]["packages"]["find"]["include"] == [
+        "streamer",
+        "streamer.*",
+    ]
     for name in project["project"]["dependencies"]:
         assert ">=" in name, f"{name}: no lower bound"
         assert ",<" in name, f"{name}: no upper bound"

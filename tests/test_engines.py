@@ -1,4 +1,5 @@
-"""Our engine against transformers' modules over whole turns: the same ids, from 3 to 60 s of speech."""
+"""Our engine against transformers' modules over whole turns: the same ids, from 3 to 60 s of
+speech."""
 
 import functools
 

@@ -1,4 +1,5 @@
-"""The shipped pair on real speech: exact == cloud over many settings, cuts that change nothing, sentences that hold."""
+"""The shipped pair on real speech: exact == cloud over many settings, cuts that change nothing,
+sentences that hold."""
 
 import dataclasses
 import itertools
@@ -59,11 +60,22 @@ class Hostile:
         return wrong, signals[:1]
 
 
-RULES = (Rules(), Rules.off(), Rules(min_new_tokens=4, ngram=2), Rules(repetition_penalty=1.5, comma_gap=6))
-CHANCE = (Sampling(), Sampling(temperature=1.0, seed=1), Sampling(temperature=0.7, top_p=0.9, seed=2))
+RULES = (
+    Rules(),
+    Rules.off(),
+    Rules(min_new_tokens=4, ngram=2),
+    Rules(repetition_penalty=1.5, comma_gap=6),
+)
+CHANCE = (
+    Sampling(),
+    Sampling(temperature=1.0, seed=1),
+    Sampling(temperature=0.7, top_p=0.9, seed=2),
+)
 
 
-@pytest.mark.parametrize(("rules", "sampling"), list(itertools.product(range(len(RULES)), range(len(CHANCE)))))
+@pytest.mark.parametrize(
+    ("rules", "sampling"), list(itertools.product(range(len(RULES)), range(len(CHANCE))))
+)
 def test_exact_equals_cloud(pair, rules, sampling):
     """Invariant 4 on the shipped models: edge or hostile drafts, k 1 to 9."""
     edge, cloud = pair
@@ -73,7 +85,9 @@ def test_exact_equals_cloud(pair, rules, sampling):
         wanted, _, why, _ = answer(None, cloud, Plan(mode="cloud", rules=rule), chance, samples)
         for k, hostile in ((1, False), (4, False), (9, i == 0), (3, True)):
             before = (lambda drafter, s=k: Hostile(drafter, s)) if hostile else None
-            got, _, reason, counts = answer(edge, cloud, Plan(mode="exact", k=k, rules=rule), chance, samples, before=before)
+            got, _, reason, counts = answer(
+                edge, cloud, Plan(mode="exact", k=k, rules=rule), chance, samples, before=before
+            )
             assert (got, reason) == (wanted, why), (k, hostile, i)
             assert counts.n_accepted <= counts.n_uploaded == counts.n_drafted
 
@@ -90,7 +104,9 @@ def test_any_cut_gives_the_same_ids(pair, mode):
 def test_sentences_hold_at_every_length(pair):
     """One well-formed sentence that names all attributes, at 3, 10, 30 and 60 s."""
     for seconds in (3, 10, 30, 60):
-        ids, text, reason, counts = answer(*pair, Plan(mode="gated"), Sampling(), speech(seconds, seconds))
+        ids, text, reason, counts = answer(
+            *pair, Plan(mode="gated"), Sampling(), speech(seconds, seconds)
+        )
         found = measure(pair[0].vocabulary, ids)
         assert (reason, found.one_sentence, found.adjacent_repeats) == ("sentence", True, 0), text
         assert 0.10 <= found.density <= 0.25, text
@@ -99,10 +115,13 @@ def test_sentences_hold_at_every_length(pair):
 
 
 def test_rules_do_not_touch_clean_sentences(pair):
-    """On clean clips the rules hardly fire: with and without them the greedy sentence is the same."""
+    """On clean clips the rules hardly fire: with and without them the greedy sentence is the
+    same."""
     for i in range(4):
         with_rules = answer(*pair, Plan(mode="edge"), Sampling(), recording(i))[1]
-        without = answer(*pair, Plan(mode="edge", rules=Rules.off(min_new_tokens=16)), Sampling(), recording(i))[1]
+        without = answer(
+            *pair, Plan(mode="edge", rules=Rules.off(min_new_tokens=16)), Sampling(), recording(i)
+        )[1]
         assert with_rules == without
 
 
@@ -115,7 +134,8 @@ def test_same_seed_same_sentence_and_another_seed_another(pair):
 
 
 def test_the_pair_hears_differences(pair):
-    """Louder is louder, on the same recording: the sentence follows the sound, not the grammar's habits."""
+    """Louder is louder, on the same recording: the sentence follows the sound, not the grammar's
+    habits."""
     levels = []
     for gain in (0.05, 0.9):
         samples = recording(2) / np.abs(recording(2)).max() * gain
@@ -125,7 +145,8 @@ def test_the_pair_hears_differences(pair):
 
 
 def test_it_ships_as_issued(pair):
-    """fp16 under 50 MB together; phrases that parse to one level each; max_turn_s of 60 s or more."""
+    """fp16 under 50 MB together; phrases that parse to one level each; max_turn_s of 60 s or
+    more."""
     total = sum(file.stat().st_size for thinker in pair for file in thinker.directory.iterdir())
     assert total < 50e6
     for thinker in pair:
@@ -137,7 +158,9 @@ def test_it_ships_as_issued(pair):
     from safetensors import safe_open
 
     with safe_open(pair[0].directory / "model.safetensors", framework="pt") as file:
-        assert file.get_tensor("lm_head.weight" if "lm_head.weight" in file.keys() else "model.embed_tokens.weight").dtype == torch.float16  # noqa: SIM118
+        names = set(file.keys())  # no mapping: `in` asks for the keys
+        head = "lm_head.weight" if "lm_head.weight" in names else "model.embed_tokens.weight"
+        assert file.get_tensor(head).dtype == torch.float16
 
 
 def test_presets_come_from_the_checkpoint():

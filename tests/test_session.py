@@ -1,4 +1,5 @@
-"""Live sessions on real models: streamed == described, turns, updates, cancellation, bounds; nobody mixes or leaks."""
+"""Live sessions on real models: streamed == described, turns, updates, cancellation, bounds; nobody
+mixes or leaks."""
 
 import random
 
@@ -51,7 +52,8 @@ def slots_free(describer):
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_streamed_equals_described(options, tmp_path, mode):
-    """Id for id, for any cut of the audio, at 8, 16, 24 and 48 kHz; turn after turn in one session."""
+    """Id for id, for any cut of the audio, at 8, 16, 24 and 48 kHz; turn after turn in one
+    session."""
     async with Describer.open(mode=mode, **options) as describer:
         for rate in (8_000, 16_000, 24_000, 48_000):
             file = tmp_path / f"{rate}.wav"
@@ -65,26 +67,45 @@ async def test_streamed_equals_described(options, tmp_path, mode):
                     events = await one_turn(session)
                     got = events[-1]
                     assert isinstance(got, Description)
-                    assert (got.ids, got.text, got.stop_reason) == (wanted.ids, wanted.text, wanted.stop_reason)
+                    assert (got.ids, got.text, got.stop_reason) == (
+                        wanted.ids,
+                        wanted.text,
+                        wanted.stop_reason,
+                    )
                     deltas = [event for event in events if isinstance(event, TextDelta)]
                     assert "".join(delta.text for delta in deltas) == got.text
                     assert {delta.turn for delta in deltas} <= {seed}
-                    assert (got.n_accepted, got.cloud_calls) == (wanted.n_accepted, wanted.cloud_calls)
+                    assert (got.n_accepted, got.cloud_calls) == (
+                        wanted.n_accepted,
+                        wanted.cloud_calls,
+                    )
                 assert session.num_bytes_fed == 2 * len(data)
         assert set(slots_free(describer)) == {4}
 
 
 async def test_voice_activity_makes_turns(options):
     data = pcm(SILENCE, speech(4, 1), SILENCE, speech(4, 2), SILENCE)
-    async with Describer.open(mode="edge", **options) as describer, describer.session(vad=True) as session:
+    async with (
+        Describer.open(mode="edge", **options) as describer,
+        describer.session(vad=True) as session,
+    ):
         await feed_in_pieces(session, data, 1)
         await session.end()
         events = [event async for event in session]
     kinds = [type(event).__name__ for event in events if not isinstance(event, TextDelta)]
-    assert kinds.count("SpeechStarted") == kinds.count("SpeechStopped") == kinds.count("Description") >= 2
+    assert (
+        kinds.count("SpeechStarted")
+        == kinds.count("SpeechStopped")
+        == kinds.count("Description")
+        >= 2
+    )
     for turn in range(kinds.count("Description")):
         mine = [event for event in events if getattr(event, "turn", None) == turn]
-        order = [kind for kind in (SpeechStarted, SpeechStopped, TurnCommitted, TextDelta) if any(isinstance(e, kind) for e in mine)]
+        order = [
+            kind
+            for kind in (SpeechStarted, SpeechStopped, TurnCommitted, TextDelta)
+            if any(isinstance(e, kind) for e in mine)
+        ]
         assert order == [SpeechStarted, SpeechStopped, TurnCommitted, TextDelta]
     stopped = next(event for event in events if isinstance(event, SpeechStopped))
     description = next(event for event in events if isinstance(event, Description))
@@ -94,7 +115,8 @@ async def test_voice_activity_makes_turns(options):
 
 @pytest.mark.parametrize("mode", ["edge", "exact"])
 async def test_live_updates_do_not_change_the_sentence(options, mode):
-    """Many updates, some of them cut off by the next window: the same ids as without; each is a text of its own."""
+    """Many updates, some of them cut off by the next window: the same ids as without; each is a
+    text of its own."""
     data = pcm(speech(9, 3, crescendo=True))
     async with Describer.open(mode=mode, **options) as describer:
         found = {}
@@ -103,7 +125,8 @@ async def test_live_updates_do_not_change_the_sentence(options, mode):
                 for at in range(0, len(data), 6_400):
                     await session.feed(data[at : at + 6_400])
                     if every:
-                        await anyio.wait_all_tasks_blocked()  # as slow as speech: every stage is idle again
+                        # as slow as speech: every stage is idle again
+                        await anyio.wait_all_tasks_blocked()
                 await session.commit()
                 found[every] = await one_turn(session)
         assert set(slots_free(describer)) == {4}
@@ -116,7 +139,8 @@ async def test_live_updates_do_not_change_the_sentence(options, mode):
 
 
 async def test_streams_do_not_mix(options):
-    """Many sessions on one model: each gets what it gets alone, though there are fewer slots than streams."""
+    """Many sessions on one model: each gets what it gets alone, though there are fewer slots than
+    streams."""
     async with Describer.open(mode="gated", **options) as describer:
         alone, together = {}, {}
 
@@ -162,7 +186,9 @@ async def test_cancel_keeps_what_is_committed(options):
                     await session.cancel()
             last = events[-1]
             assert last.stop_reason in ("cancelled", "sentence", "eos")
-            assert last.text == "".join(event.text for event in events if isinstance(event, TextDelta))
+            assert last.text == "".join(
+                event.text for event in events if isinstance(event, TextDelta)
+            )
             await session.cancel()  # nothing to stop
             await session.feed(data)
             await session.commit()
@@ -172,7 +198,8 @@ async def test_cancel_keeps_what_is_committed(options):
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_leaving_at_any_moment_leaks_no_slot(options, seed):
-    """The session is dropped while it hears, prefills, drafts, verifies: the next one finds every slot."""
+    """The session is dropped while it hears, prefills, drafts, verifies: the next one finds every
+    slot."""
     chance = random.Random(seed)
     async with Describer.open(mode=chance.choice(MODES), **options) as describer:
         async with describer.session(live_update_s=0.3, vad=chance.random() < 0.5) as session:
@@ -223,7 +250,8 @@ async def test_nothing_to_commit_and_clear(options):
             assert [event async for event in session] == []
         async with describer.session(vad=True) as session:
             await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
-            first = await session.commit()  # voice activity was first: both at once are one turn
+            # voice activity was first: both at once are one turn
+            first = await session.commit()
             with pytest.raises(NothingToCommit):
                 await session.commit()
             await session.end()
@@ -232,7 +260,8 @@ async def test_nothing_to_commit_and_clear(options):
 
 
 async def test_one_turns_failure_is_its_own(options, monkeypatch):
-    """A model that fails for one turn: TurnFailed for it, the next turn and the other stream go on."""
+    """A model that fails for one turn: TurnFailed for it, the next turn and the other stream go
+    on."""
     from streamer.model.drafters import IncrementalDrafter
 
     draft, fails = IncrementalDrafter.draft, [True]
@@ -266,6 +295,7 @@ async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatc
     monkeypatch.setattr(outlet, "MAX_WAIT_S", 0.2)
     monkeypatch.setattr(stream, "MAX_EVENTS", 4)
     async with Describer.open(mode="edge", **options) as describer:
+
         async def feed_and_never_read():
             async with describer.session() as session:
                 await session.feed(pcm(speech(3, 1)))
@@ -279,7 +309,10 @@ async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatc
 
 def test_under_trio(options):
     async def main():
-        async with Describer.open(mode="exact", **options) as describer, describer.session() as session:
+        async with (
+            Describer.open(mode="exact", **options) as describer,
+            describer.session() as session,
+        ):
             await session.feed(pcm(speech(2, 1)))
             await session.commit()
             return (await one_turn(session))[-1].text
@@ -301,7 +334,10 @@ async def test_what_a_user_raises_comes_out_as_it_is(options):
 async def test_parts_are_answered_where_answers_are_asked_for(options):
     """All but the last at once: a part holds a slot, and its end may never be asked for."""
     async with Describer.open(mode="edge", **options) as describer:
-        async with describer.session(answers_itself=False) as session, anyio.create_task_group() as group:
+        async with (
+            describer.session(answers_itself=False) as session,
+            anyio.create_task_group() as group,
+        ):
             events = []
 
             async def listen():
@@ -352,13 +388,17 @@ def test_live_updates_begin_one_at_a_time(options, backend):
         async with Describer.open(mode="edge", **options) as describer:
             for seed in range(4):
                 with anyio.fail_after(60):
-                    async with describer.session(live_update_s=0.5) as session, anyio.create_task_group() as group:
+                    async with (
+                        describer.session(live_update_s=0.5) as session,
+                        anyio.create_task_group() as group,
+                    ):
                         group.start_soon(listen, session)
                         data, told = pcm(speech(5, seed)), len(events)
                         for at in range(0, len(data), 16_000):
                             await session.feed(data[at : at + 16_000])
                             await anyio.sleep(0.03)
-                            while at == 96_000 and len(events) == told:  # 3.5 s are heard, and nothing else comes
+                            # 3.5 s are heard, and nothing else comes
+                            while at == 96_000 and len(events) == told:
                                 await anyio.sleep(0.01)
                         await session.commit()
         assert sum(isinstance(event, Description) for event in events) == 4
@@ -367,10 +407,17 @@ def test_live_updates_begin_one_at_a_time(options, backend):
     anyio.run(main, backend=backend)
 
 
-@pytest.mark.parametrize("wrong", [
-    {"sample_rate": 16_000.5}, {"sample_rate": 10}, {"live_update_s": 0}, {"live_update_s": -1.0},
-    {"live_update_s": float("nan")}, {"live_update_s": 1e-9},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sample_rate": 16_000.5},
+        {"sample_rate": 10},
+        {"live_update_s": 0},
+        {"live_update_s": -1.0},
+        {"live_update_s": float("nan")},
+        {"live_update_s": 1e-9},
+    ],
+)
 async def test_options_that_mean_nothing_are_refused(options, wrong):
     async with Describer.open(mode="edge", **options) as describer:
         with pytest.raises(ValueError, match=r"may be|whole Hz"):
@@ -379,13 +426,19 @@ async def test_options_that_mean_nothing_are_refused(options, wrong):
 
 
 def test_turn_detection_that_means_nothing_is_refused():
-    for wrong in ({"threshold": 5.0}, {"prefix_padding_ms": -1}, {"silence_ms": 0}, {"threshold": float("nan")}):
+    for wrong in (
+        {"threshold": 5.0},
+        {"prefix_padding_ms": -1},
+        {"silence_ms": 0},
+        {"threshold": float("nan")},
+    ):
         with pytest.raises(ValueError, match="may be"):
             TurnDetection(**wrong)
 
 
 async def test_a_slow_cloud_in_this_process_costs_one_budget(options, monkeypatch):
-    """Gated goes on unverified; the description does not wait for a cloud that still hears the turn's end."""
+    """Gated goes on unverified; the description does not wait for a cloud that still hears the
+    turn's end."""
     from streamer.stages.plumbing.local_target import LocalTarget
 
     finish, is_late, heard_at = LocalTarget.finish, anyio.Event(), []

@@ -1,1 +1,2 @@
-"""The only room that sees model, stages and net together: it joins them into what a describer or server needs."""
+"""The only room that sees model, stages and net together: it joins them into what a describer or
+server needs."""

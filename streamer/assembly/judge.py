@@ -23,23 +23,32 @@ def house_of(thinker: Thinker) -> House:
     """What a verifier of this model says of itself."""
     from streamer.model.checkpoint.fingerprint import fingerprint_of
 
-    vocabulary, card = thinker.vocabulary, thinker.card
+    vocabulary = thinker.vocabulary
+    card = thinker.card
     model = fingerprint_of(thinker.directory)
     return House(model, vocabulary.fingerprint, card.language, vocabulary.num_ids, card.max_turn_s)
 
 
 class ModelJudge:
-    """See stages/plumbing/ports.py's Judge. Hears by itself: the same samples give the same windows as on the edge."""
+    """See stages/plumbing/ports.py's Judge. Hears by itself: the same samples give the same windows
+    as on the edge."""
 
-    def __init__(self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter) -> None:
+    def __init__(
+        self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter
+    ) -> None:
         from streamer.model.audio.mel import StreamingLogMel
         from streamer.model.verifier import LocalVerifier
 
-        self._vocabulary, self._rules, self._threads = thinker.vocabulary, turn.rules, threads
+        self._vocabulary = thinker.vocabulary
+        self._rules = turn.rules
+        self._threads = threads
         self._mel = StreamingLogMel()
         self._listener: Any = side.listen()
         self._target = LocalTarget(
-            side.batcher, self._listener, lambda listener: LocalVerifier(listener, turn.rules, turn.sampling), True
+            side.batcher,
+            self._listener,
+            lambda listener: LocalVerifier(listener, turn.rules, turn.sampling),
+            True,
         )
 
     async def hear(self, samples: Any) -> None:
@@ -52,14 +61,17 @@ class ModelJudge:
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
         await self._target.finish(Closed(0, rest, mel.maximum, mel.num_samples, True, None))
 
-    async def judge(self, request: VerifyRequest, runs_on: bool) -> AsyncGenerator[Verdict | Refusal, None]:
+    async def judge(
+        self, request: VerifyRequest, runs_on: bool
+    ) -> AsyncGenerator[Verdict | Refusal, None]:
         """Each further reply is to the request that an edge without a draft would make."""
         while True:
             reply = await self._target.verify(request)
             yield reply
             if not runs_on or isinstance(reply, Refusal):
                 return
-            # Where a reply is said again, after a cut link, the sequence is further on: the next one is said again too.
+            # Where a reply is said again, after a cut link, the sequence is further on: the
+            # next one is said again too.
             at = request.base + len(request.unverified) + reply.n_accepted + 1
             answer = self._listener.sequence.answer[:at]
             if self._is_over(answer):

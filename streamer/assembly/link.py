@@ -15,12 +15,12 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.promise import PromiseWarning, warn_of_cloud
 from streamer.config import Config
-from streamer.core.link.edge_turn import Terms
+from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.patience import Patience
 
 if TYPE_CHECKING:
     from streamer.model.checkpoint.card import ModelCard
-    from streamer.net.link.edge import Link
+    from streamer.net.link.edge import EdgeLink
 
 KEY = "STREAMER_CLOUD_KEY"
 SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
@@ -28,7 +28,8 @@ SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
 
 @asynccontextmanager
 async def background() -> AsyncIterator[TaskGroup]:
-    """A group for what runs beside a describer, cancelled at its end. An error of the body's comes out as it is."""
+    """A group for what runs beside a describer, cancelled at its end. An error of the body's comes
+    out as it is."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as group:
         try:
@@ -40,27 +41,42 @@ async def background() -> AsyncIterator[TaskGroup]:
         raise failure
 
 
-async def open_remote(models: Models, group: TaskGroup) -> Link:
-    """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses us for good."""
+async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
+    """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses
+    us for good."""
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.link.dial import Verifier
-    from streamer.net.link.edge import Link
+    from streamer.net.link.dial import VerifierAddress
+    from streamer.net.link.edge import EdgeLink
     from streamer.net.service.admission import KEY_CHARACTERS
 
-    config, first = models.config, models.first
+    config = models.config
+    first = models.first
     key = config.cloud_key or os.environ.get(KEY)
     if key and not KEY_CHARACTERS.fullmatch(key):
-        raise ModelError(config.cloud, f"the key in cloud_key or {KEY} holds characters that no key has; check it")
-    vocabulary, plan = first.vocabulary, models.plan
+        raise ModelError(
+            config.cloud,
+            f"the key in cloud_key or {KEY} holds characters that no key has; check it",
+        )
+    vocabulary = first.vocabulary
+    plan = models.plan
     goes_on = plan.mode == "gated" or (plan.mode == "exact" and plan.degrade)
     patience = Patience(plan.verify_budget_s, goes_on)
-    verifier = Verifier(config.cloud, key, _tls(config), config.cloud_audio == "eager", patience)
-    terms = Terms(
-        vocabulary.fingerprint, first.card.language, vocabulary.num_ids, plan.rules, config.sampling(),
-        runs_on=plan.mode == "cloud", asks_first=plan.mode == "exact" and plan.ahead > 0,
+    verifier = VerifierAddress(
+        config.cloud, key, _tls(config), config.cloud_audio == "eager", patience
+    )
+    terms = DecodingTerms(
+        vocabulary.fingerprint,
+        first.card.language,
+        vocabulary.num_ids,
+        plan.rules,
+        config.sampling(),
+        runs_on=plan.mode == "cloud",
+        asks_first=plan.mode == "exact" and plan.ahead > 0,
         vocabulary=vocabulary,
-    )  # fmt: skip
-    link = Link(verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model))
+    )
+    link = EdgeLink(
+        verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)
+    )
     group.start_soon(link.run)
     await link.settled(SETTLE_S)
     if link.lost is not None:
@@ -69,7 +85,8 @@ async def open_remote(models: Models, group: TaskGroup) -> Link:
 
 
 def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
-    """A warning; where warnings are errors a notice, for this runs in the link's own task, which all turns need."""
+    """A warning; where warnings are errors a notice, for this runs in the link's own task, which
+    all turns need."""
     from streamer.net.service.notices import notice
 
     try:

@@ -14,7 +14,7 @@ from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
     from streamer.core.decoding.speculate import Plan
-    from streamer.model.drafters import Drafter
+    from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
     from streamer.model.turn import Turn
@@ -30,7 +30,8 @@ class Models:
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
-        """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere. Raises ModelError."""
+        """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere.
+        Raises ModelError."""
         from streamer.model.kernels.threads import set_threads
         from streamer.model.thinker import check_pair, load, num_params_of, resolve
         from streamer.model.warm import warm_up
@@ -40,10 +41,23 @@ class Models:
         is_away = self.verifier_url is not None
         edge_at = None if mode == "cloud" and not is_away else resolve(c.edge, "edge")
         cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
-        # Before they are read: threads that wait for work on small tensors take a second of the CPU's time.
-        set_threads(max(num_params_of(directory) for directory in (edge_at, cloud_at) if directory is not None))
-        edge = None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
-        cloud = None if cloud_at is None else load(str(cloud_at), "cloud", c.num_slots, c.device, c.engine)
+        # Before they are read: threads that wait for work on small tensors take a second of the
+        # CPU's time.
+        set_threads(
+            max(
+                num_params_of(directory)
+                for directory in (edge_at, cloud_at)
+                if directory is not None
+            )
+        )
+        edge = (
+            None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
+        )
+        cloud = (
+            None
+            if cloud_at is None
+            else load(str(cloud_at), "cloud", c.num_slots, c.device, c.engine)
+        )
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
         for thinker in (edge, cloud):
@@ -65,7 +79,8 @@ class Models:
         self.check_promise()
 
     def check_promise(self) -> None:
-        """Warn once (PromiseWarning) where the gate's promise was made for something else than what runs here."""
+        """Warn once (PromiseWarning) where the gate's promise was made for something else than what
+        runs here."""
         edge, cloud = self.pair
         if self._promise_checked or edge is None or self.plan.mode != "gated":
             return
@@ -85,7 +100,8 @@ class Models:
 
     @property
     def plan(self) -> Plan:
-        """How every answer is decoded; with the target elsewhere the edge drafts ahead and k adapts to the delay."""
+        """How every answer is decoded; with the target elsewhere the edge drafts ahead and k adapts
+        to the delay."""
         plan = self.config.plan(self.first.card.presets[self.config.preset])
         ahead = self.config.draft_ahead
         if self.verifier_url is None or ahead == 0:
@@ -105,14 +121,15 @@ class Models:
         return {}
 
     def new_turn(self) -> Turn:
-        """A turn that holds a KV slot on each model until it is closed. Raises ModelError, SlotsFull."""
+        """A turn that holds a KV slot on each model until it is closed. Raises ModelError,
+        SlotsFull."""
         from streamer.model.turn import Turn
 
         self.check_promise()
         edge, cloud = self.pair
         return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
 
-    def drafter(self, listener: Listener) -> Drafter:
+    def drafter(self, listener: Listener) -> StepDrafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":

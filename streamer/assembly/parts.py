@@ -1,4 +1,5 @@
-"""The models as the live stages need them. In: Models. Out: Parts, shared by all streams of a describer."""
+"""The models as the live stages need them. In: Models. Out: Parts, shared by all streams of a
+describer."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from streamer.stages.plumbing.ports import Cloud, Side, Written
 
 if TYPE_CHECKING:
     from streamer.core.decoding.speculate import Speculator
-    from streamer.model.audio.turn_cutter import Hearing
+    from streamer.model.audio.turn_cutter import TurnCutter
     from streamer.model.thinker import Thinker
 
 RATE_HZ = 16_000
@@ -33,14 +34,18 @@ RATE_HZ = 16_000
 
 @asynccontextmanager
 async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIterator[LiveParts]:
-    """Load the models, start a thread for each, connect to the verifier where it is elsewhere. Raises ModelError.
+    """Load the models, start a thread for each, connect to the verifier where it is elsewhere.
+    Raises ModelError.
 
     group: the link to a verifier elsewhere runs in it.
     """
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
     async with AsyncExitStack() as stack:
-        sides = [await _side(stack, thinker, name) for thinker, name in ((edge, "edge"), (cloud, "cloud"))]
+        sides = [
+            await _side(stack, thinker, name)
+            for thinker, name in ((edge, "edge"), (cloud, "cloud"))
+        ]
         yield LiveParts(models, sides[0], await _cloud(models, sides[1], group))
 
 
@@ -54,9 +59,9 @@ async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Si
 async def open_side(thinker: Thinker, name: str) -> AsyncIterator[Side]:
     """A thread for one model."""
     from streamer.model.listener import Listener
-    from streamer.model.scheduler import Rounds
+    from streamer.model.scheduler import StepScheduler
 
-    async with Batcher(Rounds(thinker.engine), f"streamer-{name}") as batcher:
+    async with Batcher(StepScheduler(thinker.engine), f"streamer-{name}") as batcher:
         yield Side(batcher, lambda: Listener(thinker))
 
 
@@ -70,7 +75,8 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
         return None
     from streamer.model.verifier import LocalVerifier
 
-    rules, sampling = models.plan.rules, models.config.sampling()
+    rules = models.plan.rules
+    sampling = models.config.sampling()
     return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling))
 
 
@@ -78,23 +84,32 @@ class LiveParts:
     """See stages/plumbing/ports.py's Parts."""
 
     def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
-        self._models, self.cloud = models, cloud
-        self.mode, self.max_turn_s = models.plan.mode, models.max_turn_s
-        self.edge = edge if self.mode != "cloud" else None  # with a verifier elsewhere it is there for its vocabulary
+        self._models = models
+        self.cloud = cloud
+        self.mode = models.plan.mode
+        self.max_turn_s = models.max_turn_s
+        # with a verifier elsewhere it is there for its vocabulary
+        self.edge = edge if self.mode != "cloud" else None
         self.threads = HearingThreads()
         self._pace = Pace()  # of the link, for all turns
         # One slot is left to `describe`, which may run beside.
         self.slots = Semaphore(max(1, models.config.num_slots - 1))
 
-    def hearing(self, options: SessionOptions) -> Hearing:
-        from streamer.model.audio.turn_cutter import Hearing
+    def hearing(self, options: SessionOptions) -> TurnCutter:
+        from streamer.model.audio.turn_cutter import TurnCutter
         from streamer.model.audio.vad import TurnRule
 
         detection = options.turn_detection
         rule = None
         if detection is not None:
             rule = TurnRule(detection.threshold, detection.prefix_padding_ms, detection.silence_ms)
-        return Hearing(options.sample_rate_hz, self._models.max_turn_s, rule, options.live_update_s, options.is_float)
+        return TurnCutter(
+            options.sample_rate_hz,
+            self._models.max_turn_s,
+            rule,
+            options.live_update_s,
+            options.is_float,
+        )
 
     def drafter(self, edge: Any) -> Any:
         return self._models.drafter(edge)
@@ -107,7 +122,9 @@ class LiveParts:
     def update(self, edge: Any, window: Any) -> Any:
         from streamer.model.live_update import describe_so_far
 
-        return describe_so_far(edge, window, self._models.plan.rules, self._models.config.sampling())
+        return describe_so_far(
+            edge, window, self._models.plan.rules, self._models.config.sampling()
+        )
 
     def text_of(self, ids: Sequence[int]) -> str:
         return self._models.first.vocabulary.text_of(list(ids))
@@ -116,12 +133,24 @@ class LiveParts:
         return Emitter(self._models.first.vocabulary)
 
     def describe(self, written: Written) -> Description:
-        closed, last = written.closed, written.closed.last_speech_sample
-        warning = self.cloud and unverified(written.counts, written.mode, self.cloud.name, self.cloud.trouble)
+        closed = written.closed
+        last = written.closed.last_speech_sample
+        warning = self.cloud and unverified(
+            written.counts, written.mode, self.cloud.name, self.cloud.trouble
+        )
         found = describe_turn(
-            f"turn {closed.turn}", written.text, written.ids, written.stop_reason, written.mode, written.counts,
-            closed.num_samples / RATE_HZ, written.ttft_ms, written.prefill_ms, written.total_ms,
-            None if last is None else (closed.num_samples - last) / RATE_HZ, parse(written.text, self._models.phrases),
+            f"turn {closed.turn}",
+            written.text,
+            written.ids,
+            written.stop_reason,
+            written.mode,
+            written.counts,
+            closed.num_samples / RATE_HZ,
+            written.ttft_ms,
+            written.prefill_ms,
+            written.total_ms,
+            None if last is None else (closed.num_samples - last) / RATE_HZ,
+            parse(written.text, self._models.phrases),
             warning or None,
-        )  # fmt: skip
+        )
         return replace(found, turn=closed.turn)

@@ -1,4 +1,5 @@
-"""Whether a gate's promise was made for what runs. In: a config, the edge's card, who verifies. Out: warnings.
+"""Whether a gate's promise was made for what runs. In: a config, the edge's card, who verifies.
+Out: warnings.
 
 Only a promise that names its cloud model's fingerprint can be held against another one.
 """
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class PromiseWarning(UserWarning):
-    """The gate decides, but its calibrated risk was certified for something else: one line, and the way out."""
+    """The gate decides, but its calibrated risk was certified for something else: one line, and the
+    way out."""
 
 
 def warn_of_options(config: Config, card: ModelCard) -> None:
@@ -30,7 +32,10 @@ def warn_of_options(config: Config, card: ModelCard) -> None:
     if config.draft != "incremental":
         _warn("our own drafter; leave draft out")
     if config.threshold not in (None, own.gate.entropy):
-        _warn(f"another threshold than {config.threshold:g}; leave threshold out, or run streamer calibrate")
+        _warn(
+            f"another threshold than {config.threshold:g}; leave threshold out, or run streamer "
+            "calibrate"
+        )
 
 
 def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:
@@ -38,7 +43,10 @@ def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:
     promise = card.promises.get(config.preset)
     if config.mode != "gated" or promise is None or promise.fingerprint in ("", fingerprint):
         return
-    _warn(f"another cloud model ({promise.cloud} {promise.fingerprint}, not {fingerprint}); run streamer calibrate")
+    _warn(
+        f"another cloud model ({promise.cloud} {promise.fingerprint}, not {fingerprint}); run "
+        "streamer calibrate"
+    )
 
 
 def _warn(what: str) -> None:

@@ -13,9 +13,11 @@ INT16_SCALE = np.float32(1 / 32768)
 
 
 class AudioArray:
-    """Samples [n] or [n, channels], float32 or float64 of full scale 1.0, or int16; at sample_rate Hz.
+    """Samples [n] or [n, channels], float32 or float64 of full scale 1.0, or int16; at sample_rate
+    Hz.
 
-    Raises TypeError and ValueError for anything else. The array is read while it is described, and not copied.
+    Raises TypeError and ValueError for anything else. The array is read while it is described, and
+    not copied.
     """
 
     path = NAME
@@ -25,11 +27,17 @@ class AudioArray:
         kinds = (np.float32, np.float64, np.int16)
         if not isinstance(samples, np.ndarray) or samples.dtype.type not in kinds:
             kind = getattr(samples, "dtype", type(samples).__name__)
-            raise TypeError(f"samples are {kind}; give a numpy array of float32 (full scale 1.0) or int16")
+            raise TypeError(
+                f"samples are {kind}; give a numpy array of float32 (full scale 1.0) or int16"
+            )
         if samples.ndim not in (1, 2) or not samples.size:
-            raise ValueError(f"samples have the shape {list(samples.shape)}; give [n] or [n, channels], n > 0")
+            raise ValueError(
+                f"samples have the shape {list(samples.shape)}; give [n] or [n, channels], n > 0"
+            )
         if samples.ndim == 2 and samples.shape[1] > samples.shape[0]:
-            raise ValueError(f"samples have the shape {list(samples.shape)}; give [n, channels], .T turns them")
+            raise ValueError(
+                f"samples have the shape {list(samples.shape)}; give [n, channels], .T turns them"
+            )
         if not isinstance(sample_rate, int | float | np.number):
             raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
         self._samples = samples.reshape(len(samples), -1)

@@ -1,6 +1,8 @@
-"""A recording's path comes in (or "-": a WAV on stdin); float32 blocks [n, channels] at its own rate go out.
+"""A recording's path comes in (or "-": a WAV on stdin); float32 blocks [n, channels] at its own
+rate go out.
 
-Whatever libsndfile reads: WAV, FLAC, OGG, MP3, AIFF and others. Only one block is in memory at a time.
+Whatever libsndfile reads: WAV, FLAC, OGG, MP3, AIFF and others. Only one block is in memory at a
+time.
 """
 
 from __future__ import annotations
@@ -24,18 +26,23 @@ if TYPE_CHECKING:
     from soundfile import SoundFile
 
 Source = str | Path | tuple[NDArray[Any], int]  # a path, or samples and their rate in Hz
-# A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short still has.
+# A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short
+# still has.
 BLOCK_FRAMES = 8192
 BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
 MAX_SPOOL_BYTES = 4 << 30  # what a pipe may bring: as much as a WAV header can promise
 CONVERT = "convert it first, e.g. `ffmpeg -i FILE OUT.wav`"
 # libsndfile's log of a header that promises more data than the file has.
-SHORT_DATA = re.compile(r"^\s*(?:data|SSND|Data [Ss]ize)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
-PLACEHOLDER = 0x7FFF_0000  # bytes; programs that write to a pipe promise about the most that fits
+SHORT_DATA = re.compile(
+    r"^\s*(?:data|SSND|Data [Ss]ize)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE
+)
+# bytes; programs that write to a pipe promise about the most that fits
+PLACEHOLDER = 0x7FFF_0000
 
 
 class AudioError(Exception):
-    """A recording that cannot be heard. Its text is one line: path, cause and a way out where there is one."""
+    """A recording that cannot be heard. Its text is one line: path, cause and a way out where there
+    is one."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path if path.isprintable() else ascii(path)}: {reason}")
@@ -44,9 +51,11 @@ class AudioError(Exception):
 
 
 class AudioFile:
-    """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever happens.
+    """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
+    happens.
 
-    `warning` is None or one line about a file that is cut short (what there is, is read); ask after the end.
+    `warning` is None or one line about a file that is cut short (what there is, is read); ask after
+    the end.
     """
 
     def __init__(self, path: str, file: SoundFile, handle: IO[bytes]) -> None:
@@ -74,10 +83,12 @@ class AudioFile:
         self._handle.close()
 
     def __iter__(self) -> Iterator[NDArray[np.float32]]:
-        """Blocks [n, channels] float32, full scale 1.0. Raises AudioError when no sample can be decoded."""
+        """Blocks [n, channels] float32, full scale 1.0. Raises AudioError when no sample can be
+        decoded."""
         from soundfile import SoundFileRuntimeError
 
-        num_read, cause = 0, ""
+        num_read = 0
+        cause = ""
         size = max(1, min(BLOCK_FRAMES, BLOCK_SAMPLES // self.channels))
         while True:
             try:
@@ -99,8 +110,8 @@ Audio = AudioFile | AudioArray
 
 
 def open_audio(source: Source) -> Audio:
-    """Opens a recording, "-" for a WAV on stdin, or samples and their rate. Raises AudioError and then leaves no handle
-    open; TypeError and ValueError for samples that are none."""
+    """Opens a recording, "-" for a WAV on stdin, or samples and their rate. Raises AudioError and
+    then leaves no handle open; TypeError and ValueError for samples that are none."""
     if isinstance(source, tuple):
         array = AudioArray(*source)
         _check_rate(array)
@@ -130,7 +141,9 @@ def _open_path(path: str) -> IO[bytes]:
     except FileNotFoundError:
         raise AudioError(path, "no such file") from None
     except IsADirectoryError:
-        raise AudioError(path, "is a directory; name the files in it, e.g. DIRECTORY/*.wav") from None
+        raise AudioError(
+            path, "is a directory; name the files in it, e.g. DIRECTORY/*.wav"
+        ) from None
     except PermissionError:
         raise AudioError(path, "no permission to read it") from None
     except (OSError, ValueError) as error:
@@ -180,10 +193,13 @@ def _decode(path: str, handle: IO[bytes]) -> SoundFile:
     try:  # by descriptor: libsndfile judges the content, never the name
         file = SoundFile(handle.fileno(), closefd=False)
     except LibsndfileError as error:
-        reason = f"is no recording that libsndfile can read ({_line(error.error_string)}); {CONVERT}"
+        reason = (
+            f"is no recording that libsndfile can read ({_line(error.error_string)}); {CONVERT}"
+        )
         raise AudioError(path, reason) from None
-    # soundfile 0.14 seeks to where it is after every read, and an MP3 decoder starts afresh at a seek: read in
-    # blocks of 4096, a tone lost half its level (2026-11). Files that "cannot seek" are read straight on.
+    # soundfile 0.14 seeks to where it is after every read, and an MP3 decoder starts afresh at
+    # a seek: read in blocks of 4096, a tone lost half its level (2026-11). Files that "cannot
+    # seek" are read straight on.
     file.seekable = lambda: False
     return file
 
@@ -192,14 +208,18 @@ def _cut_short(file: SoundFile) -> str | None:
     found = SHORT_DATA.search(file.extra_info)
     if found is None:
         return None
-    promised, present = int(found[1]), int(found[2])
+    promised = int(found[1])
+    present = int(found[2])
     if promised >= PLACEHOLDER or promised <= present or present == 0:
         return None
     return _ends_early(file.frames, file.frames * promised / present, file.samplerate)
 
 
 def _ends_early(num_frames: int, num_promised: float, rate: int) -> str:
-    return f"is cut short: {num_frames / rate:.2f} s of the {num_promised / rate:.2f} s it promises are there"
+    return (
+        f"is cut short: {num_frames / rate:.2f} s of the {num_promised / rate:.2f} s it promises "
+        "are there"
+    )
 
 
 def _line(error: object) -> str:

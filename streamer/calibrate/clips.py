@@ -1,4 +1,5 @@
-"""One recording under every threshold of every signal. In: the pair, a file. Out: its turns' paths."""
+"""One recording under every threshold of every signal. In: the pair, a file. Out: its turns'
+paths."""
 
 from __future__ import annotations
 
@@ -26,10 +27,13 @@ class Clip:
 
 
 def hear_clip(models: Models, file: str) -> Clip | None:
-    """One recording at every threshold of every signal and preset; None where nobody speaks. Raises AudioError."""
+    """One recording at every threshold of every signal and preset; None where nobody speaks. Raises
+    AudioError."""
     edge = models.first
     plans = {name: models.config.plan(preset) for name, preset in edge.card.presets.items()}
-    found: dict[str, dict[str, list[Paths]]] = {name: {signal: [] for signal in SIGNALS} for name in plans}
+    found: dict[str, dict[str, list[Paths]]] = {
+        name: {signal: [] for signal in SIGNALS} for name in plans
+    }
     with open_audio(file) as audio:
         for part in cut_parts(chunks_of(audio), models.max_turn_s):
             for name, branches in _walks(models, part, plans):
@@ -42,8 +46,11 @@ def hear_clip(models: Models, file: str) -> Clip | None:
     return Clip(file, found) if all(found[name]["entropy"] for name in plans) else None
 
 
-def _walks(models: Models, part: Iterator[Any], plans: dict[str, Plan]) -> Iterator[tuple[str, Branches]]:
-    """Per preset the walk over one turn, while its KV slots are held; nothing where nobody speaks."""
+def _walks(
+    models: Models, part: Iterator[Any], plans: dict[str, Plan]
+) -> Iterator[tuple[str, Branches]]:
+    """Per preset the walk over one turn, while its KV slots are held; nothing where nobody
+    speaks."""
     from streamer.model.shadow import Shadow
 
     turn = models.new_turn()
@@ -51,6 +58,9 @@ def _walks(models: Models, part: Iterator[Any], plans: dict[str, Plan]) -> Itera
         hear(turn, part)
         if pair := turn.prefilled():
             for name, plan in plans.items():
-                yield name, Branches(Shadow(*pair, plan).block_at, models.first.vocabulary, plan.rules)
+                yield (
+                    name,
+                    Branches(Shadow(*pair, plan).block_at, models.first.vocabulary, plan.rules),
+                )
     finally:
         turn.close()

@@ -1,7 +1,9 @@
-"""`streamer calibrate`. In: recordings, a risk. Out: a gate's thresholds in a streamer.json, a table, a plot.
+"""`streamer calibrate`. In: recordings, a risk. Out: a gate's thresholds in a streamer.json, a
+table, a plot.
 
-The pair hears each recording once. Some of the recordings choose the signal, the others certify its threshold
-(core/calibration/bounds.py says what is promised). Nothing is written unless everything could be certified.
+The pair hears each recording once. Some of the recordings choose the signal, the others certify its
+threshold (core/calibration/bounds.py says what is promised). Nothing is written unless everything
+could be certified.
 """
 
 from __future__ import annotations
@@ -18,11 +20,17 @@ import numpy as np
 from streamer.assembly.models import Models
 from streamer.audio.file import AudioError
 from streamer.calibrate.clips import Clip, hear_clip
-from streamer.calibrate.place import CalibrationError, Place, place_of, write
+from streamer.calibrate.place import CalibrationError, Destination, place_of, write
 from streamer.commands.describe import fail, progress_bar
 from streamer.config import Config, ConfigError
 from streamer.core.calibration.bounds import least_risk, num_needed
-from streamer.core.calibration.certify import Certified, Turns, Uncertifiable, certify, choose_signal
+from streamer.core.calibration.certify import (
+    Certified,
+    Turns,
+    Uncertifiable,
+    certify,
+    choose_signal,
+)
 from streamer.core.decoding.gate import SIGNALS
 
 CHOOSING = 4  # one clip of so many chooses the signal; the others certify
@@ -31,7 +39,8 @@ LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
 
 @dataclass(frozen=True)
 class Calibration:
-    """What came out. skipped: preset -> signal -> share of blocks, on the clips that chose; empty where none did."""
+    """What came out. skipped: preset -> signal -> share of blocks, on the clips that chose; empty
+    where none did."""
 
     results: list[Certified]
     skipped: dict[str, dict[str, float]]
@@ -40,14 +49,17 @@ class Calibration:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command; returns the exit status: 0, 1 where nothing was certified or a file failed, 2 for bad options."""
+    """The command; returns the exit status: 0, 1 where nothing was certified or a file failed, 2
+    for bad options."""
     from streamer.calibrate.report import report
     from streamer.model.checkpoint.weights import ModelError
     from streamer.model.thinker import resolve
 
     try:
         check(options)
-        models = Models(Config(mode="gated", edge=options.edge, cloud=options.cloud), calibrates=True)
+        models = Models(
+            Config(mode="gated", edge=options.edge, cloud=options.cloud), calibrates=True
+        )
         directory = resolve(options.edge, "edge")
         place = place_of(options, directory)
         found = calibrate(models, options)
@@ -63,17 +75,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises ConfigError for what cannot be used, CalibrationError for clips that are too few whatever they hold."""
+    """Raises ConfigError for what cannot be used, CalibrationError for clips that are too few
+    whatever they hold."""
     for name, risk in (("risk", options.risk), ("quality-risk", options.quality_risk)):
         if risk is not None and not 0.0 < risk < 1.0:
-            raise ConfigError(f"--{name} is {risk:g}; it is a share of the blocks, above 0 and below 1")
+            raise ConfigError(
+                f"--{name} is {risk:g}; it is a share of the blocks, above 0 and below 1"
+            )
     if not 0.0 <= options.confidence <= 0.999:
-        raise ConfigError(f"--confidence is {options.confidence:g}; it may be 0 (expectation alone) to 0.999")
+        raise ConfigError(
+            f"--confidence is {options.confidence:g}; it may be 0 (expectation alone) to 0.999"
+        )
     if options.cloud == "none" or options.cloud.startswith(("ws://", "wss://")):
-        raise ConfigError(f"--cloud is {options.cloud}; calibration needs the model itself: a directory or a hub id")
+        raise ConfigError(
+            f"--cloud is {options.cloud}; calibration needs the model itself: a directory or a hub "
+            "id"
+        )
     for file in _unique(options.clips):
         if Path(file).is_dir():
-            raise CalibrationError(f"{file}: is a directory; give its recordings, e.g. {file.rstrip('/')}/*.wav")
+            raise CalibrationError(
+                f"{file}: is a directory; give its recordings, e.g. {file.rstrip('/')}/*.wav"
+            )
         if not Path(file).exists() and file != "-":
             raise CalibrationError(f"{file}: no such file")
     _check_enough(len(_unique(options.clips)), options)
@@ -107,10 +129,13 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
     _check_enough(len(clips), options, " with speech")
     choosing, certifying = _split(clips, options)
     smallest = min(map(len, _groups(certifying, options)))
-    half = max(options.risk / 2, least_risk(len(certifying), options.confidence), least_risk(smallest))
+    half = max(
+        options.risk / 2, least_risk(len(certifying), options.confidence), least_risk(smallest)
+    )
     risks = {"fluent": options.risk, "quality": options.quality_risk or min(options.risk, half)}
     _tell_what_was_left_out(options, len(certifying), bool(choosing), risks["quality"])
-    results, skipped = [], {}
+    results = []
+    skipped = {}
     for preset, risk in risks.items():
         signal = options.signal
         if signal == "auto":
@@ -123,11 +148,15 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
             turns = [_turns(group, preset, signal) for group in _groups(certifying, options)]
             results.append(certify(turns, preset, signal, k, risk, options.confidence))
         except Uncertifiable as error:
-            raise CalibrationError(f"{error}; give a larger one, or use mode exact. Nothing was written") from None
+            raise CalibrationError(
+                f"{error}; give a larger one, or use mode exact. Nothing was written"
+            ) from None
     return Calibration(results, skipped, certifying, num_failed)
 
 
-def _tell_what_was_left_out(options: argparse.Namespace, num_clips: int, has_chosen: bool, quality: float) -> None:
+def _tell_what_was_left_out(
+    options: argparse.Namespace, num_clips: int, has_chosen: bool, quality: float
+) -> None:
     """Where the clips are too few for a default: what is done instead, and the way out."""
     half = options.risk / 2
     if options.quality_risk is None and quality > half:
@@ -138,7 +167,8 @@ def _tell_what_was_left_out(options: argparse.Namespace, num_clips: int, has_cho
 
 
 def _groups(clips: list[Clip], options: argparse.Namespace) -> list[list[Clip]]:
-    """All clips as one, or one for each folder. Raises CalibrationError for a folder with too few."""
+    """All clips as one, or one for each folder. Raises CalibrationError for a folder with too
+    few."""
     if not options.by_folder:
         return [clips]
     groups: dict[Path, list[Clip]] = {}
@@ -148,7 +178,9 @@ def _groups(clips: list[Clip], options: argparse.Namespace) -> list[list[Clip]]:
     for folder, group in sorted(groups.items()):
         if len(group) < (needed := num_needed(risk)):
             told = f"{len(group)} clips of {folder} cannot certify a risk of {risk:g}"
-            raise CalibrationError(f"{told}: {needed} are needed beside those that choose the signal; give more")
+            raise CalibrationError(
+                f"{told}: {needed} are needed beside those that choose the signal; give more"
+            )
     return list(groups.values())
 
 
@@ -157,7 +189,8 @@ def _turns(clips: Sequence[Clip], preset: str, signal: str) -> list[Turns]:
 
 
 def _split(clips: list[Clip], options: argparse.Namespace) -> tuple[list[Clip], list[Clip]]:
-    """(those that choose the signal, those that certify): a fixed shuffle, blind to what the clips hold."""
+    """(those that choose the signal, those that certify): a fixed shuffle, blind to what the clips
+    hold."""
     spare = len(clips) - _needed(options)[1]
     num = min(len(clips) // CHOOSING, spare) if options.signal == "auto" else 0
     num = num if num >= LEAST_CHOOSING else 0
@@ -185,7 +218,7 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
     return clips, num_failed
 
 
-def _write(models: Models, directory: Path, place: Place, results: list[Certified]) -> None:
+def _write(models: Models, directory: Path, place: Destination, results: list[Certified]) -> None:
     from streamer.model.checkpoint.fingerprint import fingerprint_of
 
     cloud = models.pair[1]
@@ -196,11 +229,16 @@ def _write(models: Models, directory: Path, place: Place, results: list[Certifie
             r.signal: round(r.threshold, 6),
             "k": r.k,
             "promise": {
-                "risk": r.risk, "confidence": r.confidence, "signal": r.signal, "num_clips": r.num_clips,
-                "num_groups": r.num_groups, "date": date, "cloud": cloud.card.name,
+                "risk": r.risk,
+                "confidence": r.confidence,
+                "signal": r.signal,
+                "num_clips": r.num_clips,
+                "num_groups": r.num_groups,
+                "date": date,
+                "cloud": cloud.card.name,
                 "fingerprint": fingerprint_of(cloud.directory),
             },
         }
         for r in results
-    }  # fmt: skip
+    }
     write(place, directory, gate)

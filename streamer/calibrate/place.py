@@ -1,4 +1,5 @@
-"""Where a calibration goes. In: the options, the edge's directory. Out: its card, in place, in a file or in a copy."""
+"""Where a calibration goes. In: the options, the edge's directory. Out: its card, in place, in a
+file or in a copy."""
 
 from __future__ import annotations
 
@@ -21,35 +22,48 @@ class CalibrationError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
-    """file: the card that is written. copy: the model's directory that is made for it, None where there is one."""
+class Destination:
+    """file: the card that is written. copy: the model's directory that is made for it, None where
+    there is one."""
 
     file: Path
     copy: Path | None
     plot: Path
 
 
-def place_of(options: argparse.Namespace, directory: Path) -> Place:
-    """Before the work, not behind it. Raises ConfigError for a model that is not to be changed, CalibrationError."""
+def place_of(options: argparse.Namespace, directory: Path) -> Destination:
+    """Before the work, not behind it. Raises ConfigError for a model that is not to be changed,
+    CalibrationError."""
     if options.out is None:
         _check_own(directory, options.force)
-        file, copy, plot = directory / CARD, None, directory / PLOT
+        file = directory / CARD
+        copy = None
+        plot = directory / PLOT
     elif (out := Path(options.out)).is_dir():
-        way = f"calibrate what is in it with --edge {out}, or name one that does not exist yet, or a file"
+        way = (
+            f"calibrate what is in it with --edge {out}, or name one that does not exist yet, or a "
+            "file"
+        )
         raise CalibrationError(f"{out}: is a directory that exists; {way}, e.g. {out / CARD}")
     elif out.suffix == ".json" or out.exists():
-        file, copy, plot = out, None, out.with_suffix(".png")
+        file = out
+        copy = None
+        plot = out.with_suffix(".png")
     else:
-        file, copy, plot = out / CARD, out, out / PLOT
+        file = out / CARD
+        copy = out
+        plot = out / PLOT
     _check_writable(copy or file)
-    return Place(file, copy, Path(options.plot) if options.plot else plot)
+    return Destination(file, copy, Path(options.plot) if options.plot else plot)
 
 
 def _check_own(directory: Path, is_forced: bool) -> None:
     from streamer.model.thinker import resolve
 
     if not is_forced and directory.resolve() == resolve("embedded", "edge").resolve():
-        way = "--out myedge makes a copy of it with yours (then --edge myedge); --force replaces them"
+        way = (
+            "--out myedge makes a copy of it with yours (then --edge myedge); --force replaces them"
+        )
         raise ConfigError(f"the embedded edge's thresholds come with streamer; {way}")
 
 
@@ -61,8 +75,9 @@ def _check_writable(out: Path) -> None:
         raise CalibrationError(f"{out}: {reason}") from None
 
 
-def write(place: Place, directory: Path, gate: Mapping[str, Any]) -> None:
-    """The card with `gate` in it; a copy of the directory is there whole or not at all. Raises ModelError."""
+def write(place: Destination, directory: Path, gate: Mapping[str, Any]) -> None:
+    """The card with `gate` in it; a copy of the directory is there whole or not at all. Raises
+    ModelError."""
     from streamer.model.checkpoint.card_write import write_gate
     from streamer.model.checkpoint.weights import ModelError
 
@@ -70,10 +85,16 @@ def write(place: Place, directory: Path, gate: Mapping[str, Any]) -> None:
         write_gate(directory, place.file, gate)
         return
     try:
-        with tempfile.TemporaryDirectory(dir=place.copy.parent, prefix=f".{place.copy.name}-") as half:
-            made = Path(shutil.copytree(directory, Path(half) / "edge", copy_function=shutil.copyfile))
+        with tempfile.TemporaryDirectory(
+            dir=place.copy.parent, prefix=f".{place.copy.name}-"
+        ) as half:
+            made = Path(
+                shutil.copytree(directory, Path(half) / "edge", copy_function=shutil.copyfile)
+            )
             write_gate(directory, made / CARD, gate)
             made.rename(place.copy)
     except (OSError, shutil.Error) as error:
         reason = getattr(error, "strerror", None) or "some files could not be copied"
-        raise ModelError(place.copy, f"cannot be written ({reason}); choose another place with --out") from None
+        raise ModelError(
+            place.copy, f"cannot be written ({reason}); choose another place with --out"
+        ) from None

@@ -1,4 +1,5 @@
-"""What `streamer calibrate` shows. In: a Calibration. Out: a table or JSON on stdout, the curves as a PNG."""
+"""What `streamer calibrate` shows. In: a Calibration. Out: a table or JSON on stdout, the curves as
+a PNG."""
 
 from __future__ import annotations
 
@@ -13,35 +14,73 @@ import numpy as np
 
 from streamer.commands.describe import fail, table_row
 from streamer.core.calibration.bounds import bounded_mean, running_max
-from streamer.core.calibration.certify import Certified, Turns, losses_of, skipped_share, thresholds_of
+from streamer.core.calibration.certify import (
+    Certified,
+    Turns,
+    losses_of,
+    skipped_share,
+    thresholds_of,
+)
 from streamer.core.decoding.gate import SIGNALS
 
 if TYPE_CHECKING:
     from streamer.calibrate.command import Calibration
-    from streamer.calibrate.place import Place
+    from streamer.calibrate.place import Destination
 
 NUM_BINS = 10
 WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)
 
 
-def report(found: Calibration, place: Place, options: argparse.Namespace) -> None:
-    """Print and plot; a plot that cannot be made is one line on stderr and no failure: the thresholds are written."""
+def report(found: Calibration, place: Destination, options: argparse.Namespace) -> None:
+    """Print and plot; a plot that cannot be made is one line on stderr and no failure: the
+    thresholds are written."""
     plotted = _plot(found, place.plot)
     if options.json:
-        rows = {"written": str(place.file), "plot": str(place.plot) if plotted else None,
-                "skipped_by_signal": found.skipped,
-                "presets": [asdict(result) for result in found.results]}  # fmt: skip
+        rows = {
+            "written": str(place.file),
+            "plot": str(place.plot) if plotted else None,
+            "skipped_by_signal": found.skipped,
+            "presets": [asdict(result) for result in found.results],
+        }
         print(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for preset, shares in found.skipped.items():
         told = ", ".join(f"{signal} {share:.3f}" for signal, share in shares.items())
-        print(f"blocks skipped at the risk of {preset}, on the clips that choose the signal: {told}")
-    head = ("preset", "signal", "threshold", "k", "risk", "loss", "forced", "skipped", "accepted / uploaded", "clips")
+        print(
+            f"blocks skipped at the risk of {preset}, on the clips that choose the signal: {told}"
+        )
+    head = (
+        "preset",
+        "signal",
+        "threshold",
+        "k",
+        "risk",
+        "loss",
+        "forced",
+        "skipped",
+        "accepted / uploaded",
+        "clips",
+    )
     print(table_row(head, WIDTHS))
     for r in found.results:
         accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
-        print(table_row((r.preset, r.signal, f"{r.threshold:g}", r.k, f"{r.risk:g}", f"{r.loss:.4f}",
-                         f"{r.loss_forced:.4f}", f"{r.skipped:.3f}", accepted, r.num_clips), WIDTHS))  # fmt: skip
+        print(
+            table_row(
+                (
+                    r.preset,
+                    r.signal,
+                    f"{r.threshold:g}",
+                    r.k,
+                    f"{r.risk:g}",
+                    f"{r.loss:.4f}",
+                    f"{r.loss_forced:.4f}",
+                    f"{r.skipped:.3f}",
+                    accepted,
+                    r.num_clips,
+                ),
+                WIDTHS,
+            )
+        )
     print(promise(found.results[0]))
     print(f"written: {place.file}" + (f", {place.plot}" if plotted else ""))
     if place.copy is not None:
@@ -50,10 +89,19 @@ def report(found: Calibration, place: Place, options: argparse.Namespace) -> Non
 
 def promise(result: Certified) -> str:
     """In one line what a threshold keeps, and for which clips."""
-    clip = f"a clip like those of any of {result.num_groups} folders" if result.num_groups > 1 else "a clip like these"
-    sure = f"; with confidence {result.confidence:g} so is the mean over all such clips" if result.confidence else ""
+    clip = (
+        f"a clip like those of any of {result.num_groups} folders"
+        if result.num_groups > 1
+        else "a clip like these"
+    )
+    sure = (
+        f"; with confidence {result.confidence:g} so is the mean over all such clips"
+        if result.confidence
+        else ""
+    )
     return (
-        f"promise: of {clip}, the expected share of blocks that are skipped though the cloud would have changed them "
+        f"promise: of {clip}, the expected share of blocks that are skipped though the cloud would "
+        "have changed them "
         f"is at most the risk{sure}"
     )
 
@@ -74,10 +122,19 @@ def _plot(found: Calibration, file: Path) -> bool:
         _reliability(axes[0], clips, name, colour)
         _losses(axes[1], clips, result, name, colour)
         _uploads(axes[2], clips, result, name, colour)
-    labels = (("doubt of a block", "share that the cloud changes", "reliability"),
-              ("threshold of doubt (chosen: upright line)", "mean loss of a clip",
-               "loss, its bound (dashed), risk (dotted)"),
-              ("risk", "share of blocks uploaded", "uploads against risk in expectation; certified: dots"))  # fmt: skip
+    labels = (
+        ("doubt of a block", "share that the cloud changes", "reliability"),
+        (
+            "threshold of doubt (chosen: upright line)",
+            "mean loss of a clip",
+            "loss, its bound (dashed), risk (dotted)",
+        ),
+        (
+            "risk",
+            "share of blocks uploaded",
+            "uploads against risk in expectation; certified: dots",
+        ),
+    )
     for axis, (x, y, title) in zip(axes, labels, strict=True):
         axis.set(xlabel=x, ylabel=y, title=title)
         axis.grid(alpha=0.3)
@@ -85,7 +142,10 @@ def _plot(found: Calibration, file: Path) -> bool:
     try:
         figure.savefig(file, dpi=100)
     except OSError as error:
-        fail(f"{file}: the plot cannot be written ({error.strerror}); choose another place with --plot")
+        fail(
+            f"{file}: the plot cannot be written ({error.strerror}); choose another place with "
+            "--plot"
+        )
         return False
     finally:
         plt.close(figure)
@@ -93,10 +153,16 @@ def _plot(found: Calibration, file: Path) -> bool:
 
 
 def _reliability(axis: Any, clips: Sequence[Turns], name: str, colour: str) -> None:
-    """Share of changed blocks against their doubt, in bins of equally many; blocks as exact mode meets them."""
-    decisions = [d for turns in clips for paths in turns for d in paths[-1].decisions if np.isfinite(d.doubt)]
+    """Share of changed blocks against their doubt, in bins of equally many; blocks as exact mode
+    meets them."""
+    decisions = [
+        d for turns in clips for paths in turns for d in paths[-1].decisions if np.isfinite(d.doubt)
+    ]
     ranked = sorted(decisions, key=lambda d: d.doubt)
-    bins = [ranked[i * len(ranked) // NUM_BINS : (i + 1) * len(ranked) // NUM_BINS] for i in range(NUM_BINS)]
+    bins = [
+        ranked[i * len(ranked) // NUM_BINS : (i + 1) * len(ranked) // NUM_BINS]
+        for i in range(NUM_BINS)
+    ]
     middle = [float(np.mean([d.doubt for d in of])) for of in bins if of]
     changed = np.array([np.mean([d.block.changed for d in of]) for of in bins if of])
     error = np.sqrt(changed * (1 - changed) / max(1, len(ranked) // NUM_BINS))
@@ -107,7 +173,9 @@ def _losses(axis: Any, clips: Sequence[Turns], result: Certified, name: str, col
     thresholds = thresholds_of(clips)
     losses = running_max(losses_of(clips, thresholds))
     axis.step(thresholds, losses.mean(axis=0), where="post", color=colour, label=name)
-    axis.step(thresholds, bounded_mean(losses), where="post", color=colour, linestyle="--", linewidth=0.8)
+    axis.step(
+        thresholds, bounded_mean(losses), where="post", color=colour, linestyle="--", linewidth=0.8
+    )
     axis.axhline(result.risk, color=colour, linestyle=":")
     axis.axvline(SIGNALS[result.signal] * result.threshold, color=colour, linewidth=0.8)
 
@@ -117,5 +185,10 @@ def _uploads(axis: Any, clips: Sequence[Turns], result: Certified, name: str, co
     thresholds = thresholds_of(clips)
     bounds = bounded_mean(running_max(losses_of(clips, thresholds)))
     picked = np.linspace(0, len(thresholds) - 1, min(200, len(thresholds))).astype(int)
-    axis.plot(bounds[picked], [1 - skipped_share(clips, thresholds[i]) for i in picked], color=colour, label=name)
+    axis.plot(
+        bounds[picked],
+        [1 - skipped_share(clips, thresholds[i]) for i in picked],
+        color=colour,
+        label=name,
+    )
     axis.plot(result.risk, 1 - result.skipped, "o", color=colour)

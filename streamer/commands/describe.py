@@ -1,7 +1,8 @@
-"""What a person sees of `streamer describe`. In: descriptions and deltas. Out: terminal, plain text or JSON lines.
+"""What a person sees of `streamer describe`. In: descriptions and deltas. Out: terminal, plain text
+or JSON lines.
 
-On a terminal the sentence grows as ids commit, verified text in full colour, unverified text dimmed. stdout holds
-sentences (or JSON) only; progress, summary and errors go to stderr.
+On a terminal the sentence grows as ids commit, verified text in full colour, unverified text
+dimmed. stdout holds sentences (or JSON) only; progress, summary and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from streamer.stages.plumbing.ports import TargetLost
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-DIM, RESET = "\x1b[2m", "\x1b[0m"
+DIM = "\x1b[2m"
+RESET = "\x1b[0m"
 
 
 def fail(message: str) -> None:
@@ -36,7 +38,8 @@ def fail(message: str) -> None:
 
 @dataclass(frozen=True)
 class Style:
-    """What goes to stdout and stderr: JSON objects; the sentence only; the file's name before it."""
+    """What goes to stdout and stderr: JSON objects; the sentence only; the file's name before
+    it."""
 
     as_json: bool = False
     quiet: bool = False
@@ -55,13 +58,16 @@ async def describe_files(files: Sequence[str], config: Config, style: Style) -> 
             fail(str(error))
             return 1
         with ExitStack() as stack:
-            # A bar where it says something: on a terminal, and one file's sentences are not seen there anyway.
+            # A bar where it says something: on a terminal, and one file's sentences are not
+            # seen there anyway.
             shown = sys.stderr.isatty() and (len(files) > 1 or not sys.stdout.isatty())
             shown = shown and not (style.as_json or style.quiet)
             progress = progress_bar(stack, len(files), "describing") if shown else None
             failures = 0
             for i, file in enumerate(files):
-                failures += not await _describe_file(describer, file, _Screen(file, style, progress, i))
+                failures += not await _describe_file(
+                    describer, file, _Screen(file, style, progress, i)
+                )
                 if progress is not None:
                     progress.update(progress.task_ids[0], completed=i + 1)
     return 1 if failures else 0
@@ -78,8 +84,18 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
         raise
     except Exception as error:  # one file's failure never ends the run
         screen.end()
-        told = str(error) if isinstance(error, AudioError | TargetLost) or _is_model_error(error) else None
-        fail(told or f"{file}: {type(error).__name__}: {error}; this is a defect of streamer, please report it")
+        told = (
+            str(error)
+            if isinstance(error, AudioError | TargetLost) or _is_model_error(error)
+            else None
+        )
+        fail(
+            told
+            or (
+                f"{file}: {type(error).__name__}: {error}; this is a defect of streamer, please "
+                "report it"
+            )
+        )
         return False
     screen.done(result)
     if result.warning is not None:
@@ -88,27 +104,40 @@ async def _describe_file(describer: Describer, file: str, screen: _Screen) -> bo
 
 
 class _Screen:
-    """One file's output. Text goes out as it commits, whatever stdout is; colour only where it is a terminal."""
+    """One file's output. Text goes out as it commits, whatever stdout is; colour only where it is a
+    terminal."""
 
-    def __init__(self, file: str, style: Style, progress: Progress | None, num_before: int = 0) -> None:
-        self._file, self._json, self._quiet, self._progress = file, style.as_json, style.quiet, progress
+    def __init__(
+        self, file: str, style: Style, progress: Progress | None, num_before: int = 0
+    ) -> None:
+        self._file = file
+        self._json = style.as_json
+        self._quiet = style.quiet
+        self._progress = progress
         self._num_before = num_before  # files
         self._name = f"{one_line(file)}: " if style.names else ""
         self._colour = sys.stdout.isatty()
-        # Under a live progress bar the sentence is written when it is whole: a bar would tear a growing line.
+        # Under a live progress bar the sentence is written when it is whole: a bar would tear a
+        # growing line.
         self._grows = not style.as_json and (progress is None or not self._colour)
         self._pieces: list[str] = []
         self._from_s: float | None = None
         self.where = ""  # how far the recording is heard, where that is known
 
     def delta(self, delta: TextDelta) -> None:
-        """A piece of the sentence; each part of a long recording begins a line, with the time at which it begins."""
+        """A piece of the sentence; each part of a long recording begins a line, with the time at
+        which it begins."""
         text = one_line(delta.text)  # another's model may say anything
         piece = text if delta.verified or not self._colour else f"{DIM}{text}{RESET}"
         if delta.from_s is not None and delta.from_s != self._from_s:
             self._from_s = delta.from_s
             stamp = "" if self._quiet else f"[{clock(delta.from_s)}] "
-            piece = ("\n" if self._pieces else "") + (self._name if self._pieces else "") + stamp + piece
+            piece = (
+                ("\n" if self._pieces else "")
+                + (self._name if self._pieces else "")
+                + stamp
+                + piece
+            )
         piece = piece if self._pieces else self._name + piece
         if self._grows:
             sys.stdout.write(piece)
@@ -118,10 +147,13 @@ class _Screen:
     def heard(self, heard_s: float, of_s: float) -> None:
         self.where = f" after {clock(heard_s)} of {clock(of_s)}"
         if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], completed=self._num_before + heard_s / of_s)
+            self._progress.update(
+                self._progress.task_ids[0], completed=self._num_before + heard_s / of_s
+            )
 
     def wait(self, why: str) -> None:
-        """Said where times are: else a wait that no time counts looks like a hang. Not into a line that grows."""
+        """Said where times are: else a wait that no time counts looks like a hang. Not into a line
+        that grows."""
         if not (self._json or self._quiet or self._pieces):
             fail(f"{self._file}: {why}")
 
@@ -151,7 +183,9 @@ def summary(result: Description) -> str:
     head = f"  {one_line(result.file)}: {result.audio_s:.1f} s"
     if result.stop_reason == "no_speech":
         return f"{head}, no speech"
-    numbers = [f"first text after {result.ttft_ms:.0f} ms" if result.ttft_ms is not None else "no text"]
+    numbers = [
+        f"first text after {result.ttft_ms:.0f} ms" if result.ttft_ms is not None else "no text"
+    ]
     if result.tokens_per_s is not None:
         numbers.append(f"{result.n_tokens} tokens at {result.tokens_per_s:.0f}/s")
     if result.parts:  # times are of one part
@@ -166,7 +200,9 @@ def summary(result: Description) -> str:
 def clock(seconds: float) -> str:
     """3725.4 -> 1:02:05, 65 -> 1:05."""
     minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    return (
+        f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+    )
 
 
 def progress_bar(stack: ExitStack, total: int, what: str) -> Progress:

@@ -1,4 +1,5 @@
-"""What can be loaded here. In: the embedded checkpoints, the hub's cache, directories. Out: `streamer models`.
+"""What can be loaded here. In: the embedded checkpoints, the hub's cache, directories. Out:
+`streamer models`.
 
 Reads configs and file headers only; no tensor and no torch model is loaded.
 """
@@ -26,8 +27,10 @@ from streamer.model.thinker import resolve, shapes_of
 
 
 def print_models(as_json: bool, given: Sequence[str] = ()) -> int:
-    """List the models on stdout, those of the directories `given` too; the exit status, 1 when one is broken."""
-    rows, status = [], 0
+    """List the models on stdout, those of the directories `given` too; the exit status, 1 when one
+    is broken."""
+    rows = []
+    status = 0
     for spec, role, directory in [*_candidates(), *_given(given)]:
         try:
             rows.append(describe_model(spec, role, directory))
@@ -44,27 +47,49 @@ def print_models(as_json: bool, given: Sequence[str] = ()) -> int:
 
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:
     widths = (max([28, *(len(row["spec"]) for row in rows)]), 6, 10, 9, 16, 26, 26)
-    head = ("spec", "role", "params", "MB", "fingerprint", "engine on the CPU", "gate: threshold, k, promise")
+    head = (
+        "spec",
+        "role",
+        "params",
+        "MB",
+        "fingerprint",
+        "engine on the CPU",
+        "gate: threshold, k, promise",
+    )
     print(table_row(head, widths))
     for row in rows:
         gate = "; ".join(_told(name, preset) for name, preset in row["presets"].items())
         if not row["calibrated"]:
             gate += " (defaults: streamer calibrate finds this model's own)"
         millions = f"{row['num_params'] / 1e6:.2f} M"
-        cells = (row["spec"], row["role"], millions, row["megabytes"], row["fingerprint"], row["engine"], gate)
+        cells = (
+            row["spec"],
+            row["role"],
+            millions,
+            row["megabytes"],
+            row["fingerprint"],
+            row["engine"],
+            gate,
+        )
         print(table_row(cells, widths))
     for row in rows:
         if ratios := row["torch_over_kernels"]:
             at = ", ".join(f"{ratio:g} at {step}" for step, ratio in ratios.items())
-            print(f"{row['spec']} {row['role']}: torch's time over the compiled kernels', measured here: {at}")
+            print(
+                f"{row['spec']} {row['role']}: torch's time over the compiled kernels', measured "
+                f"here: {at}"
+            )
     for device in devices():
         print(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
-    """One model as plain types. Raises ModelError for one that `load` would refuse by its headers."""
+    """One model as plain types. Raises ModelError for one that `load` would refuse by its
+    headers."""
     if not directory.is_dir():
-        raise ModelError(directory, "no such directory; give one that holds a model's config.json, or such ones")
+        raise ModelError(
+            directory, "no such directory; give one that holds a model's config.json, or such ones"
+        )
     card = read_card(directory)
     shapes = shapes_of(directory)
     tensors = check_layout(directory, shapes)
@@ -91,25 +116,38 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
 
 def _preset(card: ModelCard, name: str) -> dict[str, Any]:
     """Thresholds, k, and the promise they were certified for, None where nobody did."""
-    preset, promise = card.presets[name], card.promises.get(name)
+    preset = card.presets[name]
+    promise = card.promises.get(name)
     limits = {signal: getattr(preset.gate, signal) for signal in SIGNALS}
-    given = {signal: limit for signal, limit in limits.items() if limit is not None or signal == "entropy"}
+    given = {
+        signal: limit
+        for signal, limit in limits.items()
+        if limit is not None or signal == "entropy"
+    }
     return {**given, "k": preset.k, "promise": promise and asdict(promise)}
 
 
 def _told(name: str, preset: dict[str, Any]) -> str:
     """`fluent entropy 0.55, k 4, risk 0.04 (300 clips, 2026-11-21)`."""
-    limits = [f"{signal} {preset[signal]:g}" for signal in SIGNALS if preset.get(signal) is not None]
+    limits = [
+        f"{signal} {preset[signal]:g}" for signal in SIGNALS if preset.get(signal) is not None
+    ]
     told = f"{name} {', '.join(limits)}, k {preset['k']}"
     if promise := preset["promise"]:
         sure = f" at {promise['confidence']:g}" if promise["confidence"] else ""
-        told += f", risk {promise['risk']:g}{sure} ({promise['num_clips']} clips, {promise['date']})"
+        told += (
+            f", risk {promise['risk']:g}{sure} ({promise['num_clips']} clips, {promise['date']})"
+        )
     return told
 
 
 def _candidates() -> list[tuple[str, str, Path]]:
-    """(spec, role, directory) of the embedded pair and of Qwen2.5-Omni snapshots in the hub's cache."""
-    found = [("embedded", "edge", resolve("embedded", "edge")), ("embedded", "cloud", resolve("embedded", "cloud"))]
+    """(spec, role, directory) of the embedded pair and of Qwen2.5-Omni snapshots in the hub's
+    cache."""
+    found = [
+        ("embedded", "edge", resolve("embedded", "edge")),
+        ("embedded", "cloud", resolve("embedded", "cloud")),
+    ]
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser() / "hub"
     for folder in sorted(home.glob("models--*Qwen2.5-Omni*")):
         snapshots = sorted(folder.glob("snapshots/*/config.json"))

@@ -1,4 +1,5 @@
-"""`streamer serve`: assembles models and server. In: options. Out: a running service, an exit status."""
+"""`streamer serve`: assembles models and server. In: options. Out: a running service, an exit
+status."""
 
 from __future__ import annotations
 
@@ -16,11 +17,13 @@ from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
 from streamer.contradictions import check_given
 from streamer.logs import log_errors_to
 
-SWITCH_INTERVAL_S = 0.001  # the engine's thread and the event loop take turns: at 5 ms the loop lags
+# the engine's thread and the event loop take turns: at 5 ms the loop lags
+SWITCH_INTERVAL_S = 0.001
 
 
 def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
-    """Serve until SIGTERM; 0 after a clean drain, 1 when a model or the port cannot be had, 2 for bad usage."""
+    """Serve until SIGTERM; 0 after a clean drain, 1 when a model or the port cannot be had, 2 for
+    bad usage."""
     import anyio
 
     try:
@@ -32,17 +35,23 @@ def run(options: argparse.Namespace, model_options: dict[str, Any]) -> int:
     return anyio.run(_serve, options, config, tls, key)
 
 
-async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContext | None, key: str | None) -> int:
+async def _serve(
+    options: argparse.Namespace, config: Config, tls: ssl.SSLContext | None, key: str | None
+) -> int:
     from streamer.describer import Describer
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.realtime.server import PATH, RealtimeServer, Terms
+    from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
     from streamer.net.service.admission import Admission
     from streamer.net.service.service import Address
 
-    s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host
+    s = "s" if tls else ""
+    shown = f"[{options.host}]" if ":" in options.host else options.host
 
     def ready(port: int) -> None:
-        print(f"listening on ws{s}://{shown}:{port}{PATH} (page: http{s}://{shown}:{port}/)", flush=True)
+        print(
+            f"listening on ws{s}://{shown}:{port}{PATH} (page: http{s}://{shown}:{port}/)",
+            flush=True,
+        )
 
     tell_loading(told_models(config))
     try:
@@ -51,7 +60,7 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
                 await describer.load()
             origins = tuple(options.allow_origin or ())
             admission = Admission((PATH,), options.max_sessions, key, origins)
-            terms = Terms(options.resume_s, options.live_updates, describer.attributes)
+            terms = ServerTerms(options.resume_s, options.live_updates, describer.attributes)
             server = RealtimeServer(describer.stream, admission, terms)
             if describer.link is not None:
                 server.metrics.watch_link(describer.link)
@@ -60,7 +69,10 @@ async def _serve(options: argparse.Namespace, config: Config, tls: ssl.SSLContex
         fail(str(error))
         return 1
     except OSError as error:
-        fail(f"cannot listen on {shown}:{options.port} ({error.strerror or error}); choose another --port")
+        fail(
+            f"cannot listen on {shown}:{options.port} ({error.strerror or error}); choose another "
+            "--port"
+        )
         return 1
     return 0
 
@@ -75,7 +87,8 @@ def told_models(config: Config) -> str:
 
 
 def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Config:
-    """A pipeline file, what the command line says over it, and slots for every session's two turns."""
+    """A pipeline file, what the command line says over it, and slots for every session's two
+    turns."""
     config = Config.from_toml(options.pipeline) if options.pipeline else Config()
     config = replace(config, **model_options)
     check_given(model_options, config)
@@ -89,7 +102,8 @@ def _config(options: argparse.Namespace, model_options: dict[str, Any]) -> Confi
 
 
 def door_of(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, str | None]:
-    """TLS and key of any service of ours, whose errors go to stderr from now on. Raises ConfigError."""
+    """TLS and key of any service of ours, whose errors go to stderr from now on. Raises
+    ConfigError."""
     from streamer.net.service.notices import notices_to
 
     tls = tls_of(options.cert, options.key)
@@ -108,7 +122,10 @@ def key_of(given: str | None) -> str | None:
 
     key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
     if key is not None and not KEY_CHARACTERS.fullmatch(key):
-        raise ConfigError("the API key must be one or more letters, digits or any of !#$%&'*+-.^_`|~, as browsers send")
+        raise ConfigError(
+            "the API key must be one or more letters, digits or any of !#$%&'*+-.^_`|~, as "
+            "browsers send"
+        )
     return key
 
 
@@ -119,10 +136,13 @@ def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(Path(cert), Path(key) if key else None, password=lambda: b"")  # never ask a terminal
+        # never ask a terminal
+        context.load_cert_chain(Path(cert), Path(key) if key else None, password=lambda: b"")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--cert {cert}, --key {key}: cannot be used ({why}); give PEM without a password") from None
+        raise ConfigError(
+            f"--cert {cert}, --key {key}: cannot be used ({why}); give PEM without a password"
+        ) from None
     return context
 
 
@@ -136,4 +156,7 @@ def check_public(host: str, key: str | None) -> None:
     from streamer.net.service.admission import is_loopback
 
     if not is_loopback(host) and not key:
-        raise ConfigError(f"{host} is reachable by others; set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1")
+        raise ConfigError(
+            f"{host} is reachable by others; set --api-key or STREAMER_API_KEY, or listen on "
+            "127.0.0.1"
+        )

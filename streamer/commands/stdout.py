@@ -1,4 +1,5 @@
-"""The process's stdout in; one whose errors are told from a recording's out: a full disk is no defect of ours."""
+"""The process's stdout in; one whose errors are told from a recording's out: a full disk is no
+defect of ours."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from contextlib import contextmanager
 
 
 class StdoutLost(BrokenPipeError):
-    """stdout cannot be written, and not since its reader went away. Passes wherever BrokenPipeError does."""
+    """stdout cannot be written, and not since its reader went away. Passes wherever BrokenPipeError
+    does."""
 
 
 class _Stdout(io.TextIOWrapper):
@@ -33,7 +35,8 @@ class _Stdout(io.TextIOWrapper):
 
 @contextmanager
 def guarded_stdout() -> Iterator[None]:
-    """While inside, writing to stdout raises StdoutLost; one that is not the process's own is left as it is.
+    """While inside, writing to stdout raises StdoutLost; one that is not the process's own is left
+    as it is.
 
     Raises StdoutLost, BrokenPipeError, also at the end, when what is held is written.
     """
@@ -41,14 +44,17 @@ def guarded_stdout() -> Iterator[None]:
     if own is not sys.__stdout__ or not isinstance(own, io.TextIOWrapper):
         yield
         return
-    guarded = _Stdout(own.buffer, own.encoding, "backslashreplace", line_buffering=own.line_buffering)
+    guarded = _Stdout(
+        own.buffer, own.encoding, "backslashreplace", line_buffering=own.line_buffering
+    )
     sys.stdout = guarded
     try:
         try:
             yield
         finally:
             guarded.flush()
-    except BrokenPipeError:  # what is still held goes nowhere: the interpreter would try again at its end, and complain
+    # what is still held goes nowhere: the interpreter would try again at its end, and complain
+    except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, own.fileno())
         os.close(nowhere)

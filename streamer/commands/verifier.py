@@ -1,4 +1,5 @@
-"""`streamer verifier`: assembles a model and its server. In: options. Out: a running service, an exit status."""
+"""`streamer verifier`: assembles a model and its server. In: options. Out: a running service, an
+exit status."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ HEARING_THREADS = 2
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM; 0 after a clean drain, 1 when the model or the port cannot be had, 2 for bad usage."""
+    """Serve until SIGTERM; 0 after a clean drain, 1 when the model or the port cannot be had, 2 for
+    bad usage."""
     import anyio
 
     try:
@@ -42,42 +44,59 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     from streamer.net.service.admission import Admission
     from streamer.net.service.service import Address
 
-    s, shown = "s" if tls else "", f"[{options.host}]" if ":" in options.host else options.host
+    s = "s" if tls else ""
+    shown = f"[{options.host}]" if ":" in options.host else options.host
 
     def ready(port: int) -> None:
-        print(f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})", flush=True)
+        print(
+            f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})",
+            flush=True,
+        )
 
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
         set_threads(num_params_of(directory))
-        thinker = load(str(directory), "cloud", options.max_sessions + 1, options.device, options.engine)
+        thinker = load(
+            str(directory), "cloud", options.max_sessions + 1, options.device, options.engine
+        )
         warm_up(thinker)
         return thinker
 
     try:
         with loading():
             thinker = await anyio.to_thread.run_sync(load_cloud)
-        house, threads = house_of(thinker), anyio.CapacityLimiter(HEARING_THREADS)
+        house = house_of(thinker)
+        threads = anyio.CapacityLimiter(HEARING_THREADS)
         admission = Admission((PATH,), options.max_sessions, key)
         async with open_side(thinker, "verifier") as side:
             server = VerifierServer(
-                lambda turn: ModelJudge(thinker, side, turn, threads), house, admission, VerifierTerms(options.resume_s)
+                lambda turn: ModelJudge(thinker, side, turn, threads),
+                house,
+                admission,
+                VerifierTerms(options.resume_s),
             )
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))
         return 1
     except OSError as error:
-        fail(f"cannot listen on {shown}:{options.port} ({error.strerror or error}); choose another --port")
+        fail(
+            f"cannot listen on {shown}:{options.port} ({error.strerror or error}); choose another "
+            "--port"
+        )
         return 1
     return 0
 
 
 def _check(options: argparse.Namespace) -> None:
     if options.cloud.startswith(VERIFIER_SCHEMES) or options.cloud == "none":
-        raise ConfigError(f"cloud is {options.cloud!r}; a verifier holds the model itself: give a model")
+        raise ConfigError(
+            f"cloud is {options.cloud!r}; a verifier holds the model itself: give a model"
+        )
     if options.engine in ("stable", "int8") and options.device != "cpu":
-        raise ConfigError(f"engine {options.engine} is for the CPU only; take --device cpu, or engine fast")
+        raise ConfigError(
+            f"engine {options.engine} is for the CPU only; take --device cpu, or engine fast"
+        )
     if not 1 <= options.max_sessions <= 255:
         raise ConfigError(f"max-sessions is {options.max_sessions}; it may be 1 to 255")
     if not 0 <= options.resume_s <= 300:

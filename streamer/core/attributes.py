@@ -1,6 +1,8 @@
-"""A sentence read back into attributes. In: text, the phrases of each level. Out: attribute -> level or None.
+"""A sentence read back into attributes. In: text, the phrases of each level. Out: attribute ->
+level or None.
 
-Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest, calmest.
+Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest,
+calmest.
 """
 
 from __future__ import annotations
@@ -10,9 +12,16 @@ from typing import Any
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
 
-# Attribute -> a level's name -> what it means: the names of the models that ship. Others' names stand alone.
+# Attribute -> a level's name -> what it means: the names of the models that ship. Others' names
+# stand alone.
 ENGLISH = {
-    "rate": {"很慢": "very slow", "偏慢": "slow", "适中": "medium", "偏快": "fast", "很快": "very fast"},
+    "rate": {
+        "很慢": "very slow",
+        "偏慢": "slow",
+        "适中": "medium",
+        "偏快": "fast",
+        "很快": "very fast",
+    },
     "pitch": {"低沉": "very low", "偏低": "low", "偏高": "high", "很高": "very high"},
     "variation": {"平直": "flat", "自然": "natural", "丰富": "lively"},
     "loudness": {"很轻": "very soft", "偏轻": "soft", "中等": "medium", "响亮": "loud"},
@@ -21,14 +30,18 @@ ENGLISH = {
     "arousal": {"平静": "calm", "平和": "relaxed", "激动": "excited"},
 }
 
-# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of streamer.json
+# attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of
+# streamer.json
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def with_english(phrases: Phrases) -> dict[str, list[dict[str, Any]]]:
     """The same with `english` beside each level's name, "" where that is not known."""
     return {
-        attribute: [{**level, "english": ENGLISH.get(attribute, {}).get(level["name"], "")} for level in levels]
+        attribute: [
+            {**level, "english": ENGLISH.get(attribute, {}).get(level["name"], "")}
+            for level in levels
+        ]
         for attribute, levels in phrases.items()
     }
 
@@ -36,9 +49,9 @@ def with_english(phrases: Phrases) -> dict[str, list[dict[str, Any]]]:
 def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
     """The level of each of ATTRIBUTES in `text`; None where no phrase of it occurs.
 
-    All attributes' phrases are matched together, longest first, then leftmost, without overlap, so that
-    不太快 is not read as 快. The first match of an attribute decides. Raises ValueError for an attribute it
-    does not know.
+    All attributes' phrases are matched together, longest first, then leftmost, without overlap, so
+    that 不太快 is not read as 快. The first match of an attribute decides. Raises ValueError for an
+    attribute it does not know.
     """
     levels: dict[str, int | None] = dict.fromkeys(ATTRIBUTES)
     taken = bytearray(len(text))
@@ -56,7 +69,9 @@ def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
 def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:
     unknown = sorted(set(phrases) - set(ATTRIBUTES))
     if unknown:
-        raise ValueError(f"unknown attributes {', '.join(unknown)}: known are {', '.join(ATTRIBUTES)}")
+        raise ValueError(
+            f"unknown attributes {', '.join(unknown)}: known are {', '.join(ATTRIBUTES)}"
+        )
     found = [
         (phrase, attribute, i)
         for attribute in ATTRIBUTES
@@ -69,7 +84,8 @@ def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:
 
 def _places(text: str, phrase: str) -> list[int]:
     """Every place where `phrase` stands in `text`."""
-    places, at = [], text.find(phrase)
+    places = []
+    at = text.find(phrase)
     while at >= 0:
         places.append(at)
         at = text.find(phrase, at + 1)

@@ -1,4 +1,5 @@
-"""What a description is, for API and JSON. In: a turn's text and counts. Out: frozen dataclasses."""
+"""What a description is, for API and JSON. In: a turn's text and counts. Out: frozen
+dataclasses."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ GUESS = "what is said of so little speech is a guess, 3 s are enough"
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Committed ids and the text they complete; never taken back. at_ms: since the turn's last sample arrived."""
+    """Committed ids and the text they complete; never taken back. at_ms: since the turn's last
+    sample arrived."""
 
     text: str
     ids: tuple[int, ...]
     verified: bool
     at_ms: float
     turn: int = 0  # of a live session
-    from_s: float | None = None  # where its part begins, of a recording that is described in parts
+    # where its part begins, of a recording that is described in parts
+    from_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,9 @@ class Description:
 
     tokens_per_s: n_tokens / (total_ms - prefill_ms), None for fewer than two ids.
 
-    attributes: attribute -> level (0 is the physically lowest), None where the sentence does not say.
-    parts: the turns of a recording longer than the model's `max_turn_s`, one sentence each; else empty.
+    attributes: attribute -> level (0 is the physically lowest), None where the sentence does not
+    say. parts: the turns of a recording longer than the model's `max_turn_s`, one sentence each;
+    else empty.
     """
 
     file: str
@@ -56,10 +60,12 @@ class Description:
     stall_ms: float = 0.0  # with nothing to do but wait for verdicts
     bytes_up: int = 0  # to a verifier elsewhere, audio and ids
     bytes_down: int = 0
-    prefill_ms: float | None = None  # of total_ms: until the first step is done, which gives the first id
+    # of total_ms: until the first step is done, which gives the first id
+    prefill_ms: float | None = None
     ttft_from_speech_ms: float | None = None  # from the last sample that holds speech
     ids: tuple[int, ...] = ()
-    warning: str | None = None  # one line: the file is cut short or too short, or blocks went unverified
+    # one line: the file is cut short or too short, or blocks went unverified
+    warning: str | None = None
     is_cut: bool = False  # the file is cut short; what there is was described
     parts: tuple[Description, ...] = field(default=())
     turn: int = 0  # of a live session
@@ -73,34 +79,64 @@ class Description:
 
 
 def describe_turn(
-    file: str, text: str, ids: Sequence[int], stop_reason: str, mode: str, counts: Counts, audio_s: float,
-    ttft_ms: float | None, prefill_ms: float | None, total_ms: float, silence_s: float | None,
-    attributes: dict[str, int | None], warning: str | None = None,
-) -> Description:  # fmt: skip
-    """A Description from what one turn gave. silence_s: between the last speech and the last sample."""
+    file: str,
+    text: str,
+    ids: Sequence[int],
+    stop_reason: str,
+    mode: str,
+    counts: Counts,
+    audio_s: float,
+    ttft_ms: float | None,
+    prefill_ms: float | None,
+    total_ms: float,
+    silence_s: float | None,
+    attributes: dict[str, int | None],
+    warning: str | None = None,
+) -> Description:
+    """A Description from what one turn gave. silence_s: between the last speech and the last
+    sample."""
     if audio_s < SHORT_S and stop_reason != "no_speech":
         warning = "; ".join(filter(None, (f"only {audio_s:.1f} s long: {GUESS}", warning)))
     decode_ms = total_ms - (prefill_ms or 0.0)
     return Description(
-        file=file, text=text, stop_reason=stop_reason, mode=mode, n_tokens=len(ids), n_drafted=counts.n_drafted,
-        n_uploaded=counts.n_uploaded, n_accepted=counts.n_accepted, n_corrected=counts.n_corrected,
-        n_wasted=counts.n_wasted, cloud_calls=counts.cloud_calls, blocks=counts.blocks,
-        verified_share=counts.verified_share, audio_s=audio_s, ttft_ms=ttft_ms, total_ms=total_ms,
+        file=file,
+        text=text,
+        stop_reason=stop_reason,
+        mode=mode,
+        n_tokens=len(ids),
+        n_drafted=counts.n_drafted,
+        n_uploaded=counts.n_uploaded,
+        n_accepted=counts.n_accepted,
+        n_corrected=counts.n_corrected,
+        n_wasted=counts.n_wasted,
+        cloud_calls=counts.cloud_calls,
+        blocks=counts.blocks,
+        verified_share=counts.verified_share,
+        audio_s=audio_s,
+        ttft_ms=ttft_ms,
+        total_ms=total_ms,
         tokens_per_s=len(ids) / decode_ms * 1000 if len(ids) > 1 and decode_ms > 0 else None,
         attributes=attributes,
-        n_ahead_wasted=counts.n_ahead_wasted, blocks_unverified=counts.blocks_unverified,
-        stall_ms=counts.stall_ms, bytes_up=counts.bytes_up,
-        bytes_down=counts.bytes_down, prefill_ms=prefill_ms,
-        ttft_from_speech_ms=None if ttft_ms is None or silence_s is None else ttft_ms + 1000 * silence_s,
-        ids=tuple(ids), warning=warning,
-    )  # fmt: skip
+        n_ahead_wasted=counts.n_ahead_wasted,
+        blocks_unverified=counts.blocks_unverified,
+        stall_ms=counts.stall_ms,
+        bytes_up=counts.bytes_up,
+        bytes_down=counts.bytes_down,
+        prefill_ms=prefill_ms,
+        ttft_from_speech_ms=None
+        if ttft_ms is None or silence_s is None
+        else ttft_ms + 1000 * silence_s,
+        ids=tuple(ids),
+        warning=warning,
+    )
 
 
 def join_parts(file: str, parts: Sequence[Description], warning: str | None = None) -> Description:
     """One Description of a recording that was described in parts: texts joined, counts summed.
 
-    ttft_ms, total_ms, prefill_ms and tokens_per_s are those of the last part that holds speech. An attribute is the
-    level that most parts gave it, the earlier one where two are as frequent. warning: of a file that is cut short.
+    ttft_ms, total_ms, prefill_ms and tokens_per_s are those of the last part that holds speech. An
+    attribute is the level that most parts gave it, the earlier one where two are as frequent.
+    warning: of a file that is cut short.
     """
     if len(parts) == 1:
         return replace(parts[0], warning=_joined(parts, warning), is_cut=warning is not None)
@@ -108,20 +144,44 @@ def join_parts(file: str, parts: Sequence[Description], warning: str | None = No
     last = (spoken or parts)[-1]
     total = {
         name: sum(getattr(p, name) for p in parts)
-        for name in ("n_tokens", "n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "cloud_calls",
-                     "blocks", "audio_s", "n_ahead_wasted", "blocks_unverified", "stall_ms", "bytes_up", "bytes_down")
-    }  # fmt: skip
+        for name in (
+            "n_tokens",
+            "n_drafted",
+            "n_uploaded",
+            "n_accepted",
+            "n_corrected",
+            "n_wasted",
+            "cloud_calls",
+            "blocks",
+            "audio_s",
+            "n_ahead_wasted",
+            "blocks_unverified",
+            "stall_ms",
+            "bytes_up",
+            "bytes_down",
+        )
+    }
     verified = sum(p.verified_share * p.n_tokens for p in parts)
     return Description(
-        file=file, text="".join(p.text for p in parts),
-        stop_reason=last.stop_reason, mode=last.mode,
+        file=file,
+        text="".join(p.text for p in parts),
+        stop_reason=last.stop_reason,
+        mode=last.mode,
         verified_share=verified / total["n_tokens"] if total["n_tokens"] else 0.0,
-        ttft_ms=last.ttft_ms, total_ms=last.total_ms, tokens_per_s=last.tokens_per_s,
-        attributes={name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes},
-        prefill_ms=last.prefill_ms, ttft_from_speech_ms=last.ttft_from_speech_ms,
-        ids=tuple(i for p in parts for i in p.ids), warning=_joined(parts, warning), is_cut=warning is not None,
-        parts=tuple(parts), **total,
-    )  # fmt: skip
+        ttft_ms=last.ttft_ms,
+        total_ms=last.total_ms,
+        tokens_per_s=last.tokens_per_s,
+        attributes={
+            name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes
+        },
+        prefill_ms=last.prefill_ms,
+        ttft_from_speech_ms=last.ttft_from_speech_ms,
+        ids=tuple(i for p in parts for i in p.ids),
+        warning=_joined(parts, warning),
+        is_cut=warning is not None,
+        parts=tuple(parts),
+        **total,
+    )
 
 
 def unverified(counts: Counts, mode: str, name: str, trouble: str) -> str | None:
@@ -136,7 +196,10 @@ def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
     """The file's own first, then the first of its parts'."""
     of_parts = [part.warning for part in parts if part.warning]
     more = f" (so in {len(of_parts)} of {len(parts)} parts)" if len(parts) > 1 else ""
-    return "; ".join([*([warning] if warning else []), *(told + more for told in of_parts[:1])]) or None
+    return (
+        "; ".join([*([warning] if warning else []), *(told + more for told in of_parts[:1])])
+        or None
+    )
 
 
 def _most_frequent(levels: Sequence[int | None]) -> int | None:

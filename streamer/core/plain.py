@@ -1,4 +1,5 @@
-"""Text of others as one line that a terminal and a log can bear. In: any text. Out: printable characters only."""
+"""Text of others as one line that a terminal and a log can bear. In: any text. Out: printable
+characters only."""
 
 from __future__ import annotations
 

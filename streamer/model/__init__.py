@@ -1,4 +1,5 @@
-"""TORCH, synchronous: what hears and speaks. Load, log-mel, tower, KV slots, steps, drafters, verifier.
+"""TORCH, synchronous: what hears and speaks. Load, log-mel, tower, KV slots, steps, drafters,
+verifier.
 
 It imports core.
 """

@@ -1,4 +1,5 @@
-"""Logits to ids. In: raw logits [R, V] and one constraint per row. Out: chosen ids and the gate's signals.
+"""Logits to ids. In: raw logits [R, V] and one constraint per row. Out: chosen ids and the gate's
+signals.
 
 The one order of 004-A, wherever logits become an id: repetition penalty -> bans and soft biases ->
 temperature once -> choice. A row's result does not depend on the other rows.
@@ -49,30 +50,55 @@ def choose(
     if sampling.temperature == 0.0 and logits.device.type == "cpu":
         ids = _greedy(logits, constraints, vocabulary_mask, sampling, rules)
     else:
-        ids = pick(processed(logits, constraints, vocabulary_mask, rules), constraints, sampling, rules)
+        ids = pick(
+            processed(logits, constraints, vocabulary_mask, rules), constraints, sampling, rules
+        )
     return Choices(ids, signals_of(logits, ids) if with_signals else [])
 
 
 def _greedy(
-    logits: Tensor, constraints: Sequence[Constraint], mask: Tensor | None, sampling: Sampling, rules: Rules
+    logits: Tensor,
+    constraints: Sequence[Constraint],
+    mask: Tensor | None,
+    sampling: Sampling,
+    rules: Rules,
 ) -> list[int]:
-    """`processed` and `pick` row by row without their arrays; they still decide where all ids of a row are banned."""
+    """`processed` and `pick` row by row without their arrays; they still decide where all ids of a
+    row are banned."""
     raws = logits.float().numpy()
     scores = np.empty(raws.shape[-1], np.float32)
     banned = mask.numpy() if mask is not None and rules.clean else scores[:0] > 0
     ids = []
     for row, (raw, c) in enumerate(zip(raws, constraints, strict=True)):
         only = none if c.only is None else c.only
-        token = decide(raw, scores, banned, only, c.only is not None, c.never, c.commas, c.adjacency, c.ngram,
-                       c.penalised, np.float32(c.penalty), c.lowered, np.float32(c.bias))  # fmt: skip
+        token = decide(
+            raw,
+            scores,
+            banned,
+            only,
+            c.only is not None,
+            c.never,
+            c.commas,
+            c.adjacency,
+            c.ngram,
+            c.penalised,
+            np.float32(c.penalty),
+            c.lowered,
+            np.float32(c.bias),
+        )
         if token < 0 or (rules.loop_local and c.recent.count(token) >= rules.loop_count):
-            token = pick(processed(logits[row : row + 1], [c], mask, rules), [c], sampling, rules)[0]
+            token = pick(processed(logits[row : row + 1], [c], mask, rules), [c], sampling, rules)[
+                0
+            ]
         ids.append(token)
     return ids
 
 
-def pick(scores: Tensor, constraints: Sequence[Constraint], sampling: Sampling, rules: Rules) -> list[int]:
-    """One id per row of `processed` logits: greedy or Gumbel-max, then 002's local rule against loops."""
+def pick(
+    scores: Tensor, constraints: Sequence[Constraint], sampling: Sampling, rules: Rules
+) -> list[int]:
+    """One id per row of `processed` logits: greedy or Gumbel-max, then 002's local rule against
+    loops."""
     if sampling.temperature == 0.0:
         array, module = arrays(scores)  # of equal logits both take the first
         ids: list[int] = module.argmax(array, -1).tolist()
@@ -88,20 +114,24 @@ def pick(scores: Tensor, constraints: Sequence[Constraint], sampling: Sampling, 
 
 
 def _draw(scores: NDArray[np.float32], index: int, sampling: Sampling) -> int:
-    """Gumbel-max over the top-p set of one row [V]: a draw from softmax(scores / T) within that set."""
+    """Gumbel-max over the top-p set of one row [V]: a draw from softmax(scores / T) within that
+    set."""
     ids = np.flatnonzero(scores > BANNED)
     heated = scores[ids].astype(np.float64) / sampling.temperature
     if sampling.top_p < 1.0:
         kept = _nucleus(heated, sampling.top_p)
-        ids, heated = ids[kept], heated[kept]
+        ids = ids[kept]
+        heated = heated[kept]
     return int(ids[np.argmax(heated + gumbel(sampling.seed, index, ids))])
 
 
 def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
-    """Places, ascending, of the smallest set that holds `top_p` (arXiv 1904.09751); ties: the lowest id."""
+    """Places, ascending, of the smallest set that holds `top_p` (arXiv 1904.09751); ties: the
+    lowest id."""
     weights = np.exp(heated - heated.max())
     total = weights.sum()
-    # All ids below this weight hold less than 1 - top_p together, so the set lies above it: sort only that.
+    # All ids below this weight hold less than 1 - top_p together, so the set lies above it:
+    # sort only that.
     likely = np.flatnonzero(weights >= (1.0 - top_p) * total / len(weights))
     order = likely[np.argsort(-weights[likely], kind="stable")]
     before = np.cumsum(weights[order]) - weights[order]
@@ -111,7 +141,8 @@ def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
 def _redraw(scores: Tensor, index: int, sampling: Sampling, rules: Rules) -> int:
     """002: among the top 5 at T 0.8, with the same noise as every other draw at this place."""
     values, ids = scores.sort(descending=True, stable=True)
-    best, top = values[: rules.loop_top].double().cpu().numpy(), ids[: rules.loop_top].cpu().numpy()
+    best = values[: rules.loop_top].double().cpu().numpy()
+    top = ids[: rules.loop_top].cpu().numpy()
     heated = best / rules.loop_temperature + gumbel(sampling.seed, index, top)
     return int(top[np.argmax(heated)])
 

@@ -1,4 +1,5 @@
-"""What a model can run on here. In: this machine, the build of torch. Out: devices, and why there is no GPU."""
+"""What a model can run on here. In: this machine, the build of torch. Out: devices, and why there
+is no GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """name: as `--device` takes it. what: it, in words; empty where it is not there, then `why_not` says why."""
+    """name: as `--device` takes it. what: it, in words; empty where it is not there, then `why_not`
+    says why."""
 
     name: str
     what: str
@@ -26,7 +28,8 @@ def devices() -> list[Device]:
 def _cuda() -> Device:
     if torch.version.cuda is None:
         return Device("cuda", "", f"torch {torch.__version__} is a build without CUDA")
-    with warnings.catch_warnings(record=True) as told:  # torch warns of a driver that is too old, and says so
+    # torch warns of a driver that is too old, and says so
+    with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         is_there = torch.cuda.is_available()
     if not is_there:

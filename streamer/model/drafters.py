@@ -1,4 +1,5 @@
-"""The edge's next ids. In: a listener whose turn is over. Out: drafted ids and the gate's signals."""
+"""The edge's next ids. In: a listener whose turn is over. Out: drafted ids and the gate's
+signals."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ from streamer.model.scheduler import Steps
 Draft = tuple[list[int], list[Signal]]
 
 
-class Drafter(Protocol):
-    """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one signal each.
+class StepDrafter(Protocol):
+    """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one
+    signal each.
 
-    run: it may go on behind them as it says; then those of blocks which passed come without signals.
+    run: it may go on behind them as it says; then those of blocks which passed come without
+    signals.
     """
 
     def draft(self, n: int, run: Run | None = None) -> Steps[Draft]: ...
@@ -32,8 +35,8 @@ class Drafter(Protocol):
 class IncrementalDrafter:
     """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept.
 
-    A whole block, or a run of them, per step where the engine's kernels choose too; else, and for what is rare, one id
-    per step.
+    A whole block, or a run of them, per step where the engine's kernels choose too; else, and for
+    what is rare, one id per step.
     """
 
     listener: Listener
@@ -51,12 +54,18 @@ class IncrementalDrafter:
         object.__setattr__(self, "_writes", thinker.engine.writes)
 
     def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
-        sequence, chooser, listener = self.listener.sequence, self.chooser, self.listener
+        sequence = self.listener.sequence
+        chooser = self.chooser
+        listener = self.listener
         ids: list[int] = []
         signals: list[Signal] = []
         chooser.begin(sequence.answer)
         while len(ids) < n:
-            writer = chooser.writer(n - len(ids), self._width, None if ids else run) if self._writes else None
+            writer = (
+                chooser.writer(n - len(ids), self._width, None if ids else run)
+                if self._writes
+                else None
+            )
             logits = yield from listener.feed(1, writer)
             if writer is not None:
                 ids += writer.ids
@@ -78,21 +87,25 @@ class IncrementalDrafter:
 class GenerateDrafter:
     """Seed 000's drafter: transformers' own `generate()` over the whole context for every block.
 
-    no_repeat_ngram_size 2, repetition_penalty 1.05, over prompt and answer alike, and none of our rules. Audio is
-    encoded and prefilled again per block (the original's defect 7): kept as reference and baseline only.
+    no_repeat_ngram_size 2, repetition_penalty 1.05, over prompt and answer alike, and none of our
+    rules. Audio is encoded and prefilled again per block (the original's defect 7): kept as
+    reference and baseline only.
     """
 
     def __init__(self, listener: Listener, stock: Any) -> None:
-        self.listener, self._stock = listener, stock
+        self.listener = listener
+        self._stock = stock
 
     def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
-        """No step of ours: the stock model keeps its own cache, for this one block, and knows of no run."""
+        """No step of ours: the stock model keeps its own cache, for this one block, and knows of no
+        run."""
         return self._generate(n)
         yield
 
     @torch.inference_mode()
     def _generate(self, n: int) -> Draft:
-        sequence, features = self.listener.sequence, self.listener.features()
+        sequence = self.listener.sequence
+        features = self.listener.features()
         ids = torch.tensor([sequence.ids])
         out = self._stock.generate(
             input_ids=ids,

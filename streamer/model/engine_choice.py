@@ -1,8 +1,10 @@
-"""Which engine is faster here for a model of this shape? In: the shape. Out: compiled kernels or torch, measured once.
+"""Which engine is faster here for a model of this shape? In: the shape. Out: compiled kernels or
+torch, measured once.
 
-Measured at the first load on this machine, at one id, a verification, sixteen rows and a window, and kept in the user's
-cache; a file that is broken or cannot be written costs the measurement again. No weights are read: random ones of the
-same shapes, of as many layers as a few milliseconds allow.
+Measured at the first load on this machine, at one id, a verification, sixteen rows and a window,
+and kept in the user's cache; a file that is broken or cannot be written costs the measurement
+again. No weights are read: random ones of the same shapes, of as many layers as a few milliseconds
+allow.
 """
 
 from __future__ import annotations
@@ -24,17 +26,24 @@ from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.text import Text, TextModel
 from streamer.model.kernels.threads import num_kernel_threads, num_torch_threads
 
-STEPS = {"1 id": (1, 1), "5 ids": (1, 5), "16 rows": (16, 1), "50 ids": (1, 50)}  # rows, ids of each
-CONTEXT, ROUNDS, ENOUGH_S = 200, 7, 0.2
-ENOUGH_PARAMS, ENOUGH_IDS = 8_000_000, 1024  # of layers, of the vocabulary: the rest is more of the same
-MOST_PARAMS = 300_000_000  # larger ones are torch's: packing them for the kernels would hold them twice in memory
+# rows, ids of each
+STEPS = {"1 id": (1, 1), "5 ids": (1, 5), "16 rows": (16, 1), "50 ids": (1, 50)}
+CONTEXT = 200
+ROUNDS = 7
+ENOUGH_S = 0.2
+# of layers, of the vocabulary: the rest is more of the same
+ENOUGH_PARAMS = 8_000_000
+ENOUGH_IDS = 1024
+# larger ones are torch's: packing them for the kernels would hold them twice in memory
+MOST_PARAMS = 300_000_000
 # Kernels compute each row the same in any company, torch does not: it has to be so much faster.
 MARGIN = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """is_compiled: which engine. ratios: torch's time over the kernels' per kind of step, {} where not measured."""
+    """is_compiled: which engine. ratios: torch's time over the kernels' per kind of step, {} where
+    not measured."""
 
     is_compiled: bool
     ratios: dict[str, float]
@@ -76,11 +85,16 @@ def measure(shape: TextShape, is_half: bool, threads: int) -> Choice:
     """Both engines, step by step in turn: medians of paired ratios. threads: torch's."""
     from streamer.model.kernels.text import FastText  # late: importing numba costs 0.4 s
 
-    few, before = _few(shape), torch.get_num_threads()
+    few = _few(shape)
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        kernels, plain = (_engine(kind(_weights(few, is_half), few)) for kind in (FastText, TextModel))
-        return _chosen({name: _ratio(kernels, plain, rows, ids) for name, (rows, ids) in STEPS.items()})
+        kernels, plain = (
+            _engine(kind(_weights(few, is_half), few)) for kind in (FastText, TextModel)
+        )
+        return _chosen(
+            {name: _ratio(kernels, plain, rows, ids) for name, (rows, ids) in STEPS.items()}
+        )
     finally:
         torch.set_num_threads(before)
 
@@ -120,7 +134,8 @@ def _engine(text: Text) -> Engine:
 
 
 def _few(shape: TextShape) -> TextShape:
-    inner, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    inner = shape.heads * shape.head_dim
+    keys = shape.kv_heads * shape.head_dim
     of_layer = shape.hidden * (2 * inner + 2 * keys + 3 * shape.ffn)
     layers = max(1, min(shape.layers, ENOUGH_PARAMS // of_layer))
     return replace(shape, layers=layers, vocab=min(shape.vocab, ENOUGH_IDS), tied=True)
@@ -137,8 +152,16 @@ def _key(shape: TextShape, is_half: bool) -> str:
     import numba
     from llvmlite.binding import get_host_cpu_name
 
-    told = [asdict(shape), is_half, get_host_cpu_name(), num_kernel_threads(), os.environ.get("OMP_NUM_THREADS", ""),
-            os.cpu_count(), torch.__version__, numba.__version__]  # fmt: skip
+    told = [
+        asdict(shape),
+        is_half,
+        get_host_cpu_name(),
+        num_kernel_threads(),
+        os.environ.get("OMP_NUM_THREADS", ""),
+        os.cpu_count(),
+        torch.__version__,
+        numba.__version__,
+    ]
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
 
 

@@ -1,8 +1,9 @@
 """One stream on one model. In: log-mel windows, then ids. Out: a prefilled KV slot, then logits.
 
-Owns the stream's KV slot and moves its sequence: prompt | audio as it arrives | suffix | answer. Windows are encoded
-one by one and prefilled at once, so that after the last sample only the last window and the suffix remain. What needs
-the model is written as steps (model/scheduler.py): whoever drives them decides what else is in the same engine step.
+Owns the stream's KV slot and moves its sequence: prompt | audio as it arrives | suffix | answer.
+Windows are encoded one by one and prefilled at once, so that after the last sample only the last
+window and the suffix remain. What needs the model is written as steps (model/scheduler.py): whoever
+drives them decides what else is in the same engine step.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from streamer.core.decoding.sequence import Sequence
-from streamer.model.audio.mel import Window
+from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.window_ledger import WindowLedger
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.kernels.lane import Writer
@@ -23,7 +24,8 @@ from streamer.model.thinker import Thinker
 
 
 class Listener:
-    """`hear` windows, `finish` the turn, then `feed` the answer's pending ids. `close` gives the slot back."""
+    """`hear` windows, `finish` the turn, then `feed` the answer's pending ids. `close` gives the
+    slot back."""
 
     def __init__(self, thinker: Thinker) -> None:
         self.thinker = thinker
@@ -31,8 +33,9 @@ class Listener:
         self.sequence = Sequence(prompt, n_cached=len(prompt))
         self._slot: int | None = thinker.engine.open()
         self._ledger = WindowLedger()
-        self._windows: list[Window] = []
-        self._embeddings: list[Tensor] = []  # per window [n, hidden], kept for a redo behind a stale window
+        self._windows: list[MelWindow] = []
+        # per window [n, hidden], kept for a redo behind a stale window
+        self._embeddings: list[Tensor] = []
         self._starts: list[int] = []  # per window, its first position
         self._stale: int | None = None  # the first window that is due to be prefilled again
         self._tail: Tensor | None = None  # embeddings of pending audio positions
@@ -47,28 +50,31 @@ class Listener:
         """Windows that were encoded again because the clip's maximum rose."""
         return self._ledger.num_reencoded
 
-    def hear(self, window: Window) -> Steps[None]:
+    def hear(self, window: MelWindow) -> Steps[None]:
         """Encode a complete window and prefill it."""
         yield from self._append(window)
         yield from self._prefill()
 
     def observe(self, maximum: float, now_samples: int) -> bool:
-        """Tell the clip's running maximum; whether windows that it made stale are due for a `redo`."""
+        """Tell the clip's running maximum; whether windows that it made stale are due for a
+        `redo`."""
         self._ledger.observe(maximum, now_samples)
         self._stale = self._ledger.due(now_samples)
         return self._stale is not None
 
     def redo(self) -> Steps[None]:
         """Prefill again from the first stale window on; nothing when none is due."""
-        stale, self._stale = self._stale, None
+        stale = self._stale
+        self._stale = None
         if stale is not None:
             yield from self._redo(stale)
 
-    def so_far(self, window: Window) -> Steps[Listener]:
-        """Steps that return a listener whose turn ends with `window`, on the same KV slot behind what this one holds.
+    def so_far(self, window: MelWindow) -> Steps[Listener]:
+        """Steps that return a listener whose turn ends with `window`, on the same KV slot behind
+        what this one holds.
 
-        For a sentence on a turn that goes on: nothing of this one changes, so there is nothing to roll back. It must
-        not be used once this one feeds again, and need not be closed.
+        For a sentence on a turn that goes on: nothing of this one changes, so there is nothing to
+        roll back. It must not be used once this one feeds again, and need not be closed.
         """
         fork = copy.copy(self)
         fork.sequence = Sequence(self.sequence.ids, self.sequence.n_cached)
@@ -77,10 +83,14 @@ class Listener:
         fork.sequence.start_answer()
         return fork
 
-    def finish(self, rest: Iterable[Window], maximum: float, prefills: bool = False) -> Steps[None]:
-        """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for the first step.
+    def finish(
+        self, rest: Iterable[MelWindow], maximum: float, prefills: bool = False
+    ) -> Steps[None]:
+        """The turn is over: a pending redo runs at once, the rest and the suffix stay pending for
+        the first step.
 
-        prefills: only the suffix stays pending. For a model that speaks second: it has the time, its first step not.
+        prefills: only the suffix stays pending. For a model that speaks second: it has the time,
+        its first step not.
         """
         stale = self._ledger.finish(maximum)
         if stale is not None:
@@ -93,14 +103,17 @@ class Listener:
         self.sequence.start_answer()
 
     def feed(self, num_logits: int, writer: Writer | None = None) -> Steps[Tensor]:
-        """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of them.
+        """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of
+        them.
 
-        writer: what it wrote stands behind them in the sequence and is fed, all but its last id; that too where
-        the next one is to be chosen from the logits that are returned.
+        writer: what it wrote stands behind them in the sequence and is fed, all but its last id;
+        that too where the next one is to be chosen from the logits that are returned.
         """
         assert self._slot is not None, "the listener is closed"
         pending = self.sequence.pending
-        logits = yield Row(self._slot, self.sequence.n_cached, pending, self._tail, num_logits, writer)
+        logits = yield Row(
+            self._slot, self.sequence.n_cached, pending, self._tail, num_logits, writer
+        )
         self.sequence.mark_fed(len(pending))
         self._tail = None
         if writer is not None:
@@ -111,7 +124,8 @@ class Listener:
         return logits
 
     def features(self) -> Tensor:
-        """[mels, frames] of all windows heard, under the clip's maximum: the stock extractor's output."""
+        """[mels, frames] of all windows heard, under the clip's maximum: the stock extractor's
+        output."""
         return torch.cat([window.features(self._ledger.maximum) for window in self._windows], dim=1)
 
     def close(self) -> None:
@@ -120,7 +134,7 @@ class Listener:
             self.thinker.engine.close(self._slot)
             self._slot = None
 
-    def _append(self, window: Window, is_urgent: bool = False) -> Steps[None]:
+    def _append(self, window: MelWindow, is_urgent: bool = False) -> Steps[None]:
         """Encode the next window; its positions are pending."""
         embeddings = yield from self._encode(window, self._ledger.deliver(window), is_urgent)
         self._windows.append(window)
@@ -128,8 +142,10 @@ class Listener:
         self._embeddings.append(embeddings)
         self._hold(embeddings)
 
-    def _encode(self, window: Window, maximum: float, is_urgent: bool = False) -> Steps[Tensor]:
-        return (yield Encode(window.features(maximum).to(self.engine.text.embedding.device), is_urgent))
+    def _encode(self, window: MelWindow, maximum: float, is_urgent: bool = False) -> Steps[Tensor]:
+        return (
+            yield Encode(window.features(maximum).to(self.engine.text.embedding.device), is_urgent)
+        )
 
     def _hold(self, embeddings: Tensor) -> None:
         """Put audio placeholders at the sequence's end; their embeddings wait for the next step."""
@@ -141,7 +157,8 @@ class Listener:
             yield from self.feed(num_logits=0)
 
     def _redo(self, from_index: int) -> Steps[None]:
-        """Roll back to a stale window and prefill from there; only what the new maximum changed is encoded again."""
+        """Roll back to a stale window and prefill from there; only what the new maximum changed is
+        encoded again."""
         self.sequence.replace_tail(self._starts[from_index])
         self._tail = None
         for i, redo in enumerate(self._ledger.redo(from_index), start=from_index):

@@ -6,8 +6,8 @@
     model.generate(input_ids, logits_processor=LogitsProcessorList([rule]), do_sample=False,
                    stopping_criteria=StoppingCriteriaList([end]), max_new_tokens=96)
 
-`do_sample=False` also for sampling: the processor draws itself, with noise that can be repeated. This is the
-oracle that our own loop is tested against (`transformers/generation/logits_process.py`,
+`do_sample=False` also for sampling: the processor draws itself, with noise that can be repeated.
+This is the oracle that our own loop is tested against (`transformers/generation/logits_process.py`,
 `stopping_criteria.py`).
 """
 
@@ -30,13 +30,15 @@ from streamer.model.choose_scores import BANNED, processed
 class RulesLogitsProcessor(LogitsProcessor):
     """Scores with every rule applied, so that their argmax is the id our own loop chooses.
 
-    Where that id is not simply the largest score (a draw, the local rule against loops), all others are
-    banned. An id that would complete a loop is replaced by EOS, because a loop stops BEFORE it is committed.
-    Rows that have ended already may hold anything: `generate()` pads them. Every row's prompt is
-    `prompt_length` ids long.
+    Where that id is not simply the largest score (a draw, the local rule against loops), all others
+    are banned. An id that would complete a loop is replaced by EOS, because a loop stops BEFORE it
+    is committed. Rows that have ended already may hold anything: `generate()` pads them. Every
+    row's prompt is `prompt_length` ids long.
     """
 
-    def __init__(self, vocabulary: Vocabulary, rules: Rules, sampling: Sampling, prompt_length: int) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, rules: Rules, sampling: Sampling, prompt_length: int
+    ) -> None:
         self.vocabulary = vocabulary
         self.rules = rules
         self.sampling = sampling
@@ -63,7 +65,8 @@ class RulesLogitsProcessor(LogitsProcessor):
 
 
 class SentenceStoppingCriteria(StoppingCriteria):
-    """True for rows whose last id ends the answer: a sentence end that may, EOS, or the last id allowed."""
+    """True for rows whose last id ends the answer: a sentence end that may, EOS, or the last id
+    allowed."""
 
     def __init__(self, vocabulary: Vocabulary, rules: Rules, prompt_length: int) -> None:
         self.vocabulary = vocabulary
@@ -77,4 +80,6 @@ class SentenceStoppingCriteria(StoppingCriteria):
         return torch.tensor(ended, dtype=torch.bool, device=input_ids.device)
 
     def _has_ended(self, answer: list[int]) -> bool:
-        return bool(answer) and stop(self.vocabulary, self.rules, answer[:-1], answer[-1]) is not None
+        return (
+            bool(answer) and stop(self.vocabulary, self.rules, answer[:-1], answer[-1]) is not None
+        )

@@ -1,7 +1,9 @@
-"""The ids of one answer, chosen one after another. In: raw logits, rules, chance. Out: ids, signals, whether it ends.
+"""The ids of one answer, chosen one after another. In: raw logits, rules, chance. Out: ids,
+signals, whether it ends.
 
-Greedy choice on a CPU is compiled (model/kernels/rules.py) and keeps the answer's ids in an array, so that nothing is decoded,
-allocated or built per id; what that leaves aside, chance and other devices go the readable way (core/rules/constrain.py).
+Greedy choice on a CPU is compiled (model/kernels/rules.py) and keeps the answer's ids in an array,
+so that nothing is decoded, allocated or built per id; what that leaves aside, chance and other
+devices go the readable way (core/rules/constrain.py).
 """
 
 from __future__ import annotations
@@ -28,14 +30,21 @@ from streamer.model.kernels.rules import next_id
 _SPARE = 128  # ids that an answer's array begins with
 
 
-Choice = tuple[int, bool, Signal]  # an id; whether the answer ends with it; zeros where no signal was wanted
+# an id; whether the answer ends with it; zeros where no signal was wanted
+Choice = tuple[int, bool, Signal]
 
 
 class Chooser:
-    """`begin` with what is said, then `next` per id; or `judge` a block. One answer's, and one thread's at a time."""
+    """`begin` with what is said, then `next` per id; or `judge` a block. One answer's, and one
+    thread's at a time."""
 
-    def __init__(self, vocabulary: Vocabulary, never: Tensor, rules: Rules, sampling: Sampling) -> None:
-        self._vocabulary, self._never, self._rules, self._sampling = vocabulary, never, rules, sampling
+    def __init__(
+        self, vocabulary: Vocabulary, never: Tensor, rules: Rules, sampling: Sampling
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._never = never
+        self._rules = rules
+        self._sampling = sampling
         self._is_compiled = sampling.temperature == 0.0 and never.device.type == "cpu"
         self._book: Ints | None = None
         self._is_checked = False
@@ -44,16 +53,20 @@ class Chooser:
         self._hold(np.zeros(_SPARE, np.int64))
 
     def _hold(self, answer: NDArray[np.int64]) -> None:
-        self._answer, self._said = answer, answer.data  # the same: NumPy takes longer for a few numbers
+        # the same: NumPy takes longer for a few numbers
+        self._answer = answer
+        self._said = answer.data
 
     def _prepare(self) -> None:
-        """The book and work memory, on the engine's thread: nobody else waits where a book is made."""
+        """The book and work memory, on the engine's thread: nobody else waits where a book is
+        made."""
         self._book = rule_book(self._vocabulary, self._rules)
         self._is_compiled = self._book is not None
         self._scores = np.empty(self._vocabulary.num_ids, np.float32)
         self._marks = np.zeros(self._vocabulary.num_ids, np.int32)
         self._mask = self._vocabulary.never if self._rules.clean else self._vocabulary.never[:0]
-        self._penalty, self._bias = np.float32(self._rules.repetition_penalty), np.float32(self._rules.end_bias)
+        self._penalty = np.float32(self._rules.repetition_penalty)
+        self._bias = np.float32(self._rules.end_bias)
 
     def begin(self, answer: Sequence[int]) -> None:
         """`answer`: all ids that are said, committed or not."""
@@ -65,8 +78,11 @@ class Chooser:
         self._said[: self._n] = array(self._said.format, answer)
 
     def next(self, logits: Tensor, row: int = 0, wants_signal: bool = True) -> Choice:
-        """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it there."""
-        found = self._compiled(logits, row, wants_signal) or self._readable(logits[row : row + 1], wants_signal)
+        """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it
+        there."""
+        found = self._compiled(logits, row, wants_signal) or self._readable(
+            logits[row : row + 1], wants_signal
+        )
         if self._n == len(self._answer):
             self._hold(np.append(self._answer, np.zeros_like(self._answer)))
         self._said[self._n] = found[0]
@@ -74,8 +90,8 @@ class Chooser:
         return found
 
     def writer(self, wanted: int, width: int, run: Run | None = None) -> Writer | None:
-        """One that chooses up to `wanted` ids behind the answer, and a `run` behind them, inside the kernels, from
-        logits of so many ids.
+        """One that chooses up to `wanted` ids behind the answer, and a `run` behind them, inside
+        the kernels, from logits of so many ids.
 
         None: they are to be chosen one by one. Tell what it did to `written`.
         """
@@ -94,15 +110,19 @@ class Chooser:
         self._n += num_ids
 
     def judge(self, logits: Tensor, answer: Sequence[int], num_drafted: int) -> list[int]:
-        """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits [num_drafted + 1, V].
+        """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits
+        [num_drafted + 1, V].
 
         answer: its last `num_drafted` ids are another's draft.
         """
         self.begin(answer)
-        ids, n = [], self._n
+        ids = []
+        n = self._n
         for row in range(num_drafted + 1):
             self._n = n - num_drafted + row
-            found = self._compiled(logits, row, False) or self._readable(logits[row : row + 1], False)
+            found = self._compiled(logits, row, False) or self._readable(
+                logits[row : row + 1], False
+            )
             ids.append(found[0])
         return ids
 
@@ -111,15 +131,26 @@ class Chooser:
             return None
         address = logits.data_ptr() + (4 * row * logits.stride(0) if row else 0)
         token, is_last, entropy, margin, log_prob = next_id(
-            address, self._scores, self._mask, self._book, self._marks, self._answer, self._n, self._penalty,
-            self._bias, wants_signal,
-        )  # fmt: skip
+            address,
+            self._scores,
+            self._mask,
+            self._book,
+            self._marks,
+            self._answer,
+            self._n,
+            self._penalty,
+            self._bias,
+            wants_signal,
+        )
         return (token, is_last, Signal(entropy, margin, log_prob)) if token >= 0 else None
 
     def _fits(self, logits: Tensor) -> bool:
-        """Whether an engine's logits are what compiled code reads: looked at once, they are all alike."""
+        """Whether an engine's logits are what compiled code reads: looked at once, they are all
+        alike."""
         is_float = logits.dtype == torch.float32 and logits.device.type == "cpu"
-        self._is_compiled = is_float and logits.shape[1] == len(self._scores) and logits.stride(1) == 1
+        self._is_compiled = (
+            is_float and logits.shape[1] == len(self._scores) and logits.stride(1) == 1
+        )
         self._is_checked = self._is_compiled
         return self._is_checked
 

@@ -1,7 +1,9 @@
-"""What a stream wants from a model, as a generator: it yields rows and windows, and is sent logits and embeddings.
+"""What a stream wants from a model, as a generator: it yields rows and windows, and is sent logits
+and embeddings.
 
-All of prefill, redo, draft and verify are written once in this form. One stream drives it alone (`drive`), many
-streams share an engine (`Rounds`): each round is one `Engine.step` for what every one of them wants next.
+All of prefill, redo, draft and verify are written once in this form. One stream drives it alone
+(`drive`), many streams share an engine (`Rounds`): each round is one `Engine.step` for what every
+one of them wants next.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from torch import Tensor
 from streamer.model.engines.engine import Engine, Row
 
 T = TypeVar("T")
-SHORT_IDS = 16  # rows up to this, with logits wanted, are someone's next ids: they are in every step
+# rows up to this, with logits wanted, are someone's next ids: they are in every step
+SHORT_IDS = 16
 PREFILL_IDS = 64  # of all longer rows together, at most so many ids in one step: a window is 50
 
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Hear one window: log-mel features [mels, T] on the model's device; its embeddings [n, hidden] come back.
+    """Hear one window: log-mel features [mels, T] on the model's device; its embeddings [n, hidden]
+    come back.
 
     is_urgent: a turn has ended with it, someone waits for the answer.
     """
@@ -67,28 +71,38 @@ class _Hand:
     num_fed: int = 0
 
     def piece(self, row: Row, budget: int) -> Row:
-        """What to feed of `row` now: at most `budget` ids, but never fewer at its end than logits are wanted of."""
-        first, left = self.num_fed, len(row.ids) - self.num_fed
+        """What to feed of `row` now: at most `budget` ids, but never fewer at its end than logits
+        are wanted of."""
+        first = self.num_fed
+        left = len(row.ids) - self.num_fed
         n = left if left <= max(budget, row.num_logits) else min(budget, left - row.num_logits)
-        embeds = None if row.embeds is None or first >= len(row.embeds) else row.embeds[first : first + n]
+        embeds = (
+            None
+            if row.embeds is None or first >= len(row.embeds)
+            else row.embeds[first : first + n]
+        )
         num_logits = row.num_logits if n == left else 0
         writer = row.writer if n == left else None
-        return Row(row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits, writer)
+        return Row(
+            row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits, writer
+        )
 
 
-class Rounds:
+class StepScheduler:
     """Steps of many streams on one engine. Not thread-safe: one thread adds and runs rounds.
 
-    Every stream that waits for its next ids is in every step; beside them a step feeds at most PREFILL_IDS ids of
-    longer rows, first come, first served, those that end a turn first, and a round encodes at most as many windows as
-    the tower likes at once. So nobody's next id waits for more than that. How a row is cut changes no bit of it.
-    A stream whose steps fail ends alone; the others of its round are fed all the same.
+    Every stream that waits for its next ids is in every step; beside them a step feeds at most
+    PREFILL_IDS ids of longer rows, first come, first served, those that end a turn first, and a
+    round encodes at most as many windows as the tower likes at once. So nobody's next id waits for
+    more than that. How a row is cut changes no bit of it. A stream whose steps fail ends alone; the
+    others of its round are fed all the same.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waiting: list[tuple[Hashable, Steps[Any]]] = []  # added, not started
-        self._hands: dict[Hashable, _Hand] = {}  # started, in the order in which they began to want what they want
+        # started, in the order in which they began to want what they want
+        self._hands: dict[Hashable, _Hand] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._hands)
@@ -108,7 +122,8 @@ class Rounds:
     def run(self) -> list[Finished]:
         """One round: start what waits, encode, feed, say what is finished."""
         finished: list[Finished] = []
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for key, steps in waiting:
             self._advance(key, steps, None, finished)
         for hand, embeddings in self._encode():
@@ -122,14 +137,20 @@ class Rounds:
 
     def _encode(self) -> list[tuple[_Hand, Tensor | Exception]]:
         """The windows of this round, those of one length at once."""
-        wanted = [(hand, hand.wanted) for hand in self._hands.values() if isinstance(hand.wanted, Encode)]
+        wanted = [
+            (hand, hand.wanted) for hand in self._hands.values() if isinstance(hand.wanted, Encode)
+        ]
         if not wanted:
             return []
         wanted.sort(key=lambda one: not one[1].is_urgent)
         length = wanted[0][1].features.shape[-1]
-        chosen = [one for one in wanted if one[1].features.shape[-1] == length][: self._engine.windows_at_once]
+        chosen = [one for one in wanted if one[1].features.shape[-1] == length][
+            : self._engine.windows_at_once
+        ]
         try:
-            found = list(self._engine.encode(torch.stack([window.features for _, window in chosen])))
+            found = list(
+                self._engine.encode(torch.stack([window.features for _, window in chosen]))
+            )
         except Exception as error:
             return [(hand, error) for hand, _ in chosen]
         return [(hand, embeddings) for (hand, _), embeddings in zip(chosen, found, strict=True)]
@@ -154,7 +175,8 @@ class Rounds:
                 is_short = row.num_logits > 0 and len(row.ids) <= SHORT_IDS
                 (short if is_short else long).append((hand, row))
         long.sort(key=lambda one: one[1].num_logits == 0)
-        planned, budget = [(hand, hand.piece(row, SHORT_IDS)) for hand, row in short], PREFILL_IDS
+        planned = [(hand, hand.piece(row, SHORT_IDS)) for hand, row in short]
+        budget = PREFILL_IDS
         for hand, row in long:
             if budget <= 0:
                 break
@@ -169,7 +191,11 @@ class Rounds:
             return error
 
     def _advance(
-        self, key: Hashable, steps: Steps[Any], got: Tensor | Exception | None, finished: list[Finished]
+        self,
+        key: Hashable,
+        steps: Steps[Any],
+        got: Tensor | Exception | None,
+        finished: list[Finished],
     ) -> None:
         """Go on to what `steps` want next, or to their end."""
         self._hands.pop(key, None)
@@ -177,7 +203,9 @@ class Rounds:
             if isinstance(got, Exception):
                 self._hands[key] = _Hand(key, steps, steps.throw(got))
             else:
-                self._hands[key] = _Hand(key, steps, next(steps) if got is None else steps.send(got))
+                self._hands[key] = _Hand(
+                    key, steps, next(steps) if got is None else steps.send(got)
+                )
         except StopIteration as over:
             finished.append(Finished(key, over.value))
         except Exception as error:

@@ -1,7 +1,8 @@
-"""The pair behind any committed prefix of one turn. In: a finished turn's listeners. Out: Blocks of core/calibration/branches.py.
+"""The pair behind any committed prefix of one turn. In: a finished turn's listeners. Out: Blocks of
+core/calibration/branches.py.
 
-Audio is encoded and prefilled once per model; each question rolls both sequences back by length and feeds only what
-differs from the last one.
+Audio is encoded and prefilled once per model; each question rolls both sequences back by length and
+feeds only what differs from the last one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Shadow:
     """Edge and cloud of one turn whose audio is in, greedy, under one plan."""
 
     def __init__(self, edge: Listener, cloud: Listener, plan: Plan) -> None:
-        self._edge, self._plan = edge, plan
+        self._edge = edge
+        self._plan = plan
         self._cloud = cloud
         self._drafter = IncrementalDrafter(edge, plan.rules, Sampling())
         self._verifier = LocalVerifier(cloud, plan.rules, Sampling())
@@ -37,13 +39,16 @@ class Shadow:
         request = VerifyRequest(self._number, 0, prefix_hash([]), prefix, tuple(ids))
         verdict = drive(self._cloud.engine, self._verifier.verify(request))
         assert isinstance(verdict, Verdict), "requests are numbered in order and start from nothing"
-        forced = fires(UNTHRESHOLDED, self._edge.thinker.vocabulary, prefix, ids, signals) is not None
+        forced = (
+            fires(UNTHRESHOLDED, self._edge.thinker.vocabulary, prefix, ids, signals) is not None
+        )
         return Block(tuple(ids), tuple(signals), verdict.n_accepted, verdict.next_id, forced)
 
     def _rewind(self, prefix: Prefix) -> None:
         """Make the edge's answer `prefix`, keeping what is the same."""
         sequence = self._edge.sequence
-        answer, n = sequence.answer, 0
+        answer = sequence.answer
+        n = 0
         while n < min(len(answer), len(prefix)) and answer[n] == prefix[n]:
             n += 1
         sequence.replace_tail(sequence.answer_start + n)

@@ -1,6 +1,7 @@
 """A model ready to hear and speak. In: a spec (`embedded`, a directory, a hub id). Out: a Thinker.
 
-Only files are read here; transformers is not imported: its modelling code costs seconds at every start.
+Only files are read here; transformers is not imported: its modelling code costs seconds at every
+start.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def resolve(spec: str, role: Role) -> Path:
     if path.is_dir():
         return path
     if path.exists():
-        raise ModelError(spec, "is a file, not a model directory; give the directory that holds config.json")
+        raise ModelError(
+            spec, "is a file, not a model directory; give the directory that holds config.json"
+        )
     if spec.startswith((".", "/", "~")) or spec.count("/") != 1:
         way = "give `embedded`, a directory or a hub id like owner/name"
         if role == "cloud" and re.fullmatch(r"[^/]+:\d+", spec):
@@ -68,7 +71,8 @@ def resolve(spec: str, role: Role) -> Path:
 
 
 def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download  # late: only hub ids need it, and it costs 0.3 s
+    # late: only hub ids need it, and it costs 0.3 s
+    from huggingface_hub import snapshot_download
 
     try:
         wanted = ["*.json", "*.safetensors", "merges.txt"]
@@ -76,15 +80,19 @@ def _download(hub_id: str) -> Path:
     except Exception as error:  # the hub's client raises a dozen kinds; all mean: not to be had
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         way = "download it where there is a network and give the directory"
-        raise ModelError(hub_id, f"no such directory, and the hub did not give it ({reason}); {way}") from None
+        raise ModelError(
+            hub_id, f"no such directory, and the hub did not give it ({reason}); {way}"
+        ) from None
 
 
-def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast") -> Thinker:
+def load(
+    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast"
+) -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
-    engine "stable": what the compiled kernels do for small models, a row's bits depend on its own ids alone, for
-    large ones too, where it costs time; "int8": so, too, with the text model's weights in 8 bits; "stock":
-    transformers' modules run it, for comparison.
+    engine "stable": what the compiled kernels do for small models, a row's bits depend on its own
+    ids alone, for large ones too, where it costs time; "int8": so, too, with the text model's
+    weights in 8 bits; "stock": transformers' modules run it, for comparison.
     """
     check_device(device)
     directory = resolve(spec, role)
@@ -93,12 +101,15 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
     check_layout(directory, shapes)
     warn_of_defaults(directory, shapes.text)
     dtype = torch.float32 if device == "cpu" and engine != "int8" else torch.bfloat16
-    weights = load_weights(directory, dtype, device, tower_dtype=torch.float32 if device == "cpu" else dtype)
+    weights = load_weights(
+        directory, dtype, device, tower_dtype=torch.float32 if device == "cpu" else dtype
+    )
     num_params = sum(weight.numel() for weight in weights.values())
     if engine == "stock":
         tower, text = _stock_functions(directory, shapes, dtype, device)
     elif engine == "int8":
-        tower, text = AudioTower(weights, shapes.audio), Int8Text(weights, shapes.text)
+        tower = AudioTower(weights, shapes.audio)
+        text = Int8Text(weights, shapes.text)
     else:
         tower, text = _functions(weights, shapes, num_params, device, engine == "stable")
     try:
@@ -106,19 +117,26 @@ def load(spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine:
         tokenizer = Tokenizer.load(directory)
     except TokenizerError as error:
         raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
-    prompt, suffix = tokenizer.encode(card.prefix), tokenizer.encode(card.suffix)
+    prompt = tokenizer.encode(card.prefix)
+    suffix = tokenizer.encode(card.suffix)
     length = len(prompt) + math.ceil(card.max_turn_s * EMBEDDINGS_PER_S) + len(suffix) + SPARE_IDS
     if length > shapes.text.max_positions:
-        raise ModelError(directory, f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer")
+        raise ModelError(
+            directory,
+            f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer",
+        )
     never = torch.from_numpy(vocabulary.never).to(device)
     steps = Engine(text, text.slots(num_slots, length), prompt, tower)
     if device != "cpu" and isinstance(text, GraphText):
         text.prepare()
-    return Thinker(directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params)
+    return Thinker(
+        directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params
+    )
 
 
 def runs_compiled(num_params: int, device: str, shape: TextShape, is_half: bool) -> bool:
-    """Whether engine `fast` takes the compiled kernels: on a CPU, where they were measured to be faster than torch.
+    """Whether engine `fast` takes the compiled kernels: on a CPU, where they were measured to be
+    faster than torch.
 
     is_half: float16 holds the weights.
     """
@@ -129,7 +147,9 @@ def check_device(device: str) -> None:
     """Raise ModelError where torch cannot use `device`."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         reason = f"there is no GPU that torch {torch.__version__} can use"
-        raise ModelError(f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU")
+        raise ModelError(
+            f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU"
+        )
 
 
 def _functions(
@@ -137,18 +157,26 @@ def _functions(
 ) -> tuple[Tower, Text]:
     if device != "cpu":
         return AudioTower(weights, shapes.audio), GraphText(weights, shapes.text)
-    is_half = all(is_exact(weight) for name, weight in weights.items() if name.startswith("model.layers.0."))
+    is_half = all(
+        is_exact(weight) for name, weight in weights.items() if name.startswith("model.layers.0.")
+    )
     if not runs_compiled(num_params, device, shapes.text, is_half):
-        return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(weights, shapes.text)
+        return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(
+            weights, shapes.text
+        )
     from streamer.model.kernels.text import FastText  # late: importing numba costs 0.4 s
     from streamer.model.kernels.tower import FastTower
 
     return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
 
 
-def _stock_functions(directory: Path, shapes: Shapes, dtype: torch.dtype, device: str) -> tuple[Tower, Text]:
+def _stock_functions(
+    directory: Path, shapes: Shapes, dtype: torch.dtype, device: str
+) -> tuple[Tower, Text]:
     from streamer.model.engines.stock import StockText, StockTower
-    from streamer.model.engines.stock_modules import load_stock  # late: transformers' modelling code costs seconds
+
+    # late: transformers' modelling code costs seconds
+    from streamer.model.engines.stock_modules import load_stock
 
     stock = load_stock(directory, dtype).to(device)
     return StockTower(stock), StockText(stock, shapes.text)
@@ -158,7 +186,9 @@ def shapes_of(directory: Path) -> Shapes:
     """What the config.json of a model directory says. Raises ModelError."""
     file = directory / "config.json"
     if not file.is_file():
-        raise ModelError(directory, "has no config.json; give a directory in the published Qwen2.5-Omni layout")
+        raise ModelError(
+            directory, "has no config.json; give a directory in the published Qwen2.5-Omni layout"
+        )
     try:
         return read_shapes(json.loads(file.read_text("utf-8")))
     except (ValueError, RecursionError, OSError) as error:
@@ -171,7 +201,8 @@ def num_params_of(directory: Path) -> int:
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:
-    """Raise ModelError unless both read ids the same way: by content, never by the size of the vocabulary."""
+    """Raise ModelError unless both read ids the same way: by content, never by the size of the
+    vocabulary."""
     if edge.vocabulary.fingerprint != cloud.vocabulary.fingerprint:
         raise ModelError(
             f"{edge.directory} and {cloud.directory}",

@@ -1,7 +1,8 @@
-"""One turn, in process. In: samples as they come. Out: text deltas, each as soon as it is committed.
+"""One turn, in process. In: samples as they come. Out: text deltas, each as soon as it is
+committed.
 
-Hears once (mel, voice activity), prefills every model it needs while audio arrives, then drives the state machine
-until Done. Synchronous: whoever calls it decides on which thread.
+Hears once (mel, voice activity), prefills every model it needs while audio arrives, then drives the
+state machine until Done. Synchronous: whoever calls it decides on which thread.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from streamer.core.decoding.verdict import Refusal
 from streamer.core.rules.sampling import Sampling
 from streamer.core.text.emitter import Emitter
 from streamer.model.audio.frontend import Ear
-from streamer.model.audio.mel import Window
-from streamer.model.drafters import Drafter
+from streamer.model.audio.mel import MelWindow
+from streamer.model.drafters import StepDrafter
 from streamer.model.listener import Listener
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
@@ -41,7 +42,8 @@ class Delta:
 
 
 class Turn:
-    """`push` samples, `finish`, iterate `answer`, `close`. The edge may be absent (mode cloud), or the cloud."""
+    """`push` samples, `finish`, iterate `answer`, `close`. The edge may be absent (mode cloud), or
+    the cloud."""
 
     def __init__(
         self,
@@ -49,19 +51,24 @@ class Turn:
         cloud: Thinker | None,
         plan: Plan,
         sampling: Sampling,
-        drafter_of: Callable[[Listener], Drafter],
+        drafter_of: Callable[[Listener], StepDrafter],
         clock: Callable[[], float] = time.perf_counter,
         pace: Pace | None = None,
     ) -> None:
-        self.plan, self.sampling, self.clock, self._pace = plan, sampling, clock, pace
-        self.counts, self.stop_reason = Counts(), ""
-        self.prefilled_at: float | None = None  # when the first id was there, of the model that speaks first
+        self.plan = plan
+        self.sampling = sampling
+        self.clock = clock
+        self._pace = pace
+        self.counts = Counts()
+        self.stop_reason = ""
+        # when the first id was there, of the model that speaks first
+        self.prefilled_at: float | None = None
         self._drafter_of = drafter_of
         self._ear = Ear()
         self._listeners: list[Listener] = []
         self._edge = self._listen(edge)
         self._cloud = self._listen(cloud)
-        self._rest: list[Window] = []
+        self._rest: list[MelWindow] = []
         self._preparing: threading.Thread | None = None
         self._unprepared: Exception | None = None
 
@@ -74,7 +81,8 @@ class Turn:
         return self._ear.last_speech_sample
 
     def push(self, samples: NDArray[np.float32]) -> None:
-        """Hear samples [n] float32, mono 16 kHz; complete windows are encoded and prefilled on every model."""
+        """Hear samples [n] float32, mono 16 kHz; complete windows are encoded and prefilled on
+        every model."""
         for window in self._ear.push(samples):
             for listener in self._listeners:
                 drive(listener.engine, listener.hear(window))
@@ -109,8 +117,11 @@ class Turn:
                     assert self._cloud is not None
                     verdict = drive(self._cloud.engine, verifier.verify(request))
                     self._first_step_done()
-                    if isinstance(verdict, Refusal):  # in process nothing is lost or late: this is a defect
-                        raise RuntimeError(f"the verifier refused block {request.number}: {verdict.reason}")
+                    # in process nothing is lost or late: this is a defect
+                    if isinstance(verdict, Refusal):
+                        raise RuntimeError(
+                            f"the verifier refused block {request.number}: {verdict.reason}"
+                        )
                     spec.verdict(verdict)
                 case Emit(_, verified) as emit:
                     for ids in self.plan.deltas_of(emit):
@@ -120,7 +131,8 @@ class Turn:
                     return
 
     def prefilled(self) -> tuple[Listener, Listener] | None:
-        """(edge, cloud) with the finished turn in, for decoding of another kind; None: nobody spoke."""
+        """(edge, cloud) with the finished turn in, for decoding of another kind; None: nobody
+        spoke."""
         assert self._edge is not None
         assert self._cloud is not None
         if not self._ear.has_speech:
@@ -149,7 +161,8 @@ class Turn:
     def _start(self) -> Speculator:
         """Finish the turn on the model that speaks first; the other follows when it is asked."""
         if self._edge is not None:
-            if self._cloud is not None:  # it hears the end while the edge drafts the first block
+            # it hears the end while the edge drafts the first block
+            if self._cloud is not None:
                 self._preparing = threading.Thread(target=self._prepare, args=(self._cloud,))
                 self._preparing.start()
             drive(self._edge.engine, self._edge.finish(self._rest, self._ear.maximum))
@@ -165,13 +178,17 @@ class Turn:
             self._preparing.join()
 
     def _first_step_done(self) -> None:
-        """The first step feeds what is left of the prompt and gives the first id: prefill ends with it."""
+        """The first step feeds what is left of the prompt and gives the first id: prefill ends with
+        it."""
         if self.prefilled_at is None:
             self.prefilled_at = self.clock()
 
     def _prepare(self, cloud: Listener) -> None:
         try:
-            drive(cloud.engine, cloud.finish(self._rest, self._ear.maximum, prefills=self._edge is not None))
+            drive(
+                cloud.engine,
+                cloud.finish(self._rest, self._ear.maximum, prefills=self._edge is not None),
+            )
         except Exception as error:  # told where the verdict is asked for
             self._unprepared = error
 
@@ -185,8 +202,11 @@ class Turn:
         return LocalVerifier(self._cloud, self.plan.rules, self.sampling)
 
 
-def start_answer(plan: Plan, edge: Listener | None, first: Thinker, pace: Pace | None = None) -> Speculator:
-    """The state machine on the finished edge's sequence, or, where nothing is drafted, on one without a cache.
+def start_answer(
+    plan: Plan, edge: Listener | None, first: Thinker, pace: Pace | None = None
+) -> Speculator:
+    """The state machine on the finished edge's sequence, or, where nothing is drafted, on one
+    without a cache.
 
     first: the model whose vocabulary the answer is written in.
     """

@@ -1,4 +1,5 @@
-"""The target's judgement of a block. In: VerifyRequest. Out: Verdict (or Refusal), one step per block."""
+"""The target's judgement of a block. In: VerifyRequest. Out: Verdict (or Refusal), one step per
+block."""
 
 from __future__ import annotations
 
@@ -11,15 +12,18 @@ from streamer.model.scheduler import Steps
 
 
 class LocalVerifier:
-    """The cloud in this process, on a listener whose turn is over. An empty draft asks for the next id."""
+    """The cloud in this process, on a listener whose turn is over. An empty draft asks for the next
+    id."""
 
     def __init__(self, listener: Listener, rules: Rules, sampling: Sampling) -> None:
         thinker = listener.thinker
-        self._listener, self._chooser = listener, Chooser(thinker.vocabulary, thinker.never, rules, sampling)
+        self._listener = listener
+        self._chooser = Chooser(thinker.vocabulary, thinker.never, rules, sampling)
         self._ledger = TargetLedger(listener.sequence)
 
     def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:
-        """Feed what the target has not seen, choose k + 1 ids under the same rules, accept while equal."""
+        """Feed what the target has not seen, choose k + 1 ids under the same rules, accept while
+        equal."""
         known = self._ledger.begin(request)
         if known is not None:
             return known

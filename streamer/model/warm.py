@@ -1,7 +1,9 @@
-"""A first turn costs ten times a second one: kernels are loaded, or compiled. In: a thinker. Out: warm.
+"""A first turn costs ten times a second one: kernels are loaded, or compiled. In: a thinker. Out:
+warm.
 
-Measured 2026-11 on the embedded pair: 0.78 s for the first turn, 0.09 s for the second; 13 s where the kernels are not
-yet compiled for this processor, which `python -m streamer.model.warm` does ahead (`make setup` runs it).
+Measured 2026-11 on the embedded pair: 0.78 s for the first turn, 0.09 s for the second; 13 s where
+the kernels are not yet compiled for this processor, which `python -m streamer.model.warm` does
+ahead (`make setup` runs it).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one
 
 def warm_up(thinker: Thinker) -> None:
     """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
-    ear, listener = Ear(), Listener(thinker)
+    ear = Ear()
+    listener = Listener(thinker)
     try:
         noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
         for window in ear.push(noise):

@@ -1,1 +1,2 @@
-"""WEBSOCKETS: the realtime server, the verifier's server and the link to it. Imports core and stages."""
+"""WEBSOCKETS: the realtime server, the verifier's server and the link to it. Imports core and
+stages."""

@@ -1,11 +1,12 @@
-"""First stage: pieces of PCM and commands in, turns and their windows out. Hearing runs on a worker thread."""
+"""First stage: pieces of PCM and commands in, turns and their windows out. Hearing runs on a worker
+thread."""
 
 from __future__ import annotations
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.core.audio.turn_items import Closed, Item, Opened
+from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
@@ -26,8 +27,10 @@ async def chunk(
     seat: Seat,
     books: Books,
 ) -> None:
-    """Every item goes on with the time at which the last piece before it was fed. Ends when `commands` does."""
-    fed_at, last_committed = 0.0, -1
+    """Every item goes on with the time at which the last piece before it was fed. Ends when
+    `commands` does."""
+    fed_at = 0.0
+    last_committed = -1
 
     async def hand_on(found: list[Item]) -> None:
         for item in found:
@@ -57,8 +60,12 @@ async def chunk(
                     pushed, found = await seat.run(_end, hearing, pcm)
                     seat.rest()
                     await hand_on([*pushed, *found])
-                    # A turn that voice activity has just ended is what the client means; twice is once.
-                    if any(isinstance(item, Closed) for item in found) or hearing.num_turns - 1 > last_committed:
+                    # A turn that voice activity has just ended is what the client means; twice
+                    # is once.
+                    if (
+                        any(isinstance(item, Closed) for item in found)
+                        or hearing.num_turns - 1 > last_committed
+                    ):
                         commit.turn = last_committed = hearing.num_turns - 1
                     commit.is_done.set()
                 case Clear():
@@ -78,16 +85,21 @@ def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
 def _join(
     commands: MemoryObjectReceiveStream[Command], first: Piece | Commit, fed_at: float
 ) -> tuple[bytes, float, Command | None]:
-    """`first` and the pieces that wait behind it, when the last was fed, and what came after them, if it is no piece.
+    """`first` and the pieces that wait behind it, when the last was fed, and what came after them,
+    if it is no piece.
 
-    Where many streams share the machine, a hop to a thread for every 20 ms costs more than hearing them.
+    Where many streams share the machine, a hop to a thread for every 20 ms costs more than hearing
+    them.
     """
-    parts, size, command = list[bytes](), 0, first
+    parts = list[bytes]()
+    size = 0
+    command = first
     while True:
         piece = command.rest if isinstance(command, Commit) else command
         if piece is not None:
             parts.append(piece.pcm)
-            fed_at, size = piece.fed_at, size + len(piece.pcm)
+            fed_at = piece.fed_at
+            size = size + len(piece.pcm)
         if isinstance(command, Commit) or size >= MAX_JOINED_BYTES:
             return b"".join(parts), fed_at, command if isinstance(command, Commit) else None
         try:
@@ -101,7 +113,7 @@ def _join(
 
 async def _tell(item: Item, outlet: Outlet) -> None:
     match item:
-        case Opened(turn, at_ms) if at_ms is not None:
+        case TurnOpened(turn, at_ms) if at_ms is not None:
             await outlet.send(SpeechStarted(turn, at_ms))
         case Closed():
             if item.stopped_ms is not None and item.last_speech_ms is not None:

@@ -1,4 +1,5 @@
-"""Third stage: a prefilled turn in, committed ids out. Drives the state machine; asks `verify` where it says so."""
+"""Third stage: a prefilled turn in, committed ids out. Drives the state machine; asks `verify`
+where it says so."""
 
 from __future__ import annotations
 
@@ -13,7 +14,18 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
-from streamer.stages.plumbing.messages import Answer, Ask, Failed, Over, Prepare, Ready, Reply, Said, Settle, reason_of
+from streamer.stages.plumbing.messages import (
+    Answer,
+    Ask,
+    Failed,
+    Over,
+    Prepare,
+    Ready,
+    Reply,
+    Said,
+    Settle,
+    reason_of,
+)
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.ports import Cloud, Parts, Target, TargetLost
 
@@ -33,14 +45,20 @@ class Draft:
         books: Books,
         clock: Callable[[], float],
     ) -> None:
-        self._ready, self._requests, self._replies, self._said = ready, requests, replies, said
-        self._parts, self._books, self._clock = parts, books, clock
+        self._ready = ready
+        self._requests = requests
+        self._replies = replies
+        self._said = said
+        self._parts = parts
+        self._books = books
+        self._clock = clock
         self._waiting: anyio.CancelScope | None = None
         self._answering: int | None = None  # the turn in hand
         self._cancelled = -1  # this turn and all before it
         self._num_asked = self._num_replied = 0  # of the turn in hand
         self._is_prepared = False
-        self._asked: dict[int, int] = {}  # request -> its draft's ids, as counted; those without a reply
+        # request -> its draft's ids, as counted; those without a reply
+        self._asked: dict[int, int] = {}
         self._lost: str | None = None  # why the target of the turn in hand will answer no more
 
     async def run(self, answers_itself: bool) -> None:
@@ -57,7 +75,8 @@ class Draft:
                     if held is not None:
                         await self._answer(held)
                     held = None
-                elif answers_itself or item.closed.goes_on:  # a part holds a slot; its end may never be asked for
+                # a part holds a slot; its end may never be asked for
+                elif answers_itself or item.closed.goes_on:
                     await self._answer(item)
                 else:
                     if held is not None:  # committed after it, and never asked for
@@ -71,7 +90,8 @@ class Draft:
             self._waiting.cancel()
 
     async def _answer(self, ready: Ready) -> None:
-        self._answering, self._is_prepared = ready.turn.number, False
+        self._answering = ready.turn.number
+        self._is_prepared = False
         self._num_asked = self._num_replied = 0
         self._asked.clear()
         self._lost = None
@@ -102,7 +122,9 @@ class Draft:
         return Over(ready, "no_speech", self._parts.mode, Counts(), None, self._clock())
 
     async def _drive(self, ready: Ready) -> Over | Failed:
-        turn, parts, cloud = ready.turn, self._parts, self._parts.cloud
+        turn = ready.turn
+        parts = self._parts
+        cloud = self._parts.cloud
         if cloud is not None and self._is_sure_to_ask(cloud):
             await self._prepare(ready)
         action: Action | None = None
@@ -117,14 +139,16 @@ class Draft:
         num_failures = num_calls = 0
         while True:
             if action is None:
-                if self._is_cancelled:  # only here, between steps: the sequence is its engine's while one runs
+                # only here, between steps: the sequence is its engine's while one runs
+                if self._is_cancelled:
                     spec.cancel()
                 self._take_replies(spec, turn.number)
                 action = spec.next(self._clock(), may_ask(cloud, turn))
             if spec.num_failures > num_failures and turn.cloud is not None:
                 num_failures = spec.num_failures
                 turn.cloud.failed()
-            now, action = action, None
+            now = action
+            action = None
             match now:
                 case DraftMore():
                     assert edge is not None
@@ -133,7 +157,8 @@ class Draft:
                     await self._prepare(ready)
                     self._num_asked += 1
                     assert turn.cloud is not None
-                    if spec.counts.cloud_calls > num_calls:  # else it was refused, and counted then
+                    # else it was refused, and counted then
+                    if spec.counts.cloud_calls > num_calls:
                         num_calls = spec.counts.cloud_calls
                         self._asked[request.number] = len(request.draft)
                     await self._requests.send(Ask(turn.number, turn.cloud, request))
@@ -149,7 +174,9 @@ class Draft:
                     if turn.cloud is not None:
                         self._count_sent(spec.counts, turn.cloud)
                     if edge is not None:
-                        prefilled_at = min(filter(None, (edge.prefilled_at, prefilled_at)), default=None)
+                        prefilled_at = min(
+                            filter(None, (edge.prefilled_at, prefilled_at)), default=None
+                        )
                     return Over(ready, reason, parts.mode, spec.counts, prefilled_at, self._clock())
 
     def _count_sent(self, counts: Counts, target: Target) -> None:
@@ -161,7 +188,8 @@ class Draft:
                 counts.n_uploaded -= n_drafted
 
     def _is_sure_to_ask(self, cloud: Cloud) -> bool:
-        """Whether the cloud hears the end at the same time as the edge: where it will be asked, or is idle anyway."""
+        """Whether the cloud hears the end at the same time as the edge: where it will be asked, or
+        is idle anyway."""
         return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
 
     async def _on_edge(self, edge: Drafting, steps: Any) -> Action | None:
@@ -178,7 +206,8 @@ class Draft:
             await self._requests.send(Prepare(ready))
 
     async def _reply(self, spec: Speculator, turn: int, until: float) -> None:
-        """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it is cancelled."""
+        """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it
+        is cancelled."""
         with anyio.move_on_after(max(0.0, until - self._clock())) as self._waiting:
             self._take(spec, turn, await self._replies.receive())
 

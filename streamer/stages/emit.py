@@ -14,7 +14,10 @@ from streamer.stages.plumbing.ports import Parts, Written
 
 
 async def emit(
-    said: MemoryObjectReceiveStream[Said | Over | Failed], outlet: Outlet, parts: Parts, clock: Callable[[], float]
+    said: MemoryObjectReceiveStream[Said | Over | Failed],
+    outlet: Outlet,
+    parts: Parts,
+    clock: Callable[[], float],
 ) -> None:
     """A TextDelta for every Said, a Description at each turn's end. Ends when `said` does."""
     writing: _Writing | None = None
@@ -37,8 +40,10 @@ class _Writing:
     """The text of one answer as it grows."""
 
     def __init__(self, parts: Parts, ready: Ready) -> None:
-        self._emitter, self._ready = parts.emitter(), ready
-        self._text, self._ids = "", list[int]()
+        self._emitter = parts.emitter()
+        self._ready = ready
+        self._text = ""
+        self._ids = list[int]()
         self._ttft_ms: float | None = None
 
     def push(self, ids: tuple[int, ...], verified: bool, now: float) -> TextDelta:
@@ -52,8 +57,17 @@ class _Writing:
 
     def finish(self, over: Over) -> Written:
         prefill_ms = None if over.prefilled_at is None else self._ms(over.prefilled_at)
-        return Written(self._ready.closed, self._text, tuple(self._ids), over.stop_reason, over.mode, over.counts,
-                       self._ttft_ms, prefill_ms, self._ms(over.done_at))  # fmt: skip
+        return Written(
+            self._ready.closed,
+            self._text,
+            tuple(self._ids),
+            over.stop_reason,
+            over.mode,
+            over.counts,
+            self._ttft_ms,
+            prefill_ms,
+            self._ms(over.done_at),
+        )
 
     def _ms(self, at: float) -> float:
         """Milliseconds since the turn's last sample was fed."""

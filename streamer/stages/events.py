@@ -1,7 +1,8 @@
-"""What a live session tells, and what it is asked. In: nothing. Out: frozen dataclasses and the Session protocol.
+"""What a live session tells, and what it is asked. In: nothing. Out: frozen dataclasses and the
+Session protocol.
 
-Turns of a session are numbered from 0. Times `at_ms` of speech count from the session's first sample; those of text
-from the arrival of the turn's last sample.
+Turns of a session are numbered from 0. Times `at_ms` of speech count from the session's first
+sample; those of text from the arrival of the turn's last sample.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class TurnCommitted:
-    """The turn's audio is closed: by voice activity, by `commit`, at the end, or because it reached max_turn_s."""
+    """The turn's audio is closed: by voice activity, by `commit`, at the end, or because it reached
+    max_turn_s."""
 
     turn: int
     audio_s: float
@@ -43,14 +45,16 @@ class TurnCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """The audio that was not committed is forgotten, as `clear` asked; `turn` would have been its number."""
+    """The audio that was not committed is forgotten, as `clear` asked; `turn` would have been its
+    number."""
 
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
 class LiveUpdate:
-    """A sentence on what was heard so far of a turn that goes on; not part of the turn's own sentence."""
+    """A sentence on what was heard so far of a turn that goes on; not part of the turn's own
+    sentence."""
 
     turn: int
     text: str
@@ -60,13 +64,23 @@ class LiveUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TurnFailed:
-    """A turn ended without its Description; what was committed stays. `message` is one line, cause and way out."""
+    """A turn ended without its Description; what was committed stays. `message` is one line, cause
+    and way out."""
 
     turn: int
     message: str
 
 
-Event = SpeechStarted | SpeechStopped | TurnCommitted | Cleared | TextDelta | LiveUpdate | TurnFailed | Description
+Event = (
+    SpeechStarted
+    | SpeechStopped
+    | TurnCommitted
+    | Cleared
+    | TextDelta
+    | LiveUpdate
+    | TurnFailed
+    | Description
+)
 
 
 class NothingToCommit(ValueError):
@@ -75,7 +89,8 @@ class NothingToCommit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """Voice activity ends turns; the defaults are those of OpenAI's server_vad. Raises ValueError."""
+    """Voice activity ends turns; the defaults are those of OpenAI's server_vad. Raises
+    ValueError."""
 
     threshold: float = 0.5
     prefix_padding_ms: int = 300
@@ -89,7 +104,8 @@ class TurnDetection:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How one session listens. live_update_s: a LiveUpdate every so many seconds of a turn, None for none.
+    """How one session listens. live_update_s: a LiveUpdate every so many seconds of a turn, None
+    for none.
 
     Raises ValueError for values that mean nothing.
     """
@@ -97,7 +113,8 @@ class SessionOptions:
     sample_rate_hz: int = 16_000
     turn_detection: TurnDetection | None = None
     live_update_s: float | None = None
-    answers_itself: bool = True  # a committed turn is answered at once; False: only after `answer()`
+    # a committed turn is answered at once; False: only after `answer()`
+    answers_itself: bool = True
     is_float: bool = False  # fed with float32 samples, full scale 1.0, instead of PCM16
 
     def __post_init__(self) -> None:
@@ -114,7 +131,8 @@ def _check(name: str, value: float, least: float, most: float) -> None:
 
 
 class Session(Protocol):
-    """One stream, open until `end` (or until its context manager is left). One task may feed, another iterate."""
+    """One stream, open until `end` (or until its context manager is left). One task may feed,
+    another iterate."""
 
     @property
     def num_bytes_fed(self) -> int:
@@ -123,11 +141,13 @@ class Session(Protocol):
 
     @property
     def backlog(self) -> Mapping[str, int]:
-        """What waits: `pieces`, `audio_ms` fed and not yet heard, `turns` in hand, `events` not yet iterated."""
+        """What waits: `pieces`, `audio_ms` fed and not yet heard, `turns` in hand, `events` not yet
+        iterated."""
         ...
 
     async def feed(self, pcm: bytes) -> None:
-        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are in hand."""
+        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are
+        in hand."""
         ...
 
     def feed_nowait(self, pcm: bytes) -> bool:
@@ -135,11 +155,13 @@ class Session(Protocol):
         ...
 
     async def commit(self) -> int:
-        """End the turn here; its number. Raises NothingToCommit. Audio fed later belongs to the next turn."""
+        """End the turn here; its number. Raises NothingToCommit. Audio fed later belongs to the
+        next turn."""
         ...
 
     async def answer(self) -> None:
-        """Answer the last committed turn, where the session does not do so itself. A second call does nothing.
+        """Answer the last committed turn, where the session does not do so itself. A second call
+        does nothing.
 
         Parts of a turn that is longer than max_turn_s are answered as they end, all but the last.
         """
@@ -150,8 +172,8 @@ class Session(Protocol):
         ...
 
     async def cancel(self) -> None:
-        """Stop answering every turn that is to be answered by now: what is committed stays, each Description says
-        `cancelled`. Nothing to stop is no error."""
+        """Stop answering every turn that is to be answered by now: what is committed stays, each
+        Description says `cancelled`. Nothing to stop is no error."""
         ...
 
     async def end(self) -> None:

@@ -1,4 +1,5 @@
-"""Second stage: windows of a turn in, a turn that is prefilled but for its last window out. Live updates start here."""
+"""Second stage: windows of a turn in, a turn that is prefilled but for its last window out. Live
+updates start here."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, Opened
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
@@ -31,13 +32,17 @@ async def prefill(
         stage = _Prefill(parts, books, outlet, group)
         async for item, fed_at in items:
             match item:
-                case Opened(number):
+                case TurnOpened(number):
                     stage.turn = await books.open(number)
                 case Heard():
                     await stage.hear(item)
                 case Closed():
                     turn = await stage.leave()
-                    await ready.send(Failed(turn.number, turn.failed) if turn.failed else Ready(turn, item, fed_at))
+                    await ready.send(
+                        Failed(turn.number, turn.failed)
+                        if turn.failed
+                        else Ready(turn, item, fed_at)
+                    )
                 case Dropped():
                     books.close(await stage.leave())
                 case Answer():
@@ -52,7 +57,10 @@ class _Prefill:
     """The turn in hand, and its live update, if one is being written."""
 
     def __init__(self, parts: Parts, books: Books, outlet: Outlet, group: TaskGroup) -> None:
-        self._parts, self._books, self._outlet, self._group = parts, books, outlet, group
+        self._parts = parts
+        self._books = books
+        self._outlet = outlet
+        self._group = group
         self.turn: Turn | None = None
         self._update: anyio.CancelScope | None = None
         self._update_over: anyio.Event | None = None
@@ -74,14 +82,19 @@ class _Prefill:
             self._books.close(turn)
             return
         if heard.provisional is not None and turn.edge is not None and self._update is None:
-            # Before the task runs: a second one must not begin, whatever order the event loop takes.
-            self._update, self._update_over = anyio.CancelScope(), anyio.Event()
-            self._group.start_soon(self._describe_so_far, turn, turn.edge, heard, self._update, self._update_over)
+            # Before the task runs: a second one must not begin, whatever order the event loop
+            # takes.
+            self._update = anyio.CancelScope()
+            self._update_over = anyio.Event()
+            self._group.start_soon(
+                self._describe_so_far, turn, turn.edge, heard, self._update, self._update_over
+            )
 
     async def leave(self) -> Turn:
         """The turn goes on to the next stage, or away; nothing of ours touches it any more."""
         await self._stop_update()
-        turn, self.turn = self.turn, None
+        turn = self.turn
+        self.turn = None
         assert turn is not None
         return turn
 
@@ -106,7 +119,9 @@ class _Prefill:
                 steps = self._parts.update(edge, heard.provisional)
                 ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
                 text = self._parts.text_of(ids)
-                await self._outlet.send(LiveUpdate(turn.number, text, tuple(ids), heard.num_samples / RATE_HZ))
+                await self._outlet.send(
+                    LiveUpdate(turn.number, text, tuple(ids), heard.num_samples / RATE_HZ)
+                )
         finally:
             self._update = None
             over.set()
@@ -115,4 +130,3 @@ class _Prefill:
         if self._update is not None and self._update_over is not None:
             self._update.cancel()
             await self._update_over.wait()
-

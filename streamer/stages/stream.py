@@ -1,7 +1,8 @@
-"""One stream: chunk | prefill | draft | verify | emit, joined by bounded queues. Implements events.py's Session.
+"""One stream: chunk | prefill | draft | verify | emit, joined by bounded queues. Implements
+events.py's Session.
 
-Closing flows downstream: `end` closes the commands, each stage ends when its input does. Leaving the context manager
-cancels what is left; every KV slot is given back, whatever happens.
+Closing flows downstream: `end` closes the commands, each stage ends when its input does. Leaving
+the context manager cancels what is left; every KV slot is given back, whatever happens.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from streamer.stages.plumbing.ports import Parts
 from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
 
-# Audio is handed on in pieces of one size, however it is fed: a hop to a thread for every 20 ms of a microphone costs
-# more than hearing them. Voice activity judges every 32 ms and shall not wait; nothing else cares before the turn ends,
-# and its last piece goes on at once.
+# Audio is handed on in pieces of one size, however it is fed: a hop to a thread for every 20 ms
+# of a microphone costs more than hearing them. Voice activity judges every 32 ms and shall not
+# wait; nothing else cares before the turn ends, and its last piece goes on at once.
 PIECE_S = 0.1
 VOICE_PIECE_S = 0.032
 MAX_QUEUED_S = 5.0  # of audio, then `feed` waits
@@ -57,7 +58,8 @@ MAX_SAID = 64  # committed and not yet emitted
 async def open_stream(
     parts: Parts, options: SessionOptions, clock: Callable[[], float] = time.perf_counter
 ) -> AsyncIterator[Stream]:
-    """A stream that runs until it is ended or left. Raises ValueError for options that mean nothing."""
+    """A stream that runs until it is ended or left. Raises ValueError for options that mean
+    nothing."""
     stream = Stream(parts, options, clock)
     try:
         async with anyio.create_task_group() as group:
@@ -76,13 +78,19 @@ class Stream:
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
         self.books = Books(parts)
         self.num_bytes_fed = 0
-        self._parts, self._options, self._clock = parts, options, clock
+        self._parts = parts
+        self._options = options
+        self._clock = clock
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
         self._sample_bytes = 4 if options.is_float else 2
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
-        self._held, self._held_at, self._is_ended = bytearray(), 0.0, False  # fed, not yet a piece; when
-        self._hearing, self._seat = parts.hearing(options), Seat(parts.threads)
+        # fed, not yet a piece; when
+        self._held = bytearray()
+        self._held_at = 0.0
+        self._is_ended = False
+        self._hearing = parts.hearing(options)
+        self._seat = Seat(parts.threads)
         self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
@@ -96,9 +104,12 @@ class Stream:
         replies, replied = queue[Reply](CREDITS)
         says, said = queue[Said | Over | Failed](MAX_SAID)
         events, self._events = queue[Event](MAX_EVENTS)
-        outlet, parts = Outlet(events), self._parts
+        outlet = Outlet(events)
+        parts = self._parts
         self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
-        group.start_soon(chunk, self._taken, items, outlet, self._hearing, self._seat, self.books, name="chunk")
+        group.start_soon(
+            chunk, self._taken, items, outlet, self._hearing, self._seat, self.books, name="chunk"
+        )
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
         group.start_soon(verify, requests, replies, name="verify")
@@ -178,15 +189,20 @@ class Stream:
         self._commands.close()
 
     def events(self) -> AsyncIterator[Event]:
-        return self._events  # no generator: one that is left early must be closed by whoever left it
+        # no generator: one that is left early must be closed by whoever left it
+        return self._events
 
     @property
     def backlog(self) -> dict[str, int]:
         """What waits in the queues that audio and text go through."""
         pieces = self._taken.statistics().current_buffer_used
         num_samples = (pieces * self._piece_bytes + len(self._held)) // self._sample_bytes
-        return {"pieces": pieces, "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
-                "turns": self.books.num_open, "events": self._events.statistics().current_buffer_used}  # fmt: skip
+        return {
+            "pieces": pieces,
+            "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
+            "turns": self.books.num_open,
+            "events": self._events.statistics().current_buffer_used,
+        }
 
     def _hold(self, pcm: bytes) -> int:
         self._held += pcm

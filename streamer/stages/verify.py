@@ -1,4 +1,5 @@
-"""Fourth stage: requests in, verdicts out, by the turn's target. Replies never block: credits bound them."""
+"""Fourth stage: requests in, verdicts out, by the turn's target. Replies never block: credits bound
+them."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from streamer.stages.plumbing.messages import Ask, Prepare, Ready, Reply, Settle
 
 
 async def verify(
-    requests: MemoryObjectReceiveStream[Prepare | Ask | Settle], replies: MemoryObjectSendStream[Reply]
+    requests: MemoryObjectReceiveStream[Prepare | Ask | Settle],
+    replies: MemoryObjectSendStream[Reply],
 ) -> None:
-    """One reply for each Ask that is not settled before, in whatever order. Ends when `requests` does."""
+    """One reply for each Ask that is not settled before, in whatever order. Ends when `requests`
+    does."""
     async with requests, replies, anyio.create_task_group() as group:
         desk = _Desk(replies, group)
         async for item in requests:
@@ -30,7 +33,8 @@ class _Desk:
     """The requests in hand, each in a task of its own: a target elsewhere takes several at once."""
 
     def __init__(self, replies: MemoryObjectSendStream[Reply], group: TaskGroup) -> None:
-        self._replies, self._group = replies, group
+        self._replies = replies
+        self._group = group
         self._scopes: dict[anyio.CancelScope, anyio.Event] = {}
 
     def take(self, ask: Ask) -> None:

@@ -1,4 +1,5 @@
-"""One real server in exact mode for the clients, and mic.py with a recording in the place of its hardware."""
+"""One real server in exact mode for the clients, and mic.py with a recording in the place of its
+hardware."""
 
 import asyncio
 import contextlib
@@ -27,8 +28,15 @@ async def listening(tmp_path):
 
         async def start(url, *arguments, recording=SAMPLES[1], stderr=subprocess.PIPE):
             mic = await asyncio.create_subprocess_exec(
-                sys.executable, MIC, "--url", url, *arguments, stdout=subprocess.PIPE, stderr=stderr,
-                env=environment(tmp_path, recording))  # fmt: skip
+                sys.executable,
+                MIC,
+                "--url",
+                url,
+                *arguments,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=environment(tmp_path, recording),
+            )
             stack.push_async_callback(stop, mic)
             return mic
 

@@ -1,4 +1,5 @@
-"""clients/file.py as a real process against a real server: what `streamer describe` says, and one line when it fails."""
+"""clients/file.py as a real process against a real server: what `streamer describe` says, and one
+line when it fails."""
 
 import json
 import os
@@ -11,7 +12,7 @@ import time
 import numpy as np
 import pytest
 import soundfile
-from conftest import ROOT
+from places import ROOT
 from processes import listening
 from speech import SAMPLES, speech
 from tls import certificate
@@ -24,16 +25,31 @@ CLIENT = ROOT / "clients" / "file.py"
 def client(*arguments, **environment):
     command = [sys.executable, CLIENT, *map(str, arguments)]
     given = ENVIRONMENT | environment
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=given, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env=given, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
 def test_it_says_what_describe_says(server):
-    command = [sys.executable, "-m", "streamer", "describe", *map(str, SAMPLES[:2]), "--json", "--mode", "exact"]
-    described = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout.splitlines()
+    command = [
+        sys.executable,
+        "-m",
+        "streamer",
+        "describe",
+        *map(str, SAMPLES[:2]),
+        "--json",
+        "--mode",
+        "exact",
+    ]
+    described = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=ENVIRONMENT
+    ).stdout.splitlines()
     status, out, err = client(*SAMPLES[:2], "--url", server, "--speed", 20, "--json")
     assert (status, err) == (0, "")
-    for mine, theirs in zip(map(json.loads, out.splitlines()), map(json.loads, described), strict=True):
+    for mine, theirs in zip(
+        map(json.loads, out.splitlines()), map(json.loads, described), strict=True
+    ):
         assert (mine["text"], mine["attributes"]) == (theirs["text"], theirs["attributes"])
     assert [json.loads(line)["warning"] for line in out.splitlines()] == [None, None]
     bare = server.removesuffix("/v1/realtime")
@@ -50,15 +66,27 @@ def test_what_fails_is_told_in_one_line(server, tmp_path):
         ([tmp_path / "missing.wav", "--url", server], "missing.wav: no such file"),
         ([tmp_path, "--url", server], "is a directory"),
         ([tmp_path / "empty.wav", "--url", server], "empty.wav: is empty (0 bytes)"),
-        ([tmp_path / "text.wav", "--url", server], "text.wav: is no recording that libsndfile can read"),
+        (
+            [tmp_path / "text.wav", "--url", server],
+            "text.wav: is no recording that libsndfile can read",
+        ),
         ([tmp_path / "header.wav", "--url", server], "header.wav: holds no samples"),
         ([SAMPLES[0], "--url", server.replace("realtime", "other")], "no such path"),
         ([SAMPLES[0], "--url", "ws://127.0.0.1:9/v1/realtime"], "is `streamer serve` running?"),
-        ([SAMPLES[0], "--url", "nonsense"], "nonsense: is no address of a server; start it with ws://"),
+        (
+            [SAMPLES[0], "--url", "nonsense"],
+            "nonsense: is no address of a server; start it with ws://",
+        ),
         ([SAMPLES[0], "--url", "http://127.0.0.1:8770"], "start it with ws://"),
         ([SAMPLES[0], "--url", "https://127.0.0.1:8770"], "start it with wss://"),
-        ([SAMPLES[0], "--url", "ws://127.0.0.1:99999"], "is no address of a server (Port out of range 0-65535)"),
-        ([SAMPLES[0], "--url", "ws://127.0.0.1:9"], "ws://127.0.0.1:9/v1/realtime: cannot be reached"),
+        (
+            [SAMPLES[0], "--url", "ws://127.0.0.1:99999"],
+            "is no address of a server (Port out of range 0-65535)",
+        ),
+        (
+            [SAMPLES[0], "--url", "ws://127.0.0.1:9"],
+            "ws://127.0.0.1:9/v1/realtime: cannot be reached",
+        ),
     ):
         status, out, err = client(*arguments)
         assert (status, out, err.count("\n")) == (1, "", 1)
@@ -66,13 +94,19 @@ def test_what_fails_is_told_in_one_line(server, tmp_path):
 
 
 def test_what_went_unverified_is_told(tmp_path):
-    """By the client, in JSON and on stderr, a line for each file; by the server in a log line and a counter."""
+    """By the client, in JSON and on stderr, a line for each file; by the server in a log line and a
+    counter."""
     with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
         status, out, err = client(SAMPLES[0], SAMPLES[0], "--url", url, "--speed", 20, "--json")
         counters = http(url, "/metrics")[1]
     assert status == 0
     rows = [json.loads(row) for row in out.splitlines()]
-    assert all("went unverified" in row["warning"] and row["blocks_unverified"] > 0 and row["is_cut"] is False for row in rows)
+    assert all(
+        "went unverified" in row["warning"]
+        and row["blocks_unverified"] > 0
+        and row["is_cut"] is False
+        for row in rows
+    )
     assert err == "".join(f"file.py: {SAMPLES[0]}: {row['warning']}\n" for row in rows)
     assert "\nstreamer_turns_unverified_total 2.0\n" in counters
 
@@ -85,7 +119,8 @@ def test_a_verifier_says_that_it_is_one():
 
 
 def test_an_mp3_is_read_straight_on(server, tmp_path):
-    """As describe reads it: soundfile's seeks between blocks make the decoder start afresh, and complain."""
+    """As describe reads it: soundfile's seeks between blocks make the decoder start afresh, and
+    complain."""
     chance = np.random.default_rng(0)
     noisy = 0.1 * chance.standard_normal(320_000).astype(np.float32)
     noisy[:80_000] = speech(5, 1)
@@ -96,14 +131,26 @@ def test_an_mp3_is_read_straight_on(server, tmp_path):
     assert json.loads(out)["text"] == wanted["text"]
 
 
-@pytest.mark.parametrize(("name", "package"), [("file.py", "numpy"), ("file.py", "soundfile"), ("mic.py", "websockets")])
+@pytest.mark.parametrize(
+    ("name", "package"), [("file.py", "numpy"), ("file.py", "soundfile"), ("mic.py", "websockets")]
+)
 def test_a_missing_package_is_told_in_one_line(name, package, tmp_path):
-    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('there is none', name={package!r})")
+    (tmp_path / f"{package}.py").write_text(
+        f"raise ModuleNotFoundError('there is none', name={package!r})"
+    )
     command = [sys.executable, CLIENT.with_name(name), "clip.wav"]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT | {"PYTHONPATH": str(tmp_path)}, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT | {"PYTHONPATH": str(tmp_path)},
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert f"{name}: the package {package} is missing" in done.stderr
-    (header,) = re.findall(r"^# dependencies = (.+)$", CLIENT.with_name(name).read_text("utf-8"), re.M)
+    (header,) = re.findall(
+        r"^# dependencies = (.+)$", CLIENT.with_name(name).read_text("utf-8"), re.M
+    )
     packages = " ".join(re.findall(r'"(\w+)', header))
     assert f"pip install {packages}," in done.stderr
     assert f"`uv run {name}`" in done.stderr
@@ -114,22 +161,45 @@ def test_tls_and_where_it_is_not(server, tmp_path):
     chain, key, ca = certificate(tmp_path)
     with serving("--mode", "edge", "--cert", chain, "--key", key) as (url, _):
         for address, told in (
-            (server.replace("ws:", "wss:"), "(it does not speak TLS, it seems); without --cert a server is reached by ws://"),
-            (url.replace("wss:", "ws:"), "(it speaks TLS, it seems); with --cert a server is reached by wss://"),
-            (url, "unable to get local issuer certificate); name the PEM file of its authority in SSL_CERT_FILE"),
+            (
+                server.replace("ws:", "wss:"),
+                "(it does not speak TLS, it seems); without --cert a server is reached by ws://",
+            ),
+            (
+                url.replace("wss:", "ws:"),
+                "(it speaks TLS, it seems); with --cert a server is reached by wss://",
+            ),
+            (
+                url,
+                "unable to get local issuer certificate); name the PEM file of its authority in SSL_CERT_FILE",
+            ),
         ):
             status, out, err = client(SAMPLES[0], "--url", address)
             assert (status, out) == (1, "")
-            assert err == f"file.py: {address}: cannot be reached {told}\n" or (address == url and err.endswith(told + "\n"))
+            assert err == f"file.py: {address}: cannot be reached {told}\n" or (
+                address == url and err.endswith(told + "\n")
+            )
             assert err.count("\n") == 1
-        status, out, _ = client(SAMPLES[0], "--url", url, "--speed", 20, "--quiet", SSL_CERT_FILE=str(ca))
+        status, out, _ = client(
+            SAMPLES[0], "--url", url, "--speed", 20, "--quiet", SSL_CERT_FILE=str(ca)
+        )
         assert status == 0
         assert out.startswith("说话人")
 
 
 def test_ctrl_c_ends_it_cleanly(server):
-    command = [sys.executable, str(CLIENT), str(SAMPLES[0]), "--url", server, "--live-updates", "0.5"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+    command = [
+        sys.executable,
+        str(CLIENT),
+        str(SAMPLES[0]),
+        "--url",
+        server,
+        "--live-updates",
+        "0.5",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as process:
         assert process.stderr.readline().strip(), "a live update: it is streaming"
         process.send_signal(signal.SIGINT)
         started = time.monotonic()

@@ -1,4 +1,5 @@
-"""The link of clients/*.py: cut in the middle and resumed, with nothing lost; a server that is started anew."""
+"""The link of clients/*.py: cut in the middle and resumed, with nothing lost; a server that is
+started anew."""
 
 import asyncio
 import contextlib
@@ -10,9 +11,9 @@ import time
 from urllib.parse import urlsplit
 
 import soundfile
-from conftest import ROOT
 from cutting import cutting
 from fake_microphone import line
+from places import ROOT
 from speech import SAMPLES, speech
 from wire import describe_files, http, serving
 
@@ -21,19 +22,30 @@ CLIENTS = ROOT / "clients"
 
 async def start(name, *arguments):
     command = [sys.executable, str(CLIENTS / name), *map(str, arguments)]
-    return await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
+    return await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
+    )
 
 
 def counted(url, name):
     """A counter of the server's /metrics."""
-    return next(float(line.split()[1]) for line in http(url, "/metrics")[1].splitlines() if line.startswith(name + " "))
+    return next(
+        float(line.split()[1])
+        for line in http(url, "/metrics")[1].splitlines()
+        if line.startswith(name + " ")
+    )
 
 
 def test_both_clients_have_the_same_link():
     texts = [(CLIENTS / name).read_text("utf-8") for name in ("mic.py", "file.py")]
     links = [text[text.index("# The link") : text.index("# End of the link")] for text in texts]
     assert links[0] == links[1]
-    assert all(" streamer" not in line for text in texts for line in text.splitlines() if line.startswith(("import", "from")))
+    assert all(
+        " streamer" not in line
+        for text in texts
+        for line in text.splitlines()
+        if line.startswith(("import", "from"))
+    )
 
 
 async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tmp_path):
@@ -43,7 +55,9 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
     before = counted(server, "streamer_resumed_total")
     async with cutting(server) as (url, link):
         link.max_bytes = 300_000
-        client = await start("file.py", tmp_path / "long.wav", "--url", url, "--speed", 100, "--json")
+        client = await start(
+            "file.py", tmp_path / "long.wav", "--url", url, "--speed", 100, "--json"
+        )
         out, err = await asyncio.wait_for(client.communicate(), 60)
     assert (client.returncode, err) == (0, b"")
     assert counted(server, "streamer_resumed_total") - before >= 4
@@ -53,13 +67,16 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
 
 
 async def test_a_server_that_is_started_anew(listening, tmp_path):
-    """Killed in the middle, and back on the same port: a recording is sent again from its beginning, the microphone goes
-    on with what the old server had not taken. Each says so in one line."""
+    """Killed in the middle, and back on the same port: a recording is sent again from its
+    beginning, the microphone goes on with what the old server had not taken. Each says so in one
+    line."""
     soundfile.write(tmp_path / "speech.wav", speech(6, 5), 16_000, subtype="PCM_16")
     (wanted,) = describe_files([tmp_path / "speech.wav"], "edge")
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving("--mode", "edge"))
-        client = await start("file.py", tmp_path / "speech.wav", "--url", url, "--speed", 2, "--live-updates", 0.5)
+        client = await start(
+            "file.py", tmp_path / "speech.wav", "--url", url, "--speed", 2, "--live-updates", 0.5
+        )
         mic = await listening(url)
         await line(mic.stdout)
         await line(client.stderr, " s: ")
@@ -77,9 +94,14 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
 async def test_a_server_that_is_full_or_wants_a_key_is_told_at_once():
     started = time.monotonic()
     with serving("--mode", "edge", "--max-sessions", 1, "--api-key", "s3cret") as (url, _):
-        holder = await start("file.py", SAMPLES[0], "--url", url, "--api-key", "s3cret", "--live-updates", 0.5)
+        holder = await start(
+            "file.py", SAMPLES[0], "--url", url, "--api-key", "s3cret", "--live-updates", 0.5
+        )
         await holder.stderr.readline()
-        for key, told in (("wrong", b"wrong or missing API key"), ("s3cret", b"all 1 sessions are taken")):
+        for key, told in (
+            ("wrong", b"wrong or missing API key"),
+            ("s3cret", b"all 1 sessions are taken"),
+        ):
             client = await start("file.py", SAMPLES[0], "--url", url, "--api-key", key)
             out, err = await asyncio.wait_for(client.communicate(), 20)
             assert (client.returncode, out, err.count(b"\n")) == (1, b"", 1)

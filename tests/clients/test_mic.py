@@ -1,4 +1,5 @@
-"""clients/mic.py as a real process against a real server; the hardware, and only it, is played by a recording."""
+"""clients/mic.py as a real process against a real server; the hardware, and only it, is played by a
+recording."""
 
 import asyncio
 import os
@@ -8,9 +9,9 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
 from cutting import cutting
 from fake_microphone import environment, line
+from places import ROOT
 from speech import SAMPLES
 from wire import serving
 
@@ -88,12 +89,19 @@ def test_what_is_missing_is_told_in_one_line(tmp_path):
     def run(*arguments, **more):
         command = [sys.executable, CLIENT, *arguments]
         env = environment(tmp_path, SAMPLES[1], **more)
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=30, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=env, timeout=30, check=False
+        )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         return done.stderr
 
-    assert "there is no microphone (Error querying device -1); plug one in" in run(NO_MICROPHONE="1")
+    assert "there is no microphone (Error querying device -1); plug one in" in run(
+        NO_MICROPHONE="1"
+    )
     assert "the microphone cannot be opened (Device unavailable); is another" in run(BUSY="1")
-    assert "PortAudio library not found; install PortAudio (Debian: apt-get install libportaudio2)" in run(NO_PORTAUDIO="1")
+    assert (
+        "PortAudio library not found; install PortAudio (Debian: apt-get install libportaudio2)"
+        in run(NO_PORTAUDIO="1")
+    )
     assert "is `streamer serve` running?" in run("--url", "ws://127.0.0.1:9/v1/realtime")
     assert "sounddevice" in run(PYTHONPATH="")

@@ -16,7 +16,10 @@ PHRASES: dict[str, Any] = {
         {"name": "even", "phrases": ["语速适中"]},
         {"name": "fast", "phrases": ["快", "语速很快"]},
     ],
-    "arousal": [{"name": "calm", "phrases": ["平静", "情绪平稳"]}, {"name": "excited", "phrases": ["快活", "激动"]}],
+    "arousal": [
+        {"name": "calm", "phrases": ["平静", "情绪平稳"]},
+        {"name": "excited", "phrases": ["快活", "激动"]},
+    ],
     "pitch": [{"name": "low", "phrases": ["音调平稳低沉"]}, {"name": "high", "phrases": ["尖"]}],
 }
 
@@ -29,7 +32,9 @@ def test_a_sentence() -> None:
 
 def test_longest_first_without_overlap() -> None:
     assert parse("不太快", PHRASES)["rate"] == 0
-    assert parse("快活", PHRASES) == dict.fromkeys(ATTRIBUTES) | {"arousal": 1}, "another attribute's longer phrase"
+    assert parse("快活", PHRASES) == dict.fromkeys(ATTRIBUTES) | {"arousal": 1}, (
+        "another attribute's longer phrase"
+    )
     assert parse("快活地快", PHRASES)["rate"] == 2
 
 

@@ -2,9 +2,9 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from pipelines.embedded.card import GATE, gate
 

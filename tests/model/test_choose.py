@@ -1,4 +1,5 @@
-"""Logits to ids against a slow wording of 004-A; chance against the target's distribution; rows on their own."""
+"""Logits to ids against a slow wording of 004-A; chance against the target's distribution; rows on
+their own."""
 
 from __future__ import annotations
 
@@ -18,7 +19,22 @@ from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose, pick, signals_of
 from streamer.model.choose_scores import processed
 
-TOKENS = ["音", "色", "中", "，", "慢", "。", "、", "，请", "语速", "a", "\n", "Human", "微", "音色"]
+TOKENS = [
+    "音",
+    "色",
+    "中",
+    "，",
+    "慢",
+    "。",
+    "、",
+    "，请",
+    "语速",
+    "a",
+    "\n",
+    "Human",
+    "微",
+    "音色",
+]
 DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<eos>"]
 EOS = len(DATA) - 1
 VOCABULARY = Vocabulary.build(DATA, [EOS], [EOS], len(DATA) + 2)
@@ -48,7 +64,9 @@ def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[f
     """One row in Python's words, tier by tier."""
     scores = [float(np.float32(x)) for x in logits]
     for i in constraint.penalised:
-        scores[i] = scores[i] / constraint.penalty if scores[i] > 0 else scores[i] * constraint.penalty
+        scores[i] = (
+            scores[i] / constraint.penalty if scores[i] > 0 else scores[i] * constraint.penalty
+        )
     for i in constraint.lowered:
         scores[i] -= constraint.bias
     tiers = [constraint.commas, constraint.adjacency, constraint.ngram]
@@ -68,7 +86,9 @@ def by_hand(logits: list[float], constraint: Constraint, rules: Rules) -> list[f
 
 
 @given(st.lists(answers, min_size=1, max_size=5), st.integers(0, 2**32), settings_of_rules)
-def test_processed_logits_equal_those_by_hand(batch: list[list[int]], seed: int, rules: Rules) -> None:
+def test_processed_logits_equal_those_by_hand(
+    batch: list[list[int]], seed: int, rules: Rules
+) -> None:
     logits = logits_of(seed, len(batch))
     before = logits.clone()
     constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
@@ -76,7 +96,9 @@ def test_processed_logits_equal_those_by_hand(batch: list[list[int]], seed: int,
     assert torch.equal(logits, before), "the raw logits stay"
     for row, constraint in enumerate(constraints):
         wanted = by_hand(logits[row].tolist(), constraint, rules)
-        np.testing.assert_allclose(result[row].numpy(), np.array(wanted, dtype=np.float32), rtol=1e-6)
+        np.testing.assert_allclose(
+            result[row].numpy(), np.array(wanted, dtype=np.float32), rtol=1e-6
+        )
 
 
 @given(
@@ -99,7 +121,9 @@ def test_a_row_does_not_depend_on_the_company_it_keeps(
 
 
 @pytest.mark.parametrize("rules", [Rules(), Rules.off(repetition_penalty=1.3, loop_local=True)])
-def test_the_way_of_other_devices_equals_the_way_of_a_cpu(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_of_other_devices_equals_the_way_of_a_cpu(
+    rules: Rules, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a CPU the arrays are NumPy's, elsewhere torch's: here torch's on a CPU."""
     batch = [[0, 8, 4], [8, 4, 3, 0, 1, 2, 8], [0, len(TOKENS)], [0, 1, 0, 1]]
     constraints = [constrain(VOCABULARY, rules, answer) for answer in batch]
@@ -116,7 +140,9 @@ def test_the_way_of_other_devices_equals_the_way_of_a_cpu(rules: Rules, monkeypa
         torch.testing.assert_close(processed(logits, constraints, NEVER, rules), scores)
         for one, other in zip(found.signals, wanted.signals, strict=True):
             assert one.entropy == pytest.approx(other.entropy, abs=1e-6)
-            assert (one.margin, one.log_prob) == pytest.approx((other.margin, other.log_prob), abs=1e-6)
+            assert (one.margin, one.log_prob) == pytest.approx(
+                (other.margin, other.log_prob), abs=1e-6
+            )
 
 
 def test_rows_with_other_penalties_keep_their_own() -> None:
@@ -143,7 +169,10 @@ def test_penalty_does_not_depend_on_how_the_ids_were_grouped() -> None:
     """One id at a time, in blocks, or with a block taken back in between."""
     rules, ids = Rules(), [8, 4, 3, 0, 1, 2, 8, 9, 4]
     logits = logits_of(3, len(ids))
-    one_by_one = [processed(logits[i : i + 1], [constrain(VOCABULARY, rules, ids[:i])], NEVER, rules) for i in range(9)]
+    one_by_one = [
+        processed(logits[i : i + 1], [constrain(VOCABULARY, rules, ids[:i])], NEVER, rules)
+        for i in range(9)
+    ]
     for width in (2, 3, 9):
         for start in range(0, len(ids), width):
             rows = range(start, min(start + width, len(ids)))
@@ -166,7 +195,10 @@ def test_bans_are_dropped_in_order_and_the_mask_never() -> None:
     rest = np.setdiff1d(everything, some)
     assert chosen(ngram=rest) == some[-1]
     assert chosen(ngram=everything, adjacency=np.setdiff1d(everything, some[:2])) == some[1]
-    assert chosen(ngram=everything, adjacency=everything, commas=np.setdiff1d(everything, some[:1])) == some[0]
+    assert (
+        chosen(ngram=everything, adjacency=everything, commas=np.setdiff1d(everything, some[:1]))
+        == some[0]
+    )
     best = int(free[-1])
     assert chosen(ngram=everything, adjacency=everything, commas=everything) == best
     assert chosen(never=everything) == EOS, "nothing left at all"
@@ -196,7 +228,9 @@ def test_of_equal_logits_the_lowest_id() -> None:
 # Chance
 
 
-def frequencies(logits: torch.Tensor, rules: Rules, sampling: Sampling, answer: list[int], n: int) -> np.ndarray:
+def frequencies(
+    logits: torch.Tensor, rules: Rules, sampling: Sampling, answer: list[int], n: int
+) -> np.ndarray:
     constraint = constrain(VOCABULARY, rules, answer)
     scores = processed(logits, [constraint], NEVER, rules)
     ids = [pick(scores, [constraint], replace(sampling, seed=seed), rules)[0] for seed in range(n)]
@@ -219,7 +253,9 @@ def test_sampled_ids_follow_the_targets_distribution(temperature: float, top_p: 
     logits = logits_of(11, 1) / 3
     rules = Rules(loop_local=False)
     answer = [8, 4, 3, 0, 1, 2, 4]
-    scores = processed(logits, [constrain(VOCABULARY, rules, answer)], NEVER, rules)[0].double().numpy()
+    scores = (
+        processed(logits, [constrain(VOCABULARY, rules, answer)], NEVER, rules)[0].double().numpy()
+    )
     wanted = np.exp((scores - scores.max()) / temperature)
     wanted /= wanted.sum()
     order = sorted(range(V), key=lambda i: (-wanted[i], i))
@@ -292,7 +328,9 @@ def test_the_redraw_uses_the_same_noise() -> None:
     top = logits[0].topk(5)
     noise = gumbel(21, 4, top.indices.numpy())
     wanted = int(top.indices[int(np.argmax(top.values.double().numpy() / 0.8 + noise))])
-    assert choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules).ids == [wanted]
+    assert choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules).ids == [
+        wanted
+    ]
 
 
 def test_the_redraw_never_takes_a_banned_id() -> None:
@@ -339,7 +377,9 @@ def test_rules_do_not_touch_the_signals() -> None:
     answer = [8, 4, 3, 0]
     one = choose(logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules())
     assert one.signals == signals_of(logits, one.ids)
-    without = choose(logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules(), with_signals=False)
+    without = choose(
+        logits, [constrain(VOCABULARY, Rules(), answer)], NEVER, GREEDY, Rules(), with_signals=False
+    )
     assert (without.ids, without.signals) == (one.ids, [])
 
 
@@ -352,8 +392,15 @@ def test_large_rows_have_the_same_signals_alone_and_together(seed: int) -> None:
     assert together == [signals_of(logits[r : r + 1], [r])[0] for r in range(3)]
 
 
-@given(st.lists(answers, min_size=1, max_size=5), st.integers(0, 2**32), settings_of_rules, st.booleans())
-def test_the_compiled_choice_is_the_slow_one(batch: list[list[int]], seed: int, rules: Rules, coarse: bool) -> None:
+@given(
+    st.lists(answers, min_size=1, max_size=5),
+    st.integers(0, 2**32),
+    settings_of_rules,
+    st.booleans(),
+)
+def test_the_compiled_choice_is_the_slow_one(
+    batch: list[list[int]], seed: int, rules: Rules, coarse: bool
+) -> None:
     """Ties too: the lowest id."""
     logits = logits_of(seed, len(batch))
     logits = logits.round() if coarse else logits

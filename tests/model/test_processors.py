@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache, LogitsProcessorList, Qwen2Config, Qwen2ForCausalLM, StoppingCriteriaList
+from transformers import (
+    DynamicCache,
+    LogitsProcessorList,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    StoppingCriteriaList,
+)
 
 from streamer.core.rules.constrain import Rules, constrain
 from streamer.core.rules.sampling import Sampling
@@ -34,7 +40,15 @@ TOKENS = [
     "a",
     "b",
 ]
-DATA = [*(t.encode() for t in TOKENS), b"\xe9\xbe", b"\x98", b"\x99", b"<im_start>", b"<im_end>", b"<endoftext>"]
+DATA = [
+    *(t.encode() for t in TOKENS),
+    b"\xe9\xbe",
+    b"\x98",
+    b"\x99",
+    b"<im_start>",
+    b"<im_end>",
+    b"<endoftext>",
+]
 SPECIAL = list(range(len(DATA) - 3, len(DATA)))
 SIZE = len(DATA) + 3
 VOCABULARY = Vocabulary.build(DATA, SPECIAL, SPECIAL[1:], SIZE)
@@ -52,13 +66,23 @@ SETTINGS = [
 
 
 def random_model(seed: int) -> Qwen2ForCausalLM:
-    """A tiny random Qwen2 with large logits; at odd seeds it dislikes to end, and at seed 3 it forgets, so that it loops."""
+    """A tiny random Qwen2 with large logits; at odd seeds it dislikes to end, and at seed 3 it
+    forgets, so that it loops."""
     torch.manual_seed(seed)
     config = Qwen2Config(
-        vocab_size=SIZE, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.5, tie_word_embeddings=False,
-        bos_token_id=None, eos_token_id=SPECIAL[1:], pad_token_id=SPECIAL[2],
-    )  # fmt: skip
+        vocab_size=SIZE,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.5,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=SPECIAL[1:],
+        pad_token_id=SPECIAL[2],
+    )
     model = Qwen2ForCausalLM(config).eval()
     if seed % 2:
         ends = [i for i in range(SIZE) if VOCABULARY.table.end[i] or i in VOCABULARY.eos]
@@ -81,8 +105,12 @@ def ours(model: Any, prompt: list[int], rules: Rules, sampling: Sampling) -> Ans
     answer: list[int] = []
     cache, feed = DynamicCache(config=model.config), prompt
     while True:
-        logits = model(torch.tensor([feed]), past_key_values=cache, use_cache=True).logits[:, -1].float()
-        candidate = choose(logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules).ids[0]
+        logits = (
+            model(torch.tensor([feed]), past_key_values=cache, use_cache=True).logits[:, -1].float()
+        )
+        candidate = choose(
+            logits, [constrain(VOCABULARY, rules, answer)], NEVER, sampling, rules
+        ).ids[0]
         end = stop(VOCABULARY, rules, answer, candidate)
         if end is None or end.keep:
             answer.append(candidate)
@@ -91,15 +119,21 @@ def ours(model: Any, prompt: list[int], rules: Rules, sampling: Sampling) -> Ans
         feed = [candidate]
 
 
-def generated(model: Any, prompts: list[list[int]], rules: Rules, sampling: Sampling) -> list[list[int]]:
+def generated(
+    model: Any, prompts: list[list[int]], rules: Rules, sampling: Sampling
+) -> list[list[int]]:
     """What `generate()` adds to each prompt, up to the first EOS."""
     length = len(prompts[0])
     ids = torch.tensor(prompts)
     out = model.generate(
         ids,
         attention_mask=torch.ones_like(ids),
-        logits_processor=LogitsProcessorList([RulesLogitsProcessor(VOCABULARY, rules, sampling, length)]),
-        stopping_criteria=StoppingCriteriaList([SentenceStoppingCriteria(VOCABULARY, rules, length)]),
+        logits_processor=LogitsProcessorList(
+            [RulesLogitsProcessor(VOCABULARY, rules, sampling, length)]
+        ),
+        stopping_criteria=StoppingCriteriaList(
+            [SentenceStoppingCriteria(VOCABULARY, rules, length)]
+        ),
         max_new_tokens=rules.max_new_tokens,
         do_sample=False,
     )
@@ -134,12 +168,17 @@ def test_sampling_repeats_itself_in_generate(sampling: Sampling) -> None:
 def test_every_stop_reason_is_met_on_the_way() -> None:
     """The oracle above would prove little if all its answers ended alike."""
     settings = [SETTINGS[0], Rules.off(max_new_tokens=30, loop_global=True)]
-    reasons = {ours(random_model(s), [s, 3, 4], rules, Sampling()).reason for s in range(6) for rules in settings}
+    reasons = {
+        ours(random_model(s), [s, 3, 4], rules, Sampling()).reason
+        for s in range(6)
+        for rules in settings
+    }
     assert reasons == {"sentence", "eos", "loop", "max_tokens"}
 
 
 def test_rows_of_a_batch_say_what_they_say_alone() -> None:
-    """Up to the model's own rounding: the same logits, other rows' ends and pads notwithstanding."""
+    """Up to the model's own rounding: the same logits, other rows' ends and pads
+    notwithstanding."""
     rules = Rules(min_new_tokens=5, end_gap=2, max_new_tokens=30)
     for seed in range(4):
         model = random_model(seed)
@@ -162,7 +201,9 @@ def test_prompt_is_no_part_of_the_answer() -> None:
     rule = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 5)
     other = RulesLogitsProcessor(VOCABULARY, Rules(), Sampling(), 1)
     scores = torch.randn(1, SIZE)
-    assert torch.equal(rule(torch.tensor([[4, 4, 4, 4, 4, 9]]), scores), other(torch.tensor([[7, 9]]), scores))
+    assert torch.equal(
+        rule(torch.tensor([[4, 4, 4, 4, 4, 9]]), scores), other(torch.tensor([[7, 9]]), scores)
+    )
     criteria = SentenceStoppingCriteria(VOCABULARY, Rules.off(), 2)
     period = TOKENS.index("。")
     assert criteria(torch.tensor([[period, period]]), scores).tolist() == [False]

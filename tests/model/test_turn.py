@@ -1,4 +1,5 @@
-"""Whole turns on real architecture: streamed == whole, exact == cloud, edge == transformers' own generate()."""
+"""Whole turns on real architecture: streamed == whole, exact == cloud, edge == transformers' own
+generate()."""
 
 import functools
 
@@ -55,7 +56,12 @@ def heard(thinker, samples, pieces, provisional=False):
         if listener.observe(ear.maximum, ear.num_samples):
             drive(thinker.engine, listener.redo())
         if provisional and (window := ear.provisional()) is not None:
-            drive(thinker.engine, describe_so_far(listener, window, Rules(max_new_tokens=6, min_new_tokens=0), Sampling()))
+            drive(
+                thinker.engine,
+                describe_so_far(
+                    listener, window, Rules(max_new_tokens=6, min_new_tokens=0), Sampling()
+                ),
+            )
     rest = ear.finish()
     drive(thinker.engine, listener.finish(rest, ear.maximum))
     return listener
@@ -63,7 +69,8 @@ def heard(thinker, samples, pieces, provisional=False):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
-    """Any cut, provisional windows and redos between: the same logits as the stock model's one shot."""
+    """Any cut, provisional windows and redos between: the same logits as the stock model's one
+    shot."""
     cloud, samples = pair[1], speech(3.7 + 2.1 * seed, seed, crescendo=seed % 2 == 0)
     one = heard(cloud, samples, [slice(None)])
     many = heard(cloud, samples, cuts(len(samples), seed), provisional=seed >= 2)
@@ -102,7 +109,9 @@ def test_exact_equals_cloud_id_for_id(pair, setting, same):
     samples = recording(setting)
     wanted, why, baseline = answer(None, cloud, Plan(mode="cloud", rules=rules), sampling, samples)
     drafting = load(str(cloud.directory), "cloud") if same else edge
-    got, reason, counts = answer(drafting, cloud, Plan(mode="exact", k=k, rules=rules), sampling, samples)
+    got, reason, counts = answer(
+        drafting, cloud, Plan(mode="exact", k=k, rules=rules), sampling, samples
+    )
     assert (got, reason) == (wanted, why)
     assert len(wanted) >= 4
     assert counts.verified_share == 1.0
@@ -118,18 +127,23 @@ def test_gated_is_between_edge_and_exact(pair):
     samples, rules, greedy = recording(1), Rules(), Sampling()
     never, always = Gate(entropy=1e9, density=None, loop=False), Gate(entropy=-1.0)
     alone, _, _ = answer(edge, None, Plan(mode="edge", rules=rules), greedy, samples)
-    quiet, _, counts = answer(edge, cloud, Plan(mode="gated", gate=never, rules=rules), greedy, samples)
+    quiet, _, counts = answer(
+        edge, cloud, Plan(mode="gated", gate=never, rules=rules), greedy, samples
+    )
     assert quiet == alone
     assert (counts.cloud_calls, counts.verified_share) == (0, 0.0)
     exact, _, _ = answer(edge, cloud, Plan(mode="exact", rules=rules), greedy, samples)
-    loud, _, counts = answer(edge, cloud, Plan(mode="gated", gate=always, rules=rules), greedy, samples)
+    loud, _, counts = answer(
+        edge, cloud, Plan(mode="gated", gate=always, rules=rules), greedy, samples
+    )
     assert loud == exact
     assert counts.verified_share == 1.0
 
 
 @pytest.mark.parametrize(("rules", "sampling", "_k"), SETTINGS)
 def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampling, _k):
-    """The oracle: transformers' own loop, cache and prefill, with the rules as LogitsProcessor and StoppingCriteria."""
+    """The oracle: transformers' own loop, cache and prefill, with the rules as LogitsProcessor and
+    StoppingCriteria."""
     edge, samples = pair[0], recording(2)
     ours, reason, _ = answer(edge, None, Plan(mode="edge", rules=rules), sampling, samples)
     listener = heard(edge, samples, [slice(None)])
@@ -163,10 +177,12 @@ def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
 
 
 def test_audio_is_encoded_once_per_model(pair, monkeypatch):
-    """Defects 7 and 8: the original encoded the audio for every block, and prefilled the cloud at every call."""
+    """Defects 7 and 8: the original encoded the audio for every block, and prefilled the cloud at
+    every call."""
     edge, cloud = pair
     samples, fed = speech(7.0, 3) * 0.3, {}
-    samples[:4800] = 0.95 * np.sin(np.arange(4800) * 0.2)  # the clip is loudest at its start: no redo
+    # the clip is loudest at its start: no redo
+    samples[:4800] = 0.95 * np.sin(np.arange(4800) * 0.2)
     for thinker in pair:
         encode, step = thinker.tower.encode, thinker.engine.step
 
@@ -176,7 +192,9 @@ def test_audio_is_encoded_once_per_model(pair, monkeypatch):
 
         def booked(rows, _t=thinker, _f=step):
             for row in rows:
-                fed.setdefault((id(_t), "positions"), []).extend(range(row.start, row.start + len(row.ids)))
+                fed.setdefault((id(_t), "positions"), []).extend(
+                    range(row.start, row.start + len(row.ids))
+                )
             return _f(rows)
 
         monkeypatch.setattr(thinker.tower, "encode", counted)

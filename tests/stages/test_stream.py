@@ -39,6 +39,7 @@ def anyhow(monkeypatch):
         monkeypatch.setattr(stream, "CREDITS", chance.choice([1, 2, 4]))
         monkeypatch.setattr(stream, "MAX_QUEUED_S", chance.choice([0.1, 0.3, 5.0]))
         monkeypatch.setattr(stream, "PIECE_S", chance.choice([0.01, 0.1]))
+
         async def late(batcher, steps):
             await anyio.sleep(chance.choice([0.0, 0.0, 0.0, 0.003, 0.02]))
             value = await submit(batcher, steps)
@@ -51,7 +52,8 @@ def anyhow(monkeypatch):
 
 
 async def feed_all(session, turns, chance, cancels):
-    """Each turn in pieces of any size and a commit; a cancel wherever chance has it. Feeds the next one meanwhile."""
+    """Each turn in pieces of any size and a commit; a cancel wherever chance has it. Feeds the next
+    one meanwhile."""
     for data in turns:
         at = 0
         while at < len(data):
@@ -68,7 +70,8 @@ async def feed_all(session, turns, chance, cancels):
 
 
 def check(events, wanted):
-    """Every turn has one Description, which is what its deltas said; a cancelled one is a beginning of the whole."""
+    """Every turn has one Description, which is what its deltas said; a cancelled one is a beginning
+    of the whole."""
     found = {event.turn: event for event in events if isinstance(event, Description)}
     assert sorted(found) == list(range(len(wanted)))
     for turn, description in found.items():
@@ -84,7 +87,12 @@ def check(events, wanted):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("num", [3, pytest.param(60, marks=pytest.mark.long)])
 async def test_any_capacity_delay_and_cancellation(tiny_pair, turns, anyhow, mode, num):
-    options = {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1]), "threshold": 2.0, "mode": mode}
+    options = {
+        "edge": str(tiny_pair[0]),
+        "cloud": str(tiny_pair[1]),
+        "threshold": 2.0,
+        "mode": mode,
+    }
     async with Describer.open(**options) as describer:
         wanted = []
         async with describer.session() as session:
@@ -100,28 +108,42 @@ async def test_any_capacity_delay_and_cancellation(tiny_pair, turns, anyhow, mod
                 async with describer.session() as session, anyio.create_task_group() as group:
                     group.start_soon(feed_all, session, turns, chance, seed % 3 > 0)
                     check([event async for event in session.events()], wanted)
-            assert [t.engine.slots.num_free for t in describer._models.pair if t is not None] == free
+            assert [
+                t.engine.slots.num_free for t in describer._models.pair if t is not None
+            ] == free
 
 
 @pytest.mark.parametrize("num", [4, pytest.param(60, marks=pytest.mark.long)])
 async def test_left_at_any_point(tiny_pair, turns, anyhow, num):
-    """Whoever waits for whatever queue is let go, in all four modes; the slots are there for the next one."""
+    """Whoever waits for whatever queue is let go, in all four modes; the slots are there for the
+    next one."""
     for seed in range(num):
         chance = random.Random(seed)
         anyhow(chance)
-        options = {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1]), "threshold": 2.0, "mode": MODES[seed % 4]}
+        options = {
+            "edge": str(tiny_pair[0]),
+            "cloud": str(tiny_pair[1]),
+            "threshold": 2.0,
+            "mode": MODES[seed % 4],
+        }
         async with Describer.open(**options) as describer:
             free = None
             for _ in range(4):
                 with anyio.fail_after(30):
-                    async with describer.session(live_update_s=chance.choice([None, 0.5])) as session:
-                        free = free or [t.engine.slots.num_free for t in describer._models.pair if t is not None]
+                    async with describer.session(
+                        live_update_s=chance.choice([None, 0.5])
+                    ) as session:
+                        free = free or [
+                            t.engine.slots.num_free for t in describer._models.pair if t is not None
+                        ]
                         with anyio.move_on_after(chance.uniform(0.0, 0.6)):
                             async with anyio.create_task_group() as group:
                                 group.start_soon(feed_all, session, turns, chance, False)
                                 async for _ in session.events():
                                     await anyio.sleep(chance.choice([0.0, 0.01]))
-                assert [t.engine.slots.num_free for t in describer._models.pair if t is not None] == free
+                assert [
+                    t.engine.slots.num_free for t in describer._models.pair if t is not None
+                ] == free
 
 
 async def test_audio_that_nobody_hears_is_pushed_back_not_kept(tiny_pair, monkeypatch):

@@ -1,22 +1,25 @@
-"""PCM of any rate, channel count and cut comes in; float32 mono samples at 16 kHz, full scale 1.0, go out."""
+"""PCM of any rate, channel count and cut comes in; float32 mono samples at 16 kHz, full scale 1.0,
+go out."""
 
 import numpy as np
 import soxr
 from numpy.typing import NDArray
 
 SAMPLE_RATE_HZ = 16_000
-MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 384_000
+MIN_RATE_HZ = 1_000
+MAX_RATE_HZ = 384_000
 MAX_CHANNELS = 1024
-# A float WAV that holds integers as they are reaches 2**31. Above that there is no audio, and from 1e17 on
-# the power spectrum overflows float32 into NaN features.
+# A float WAV that holds integers as they are reaches 2**31. Above that there is no audio, and
+# from 1e17 on the power spectrum overflows float32 into NaN features.
 MAX_MAGNITUDE = 2.0**31
 
-# Measured 2026-11, soxr 1.1, 24 kHz in, 20 ms pushes (max lag of the output, gain at 7 kHz, worst alias):
-# LQ 20 ms, -12.8 dB, -109 dB; MQ 38 ms, 0.0 dB, -116 dB; HQ 37 ms, 0.0 dB, -134 dB. At 44.1 and 48 kHz the
-# same within 4 ms, at 96 kHz MQ 38 ms and HQ 79 ms, from 8 kHz MQ 118 ms. LQ would darken the timbre that we
-# describe, so: MQ. The lag is soxr's own block; `finish` flushes it at once, so it never delays the end of a
-# turn. CPU 0.3-0.6 ms per second of audio. soxr's stream gives the same bits for every cut of its input
-# (1 to 384 kHz tried), so it needs no buffer in front.
+# Measured 2026-11, soxr 1.1, 24 kHz in, 20 ms pushes (max lag of the output, gain at 7 kHz,
+# worst alias): LQ 20 ms, -12.8 dB, -109 dB; MQ 38 ms, 0.0 dB, -116 dB; HQ 37 ms, 0.0 dB, -134
+# dB. At 44.1 and 48 kHz the same within 4 ms, at 96 kHz MQ 38 ms and HQ 79 ms, from 8 kHz MQ
+# 118 ms. LQ would darken the timbre that we describe, so: MQ. The lag is soxr's own block;
+# `finish` flushes it at once, so it never delays the end of a turn. CPU 0.3-0.6 ms per second
+# of audio. soxr's stream gives the same bits for every cut of its input (1 to 384 kHz tried),
+# so it needs no buffer in front.
 QUALITY = "MQ"
 
 GRID = np.float32(32768)
@@ -25,7 +28,8 @@ Samples = NDArray[np.float32]
 
 
 class BadAudio(ValueError):
-    """Samples that are no audio (NaN, infinite, absurdly large); the message says where, in seconds."""
+    """Samples that are no audio (NaN, infinite, absurdly large); the message says where, in
+    seconds."""
 
     def __init__(self, at_seconds: float, what: str) -> None:
         super().__init__(f"bad audio at {at_seconds:.3f} s: {what}")
@@ -33,30 +37,38 @@ class BadAudio(ValueError):
 
 
 class Chunker:
-    """Turns pushes of any size into 16 kHz mono; all output joined does not depend on how input was cut.
+    """Turns pushes of any size into 16 kHz mono; all output joined does not depend on how input was
+    cut.
 
-    Bounded: between calls it holds less than one frame of bytes and soxr's filter (some tens of ms). Feed one
-    kind of input per clip, bytes or frames. `finish` ends the clip and leaves the chunker ready for the next.
+    Bounded: between calls it holds less than one frame of bytes and soxr's filter (some tens of
+    ms). Feed one kind of input per clip, bytes or frames. `finish` ends the clip and leaves the
+    chunker ready for the next.
 
     Raises ValueError for a rate outside 1..384 kHz or a channel count outside 1..1024.
     """
 
     def __init__(self, sample_rate: int, channels: int = 1) -> None:
         if not MIN_RATE_HZ <= sample_rate <= MAX_RATE_HZ:
-            raise ValueError(f"sample rate {sample_rate} Hz is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+            raise ValueError(
+                f"sample rate {sample_rate} Hz is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz"
+            )
         if not 1 <= channels <= MAX_CHANNELS:
             raise ValueError(f"{channels} channels: there must be 1..{MAX_CHANNELS}")
         self.sample_rate = sample_rate
         self.channels = channels
         self.num_frames = 0  # input frames taken since the clip began
-        self.num_dropped_bytes = 0  # bytes of an incomplete last frame that the latest `finish` dropped
+        # bytes of an incomplete last frame that the latest `finish` dropped
+        self.num_dropped_bytes = 0
         self._rest = b""
         self._resampler = None
         if sample_rate != SAMPLE_RATE_HZ:
-            self._resampler = soxr.ResampleStream(sample_rate, SAMPLE_RATE_HZ, 1, "float32", QUALITY)
+            self._resampler = soxr.ResampleStream(
+                sample_rate, SAMPLE_RATE_HZ, 1, "float32", QUALITY
+            )
 
     def push_pcm16(self, data: bytes | bytearray | memoryview) -> Samples:
-        """Takes little-endian int16, channels interleaved, cut at any byte; returns samples [n] (n may be 0).
+        """Takes little-endian int16, channels interleaved, cut at any byte; returns samples [n] (n
+        may be 0).
 
         A sample or frame cut in two waits for its other half.
         """
@@ -67,25 +79,31 @@ class Chunker:
         return self._resample(frames.reshape(-1, self.channels))
 
     def push(self, frames: NDArray[np.floating]) -> Samples:
-        """Takes frames [n, channels] (or [n] when mono), full scale 1.0; returns samples [m] (m may be 0).
+        """Takes frames [n, channels] (or [n] when mono), full scale 1.0; returns samples [m] (m may
+        be 0).
 
-        Raises BadAudio (and takes nothing of this push) at NaN, infinite or absurd samples, ValueError when
-        the shape is not this stream's.
+        Raises BadAudio (and takes nothing of this push) at NaN, infinite or absurd samples,
+        ValueError when the shape is not this stream's.
         """
         frames = np.asarray(frames)
         if frames.ndim == 1 and self.channels == 1:
             frames = frames[:, np.newaxis]
         if frames.ndim != 2 or frames.shape[1] != self.channels:
-            raise ValueError(f"expected frames of {self.channels} channels, got shape {frames.shape}")
+            raise ValueError(
+                f"expected frames of {self.channels} channels, got shape {frames.shape}"
+            )
         self._check(frames)
         return self._resample(frames.astype(np.float32, copy=False))
 
     def finish(self) -> Samples:
         """Ends the clip: returns what the resampler still held, samples [n], and starts afresh.
 
-        An incomplete last frame (an odd byte) cannot be heard: dropped, counted in `num_dropped_bytes`.
+        An incomplete last frame (an odd byte) cannot be heard: dropped, counted in
+        `num_dropped_bytes`.
         """
-        self.num_dropped_bytes, self._rest, self.num_frames = len(self._rest), b"", 0
+        self.num_dropped_bytes = len(self._rest)
+        self._rest = b""
+        self.num_frames = 0
         if self._resampler is None:
             return np.zeros(0, np.float32)
         tail: Samples = self._resampler.resample_chunk(np.zeros(0, np.float32), last=True)
@@ -102,7 +120,8 @@ class Chunker:
 
     def _resample(self, frames: Samples) -> Samples:
         self.num_frames += len(frames)
-        # Added up channel by channel: a library mean may pick its order of summation by the shape of the cut.
+        # Added up channel by channel: a library mean may pick its order of summation by the
+        # shape of the cut.
         mono = frames[:, 0].copy()
         for channel in range(1, self.channels):
             mono += frames[:, channel]
@@ -112,6 +131,7 @@ class Chunker:
 
 
 def on_grid(samples: Samples) -> Samples:
-    """Rounded to multiples of 1 / 32768 (-101 dB): as PCM16 they cross a link to a verifier without a bit lost."""
+    """Rounded to multiples of 1 / 32768 (-101 dB): as PCM16 they cross a link to a verifier without
+    a bit lost."""
     rounded: Samples = np.rint(samples * GRID) / GRID
     return rounded

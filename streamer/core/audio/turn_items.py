@@ -1,6 +1,8 @@
-"""What hearing hands on, in order, per session. In: nothing. Out: frozen dataclasses; windows are opaque here.
+"""What hearing hands on, in order, per session. In: nothing. Out: frozen dataclasses; windows are
+opaque here.
 
-For each turn: Opened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; `turn` counts from 0.
+For each turn: Opened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; `turn` counts from
+0.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ SAMPLES_PER_MS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A turn begins. at_ms: of the session, where voice activity began it (padding included), else None."""
+class TurnOpened:
+    """A turn begins. at_ms: of the session, where voice activity began it (padding included), else
+    None."""
 
     turn: int
     at_ms: int | None = None
@@ -21,10 +24,11 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Windows that are complete now, the log-mel's maximum so far, and how many samples the turn has.
+    """Windows that are complete now, the log-mel's maximum so far, and how many samples the turn
+    has.
 
-    provisional: the last window as if the turn ended here, where a live update is due. samples: [n] float32, those
-    that came now, for a model that hears them elsewhere.
+    provisional: the last window as if the turn ended here, where a live update is due. samples: [n]
+    float32, those that came now, for a model that hears them elsewhere.
     """
 
     turn: int
@@ -61,4 +65,4 @@ class Dropped:
     turn: int
 
 
-Item = Opened | Heard | Closed | Dropped
+Item = TurnOpened | Heard | Closed | Dropped

@@ -1,8 +1,10 @@
-"""Gated decoding of one turn at EVERY threshold. In: what edge and cloud say behind any committed prefix. Out: paths.
+"""Gated decoding of one turn at EVERY threshold. In: what edge and cloud say behind any committed
+prefix. Out: paths.
 
-Greedy gated decoding is a walk on committed prefixes: behind each the edge drafts one block, and the cloud, teacher-
-forced on that prefix, would change it or not. The gate only picks the branch. A block that is skipped is looked at by
-the cloud all the same (nobody acts on it): so one visit of each prefix tells what every threshold would have done.
+Greedy gated decoding is a walk on committed prefixes: behind each the edge drafts one block, and
+the cloud, teacher- forced on that prefix, would change it or not. The gate only picks the branch. A
+block that is skipped is looked at by the cloud all the same (nobody acts on it): so one visit of
+each prefix tells what every threshold would have done.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ Prefix = tuple[int, ...]  # the answer's committed ids
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What happens behind one prefix. forced: a test of the gate that has no threshold (density, loop) fires."""
+    """What happens behind one prefix. forced: a test of the gate that has no threshold (density,
+    loop) fires."""
 
     ids: tuple[int, ...]
     signals: tuple[Signal, ...]
@@ -50,7 +53,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What gated mode does at every threshold from `least` up to the next path's. answer: all it commits."""
+    """What gated mode does at every threshold from `least` up to the next path's. answer: all it
+    commits."""
 
     least: float
     answer: Prefix
@@ -67,16 +71,21 @@ class Path:
 
 
 class Branches:
-    """The walk over one turn's prefixes; each is visited once, however many thresholds and scores ask."""
+    """The walk over one turn's prefixes; each is visited once, however many thresholds and scores
+    ask."""
 
     def __init__(self, block_at: BlockAt, vocabulary: Vocabulary, rules: Rules) -> None:
-        self._block_at, self._vocabulary, self._rules = block_at, vocabulary, rules
+        self._block_at = block_at
+        self._vocabulary = vocabulary
+        self._rules = rules
         self._seen: dict[Prefix, Block] = {}
 
     def path(self, score: Score, threshold: float) -> Path:
-        """The turn with this threshold: `math.inf` is the edge alone (forced blocks aside), `-math.inf` exact mode."""
+        """The turn with this threshold: `math.inf` is the edge alone (forced blocks aside),
+        `-math.inf` exact mode."""
         prefix: Prefix = ()
-        over, least = False, -math.inf
+        over = False
+        least = -math.inf
         decisions: list[Decision] = []
         while not over:
             block = self._block(prefix)
@@ -89,7 +98,8 @@ class Branches:
         return Path(least, prefix, tuple(decisions))
 
     def paths(self, score: Score) -> list[Path]:
-        """Every path there is, by falling threshold; the last one skips nothing and holds from -inf on."""
+        """Every path there is, by falling threshold; the last one skips nothing and holds from -inf
+        on."""
         found = [self.path(score, math.inf)]
         while found[-1].least > -math.inf:
             found.append(self.path(score, math.nextafter(found[-1].least, -math.inf)))
@@ -101,7 +111,8 @@ class Branches:
         return self._seen[prefix]
 
     def _commit(self, prefix: Prefix, block: Block, uploaded: bool) -> tuple[Prefix, bool]:
-        """(the prefix behind the block, whether the answer is over), as the state machine settles it."""
+        """(the prefix behind the block, whether the answer is over), as the state machine settles
+        it."""
         answer = list(prefix)
         for token in (*block.ids[: block.n_accepted], block.next_id) if uploaded else block.ids:
             stopped = stop(self._vocabulary, self._rules, answer, token)

@@ -1,7 +1,9 @@
-"""Which signal, which threshold. In: every clip's paths at every threshold. Out: a certified threshold and its figures.
+"""Which signal, which threshold. In: every clip's paths at every threshold. Out: a certified
+threshold and its figures.
 
-The loss of a clip: skipped blocks that the cloud, teacher-forced on what gated mode had committed, would have changed,
-over all its blocks. It is that of free-running gated mode: a block's prefix holds what was skipped before it.
+The loss of a clip: skipped blocks that the cloud, teacher-forced on what gated mode had committed,
+would have changed, over all its blocks. It is that of free-running gated mode: a block's prefix
+holds what was skipped before it.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def at(paths: Paths, threshold: float) -> Path:
 
 def thresholds_of(clips: Sequence[Turns]) -> Floats:
     """Every threshold at which any turn changes, rising; -inf is left out. [m]"""
-    found = {path.least for turns in clips for paths in turns for path in paths if path.least > -math.inf}
+    found = {
+        path.least for turns in clips for paths in turns for path in paths if path.least > -math.inf
+    }
     return np.array(sorted(found), dtype=np.float64)
 
 
@@ -62,7 +66,8 @@ def losses_of(clips: Sequence[Turns], thresholds: Floats) -> Floats:
 
 def _losses(turns: Turns, thresholds: Floats) -> Floats:
     """[m] of one clip."""
-    missed, total = np.zeros(len(thresholds)), np.zeros(len(thresholds))
+    missed = np.zeros(len(thresholds))
+    total = np.zeros(len(thresholds))
     for paths in turns:
         rising = paths[::-1]
         which = np.searchsorted([path.least for path in rising], thresholds, side="right") - 1
@@ -78,8 +83,11 @@ def skipped_share(clips: Sequence[Turns], threshold: float) -> float:
     return 1 - sum(p.num_uploaded for p in paths) / sum(len(p.decisions) for p in paths)
 
 
-def choose_signal(clips: Mapping[str, Sequence[Turns]], risk: float) -> tuple[str, dict[str, float]]:
-    """(the signal to certify, share of blocks each skips) from signal -> clips: entropy, unless one is clearly better.
+def choose_signal(
+    clips: Mapping[str, Sequence[Turns]], risk: float
+) -> tuple[str, dict[str, float]]:
+    """(the signal to certify, share of blocks each skips) from signal -> clips: entropy, unless one
+    is clearly better.
 
     Each is judged at the largest threshold whose mean loss here is <= risk, which promises nothing.
     """
@@ -97,9 +105,15 @@ def _skipped_at(clips: Sequence[Turns], risk: float) -> float:
 
 
 def certify(
-    groups: Sequence[Sequence[Turns]], preset: str, signal: str, k: int, risk: float, confidence: float
+    groups: Sequence[Sequence[Turns]],
+    preset: str,
+    signal: str,
+    k: int,
+    risk: float,
+    confidence: float,
 ) -> Certified:
-    """The largest threshold that keeps the promise: with confidence for all clips, in expectation for each group.
+    """The largest threshold that keeps the promise: with confidence for all clips, in expectation
+    for each group.
 
     Raises Uncertifiable where even the surest block is too unsure, or a group too small.
     """
@@ -109,26 +123,44 @@ def certify(
     found.append(safe_index(running_max(losses_of(shuffled(clips), thresholds)), risk, confidence))
     safe = [index for index in found if index is not None]
     if not len(thresholds) or len(safe) < len(found):
-        raise Uncertifiable(f"no threshold on {signal} keeps a risk of {risk:g} for preset {preset}")
+        raise Uncertifiable(
+            f"no threshold on {signal} keeps a risk of {risk:g} for preset {preset}"
+        )
     index = min(safe)
-    threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS  # down: a little stricter
-    uploads = [d.block for turns in clips for paths in turns for d in at(paths, threshold).decisions if d.uploaded]
+    # down: a little stricter
+    threshold = math.floor(thresholds[index] * 10**DIGITS) / 10**DIGITS
+    uploads = [
+        d.block
+        for turns in clips
+        for paths in turns
+        for d in at(paths, threshold).decisions
+        if d.uploaded
+    ]
     num_ids = sum(len(block.ids) for block in uploads)
     return Certified(
-        preset, signal, SIGNALS[signal] * threshold, k, risk, confidence, len(clips), len(groups),
+        preset,
+        signal,
+        SIGNALS[signal] * threshold,
+        k,
+        risk,
+        confidence,
+        len(clips),
+        len(groups),
         loss=float(losses_of(clips, np.array([threshold])).mean()),
         loss_forced=float(np.mean([loss_forced(turns, threshold) for turns in clips])),
         skipped=skipped_share(clips, threshold),
         accepted=sum(block.n_accepted for block in uploads) / num_ids if num_ids else None,
-    )  # fmt: skip
+    )
 
 
 def shuffled(clips: Sequence[Turns]) -> list[Turns]:
-    """In an order that does not follow the groups: the betting bound takes clips one after the other."""
+    """In an order that does not follow the groups: the betting bound takes clips one after the
+    other."""
     return [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]
 
 
 def loss_forced(turns: Turns, threshold: float) -> float:
-    """One clip's loss if its blocks were those of exact mode: what each skip does to later blocks is left out."""
+    """One clip's loss if its blocks were those of exact mode: what each skip does to later blocks
+    is left out."""
     decisions = [d for paths in turns for d in paths[-1].decisions]
     return sum(d.block.changed and d.doubt <= threshold for d in decisions) / len(decisions)

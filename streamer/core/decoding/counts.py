@@ -1,7 +1,7 @@
 """What one answer cost. In: events of the state machine. Out: the counts of decoding.md, honestly.
 
-Acceptance rate = accepted / uploaded. The original counted gate-accepted and corrected ids as accepted: it
-printed .84 where this ratio was .14.
+Acceptance rate = accepted / uploaded. The original counted gate-accepted and corrected ids as
+accepted: it printed .84 where this ratio was .14.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """All in ids, except `cloud_calls` (verify steps) and `blocks`, `blocks_unverified` (draft blocks)."""
+    """All in ids, except `cloud_calls` (verify steps) and `blocks`, `blocks_unverified` (draft
+    blocks)."""
 
     n_drafted: int = 0
     n_uploaded: int = 0
@@ -23,7 +24,8 @@ class Counts:
     n_committed: int = 0
     cloud_calls: int = 0
     blocks: int = 0
-    blocks_unverified: int = 0  # to be verified by the gate's or the mode's word, and committed without a verdict
+    # to be verified by the gate's or the mode's word, and committed without a verdict
+    blocks_unverified: int = 0
     stall_ms: float = 0.0  # with nothing to do but wait for a verdict
     bytes_up: int = 0  # to a target elsewhere, audio and ids
     bytes_down: int = 0

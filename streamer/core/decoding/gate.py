@@ -1,4 +1,5 @@
-"""Whether a drafted block needs the cloud. In: its ids and three numbers per id. Out: the reason, or None.
+"""Whether a drafted block needs the cloud. In: its ids and three numbers per id. Out: the reason,
+or None.
 
 The gate of gated mode (decoding.md). Thresholds are for the RAW softmax, before any rule.
 """
@@ -17,7 +18,8 @@ from streamer.core.text.vocabulary import Vocabulary
 class Signal(NamedTuple):
     """What the drafter knew about one id, from its raw softmax.
 
-    entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the CHOSEN id.
+    entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the
+    CHOSEN id.
     """
 
     entropy: float
@@ -37,9 +39,11 @@ class Gate:
     loop: bool = True  # the answer with the block looks like the start of a loop (002)
 
 
-# A signal's threshold as the user states it, times this, is the doubt above which the gate fires.
+# A signal's threshold as the user states it, times this, is the doubt above which the gate
+# fires.
 SIGNALS = {"entropy": 1.0, "margin": -1.0, "log_prob": -1.0, "surprise": 1.0}
-PUNCTUATION_WEIGHT = 0.25  # of an id without content in a block's surprise: no attribute hangs on a comma
+# of an id without content in a block's surprise: no attribute hangs on a comma
+PUNCTUATION_WEIGHT = 0.25
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Preset:
     k: int
 
 
-# 004-G, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may carry others.
+# 004-G, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may carry
+# others.
 PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(entropy=3.25), k=6)}
 
 
@@ -61,7 +66,8 @@ def fires(
     block_ids: Sequence[int],
     signals: Sequence[Signal],
 ) -> str | None:
-    """Why the block behind `answer` should be verified: the name of the first test of `gate` it fails, or None.
+    """Why the block behind `answer` should be verified: the name of the first test of `gate` it
+    fails, or None.
 
     `signals`: one per id of the block. An empty block never fires.
     """
@@ -76,9 +82,11 @@ def fires(
     return None
 
 
-def doubted(gate: Gate, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]) -> str | None:
-    """The name of the first signal whose threshold `ids`, at least one, pass. Doubt never shrinks as a block grows: if
-    its first ids pass, so does all of it."""
+def doubted(
+    gate: Gate, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]
+) -> str | None:
+    """The name of the first signal whose threshold `ids`, at least one, pass. Doubt never shrinks
+    as a block grows: if its first ids pass, so does all of it."""
     for name, sign in SIGNALS.items():
         threshold = getattr(gate, name)
         if threshold is not None and doubt(name, vocabulary, ids, signals) > sign * threshold:
@@ -86,10 +94,14 @@ def doubted(gate: Gate, vocabulary: Vocabulary, ids: Sequence[int], signals: Seq
     return None
 
 
-def doubt(name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]) -> float:
-    """How unsure the drafter was of a block by one of SIGNALS, growing with doubt. What calibration ranks blocks by.
+def doubt(
+    name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]
+) -> float:
+    """How unsure the drafter was of a block by one of SIGNALS, growing with doubt. What calibration
+    ranks blocks by.
 
-    surprise: -log of the chance that the raw softmax draws these very ids, those without content counting less.
+    surprise: -log of the chance that the raw softmax draws these very ids, those without content
+    counting less.
     """
     if name == "entropy":
         return max(s.entropy for s in signals)
@@ -98,7 +110,8 @@ def doubt(name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequen
     if name == "log_prob":
         return -min(s.log_prob for s in signals)
     total = 0.0
-    for i, s in zip(ids, signals, strict=True):  # not `sum`: from Python 3.12 on it rounds otherwise
+    # not `sum`: from Python 3.12 on it rounds otherwise
+    for i, s in zip(ids, signals, strict=True):
         total += (1.0 if vocabulary.has_content[i] else PUNCTUATION_WEIGHT) * s.log_prob
     return -total
 

@@ -1,7 +1,8 @@
-"""The blocks behind the commit that wait for a verdict, in order. In: blocks. Out: requests; which to send next.
+"""The blocks behind the commit that wait for a verdict, in order. In: blocks. Out: requests; which
+to send next.
 
-Behind a block that is asked about stands one id that the edge guesses the target adds; one that passed the gate has
-none. The first is always one that is asked about.
+Behind a block that is asked about stands one id that the edge guesses the target adds; one that
+passed the gate has none. The first is always one that is asked about.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """A block of `n` ids; request None: nobody is asked, it waits for those before it. is_early: it is the part of a
-    block that was there when it was asked about. is_unverified: it should have been asked about."""
+    """A block of `n` ids; request None: nobody is asked, it waits for those before it. is_early: it
+    is the part of a block that was there when it was asked about. is_unverified: it should have
+    been asked about."""
 
     n: int
     request: VerifyRequest | None = None
@@ -46,7 +48,12 @@ class Flights:
     def is_late(self, now: float) -> bool:
         """Whether the first one's verdict is overdue."""
         head = self.head
-        return head is not None and not self.is_head_judged and head.deadline is not None and now >= head.deadline
+        return (
+            head is not None
+            and not self.is_head_judged
+            and head.deadline is not None
+            and now >= head.deadline
+        )
 
     @property
     def is_head_judged(self) -> bool:
@@ -73,10 +80,13 @@ class Flights:
         return next((f for f in self._flights if f.request is not None and not f.is_sent), None)
 
     def find(self, number: int) -> Flight | None:
-        return next((f for f in self._flights if f.request is not None and f.request.number == number), None)
+        return next(
+            (f for f in self._flights if f.request is not None and f.request.number == number), None
+        )
 
     def answer(self, verdict: Verdict, num_ids: int) -> Flight | None:
-        """The one that `verdict` is for, which has it now; None where it is not on its way. Raises ValueError."""
+        """The one that `verdict` is for, which has it now; None where it is not on its way. Raises
+        ValueError."""
         flight = self.find(verdict.number)
         if flight is not None:
             if not 0 <= verdict.n_accepted <= flight.n or not 0 <= verdict.next_id < num_ids:
@@ -84,14 +94,18 @@ class Flights:
             flight.verdict = verdict
         return flight
 
-    def ask(self, answer: Ids[int], n_committed: int, n: int, is_early: bool = False) -> VerifyRequest:
+    def ask(
+        self, answer: Ids[int], n_committed: int, n: int, is_early: bool = False
+    ) -> VerifyRequest:
         """A request for the `n` ids behind those that are here already."""
         start = n_committed + self.span
-        base, at = self._known, n_committed
+        base = self._known
+        at = n_committed
         for flight in self._flights:
             at += flight.n + (flight.request is not None)
             if flight.request is not None:
-                base = at  # if all goes well, the target will hold the block and its own next id
+                # if all goes well, the target will hold the block and its own next id
+                base = at
         self._number += 1
         request = VerifyRequest(
             number=self._number,
@@ -104,7 +118,8 @@ class Flights:
         return request
 
     def ask_again(self, answer: Ids[int], n_committed: int) -> None:
-        """The target holds none of the answer: it is told what is committed with the first of them."""
+        """The target holds none of the answer: it is told what is committed with the first of
+        them."""
         self._known = 0
         for i, flight in enumerate(self._flights):
             if flight.request is None:
@@ -113,7 +128,9 @@ class Flights:
             flight.request = replace(flight.request, number=self._number)
             if i == 0:
                 told = tuple(answer[:n_committed])
-                flight.request = replace(flight.request, base=0, prefix=prefix_hash(()), unverified=told)
+                flight.request = replace(
+                    flight.request, base=0, prefix=prefix_hash(()), unverified=told
+                )
             flight.is_sent = flight.is_refused = False
             flight.verdict = None
 

@@ -1,23 +1,27 @@
 """How long a draft should be. In: how long drafting and verdicts take, what is accepted. Out: k.
 
-    a = chance that an id is accepted     t = seconds per drafted id     d = seconds from request to verdict
-    C = blocks that may be on their way   block b of an answer is judged at  T_b = k t + d + (b - 1) step
-    step = min(max((k + 1) t, d / C), k t + d)      drafting ahead, or waiting for each verdict
+    a = chance that an id is accepted     t = seconds per drafted id     d = seconds from request to
+    verdict C = blocks that may be on their way   block b of an answer is judged at  T_b = k t + d +
+    (b - 1) step step = min(max((k + 1) t, d / C), k t + d)      drafting ahead, or waiting for each
+    verdict
 
-The edge is right for j - 1 ids and wrong at the j-th with chance a^(j-1) (1 - a). That costs the whole delay: what
-stands behind it is dropped, and the n - j ids that are missing begin anew. So the seconds for n ids are
+The edge is right for j - 1 ids and wrong at the j-th with chance a^(j-1) (1 - a). That costs the
+whole delay: what stands behind it is dropped, and the n - j ids that are missing begin anew. So the
+seconds for n ids are
 
     V(n) = sum over blocks b of T_b P(b holds the first wrong id, or is the last) + U(n)
     U(n) = sum over j of a^(j-1) (1 - a) V(n - j) = (1 - a) V(n - 1) + a U(n - 1)
 
-and the target's work is the same sum with b (STEP + MORE k) in T_b's place: blocks behind a wrong id are refused
-without a step. best_k is the fastest k whose work is at most WORK of decoding alone; where there is none, the one with
-the least. Ids per second in the long run (Leviathan et al., arXiv 2211.17192, with a delay) would take k too large: C
-blocks hold a whole sentence. UCB-SpecStop (arXiv 2606.20591) learns k online without such a model.
+and the target's work is the same sum with b (STEP + MORE k) in T_b's place: blocks behind a wrong
+id are refused without a step. best_k is the fastest k whose work is at most WORK of decoding alone;
+where there is none, the one with the least. Ids per second in the long run (Leviathan et al., arXiv
+2211.17192, with a delay) would take k too large: C blocks hold a whole sentence. UCB-SpecStop
+(arXiv 2606.20591) learns k online without such a model.
 
-An edge that takes as long for an id as a verdict takes has nothing to hide: ids come at 1 / t, whatever is drafted
-ahead, and the target's own id for each block is all that is won, (k + 1) / k. There a small k would buy speed with the
-target's work: k 1 is 1.2 to 1.9 times as fast as k 4 for t = 100 ms and d <= 200 ms, at .7 of decoding alone.
+An edge that takes as long for an id as a verdict takes has nothing to hide: ids come at 1 / t,
+whatever is drafted ahead, and the target's own id for each block is all that is won, (k + 1) / k.
+There a small k would buy speed with the target's work: k 1 is 1.2 to 1.9 times as fast as k 4 for t
+= 100 ms and d <= 200 ms, at .7 of decoding alone.
 """
 
 from __future__ import annotations
@@ -25,13 +29,20 @@ from __future__ import annotations
 import functools
 import math
 
-LEAST_K, MOST_K = 1, 16
+LEAST_K = 1
+MOST_K = 16
 ANSWER_IDS = 22  # of a sentence: the embedded pair's, all but one in a hundred
 WORK = 0.4  # of the target's work when it decodes alone
-STEP, MORE = 1.17, 0.11  # of its work for one id: a request after a pause, each id of its draft (measured 2026-11)
+# of its work for one id: a request after a pause, each id of its draft (measured 2026-11)
+STEP = 1.17
+MORE = 0.11
 AHEAD_S = 0.008  # of drafting ahead in one go
-LEAST_WAIT_S = 1e-4  # for a verdict ahead of a step: less is no time, and rounded away on a clock that has run for long
-RUN_S, RUN_IDS = 0.004, 32  # of drafting in one go what nobody is asked about: at most so long, so many ids
+# for a verdict ahead of a step: less is no time, and rounded away on a clock that has run for
+# long
+LEAST_WAIT_S = 1e-4
+# of drafting in one go what nobody is asked about: at most so long, so many ids
+RUN_S = 0.004
+RUN_IDS = 32
 MEMORY = 0.95  # of what was accepted, per verdict
 TRACK = 0.3  # weight of the newest time
 GRAIN = 8  # values of a time within a factor of e that are told apart: near ones share a k
@@ -41,8 +52,11 @@ class Pace:
     """Shared by the turns of one edge: it knows its link from the second turn on."""
 
     def __init__(self, draft_s: float = 0.002, verdict_s: float = 0.05) -> None:
-        self.draft_s, self.verdict_s = draft_s, verdict_s
-        self._accepted, self._tried = 9.0, 10.0  # a prior: most are
+        self.draft_s = draft_s
+        self.verdict_s = verdict_s
+        # a prior: most are
+        self._accepted = 9.0
+        self._tried = 10.0
 
     @property
     def acceptance(self) -> float:
@@ -62,22 +76,26 @@ class Pace:
 
     @property
     def is_slow(self) -> bool:
-        """Whether one id takes so long that what the edge does next is better thought over at each."""
+        """Whether one id takes so long that what the edge does next is better thought over at
+        each."""
         return self.draft_s >= AHEAD_S
 
     def is_worth_a_wait(self, left_s: float) -> bool:
-        """Whether to stand still for a verdict that is expected in `left_s`: an id that is begun is drafted to its end,
-        and where the verdict is no, all behind it begins later by the rest."""
-        return self.is_slow and LEAST_WAIT_S < left_s < (1 - self.acceptance) * (self.draft_s - left_s)
+        """Whether to stand still for a verdict that is expected in `left_s`: an id that is begun is
+        drafted to its end, and where the verdict is no, all behind it begins later by the rest."""
+        return self.is_slow and LEAST_WAIT_S < left_s < (1 - self.acceptance) * (
+            self.draft_s - left_s
+        )
 
     def has_credits_for_parts(self, k: int, credits: int) -> bool:
-        """Whether a block of `k` ids may be asked about in two requests: not where whole ones use up the credits before
-        the first verdict. Half as many blocks would be on their way, and each wait for its verdict."""
+        """Whether a block of `k` ids may be asked about in two requests: not where whole ones use
+        up the credits before the first verdict. Half as many blocks would be on their way, and each
+        wait for its verdict."""
         return self.verdict_s < credits * (k + 1) * self.draft_s
 
     def is_worth_a_guess(self, left_s: float) -> bool:
-        """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id there for nothing,
-        so there must be time for a second."""
+        """Whether to draft ahead of a verdict that is expected in `left_s`: it brings the first id
+        there for nothing, so there must be time for a second."""
         return left_s >= 2 * self.draft_s
 
     @property
@@ -87,7 +105,8 @@ class Pace:
 
     @property
     def num_in_run(self) -> int:
-        """Ids to draft in one go where nobody is asked: the first is shown when the last is there."""
+        """Ids to draft in one go where nobody is asked: the first is shown when the last is
+        there."""
         return min(RUN_IDS, int(RUN_S / self.draft_s))
 
     def best_k(self, credits: int) -> int:
@@ -106,9 +125,13 @@ def _best_k(a: float, t: float, d: float, credits: int) -> int:
     return min(range(LEAST_K, MOST_K + 1), key=cost)
 
 
-def expected(k: int, a: float, t: float, d: float, credits: int, n: int = ANSWER_IDS) -> tuple[float, float]:
-    """(seconds, the target's work) to write `n` ids, the first of them asked for without a draft."""
-    first, step = k * t + d, min(max((k + 1) * t, d / credits), k * t + d)
+def expected(
+    k: int, a: float, t: float, d: float, credits: int, n: int = ANSWER_IDS
+) -> tuple[float, float]:
+    """(seconds, the target's work) to write `n` ids, the first of them asked for without a
+    draft."""
+    first = k * t + d
+    step = min(max((k + 1) * t, d / credits), k * t + d)
     seconds = _sum(k, a, first, step, n - 1)
     work = _sum(k, a, STEP + MORE * k, STEP + MORE * k, n - 1)
     return seconds, 1 + work
@@ -116,8 +139,12 @@ def expected(k: int, a: float, t: float, d: float, credits: int, n: int = ANSWER
 
 def _sum(k: int, a: float, first: float, step: float, n: int) -> float:
     """V(n) of the module's equations; block b costs first + (b - 1) step."""
-    size, whole = k + 1, a ** (k + 1)
-    v, u, begun = 0.0, 0.0, 0.0  # V, U at the length before; blocks that are wholly inside it
+    size = k + 1
+    whole = a ** (k + 1)
+    # V, U at the length before; blocks that are wholly inside it
+    v = 0.0
+    u = 0.0
+    begun = 0.0
     chance = 1.0  # that all of them stand
     for length in range(1, n + 1):
         u = (1 - a) * v + a * u if length > 1 else 0.0

@@ -1,4 +1,5 @@
-"""How one answer is decoded, and what its state machine may ask for. In: options. Out: a checked Plan; actions."""
+"""How one answer is decoded, and what its state machine may ask for. In: options. Out: a checked
+Plan; actions."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Blocks that nobody is asked about follow each other: behind the first one the drafter may go on, by whole blocks
-    of `size` ids, until `gate` (None: nothing does) fires for one or the answer ends, up to `most` ids in all.
+    """Blocks that nobody is asked about follow each other: behind the first one the drafter may go
+    on, by whole blocks of `size` ids, until `gate` (None: nothing does) fires for one or the answer
+    ends, up to `most` ids in all.
 
     opened: signals of the ids that the first block holds already.
     """
@@ -56,7 +58,8 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A verdict is on its way; call `next` again when it is here or at `until` (seconds, the caller's clock)."""
+    """A verdict is on its way; call `next` again when it is here or at `until` (seconds, the
+    caller's clock)."""
 
     until: float
 
@@ -82,11 +85,13 @@ class Plan:
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
     ahead: int = 0  # ids that may be drafted behind the oldest block on its way
     credits: int = 1  # blocks that may be on their way
-    adapts: bool = False  # exact: k follows the measured delay and acceptance (core/decoding/pace.py)
+    # exact: k follows the measured delay and acceptance (core/decoding/pace.py)
+    adapts: bool = False
     degrade: bool = False  # exact, too, goes on unverified
 
     def deltas_of(self, emit: Emit) -> Iterator[tuple[int, ...]]:
-        """What is committed as it is shown: a run of blocks came in one go, and grows on the screen all the same."""
+        """What is committed as it is shown: a run of blocks came in one go, and grows on the screen
+        all the same."""
         ids = emit.ids
         size = len(ids) if emit.verified else 1 if self.mode == "edge" else self.k
         return (ids[at : at + size] for at in range(0, len(ids), size))
@@ -97,4 +102,6 @@ class Plan:
         if not 1 <= self.k <= 64:
             raise ValueError(f"k is {self.k}; the draft length must be 1..64")
         if self.ahead < 0 or self.credits < 1:
-            raise ValueError(f"ahead is {self.ahead}, credits {self.credits}; they must be at least 0 and 1")
+            raise ValueError(
+                f"ahead is {self.ahead}, credits {self.credits}; they must be at least 0 and 1"
+            )

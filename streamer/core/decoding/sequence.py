@@ -1,7 +1,8 @@
-"""The ids of one stream on one model, and how many of them are in its KV slot: the one owner of length.
+"""The ids of one stream on one model, and how many of them are in its KV slot: the one owner of
+length.
 
-In: ids (prompt | audio | suffix | answer). Out: what a step must feed, `ids[n_cached:]`, each id once.
-Seeds 001, 003 and 004-B are all cases of two places that each kept a length of their own.
+In: ids (prompt | audio | suffix | answer). Out: what a step must feed, `ids[n_cached:]`, each id
+once. Seeds 001, 003 and 004-B are all cases of two places that each kept a length of their own.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Iterable
 
 
 class Sequence:
-    """`ids`, `n_cached` (of them in the KV slot), `answer_start` and `n_committed` (ids of the answer shown).
+    """`ids`, `n_cached` (of them in the KV slot), `answer_start` and `n_committed` (ids of the
+    answer shown).
 
-    `n_cached <= len(ids) - 1` holds from `start_answer` on: the last id's logits are always still to come.
-    While audio arrives, before `start_answer`, all ids may be cached. Rollback sets integers: what lies past
-    `n_cached` in the slot is garbage that the next step overwrites.
+    `n_cached <= len(ids) - 1` holds from `start_answer` on: the last id's logits are always still
+    to come. While audio arrives, before `start_answer`, all ids may be cached. Rollback sets
+    integers: what lies past `n_cached` in the slot is garbage that the next step overwrites.
     """
 
     __slots__ = ("_answer_start", "_ids", "_n_cached", "_n_committed")
@@ -67,7 +69,8 @@ class Sequence:
     def replace_tail(self, n: int, new_ids: Iterable[int] = ()) -> None:
         """Cut to `n` ids and append `new_ids`, atomically; O(1) in the cache.
 
-        Raises ValueError when the cut would take back a committed id: committed text is never taken back.
+        Raises ValueError when the cut would take back a committed id: committed text is never taken
+        back.
         """
         floor = 0 if self._answer_start is None else self._answer_start + self._n_committed
         if not floor <= n <= len(self._ids):
@@ -79,11 +82,14 @@ class Sequence:
     def mark_fed(self, n: int) -> None:
         """Record that a step has fed the `n` ids that stood at `n_cached`."""
         if not 0 <= n <= len(self._ids) - self._n_cached:
-            raise ValueError(f"cannot mark {n} ids fed: {len(self._ids) - self._n_cached} are pending")
+            raise ValueError(
+                f"cannot mark {n} ids fed: {len(self._ids) - self._n_cached} are pending"
+            )
         self._n_cached += n
 
     def start_answer(self) -> None:
-        """The prompt is whole; what follows is the answer. One id at least stays pending for its logits."""
+        """The prompt is whole; what follows is the answer. One id at least stays pending for its
+        logits."""
         if not self._ids:
             raise ValueError("an answer needs at least one id before it")
         self._answer_start = len(self._ids)
@@ -97,9 +103,11 @@ class Sequence:
         self._n_committed += n
 
     def abandon_answer(self, n: int) -> None:
-        """Give the answer up and cut to `n` ids of what came before it (a new turn or a live update)."""
+        """Give the answer up and cut to `n` ids of what came before it (a new turn or a live
+        update)."""
         start = self.answer_start
         if not 0 <= n <= start:
             raise ValueError(f"cannot keep {n} ids: the answer starts at {start}")
-        self._answer_start, self._n_committed = None, 0
+        self._answer_start = None
+        self._n_committed = 0
         self.replace_tail(n)

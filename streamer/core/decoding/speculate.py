@@ -1,22 +1,26 @@
-"""The speculative state machine. In: drafted ids with signals, verdicts, the time. Out: what to do next.
+"""The speculative state machine. In: drafted ids with signals, verdicts, the time. Out: what to do
+next.
 
-Pure: `next(now)` says DraftMore, Verify, Emit, Wait or Done; the caller does it and reports back with `drafted`,
-`verdict`, `refused`, `failed` or `cancel`. Modes (decoding.md): `exact` verifies every block, `gated` those whose gate
-fires, `edge` none, `cloud` drafts nothing and asks the target for one id at a time.
+Pure: `next(now)` says DraftMore, Verify, Emit, Wait or Done; the caller does it and reports back
+with `drafted`, `verdict`, `refused`, `failed` or `cancel`. Modes (decoding.md): `exact` verifies
+every block, `gated` those whose gate fires, `edge` none, `cloud` drafts nothing and asks the target
+for one id at a time.
 
-Draft ahead (`Plan.ahead`): behind a block on its way the edge drafts on. Its first id there is its guess at the
-target's bonus id; a verdict that accepts all and gives that id leaves the work standing, any other drops it.
+Draft ahead (`Plan.ahead`): behind a block on its way the edge drafts on. Its first id there is its
+guess at the target's bonus id; a verdict that accepts all and gives that id leaves the work
+standing, any other drops it.
 
     answer   committed | block 1 | guess | block 2 | guess | block 3 ...
                          on its way        on its way        being drafted
 
-Early: where the gate fires for a block's first ids and the edge takes long for the others, it asks about those at once.
-What it guesses behind them is the block's next id; the rest of the block follows with a request of its own. So all is
-verified that the gate wanted verified, nothing else is, and the ids are the same: a no comes sooner.
+Early: where the gate fires for a block's first ids and the edge takes long for the others, it asks
+about those at once. What it guesses behind them is the block's next id; the rest of the block
+follows with a request of its own. So all is verified that the gate wanted verified, nothing else
+is, and the ids are the same: a no comes sooner.
 
-Runs (`Run`): with nothing on its way, blocks that the gate lets pass, or that nobody is to verify, are drafted,
-committed and shown several at a time: as many as take no longer than the reader would notice. What is decided,
-committed and counted is what one block at a time would give.
+Runs (`Run`): with nothing on its way, blocks that the gate lets pass, or that nobody is to verify,
+are drafted, committed and shown several at a time: as many as take no longer than the reader would
+notice. What is decided, committed and counted is what one block at a time would give.
 """
 
 from __future__ import annotations
@@ -27,32 +31,64 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.gate import Signal, doubted, fires
 from streamer.core.decoding.in_flight import Flight, Flights
 from streamer.core.decoding.pace import Pace
-from streamer.core.decoding.plan import MODES, Action, Done, DraftMore, Emit, Mode, Plan, Run, Verify, Wait
+from streamer.core.decoding.plan import (
+    MODES,
+    Action,
+    Done,
+    DraftMore,
+    Emit,
+    Mode,
+    Plan,
+    Run,
+    Verify,
+    Wait,
+)
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.tail import Tail
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.text.vocabulary import Vocabulary
 
-__all__ = ["MODES", "Action", "Done", "DraftMore", "Emit", "Mode", "Plan", "Run", "Speculator", "Verify", "Wait"]
+__all__ = [
+    "MODES",
+    "Action",
+    "Done",
+    "DraftMore",
+    "Emit",
+    "Mode",
+    "Plan",
+    "Run",
+    "Speculator",
+    "Verify",
+    "Wait",
+]
 MAX_REFUSALS = 3  # of one block, each time asked anew from the answer's beginning
 
 
 class Speculator:
-    """Drives one answer on `sequence`, whose answer must have started. The sequence is its alone to cut."""
+    """Drives one answer on `sequence`, whose answer must have started. The sequence is its alone to
+    cut."""
 
-    def __init__(self, plan: Plan, vocabulary: Vocabulary, sequence: Sequence, pace: Pace | None = None) -> None:
-        self.plan, self.vocabulary, self.sequence = plan, vocabulary, sequence
+    def __init__(
+        self, plan: Plan, vocabulary: Vocabulary, sequence: Sequence, pace: Pace | None = None
+    ) -> None:
+        self.plan = plan
+        self.vocabulary = vocabulary
+        self.sequence = sequence
         self.pace = pace or Pace()
-        self.num_failures = 0  # verdicts that did not come within the budget, or were refused for good
+        # verdicts that did not come within the budget, or were refused for good
+        self.num_failures = 0
         self._tail = Tail(plan.rules, vocabulary, sequence)
-        self._may_watch = plan.mode == "gated" and plan.ahead > 0  # look at each id as it comes, where one takes long
+        # look at each id as it comes, where one takes long
+        self._may_watch = plan.mode == "gated" and plan.ahead > 0
         self._goes_alone = plan.mode in ("edge", "gated")  # where nothing is on its way
         adapts = plan.adapts and plan.mode == "exact"
         self._fixed_k = None if adapts else 1 if plan.mode == "edge" else plan.k
         self._flights = Flights()
-        self._fired: bool | None = None  # whether the whole block behind the flights is to be verified
+        # whether the whole block behind the flights is to be verified
+        self._fired: bool | None = None
         self._k: int | None = None  # of the block being drafted
-        self._rest: int | None = None  # of a block whose first ids were asked about: those that are still to be
+        # of a block whose first ids were asked about: those that are still to be
+        self._rest: int | None = None
         self._run: Run | None = None  # that the drafter was offered
         self._drafting_since: float | None = None
         self._waiting_since: float | None = None
@@ -71,11 +107,13 @@ class Speculator:
         return self._flights.num_asked
 
     def next(self, now: float, is_up: bool = True) -> Action:
-        """Say what to do at time `now` (seconds, any monotonic origin). is_up: it makes sense to ask the target."""
+        """Say what to do at time `now` (seconds, any monotonic origin). is_up: it makes sense to
+        ask the target."""
         if self._waiting_since is not None:
             self.counts.stall_ms += 1000 * (now - self._waiting_since)
             self._waiting_since = None
-        tail, num_waiting = self._tail, self._flights.num
+        tail = self._tail
+        num_waiting = self._flights.num
         if num_waiting() and self._flights.is_late(now):
             self.num_failures += 1
             self.failed()
@@ -87,20 +125,27 @@ class Speculator:
         return tail.emits.popleft() if tail.emits else Done(tail.stop_reason or "")
 
     def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
-        """`ids` now stand at the sequence's end. The block ends at k ids or at an id that stops the answer.
+        """`ids` now stand at the sequence's end. The block ends at k ids or at an id that stops the
+        answer.
 
-        signals: one per id; of a run fewer, those of its last ids: the ones before them end blocks that the gate let
-        pass. Raises ValueError for other numbers of them.
+        signals: one per id; of a run fewer, those of its last ids: the ones before them end blocks
+        that the gate let pass. Raises ValueError for other numbers of them.
         """
-        n, n_passed, tail = len(ids), len(ids) - len(signals), self._tail
+        n = len(ids)
+        n_passed = len(ids) - len(signals)
+        tail = self._tail
         if not ids or n_passed < 0 or (n_passed and self._run is None):
-            raise ValueError(f"a draft needs at least one id and a signal each, got {n}, {len(signals)}")
+            raise ValueError(
+                f"a draft needs at least one id and a signal each, got {n}, {len(signals)}"
+            )
         self._run = None
-        is_first = not (tail.counts.n_committed or tail.signals)  # its step feeds the prompt's end too
+        # its step feeds the prompt's end too
+        is_first = not (tail.counts.n_committed or tail.signals)
         if self._drafting_since is not None and now is not None and not is_first:
             self.pace.drafted(n, now - self._drafting_since)
         room = n_passed + self._block_size if n_passed else self._room
-        tail.extend(n, () if self.plan.mode == "edge" else signals, room)  # at the edge alone nobody looks at them
+        # at the edge alone nobody looks at them
+        tail.extend(n, () if self.plan.mode == "edge" else signals, room)
         if self._flights.is_head_judged:
             self._land_all()  # its verdict waited for the edge's guess
 
@@ -114,7 +159,8 @@ class Speculator:
         self._land_all()
 
     def refused(self, refusal: Refusal) -> None:
-        """The target did not apply a request: it holds other ids. It is told all of them when this one's turn comes."""
+        """The target did not apply a request: it holds other ids. It is told all of them when this
+        one's turn comes."""
         flight = self._flights.find(refusal.number)
         if flight is not None:
             flight.is_refused = True
@@ -122,7 +168,8 @@ class Speculator:
                 self._ask_again()
 
     def failed(self) -> None:
-        """No verdict will come for what is on its way: go on unverified where that is allowed, else end."""
+        """No verdict will come for what is on its way: go on unverified where that is allowed, else
+        end."""
         head = self._flights.head
         if head is None or self.stop_reason is not None:
             return
@@ -145,14 +192,17 @@ class Speculator:
         return self.plan.mode == "gated" or (self.plan.mode == "exact" and self.plan.degrade)
 
     def _proceed(self, now: float, is_up: bool) -> Action | None:
-        """One step: an action, or None where something was committed, or closed, and there may be more to do."""
+        """One step: an action, or None where something was committed, or closed, and there may be
+        more to do."""
         unsent = self._flights.unsent
         if unsent is not None:
             return self._hand_out(unsent, now)
         if self._asks_for_an_id and (is_up or not self._may_go_on):
             self._ask(0)
             return None
-        drafts, room, is_ended = self.plan.mode != "cloud", self._room, self._tail.is_ended
+        drafts = self.plan.mode != "cloud"
+        room = self._room
+        is_ended = self._tail.is_ended
         is_whole = self._num_open > 0 if is_ended else room <= 0
         if drafts and (is_whole or self._is_doubted(is_up)):
             if self._close_block(is_up):
@@ -161,17 +211,24 @@ class Speculator:
             self._drafting_since = now
             return DraftMore(n)
         head = self._flights.head
-        assert head is not None and head.deadline is not None, "nothing to do and nothing to wait for"  # noqa: PT018
+        assert head is not None, "nothing to do and nothing to wait for"
+        assert head.deadline is not None
         self._waiting_since = now
         left_s = self._left_s(head, now)
-        return Wait(min(head.deadline, now + 2 * left_s) if self.pace.is_worth_a_wait(left_s) else head.deadline)
+        return Wait(
+            min(head.deadline, now + 2 * left_s)
+            if self.pace.is_worth_a_wait(left_s)
+            else head.deadline
+        )
 
     def _proceed_alone(self, now: float, is_up: bool) -> Action | None:
-        """As `_proceed`, in modes edge and gated where nothing is on its way. It calls little: behind a step all
-        that is touched comes from far memory."""
-        tail, size = self._tail, self._fixed_k if self._rest is None else self._rest
+        """As `_proceed`, in modes edge and gated where nothing is on its way. It calls little:
+        behind a step all that is touched comes from far memory."""
+        tail = self._tail
+        size = self._fixed_k if self._rest is None else self._rest
         assert size is not None
-        if n_passed := tail.num_passed:  # blocks of a run; the last may be short, at the answer's end
+        # blocks of a run; the last may be short, at the answer's end
+        if n_passed := tail.num_passed:
             tail.counts.blocks += -(-n_passed // size)
             tail.settle_passed()
             return None
@@ -180,7 +237,8 @@ class Speculator:
         if n_open >= size or tail.is_ended or (watches and self._is_doubted(is_up)):
             self._close_block(is_up)
             return None
-        n, self._run = 1 if watches else size - n_open, None
+        n = 1 if watches else size - n_open
+        self._run = None
         num_more = 0 if watches or self._rest else (self.pace.num_in_run - n) // size
         if num_more > 0:
             gate = self.plan.gate if self.plan.mode == "gated" else None
@@ -189,22 +247,30 @@ class Speculator:
         return DraftMore(n, self._run)
 
     def _is_doubted(self, is_up: bool) -> bool:
-        """Whether the gate fires for what there is of a block already, and it may be asked about."""
+        """Whether the gate fires for what there is of a block already, and it may be asked
+        about."""
         if not (self._may_watch and self.pace.is_slow and is_up) or self._fired is not None:
             return False
-        at, tail, size = self._flights.span, self._tail, self._block_size
+        at = self._flights.span
+        tail = self._tail
+        size = self._block_size
         n = len(tail) - at
         credits = self.plan.credits
         if not 0 < n < size or tail.is_ended or self._flights.num_asked >= credits:
             return False
         if not self.pace.has_credits_for_parts(size, credits):
             return False
-        return doubted(self.plan.gate, self.vocabulary, tail.ids[at : at + n], tail.signals[at : at + n]) is not None
+        return (
+            doubted(
+                self.plan.gate, self.vocabulary, tail.ids[at : at + n], tail.signals[at : at + n]
+            )
+            is not None
+        )
 
     @property
     def _asks_for_an_id(self) -> bool:
-        """Without a draft: always in mode cloud; in exact for the first id, so that it comes as soon as there, while
-        the edge drafts ahead of it."""
+        """Without a draft: always in mode cloud; in exact for the first id, so that it comes as
+        soon as there, while the edge drafts ahead of it."""
         mode = self.plan.mode
         if mode == "exact" and self.plan.ahead:
             return self._flights.num_ever == 0
@@ -221,11 +287,13 @@ class Speculator:
         return self._block_size - self._num_open
 
     def _num_allowed(self, now: float) -> int:
-        """Ids to draft at once: a whole block, or ahead of a verdict few enough that it need not wait."""
+        """Ids to draft at once: a whole block, or ahead of a verdict few enough that it need not
+        wait."""
         head = self._flights.head
         if head is None:
             return self._block_size
-        left_s, n_ahead = self._left_s(head, now), len(self._tail) - head.n
+        left_s = self._left_s(head, now)
+        n_ahead = len(self._tail) - head.n
         if head.verdict is None and self.pace.is_worth_a_wait(left_s):
             return 0
         if n_ahead == 0 and not head.is_early and not self.pace.is_worth_a_guess(left_s):
@@ -248,12 +316,16 @@ class Speculator:
         return self._k
 
     def _close_block(self, is_up: bool) -> bool:
-        """The block is whole: upload it, commit it unverified, or let it wait for those before it. False: no room."""
-        at, size = self._flights.span, self._block_size
+        """The block is whole: upload it, commit it unverified, or let it wait for those before it.
+        False: no room."""
+        at = self._flights.span
+        size = self._block_size
         n = min(size, len(self._tail) - at)
         rest = None if n == size or self._tail.is_ended else size - n - 1
         if self._fired is None:
-            self._fired = self._fires(self.sequence.n_committed + at, self._tail.signals[at : at + n])
+            self._fired = self._fires(
+                self.sequence.n_committed + at, self._tail.signals[at : at + n]
+            )
             self.counts.blocks += 1
         if self._fired and (is_up or not self._may_go_on):
             if self._flights.num_asked >= self.plan.credits:
@@ -266,7 +338,9 @@ class Speculator:
                 self._settle(self._tail.ids[:n], n, verified=False)
             else:
                 self._flights.skip(n, is_unverified)
-        self._fired, self._rest, self._k = (None if rest is None else True), rest, None
+        self._fired = None if rest is None else True
+        self._rest = rest
+        self._k = None
         return True
 
     def _fires(self, start: int, signals: Ids[Signal]) -> bool:
@@ -283,7 +357,8 @@ class Speculator:
         self.counts.n_uploaded += len(request.draft)
 
     def _ask_again(self) -> None:
-        """The head was refused: ask anew for all on their way, the head from the answer's beginning."""
+        """The head was refused: ask anew for all on their way, the head from the answer's
+        beginning."""
         head = self._flights.head
         assert head is not None
         head.num_refusals += 1
@@ -295,16 +370,20 @@ class Speculator:
 
     def _hand_out(self, flight: Flight, now: float) -> Action:
         assert flight.request is not None
-        flight.is_sent, flight.sent_at = True, now
+        flight.is_sent = True
+        flight.sent_at = now
         flight.deadline = flight.deadline or now + self.plan.verify_budget_s
         return Verify(flight.request)
 
     def _land_all(self) -> None:
-        """Those whose verdict is here, oldest first. What stands behind an early one is of its block: whether the
-        target's next id corrects it is known only when the edge has drafted it."""
+        """Those whose verdict is here, oldest first. What stands behind an early one is of its
+        block: whether the target's next id corrects it is known only when the edge has drafted it.
+        """
         tail = self._tail
         while (head := self._flights.head) is not None and (verdict := head.verdict) is not None:
-            is_guess_due = head.is_early and verdict.n_accepted == head.n == len(tail) and not tail.is_ended
+            is_guess_due = (
+                head.is_early and verdict.n_accepted == head.n == len(tail) and not tail.is_ended
+            )
             if is_guess_due or self.stop_reason is not None:
                 return
             self._land(head, verdict)
@@ -312,16 +391,23 @@ class Speculator:
             self._ask_again()
 
     def _land(self, flight: Flight, verdict: Verdict) -> None:
-        """The oldest block's verdict is here: commit what stands, keep what was drafted ahead if it fits."""
+        """The oldest block's verdict is here: commit what stands, keep what was drafted ahead if it
+        fits."""
         assert flight.request is not None
         self.counts.n_accepted += verdict.n_accepted
         self.counts.n_corrected += verdict.n_accepted < flight.n
         self._flights.land(verdict)
         tail = self._tail.ids
-        is_guessed = verdict.n_accepted == flight.n and tail[flight.n : flight.n + 1] == [verdict.next_id]
+        is_guessed = verdict.n_accepted == flight.n and tail[flight.n : flight.n + 1] == [
+            verdict.next_id
+        ]
         ids = [*tail[: verdict.n_accepted], verdict.next_id]
         self._settle(ids, flight.n + 1 if is_guessed else flight.n, verified=True)
-        while self.stop_reason is None and (head := self._flights.head) is not None and head.request is None:
+        while (
+            self.stop_reason is None
+            and (head := self._flights.head) is not None
+            and head.request is None
+        ):
             self._flights.pop()
             self.counts.blocks_unverified += head.is_unverified
             self._settle(self._tail.ids[: head.n], head.n, verified=False)

@@ -1,4 +1,5 @@
-"""The ids behind the commit of one answer. In: drafts, and what stands of them. Out: Emits, the stop, honest counts."""
+"""The ids behind the commit of one answer. In: drafts, and what stands of them. Out: Emits, the
+stop, honest counts."""
 
 from __future__ import annotations
 
@@ -15,15 +16,19 @@ from streamer.core.text.vocabulary import Vocabulary
 
 
 class Tail:
-    """Owns what is drafted and not committed: it grows by `extend`, and shrinks from the front by `settle`."""
+    """Owns what is drafted and not committed: it grows by `extend`, and shrinks from the front by
+    `settle`."""
 
     def __init__(self, rules: Rules, vocabulary: Vocabulary, sequence: Sequence) -> None:
         self.counts = Counts()
         self.stop_reason: str | None = None
-        self.num_passed = 0  # of its ids, at its front: whole blocks that the gate let pass as they were drafted
+        # of its ids, at its front: whole blocks that the gate let pass as they were drafted
+        self.num_passed = 0
         self.signals: list[Signal] = []  # of each of the others
         self._stop: Stop | None = None  # of the last id drafted, if it stands
-        self._rules, self._vocabulary, self._sequence = rules, vocabulary, sequence
+        self._rules = rules
+        self._vocabulary = vocabulary
+        self._sequence = sequence
         self.emits: deque[Emit] = deque()  # what was committed and not shown yet, oldest first
 
     def __len__(self) -> int:
@@ -40,35 +45,42 @@ class Tail:
         return self._sequence.answer[self._sequence.n_committed :]
 
     def extend(self, n: int, signals: Ids[Signal], room: int) -> None:
-        """`n` ids now stand at the sequence's end, the last ones with `signals`; those before them, and all that were
-        here, are blocks that passed. Kept are `room` of them at most, and none after one that stops the answer, also
-        not inside a block."""
-        answer, n_passed = self._sequence.answer, n - len(signals)
+        """`n` ids now stand at the sequence's end, the last ones with `signals`; those before them,
+        and all that were here, are blocks that passed. Kept are `room` of them at most, and none
+        after one that stops the answer, also not inside a block."""
+        answer = self._sequence.answer
+        n_passed = n - len(signals)
         begin = len(answer) - n
         self.counts.n_drafted += n
         found = first_stop(self._vocabulary, self._rules, answer, begin)
         n_kept = n if room <= 0 else min(n, room)
         self._stop = None
         if found is not None and found[0] - begin < n_kept:
-            n_kept, self._stop = found[0] - begin + 1, found[1]
+            n_kept = found[0] - begin + 1
+            self._stop = found[1]
         if n_kept < n:
             self.counts.n_wasted += n - n_kept
             self._sequence.replace_tail(self._sequence.answer_start + begin + n_kept)
         if n_passed:
-            self.num_passed, self.signals = len(self) + min(n_passed, n_kept), []
+            self.num_passed = len(self) + min(n_passed, n_kept)
+            self.signals = []
         if signals:
             self.signals += signals[: max(0, n_kept - n_passed)]
 
     def settle(self, ids: Ids[int], n_settled: int, verified: bool) -> bool:
-        """Commit `ids` in place of the first `n_settled`, testing the stop at every id; nothing after a stop is
-        committed. Whether what was drafted behind them stays: where they are just those."""
-        n_committed, tail = self._sequence.n_committed, self.ids
+        """Commit `ids` in place of the first `n_settled`, testing the stop at every id; nothing
+        after a stop is committed. Whether what was drafted behind them stays: where they are just
+        those."""
+        n_committed = self._sequence.n_committed
+        tail = self.ids
         answer = [*self._sequence.answer[:n_committed], *ids]
-        if list(ids) == tail[: len(ids)]:  # drafted so, they were tested then: only the last one may stop
+        # drafted so, they were tested then: only the last one may stop
+        if list(ids) == tail[: len(ids)]:
             found = (len(answer) - 1, self._stop) if self._stop and len(ids) == len(tail) else None
         else:
             found = first_stop(self._vocabulary, self._rules, answer, n_committed)
-        stopped, last = None, None
+        stopped = None
+        last = None
         if found is not None:
             at, stopped = found
             last = None if stopped.keep else answer[at]
@@ -91,7 +103,9 @@ class Tail:
 
     def settle_passed(self) -> None:
         """Commit the blocks that passed, as `settle` would."""
-        n, begin, counts = self.num_passed, self._sequence.n_committed, self.counts
+        n = self.num_passed
+        begin = self._sequence.n_committed
+        counts = self.counts
         ids = tuple(self._sequence.answer[begin : begin + n])
         stopped = None if self.signals else self._stop  # else it is behind them
         if stopped is not None and not stopped.keep:
@@ -102,7 +116,8 @@ class Tail:
         self.emits.append(Emit(ids, verified=False))
         self.num_passed = 0
         if stopped is not None:
-            self.stop_reason, self._stop = stopped.reason, None
+            self.stop_reason = stopped.reason
+            self._stop = None
 
     def end(self, reason: str, n_own: int | None) -> None:
         """Drop all, of which `n_own` (None: all) were drafted for the committed prefix."""
@@ -114,8 +129,11 @@ class Tail:
         self._forget()
         self.stop_reason = reason
 
-    def _drop_behind(self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None) -> None:
-        """Make the sequence end with `kept`; keep in the cache what is the same. last: it stopped and is not shown."""
+    def _drop_behind(
+        self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None
+    ) -> None:
+        """Make the sequence end with `kept`; keep in the cache what is the same. last: it stopped
+        and is not shown."""
         n_used = 0
         while n_used < min(len(tail), len(kept)) and tail[n_used] == kept[n_used]:
             n_used += 1
@@ -128,4 +146,6 @@ class Tail:
         self._forget()
 
     def _forget(self) -> None:
-        self.num_passed, self.signals, self._stop = 0, [], None
+        self.num_passed = 0
+        self.signals = []
+        self._stop = None

@@ -1,8 +1,9 @@
-"""The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal; each request is applied once.
+"""The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal; each request is applied
+once.
 
-The edge may repeat a request (a lost reply) and the link may delay or reorder them: a repeat gets the same
-verdict again without a second step; refused are an older number, a number that comes again with other ids, and a prefix
-that differs.
+The edge may repeat a request (a lost reply) and the link may delay or reorder them: a repeat gets
+the same verdict again without a second step; refused are an older number, a number that comes again
+with other ids, and a prefix that differs.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ def prefix_hash(ids: Ids[int]) -> bytes:
 class VerifyRequest:
     """Ask the target about one block.
 
-    number: grows by one per block of an answer. base: index in the ANSWER up to which the target agrees with the
-    edge. prefix: `prefix_hash(answer[:base])`. unverified: ids committed since without it. draft: the block.
+    number: grows by one per block of an answer. base: index in the ANSWER up to which the target
+    agrees with the edge. prefix: `prefix_hash(answer[:base])`. unverified: ids committed since
+    without it. draft: the block.
     """
 
     number: int
@@ -57,7 +59,8 @@ class Refusal:
 
 
 class TargetLedger:
-    """Keeps the target's sequence in step with the edge's commits; holds the latest verdicts for a repeat."""
+    """Keeps the target's sequence in step with the edge's commits; holds the latest verdicts for a
+    repeat."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
@@ -65,7 +68,8 @@ class TargetLedger:
         self._replies: dict[int, tuple[VerifyRequest, Verdict]] = {}  # the latest MAX_REPLIES
 
     def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
-        """Put the request's ids in place. None: feed `sequence.pending`, choose k + 1 ids, call `conclude`."""
+        """Put the request's ids in place. None: feed `sequence.pending`, choose k + 1 ids, call
+        `conclude`."""
         if request.number in self._replies:
             asked, verdict = self._replies[request.number]
             return verdict if request == asked else Refusal(request.number, "number")
@@ -75,15 +79,18 @@ class TargetLedger:
         if request.base > len(answer) or prefix_hash(answer[: request.base]) != request.prefix:
             return Refusal(request.number, "prefix")
         self._number = request.number
-        n_same = _num_same(answer[request.base :], request.unverified)  # a lost verdict: keep what was fed for it
+        # a lost verdict: keep what was fed for it
+        n_same = _num_same(answer[request.base :], request.unverified)
         kept = self.sequence.answer_start + request.base + n_same
-        # Two steps, so that the id before the block keeps its logits to come even when nothing is new before it.
+        # Two steps, so that the id before the block keeps its logits to come even when nothing
+        # is new before it.
         self.sequence.replace_tail(kept, request.unverified[n_same:])
         self.sequence.extend(request.draft)
         return None
 
     def conclude(self, request: VerifyRequest, chosen: Ids[int]) -> Verdict:
-        """Accept against the target's `chosen` [k + 1], roll back to what stands, append the next id."""
+        """Accept against the target's `chosen` [k + 1], roll back to what stands, append the next
+        id."""
         n_accepted, next_id = accept(request.draft, chosen)
         kept = len(self.sequence) - len(request.draft) + n_accepted
         self.sequence.replace_tail(kept, [next_id])
@@ -95,4 +102,6 @@ class TargetLedger:
 
 
 def _num_same(a: Ids[int], b: Ids[int]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )

@@ -1,8 +1,10 @@
-"""When to connect again. In: when a link was asked for, what it was good for. Out: how long to wait before the next.
+"""When to connect again. In: when a link was asked for, what it was good for. Out: how long to wait
+before the next.
 
-The pause grows with the links of the last WINDOW_S, however long each of them lived: one that is accepted and dropped
-after a second is no better than one that is refused. A turn that was verified to its end on a link forgets them all.
-With the least jitter that is at most 8 links in the first 5 s, and 5 in any later ones.
+The pause grows with the links of the last WINDOW_S, however long each of them lived: one that is
+accepted and dropped after a second is no better than one that is refused. A turn that was verified
+to its end on a link forgets them all. With the least jitter that is at most 8 links in the first 5
+s, and 5 in any later ones.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from collections import deque
 
 PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # the last one from then on
 WINDOW_S = 30.0
-JITTER = 0.25  # of a pause, up or down: edges that lost one verifier do not come back to it all at once
+# of a pause, up or down: edges that lost one verifier do not come back to it all at once
+JITTER = 0.25
 
 
 class Redial:

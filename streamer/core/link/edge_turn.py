@@ -1,7 +1,9 @@
-"""One turn on a verifier elsewhere, the edge's side, without a socket. In: samples, requests. Out: messages, replies.
+"""One turn on a verifier elsewhere, the edge's side, without a socket. In: samples, requests. Out:
+messages, replies.
 
-Keeps what the verifier may need again: the turn's samples (its slot may be lost) and the requests without a reply (the
-link may be cut). `attach` on every new link; `pull` what is to be sent next; `take` what came.
+Keeps what the verifier may need again: the turn's samples (its slot may be lost) and the requests
+without a reply (the link may be cut). `attach` on every new link; `pull` what is to be sent next;
+`take` what came.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
 from streamer.core.text.vocabulary import Vocabulary
 
-__all__ = ["FIRST", "RemoteFault", "RemoteTurn", "Terms"]
+__all__ = ["FIRST", "DecodingTerms", "RemoteFault", "RemoteTurn"]
 
 
 @dataclass(frozen=True)
-class Terms:
-    """How the edge decodes; what the verifier must agree to. runs_on: no draft, the verifier decodes alone. asks_first:
-    the machine's first request is FIRST, so it is sent with the turn's end, while the edge is still hearing that.
-    vocabulary: of `num_ids` ids, to check what the verifier chooses."""
+class DecodingTerms:
+    """How the edge decodes; what the verifier must agree to. runs_on: no draft, the verifier
+    decodes alone. asks_first: the machine's first request is FIRST, so it is sent with the turn's
+    end, while the edge is still hearing that. vocabulary: of `num_ids` ids, to check what the
+    verifier chooses."""
 
     tokenizer: str
     language: str
@@ -44,19 +47,24 @@ FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())  # the answer's first id, w
 
 
 class RemoteTurn:
-    """See the module. `num_prefilled` samples are in the verifier's slot; `is_ready`: it waits for requests. `epoch`:
-    the latest of the turns that had this channel before, so that what is still said to them is not taken for its own.
+    """See the module. `num_prefilled` samples are in the verifier's slot; `is_ready`: it waits for
+    requests. `epoch`: the latest of the turns that had this channel before, so that what is still
+    said to them is not taken for its own.
     """
 
-    def __init__(self, channel: int, session: bytes, terms: Terms, epoch: int = 0) -> None:
-        self.channel, self.session, self.terms, self.epoch = channel, session, terms, epoch
+    def __init__(self, channel: int, session: bytes, terms: DecodingTerms, epoch: int = 0) -> None:
+        self.channel = channel
+        self.session = session
+        self.terms = terms
+        self.epoch = epoch
         self.num_samples = self.num_prefilled = self._num_links = 0
         self.is_ready = self.is_opened = False
         self.model = ""  # fingerprint of the first verifier that opened the turn
         self._pieces: list[NDArray[np.float32]] = []
         self._starts: list[int] = []
         self._is_finished = self._finish_sent = self._open_sent = False
-        self._num_sent: int | None = None  # samples sent on this link; None: the verifier has not said what it has
+        # samples sent on this link; None: the verifier has not said what it has
+        self._num_sent: int | None = None
         self._requests: dict[int, VerifyRequest] = {}  # without a reply, oldest first
         self._sent: set[int] = set()
         self._run_from: int | None = None  # the number that the verifier decodes alone from
@@ -76,11 +84,13 @@ class RemoteTurn:
         """The turn is over."""
         self._is_finished = True
         if self.terms.asks_first and not self._requests:
-            self._requests[FIRST.number], self._is_unasked = FIRST, True
+            self._requests[FIRST.number] = FIRST
+            self._is_unasked = True
 
     def ask(self, request: VerifyRequest) -> Verdict | Refusal | None:
-        """Have `request` sent; its verdict, where the verifier has given it already. Refused is another one than FIRST
-        under FIRST's number (the edge went on alone first): that number's verdict is FIRST's, whenever it comes."""
+        """Have `request` sent; its verdict, where the verifier has given it already. Refused is
+        another one than FIRST under FIRST's number (the edge went on alone first): that number's
+        verdict is FIRST's, whenever it comes."""
         if self.terms.asks_first and request.number == FIRST.number and request != FIRST:
             self.forget(FIRST.number)
             self._early.pop(FIRST.number, None)
@@ -116,36 +126,45 @@ class RemoteTurn:
         self._run_from = None
 
     def pull(self, max_samples: int = PIECE_SAMPLES) -> wire.Up | None:
-        """The next message to be sent on this link, with so much audio at most; None where there is none for now."""
+        """The next message to be sent on this link, with so much audio at most; None where there is
+        none for now."""
         if not self._open_sent:
             self._open_sent = True
             return self._open()
         if self._num_sent is None:
             return None
         if self._num_sent < self.num_samples:
-            return self._audio(self._num_sent, min(max_samples, PIECE_SAMPLES)) if max_samples > 0 else None
+            return (
+                self._audio(self._num_sent, min(max_samples, PIECE_SAMPLES))
+                if max_samples > 0
+                else None
+            )
         if self._is_finished and not self._finish_sent:
             self._finish_sent = True
             return wire.Finish(self.channel, self.num_samples)
         number = next((n for n in self._requests if n not in self._sent), None)
-        return None if number is None or not self._finish_sent else self._ask(self._requests[number])
+        return (
+            None if number is None or not self._finish_sent else self._ask(self._requests[number])
+        )
 
     def take(self, message: wire.Down) -> Verdict | Refusal | None:
         """What came on this turn's channel; the reply it brings. Raises RemoteFault."""
         if isinstance(message, wire.Pong | wire.Rejected) or message.epoch != self.epoch:
             return None
         match message:
-            case wire.Opened(num_samples=num_samples, model=model):
+            case wire.OpenedMessage(num_samples=num_samples, model=model):
                 self._opened(num_samples, model)
-            case wire.Heard(num_samples=num_samples, is_finished=is_finished):
+            case wire.HeardMessage(num_samples=num_samples, is_finished=is_finished):
                 if num_samples > self.num_samples:
                     raise RemoteFault("the verifier heard more than there is")
-                self.num_prefilled, self.is_ready = num_samples, is_finished
+                self.num_prefilled = num_samples
+                self.is_ready = is_finished
             case wire.Judged(number=number, n_accepted=n_accepted, next_id=next_id):
                 return self._judged(Verdict(number, n_accepted, next_id))
             case wire.Refused(number=number, reason=reason) if number in self._requests:
                 self.forget(number)
-                self._run_from, self._is_unasked = None, False
+                self._run_from = None
+                self._is_unasked = False
                 return Refusal(number, reason)
         return None
 
@@ -154,25 +173,35 @@ class RemoteTurn:
         chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
         rules: dict[str, Any] = dict(vars(t.rules))
         return wire.Open(
-            self.channel, self.session, self.epoch, wire.VERSION, self.model, t.tokenizer, t.language, rules, chance
+            self.channel,
+            self.session,
+            self.epoch,
+            wire.VERSION,
+            self.model,
+            t.tokenizer,
+            t.language,
+            rules,
+            chance,
         )
 
     def _opened(self, num_samples: int, model: str) -> None:
         if num_samples > self.num_samples or (self.model and model != self.model):
             raise RemoteFault("the verifier took the turn for another one")
-        self.model, self.is_opened = model, True
+        self.model = model
+        self.is_opened = True
         if self._num_sent is None:
             self._num_sent = self.num_prefilled = num_samples
 
-    def _audio(self, start: int, size: int) -> wire.Audio:
-        """Samples from `start` on, `size` at most, of as many pieces as wait: a link that is behind sends fewer."""
+    def _audio(self, start: int, size: int) -> wire.AudioMessage:
+        """Samples from `start` on, `size` at most, of as many pieces as wait: a link that is behind
+        sends fewer."""
         i = bisect_right(self._starts, start) - 1
         pieces = [self._pieces[i][start - self._starts[i] :]]
         while sum(map(len, pieces)) < size and (i := i + 1) < len(self._pieces):
             pieces.append(self._pieces[i])
         samples = np.concatenate(pieces)[:size]
         self._num_sent = start + len(samples)
-        return wire.Audio(self.channel, start, *wire.pack_audio(samples))
+        return wire.AudioMessage(self.channel, start, *wire.pack_audio(samples))
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)
@@ -181,13 +210,22 @@ class RemoteTurn:
             return message
         self._run_from = request.number
         self._sent.update(self._requests)
-        return wire.Decode(self.channel, self.epoch, request.number, request.base, message.prefix, message.unverified)
+        return wire.Decode(
+            self.channel,
+            self.epoch,
+            request.number,
+            request.base,
+            message.prefix,
+            message.unverified,
+        )
 
     def _judged(self, verdict: Verdict) -> Verdict | None:
         if verdict.next_id >= self.terms.num_ids:
             raise RemoteFault(f"the verifier chose id {verdict.next_id} of {self.terms.num_ids}")
         request = self._requests.get(verdict.number)
-        is_early = request is None and self._run_from is not None and verdict.number >= self._run_from
+        is_early = (
+            request is None and self._run_from is not None and verdict.number >= self._run_from
+        )
         if request is None and not is_early:  # given up
             return None
         n_drafted = len(request.draft) if request is not None else 0
@@ -200,6 +238,7 @@ class RemoteTurn:
             return None
         self.forget(verdict.number)
         if self._is_unasked and verdict.number == FIRST.number:
-            self._early[verdict.number], self._is_unasked = verdict, False
+            self._early[verdict.number] = verdict
+            self._is_unasked = False
             return None
         return verdict

@@ -1,11 +1,12 @@
-"""For how long a file waits until a verifier elsewhere has heard it. In: seconds of any monotonic clock. Out: when to
-go on.
+"""For how long a file waits until a verifier elsewhere has heard it. In: seconds of any monotonic
+clock. Out: when to go on.
 
-The wait is there so that a file's times are a live turn's, so it is no longer than a live turn would have given. Where
-the edge may go on unverified, the verifier has what a live one has, the audio's own duration from its first sample on;
-one that is behind by then is a slow verifier, and the verdict's own budget says the rest. One that makes no progress
-for a budget and SLACK_S, STUCK_S at most, is not waited for, nor asked in this turn before it has heard all.
-Where the verdict is needed (exact, cloud), a link that is slower than speech is waited for as long as it moves: up to
+The wait is there so that a file's times are a live turn's, so it is no longer than a live turn
+would have given. Where the edge may go on unverified, the verifier has what a live one has, the
+audio's own duration from its first sample on; one that is behind by then is a slow verifier, and
+the verdict's own budget says the rest. One that makes no progress for a budget and SLACK_S, STUCK_S
+at most, is not waited for, nor asked in this turn before it has heard all. Where the verdict is
+needed (exact, cloud), a link that is slower than speech is waited for as long as it moves: up to
 SLOWEST times the duration and a budget, and for one budget without progress.
 """
 
@@ -32,17 +33,20 @@ class Patience:
         return min(STUCK_S, self.budget_s + SLACK_S) if self.goes_on else self.budget_s
 
     def ends_at(self, began_at: float, since: float, audio_s: float) -> float:
-        """Of a turn of `audio_s` whose first sample came at `began_at`, waited for since `since`: at the latest."""
+        """Of a turn of `audio_s` whose first sample came at `began_at`, waited for since `since`:
+        at the latest."""
         if self.goes_on:
             return max(since, began_at + audio_s)
         return max(since, began_at + SLOWEST * audio_s) + self.budget_s
 
 
-class Progress:
-    """How far a verifier is with one turn, by what it says; `moved_at`: when it last said something new."""
+class VerifierProgress:
+    """How far a verifier is with one turn, by what it says; `moved_at`: when it last said something
+    new."""
 
     def __init__(self) -> None:
-        self.began_at, self.moved_at = math.inf, -math.inf
+        self.began_at = math.inf
+        self.moved_at = -math.inf
         self._num_heard = -1  # on this link, at most
 
     def began(self, now: float) -> None:
@@ -54,6 +58,8 @@ class Progress:
         self._num_heard = -1
 
     def heard(self, num_samples: int, now: float) -> None:
-        """It says that it has opened the turn (0), or heard so much. To say it again is no progress."""
+        """It says that it has opened the turn (0), or heard so much. To say it again is no
+        progress."""
         if num_samples > self._num_heard:
-            self._num_heard, self.moved_at = num_samples, now
+            self._num_heard = num_samples
+            self.moved_at = now

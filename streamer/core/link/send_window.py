@@ -1,25 +1,29 @@
-"""How much audio may be on its way to a verifier and not heard there. In: what was sent and heard, and when. Out: room.
+"""How much audio may be on its way to a verifier and not heard there. In: what was sent and heard,
+and when. Out: room.
 
-One window for all turns of a link, for they share its queue: a request of one waits behind the audio of all. It grows
-while audio is heard soon after it was sent, and halves where it waits longer than TARGET_S beyond the best this link
-does (LEDBAT's rule, RFC 6817): so what lies in the network and at a slow verifier is about TARGET_S of its work, and
-never more than MAX_SAMPLES, and a piece for each further turn.
+One window for all turns of a link, for they share its queue: a request of one waits behind the
+audio of all. It grows while audio is heard soon after it was sent, and halves where it waits longer
+than TARGET_S beyond the best this link does (LEDBAT's rule, RFC 6817): so what lies in the network
+and at a slow verifier is about TARGET_S of its work, and never more than MAX_SAMPLES, and a piece
+for each further turn.
 """
 
 from __future__ import annotations
 
 import math
 
-PIECE_SAMPLES = 8_000  # of one Audio at most: half a second; a turn that has nothing unheard may always send one
+# of one Audio at most: half a second; a turn that has nothing unheard may always send one
+PIECE_SAMPLES = 8_000
 START_SAMPLES = 32_000
 MAX_SAMPLES = 128_000  # 8 s: 256 kB as PCM16
-MAX_PIECES = 16  # of one turn, unheard: fewer than a verifier lets wait before it stops reading the link
+# of one turn, unheard: fewer than a verifier lets wait before it stops reading the link
+MAX_PIECES = 16
 LEAST_SAMPLES = 1_600  # what is left of the window is not filled with crumbs
 TARGET_S = 0.25
 _DRIFT = 1.001  # of the best, with each piece: routes change
 
 
-class Window:
+class SendWindow:
     """Of one link, from its beginning. Times are seconds."""
 
     def __init__(self) -> None:
@@ -45,9 +49,11 @@ class Window:
         self._best_s = min(waited, self._best_s * _DRIFT)
         if waited - self._best_s <= TARGET_S:
             step = num_samples if self._halved_at < 0 else num_samples * PIECE_SAMPLES // self.size
-            self.size = min(MAX_SAMPLES, self.size + step)  # doubles at first, later by a piece each round trip
+            # doubles at first, later by a piece each round trip
+            self.size = min(MAX_SAMPLES, self.size + step)
         elif sent_at >= self._halved_at:  # once for what was sent with the same window
-            self.size, self._halved_at = max(PIECE_SAMPLES, self.size // 2), now
+            self.size = max(PIECE_SAMPLES, self.size // 2)
+            self._halved_at = now
 
     def dropped(self, num_samples: int) -> None:
         """Their turn is over, or rejected: nothing will be heard of them."""

@@ -1,7 +1,9 @@
-"""One turn that an edge elsewhere has verified here, without a socket. In: its messages. Out: work for the target.
+"""One turn that an edge elsewhere has verified here, without a socket. In: its messages. Out: work
+for the target.
 
-The rules of the link: a repeat is no harm, a gap or an order that cannot be ends the turn (Broken), a request of an
-older link is refused. What a request does to the target's sequence is TargetLedger's.
+The rules of the link: a repeat is no harm, a gap or an order that cannot be ends the turn (Broken),
+a request of an older link is refused. What a request does to the target's sequence is
+TargetLedger's.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from streamer.core.rules.sampling import Sampling
 
 RATE_HZ = 16_000
 MAX_RULE = 4_096  # of any number in an edge's rules: they run in everybody's step
-MAX_ANSWER_IDS = 176  # committed and drafted together: what a KV slot has room for behind the longest turn
+# committed and drafted together: what a KV slot has room for behind the longest turn
+MAX_ANSWER_IDS = 176
 
 
 class Broken(ValueError):
@@ -33,7 +36,8 @@ class Broken(ValueError):
 
 @dataclass(frozen=True)
 class House:
-    """What this verifier is: fingerprints of its model and tokenizer, language, ids, the longest turn in seconds."""
+    """What this verifier is: fingerprints of its model and tokenizer, language, ids, the longest
+    turn in seconds."""
 
     model: str
     tokenizer: str
@@ -51,28 +55,36 @@ class Hear:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The turn's audio is over; said again, where the edge came back and cannot know what is done."""
+    """The turn's audio is over; said again, where the edge came back and cannot know what is
+    done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class VerifyWork:
     """Verify; `runs_on`: then decode alone to the answer's end."""
 
     request: VerifyRequest
     runs_on: bool
 
 
-Work = Hear | End | Judge
+Work = Hear | End | VerifyWork
 
 
 def admit(house: House, message: wire.Open) -> tuple[Rules, Sampling]:
-    """The rules and the chance that an edge decodes by. Raises Broken where the two cannot work together."""
+    """The rules and the chance that an edge decodes by. Raises Broken where the two cannot work
+    together."""
     if message.version != wire.VERSION:
-        raise Broken(f"the verifier speaks version {wire.VERSION}, the edge {message.version}; update the older one")
+        raise Broken(
+            f"the verifier speaks version {wire.VERSION}, the edge {message.version}; update the "
+            "older one"
+        )
     if message.tokenizer != house.tokenizer:
         raise Broken("edge and verifier have different tokenizers; take two models of one family")
     if message.language != house.language:
-        raise Broken(f"the verifier's model describes in {house.language!r}, the edge's in {message.language!r}")
+        raise Broken(
+            f"the verifier's model describes in {house.language!r}, the edge's in "
+            f"{message.language!r}"
+        )
     if message.model and message.model != house.model:
         raise Broken("the verifier's model is not the one that the turn began with")
     try:
@@ -84,10 +96,14 @@ def admit(house: House, message: wire.Open) -> tuple[Rules, Sampling]:
 def _rules(raw: dict[str, Any]) -> Rules:
     known = set(vars(Rules()))
     if set(raw) != known:
-        raise ValueError(f"it knows {len(known)} rules, the edge has others; use one version on both sides")
+        raise ValueError(
+            f"it knows {len(known)} rules, the edge has others; use one version on both sides"
+        )
     rules: Rules = msgspec.convert(raw, Rules)
     if rules.max_new_tokens > MAX_ANSWER_IDS - 48:
-        raise ValueError(f"max_new_tokens is {rules.max_new_tokens}; it may be {MAX_ANSWER_IDS - 48}")
+        raise ValueError(
+            f"max_new_tokens is {rules.max_new_tokens}; it may be {MAX_ANSWER_IDS - 48}"
+        )
     for name, value in vars(rules).items():
         if isinstance(value, int | float) and not value <= MAX_RULE:
             raise ValueError(f"{name} is {value:g}; it may be {MAX_RULE} at most")
@@ -99,27 +115,33 @@ class ServedTurn:
 
     def __init__(self, house: House, opened: wire.Open) -> None:
         self.rules, self.sampling = admit(house, opened)
-        self.session, self.channel, self.epoch = opened.session, opened.channel, opened.epoch
+        self.session = opened.session
+        self.channel = opened.channel
+        self.epoch = opened.epoch
         self.num_samples = 0
         self.is_finished = False
         self._house = house
 
     def reopen(self, message: wire.Open) -> None:
-        """The edge came back on another link. Raises Broken for a link that is older than the present one."""
+        """The edge came back on another link. Raises Broken for a link that is older than the
+        present one."""
         if message.epoch <= self.epoch:
             raise Broken(f"link {message.epoch} is older than link {self.epoch}", is_final=False)
         if admit(self._house, message) != (self.rules, self.sampling):
             raise Broken("the edge came back with other rules")
-        self.channel, self.epoch = message.channel, message.epoch
+        self.channel = message.channel
+        self.epoch = message.epoch
 
-    def take(self, message: wire.Audio | wire.Finish | wire.Verify | wire.Decode) -> Work | None:
+    def take(
+        self, message: wire.AudioMessage | wire.Finish | wire.VerifyMessage | wire.Decode
+    ) -> Work | None:
         """The work that `message` means, None where it is a repeat. Raises Broken, WireError."""
         match message:
-            case wire.Audio(start=start):
+            case wire.AudioMessage(start=start):
                 return self._audio(start, wire.unpack_audio(message))
             case wire.Finish(num_samples=num_samples):
                 return self._finish(num_samples)
-            case wire.Verify() | wire.Decode():
+            case wire.VerifyMessage() | wire.Decode():
                 return self._judge(message)
 
     def _audio(self, start: int, samples: NDArray[np.float32]) -> Work | None:
@@ -129,7 +151,9 @@ class ServedTurn:
         if not len(fresh):
             return None
         if self.is_finished or self.num_samples + len(fresh) > self._house.max_turn_s * RATE_HZ:
-            raise Broken(f"a turn is at most {self._house.max_turn_s:g} s, and over once it is finished")
+            raise Broken(
+                f"a turn is at most {self._house.max_turn_s:g} s, and over once it is finished"
+            )
         self.num_samples += len(fresh)
         return Hear(fresh)
 
@@ -139,11 +163,11 @@ class ServedTurn:
         self.is_finished = True
         return End()
 
-    def _judge(self, message: wire.Verify | wire.Decode) -> Work:
+    def _judge(self, message: wire.VerifyMessage | wire.Decode) -> Work:
         request = wire.request_of(message)
         ids = (*request.unverified, *request.draft)
         if not self.is_finished:
             raise Broken("a request before the turn's end")
         if request.base + len(ids) > MAX_ANSWER_IDS or max(ids, default=0) >= self._house.num_ids:
             raise Broken("ids that cannot be")
-        return Judge(request, isinstance(message, wire.Decode))
+        return VerifyWork(request, isinstance(message, wire.Decode))

@@ -1,7 +1,9 @@
-"""What crosses the link between an edge and a verifier. In: messages. Out: bytes, and back; WireError for garbage.
+"""What crosses the link between an edge and a verifier. In: messages. Out: bytes, and back;
+WireError for garbage.
 
-One link carries many turns, each on a channel of its own (the edge numbers them). Audio crosses once, as PCM16; then
-ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes. Every bound of a field is checked on arrival.
+One link carries many turns, each on a channel of its own (the edge numbers them). Audio crosses
+once, as PCM16; then ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes.
+Every bound of a field is checked on arrival.
 """
 
 from __future__ import annotations
@@ -43,9 +45,10 @@ class Message(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
 class Open(Message, tag=1, frozen=True):
     """Hear a turn on `channel`, or go on with it after the link was cut.
 
-    session: 16 random bytes that name the turn. epoch: one more than the channel's last, for each turn and each link
-    that it is opened on: no reply to what is over is taken for a reply to what has begun. model: the fingerprint that
-    the verifier must have, "" for any. rules, sampling: how ids are chosen, the edge's own.
+    session: 16 random bytes that name the turn. epoch: one more than the channel's last, for each
+    turn and each link that it is opened on: no reply to what is over is taken for a reply to what
+    has begun. model: the fingerprint that the verifier must have, "" for any. rules, sampling: how
+    ids are chosen, the edge's own.
     """
 
     channel: Channel
@@ -59,8 +62,9 @@ class Open(Message, tag=1, frozen=True):
     sampling: tuple[float, float, Hash]  # temperature, top-p, seed
 
 
-class Audio(Message, tag=2, frozen=True):
-    """Samples of the turn at 16 kHz mono from number `start` on: PCM16, or float32 where they are not on its grid."""
+class AudioMessage(Message, tag=2, frozen=True):
+    """Samples of the turn at 16 kHz mono from number `start` on: PCM16, or float32 where they are
+    not on its grid."""
 
     channel: Channel
     start: Count
@@ -75,7 +79,7 @@ class Finish(Message, tag=3, frozen=True):
     num_samples: Count
 
 
-class Verify(Message, tag=4, frozen=True):
+class VerifyMessage(Message, tag=4, frozen=True):
     """See VerifyRequest."""
 
     channel: Channel
@@ -88,7 +92,8 @@ class Verify(Message, tag=4, frozen=True):
 
 
 class Decode(Message, tag=5, frozen=True):
-    """A Verify with an empty draft, and after its Judged one for each further id, unasked, to the answer's end."""
+    """A Verify with an empty draft, and after its Judged one for each further id, unasked, to the
+    answer's end."""
 
     channel: Channel
     epoch: Count
@@ -110,8 +115,9 @@ class Ping(Message, tag=7, frozen=True):
     token: Count
 
 
-class Opened(Message, tag=1, frozen=True):
-    """The turn has a KV slot and `num_samples` so far: send what follows. model: fingerprint of who verifies."""
+class OpenedMessage(Message, tag=1, frozen=True):
+    """The turn has a KV slot and `num_samples` so far: send what follows. model: fingerprint of who
+    verifies."""
 
     channel: Channel
     epoch: Count
@@ -119,8 +125,9 @@ class Opened(Message, tag=1, frozen=True):
     model: Word
 
 
-class Heard(Message, tag=2, frozen=True):
-    """So many samples are prefilled, said after each Audio; after Finish, all of them and the suffix."""
+class HeardMessage(Message, tag=2, frozen=True):
+    """So many samples are prefilled, said after each Audio; after Finish, all of them and the
+    suffix."""
 
     channel: Channel
     epoch: Count
@@ -160,8 +167,8 @@ class Pong(Message, tag=6, frozen=True):
     token: Count
 
 
-Up = Open | Audio | Finish | Verify | Decode | Close | Ping
-Down = Opened | Heard | Judged | Refused | Rejected | Pong
+Up = Open | AudioMessage | Finish | VerifyMessage | Decode | Close | Ping
+Down = OpenedMessage | HeardMessage | Judged | Refused | Rejected | Pong
 _encoder = msgspec.msgpack.Encoder()
 _up: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
 _down: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
@@ -204,22 +211,25 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
     return tuple((parts[:, 0] | parts[:, 1] << 8 | parts[:, 2] << 16).tolist())
 
 
-def verify_message(channel: int, epoch: int, request: VerifyRequest) -> Verify:
+def verify_message(channel: int, epoch: int, request: VerifyRequest) -> VerifyMessage:
     """`request` on its way."""
     prefix = int.from_bytes(request.prefix, "big")
     packed = pack_ids(request.unverified), pack_ids(request.draft)
-    return Verify(channel, epoch, request.number, request.base, prefix, *packed)
+    return VerifyMessage(channel, epoch, request.number, request.base, prefix, *packed)
 
 
-def request_of(message: Verify | Decode) -> VerifyRequest:
+def request_of(message: VerifyMessage | Decode) -> VerifyRequest:
     """A request as it arrived. Raises WireError."""
-    draft = unpack_ids(message.draft) if isinstance(message, Verify) else ()
+    draft = unpack_ids(message.draft) if isinstance(message, VerifyMessage) else ()
     prefix = message.prefix.to_bytes(8, "big")
-    return VerifyRequest(message.number, message.base, prefix, unpack_ids(message.unverified), draft)
+    return VerifyRequest(
+        message.number, message.base, prefix, unpack_ids(message.unverified), draft
+    )
 
 
 def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
-    """Samples [n] as PCM16 where that loses nothing (the chunker sees to it), else as float32: (data, is_float)."""
+    """Samples [n] as PCM16 where that loses nothing (the chunker sees to it), else as float32:
+    (data, is_float)."""
     scaled = samples * _SCALE
     pcm = np.clip(scaled, -32_768, 32_767).astype("<i2")
     if np.array_equal(pcm, scaled):
@@ -227,11 +237,11 @@ def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
     return samples.astype("<f4").tobytes(), True
 
 
-def num_samples_of(message: Audio) -> int:
+def num_samples_of(message: AudioMessage) -> int:
     return len(message.data) // (4 if message.is_float else 2)
 
 
-def unpack_audio(message: Audio) -> NDArray[np.float32]:
+def unpack_audio(message: AudioMessage) -> NDArray[np.float32]:
     """Samples [n] float32, bit for bit those that were packed. Raises WireError."""
     width = 4 if message.is_float else 2
     if len(message.data) % width:

@@ -1,7 +1,9 @@
-"""The rules of one answer. In: `Rules` and the answer's ids. Out: a `Constraint` on the next choice.
+"""The rules of one answer. In: `Rules` and the answer's ids. Out: a `Constraint` on the next
+choice.
 
-A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable), so it
-needs no undo when a block is rolled back (decoding.md). How it acts on logits is model/choose.py's.
+A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable),
+so it needs no undo when a block is rolled back (decoding.md). How it acts on logits is
+model/choose.py's.
 """
 
 from __future__ import annotations
@@ -12,39 +14,62 @@ from typing import Any
 
 import numpy as np
 
-from streamer.core.rules.id_sets import Ids, adjacent_ids, comma_ids, early_end_ids, none, role_ids, too_early_ids
+from streamer.core.rules.id_sets import (
+    Ids,
+    adjacent_ids,
+    comma_ids,
+    early_end_ids,
+    none,
+    role_ids,
+    too_early_ids,
+)
 from streamer.core.rules.split_character import ByText, constrain_open
 from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS, content_since, trailing_run
 from streamer.core.text.vocabulary import Vocabulary
 
-# Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0 itself.
-_LEAST = {"max_new_tokens": 1, "loop_top": 1, "loop_count": 1, "loop_min_ids": 2,
-          "repetition_penalty": 1e-3, "loop_temperature": 1e-3}  # fmt: skip
+# Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0
+# itself.
+_LEAST = {
+    "max_new_tokens": 1,
+    "loop_top": 1,
+    "loop_count": 1,
+    "loop_min_ids": 2,
+    "repetition_penalty": 1e-3,
+    "loop_temperature": 1e-3,
+}
 
 
 @dataclass(frozen=True)
 class Rules:
-    """The table of rules, with the seed each comes from; a number of 0, a penalty of 1 or False is off."""
+    """The table of rules, with the seed each comes from; a number of 0, a penalty of 1 or False is
+    off."""
 
     repetition_penalty: float = 1.22  # 004-E: on ids of pure Han; never on punctuation
     penalty_window: int = 128  # 003: how many answer ids back
-    adjacency: bool = True  # 004-C: no Han character twice in a row across ids, unless the double is a word
+    # 004-C: no Han character twice in a row across ids, unless the double is a word
+    adjacency: bool = True
     ngram: int = 3  # 004-C, 003: no n-gram of content ids twice, punctuation left out
-    comma_gap: int = 4  # 004-D: content characters since the last punctuation before a comma-like
+    # 004-D: content characters since the last punctuation before a comma-like
+    comma_gap: int = 4
     end_gap: int = 8  # 004-D: content characters before which a sentence end is lowered ...
     end_bias: float = 8.0  # ... by so much
-    end_since: str = "sentence"  # counted since the last "sentence" end, or "punctuation" of any kind (004-D)
-    min_new_tokens: int = 16  # 004-F: the end of the sentence is at least this id; EOS may follow so many
+    # counted since the last "sentence" end, or "punctuation" of any kind (004-D)
+    end_since: str = "sentence"
+    # 004-F: the end of the sentence is at least this id; EOS may follow so many
+    min_new_tokens: int = 16
     max_new_tokens: int = 96  # decoding.md
-    loop_local: bool = True  # 002: a candidate that stands `loop_count` times in the last `loop_window` ids
+    # 002: a candidate that stands `loop_count` times in the last `loop_window` ids
+    loop_local: bool = True
     loop_window: int = 4  # 002
     loop_count: int = 2  # 002
     loop_top: int = 5  # 002: is drawn again among so many
     loop_temperature: float = 0.8  # 002: at this temperature
-    loop_global: bool = True  # 002: stop when the last max(loop_min_ids, 2p) ids have period p ...
+    # 002: stop when the last max(loop_min_ids, 2p) ids have period p ...
+    loop_global: bool = True
     loop_min_ids: int = 8  # 002
     loop_max_period: int = 8  # ... for some p up to this; 002's own test missed its own cycle
-    clean: bool = True  # never: specials, role words, line breaks, text after an end, split characters
+    # never: specials, role words, line breaks, text after an end, split characters
+    clean: bool = True
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that mean nothing."""
@@ -59,9 +84,16 @@ class Rules:
     def off(cls, **kept: Any) -> Rules:
         """Every rule off, `min_new_tokens` too; `kept` sets fields back. `max_new_tokens` stays."""
         switched: dict[str, Any] = {
-            "repetition_penalty": 1.0, "adjacency": False, "ngram": 0, "comma_gap": 0, "end_gap": 0,
-            "min_new_tokens": 0, "loop_local": False, "loop_global": False, "clean": False,
-        }  # fmt: skip
+            "repetition_penalty": 1.0,
+            "adjacency": False,
+            "ngram": 0,
+            "comma_gap": 0,
+            "end_gap": 0,
+            "min_new_tokens": 0,
+            "loop_local": False,
+            "loop_global": False,
+            "clean": False,
+        }
         return cls(**(switched | kept))
 
 
@@ -69,8 +101,9 @@ class Rules:
 class Constraint:
     """What one step must do, as arrays of ids, int64, each without repeats.
 
-    `commas`, `adjacency` and `ngram` are dropped, in the order ngram, adjacency, commas, while every id is
-    banned; `never` and the vocabulary's own mask are not. When nothing at all is left, `fallback` is chosen.
+    `commas`, `adjacency` and `ngram` are dropped, in the order ngram, adjacency, commas, while
+    every id is banned; `never` and the vocabulary's own mask are not. When nothing at all is left,
+    `fallback` is chosen.
     """
 
     index: int  # of the id to be chosen, in the answer
@@ -85,11 +118,13 @@ class Constraint:
     recent: tuple[int, ...]  # the last `loop_window` answer ids
     fallback: int  # an EOS id
     num_ids: int  # logits columns
-    only: Ids | None = None  # a split character is open: no other ids than these, in place of the mask
+    # a split character is open: no other ids than these, in place of the mask
+    only: Ids | None = None
 
 
 def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
-    """The constraint on the id that follows `answer`: the answer's ids so far, none of the prompt's."""
+    """The constraint on the id that follows `answer`: the answer's ids so far, none of the
+    prompt's."""
     answer = list(answer)
     text, pending = vocabulary.read(answer)
     if pending and rules.clean:
@@ -139,7 +174,9 @@ def _commas(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
 
 
 def _adjacency(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
-    return adjacent_ids(vocabulary, text[-1:], min(trailing_run(text), 2)) if rules.adjacency else none
+    return (
+        adjacent_ids(vocabulary, text[-1:], min(trailing_run(text), 2)) if rules.adjacency else none
+    )
 
 
 def _lowered(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids:
@@ -152,7 +189,8 @@ def _lowered(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids
 def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Ids:
     """Ids that would complete an n-gram which the content history already holds.
 
-    Fragments of characters are not content: three of them spell one rare character, which may stand twice.
+    Fragments of characters are not content: three of them spell one rare character, which may stand
+    twice.
     """
     if not rules.ngram:
         return none

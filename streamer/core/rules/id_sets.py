@@ -1,7 +1,9 @@
-"""The ids that each rule names. In: a vocabulary and a small state (a count, a character). Out: ids, int64.
+"""The ids that each rule names. In: a vocabulary and a small state (a count, a character). Out:
+ids, int64.
 
-Each set is computed once per state from the vocabulary's table and kept there: a step only looks it up. With
-`rules.clean` the ids that are never emitted are left out of the sets, which makes them ten times smaller.
+Each set is computed once per state from the vocabulary's table and kept there: a step only looks it
+up. With `rules.clean` the ids that are never emitted are left out of the sets, which makes them ten
+times smaller.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ def _ids(vocabulary: Vocabulary, flags: NDArray[np.bool_], clean: bool) -> Ids:
 
 
 def too_early_ids(vocabulary: Vocabulary, rules: Rules, index: int) -> Ids:
-    """Before `min_new_tokens` EOS, and up to one id before that sentence ends: no sentence ends sooner."""
+    """Before `min_new_tokens` EOS, and up to one id before that sentence ends: no sentence ends
+    sooner."""
     if index >= rules.min_new_tokens:
         return none
     ends = index < rules.min_new_tokens - 1
@@ -47,7 +50,8 @@ def too_early_ids(vocabulary: Vocabulary, rules: Rules, index: int) -> Ids:
 
 
 def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
-    """Ids that would put a comma-like less than `comma_gap` content characters behind the last punctuation.
+    """Ids that would put a comma-like less than `comma_gap` content characters behind the last
+    punctuation.
 
     `count`: content characters since then, before this id.
     """
@@ -63,8 +67,10 @@ def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
 
 
 def early_end_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
-    """Ids that would end the sentence less than `end_gap` content characters behind the last mark."""
-    gap, since = rules.end_gap, rules.end_since
+    """Ids that would end the sentence less than `end_gap` content characters behind the last
+    mark."""
+    gap = rules.end_gap
+    since = rules.end_since
 
     def make() -> Ids:
         table = vocabulary.table
@@ -99,7 +105,8 @@ def adjacent_ids(vocabulary: Vocabulary, last: str, run: int) -> Ids:
 
 
 def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
-    """Ids that would complete a role word at the start of the line that `text` ends with, whatever the case.
+    """Ids that would complete a role word at the start of the line that `text` ends with, whatever
+    the case.
 
     Blanks and signs before it do not count: "### Human", "**Assistant" are templates too.
     """
@@ -109,7 +116,8 @@ def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
     begun = _MARKUP.sub("", line).lower()
     if begun and begun[0] not in _INITIALS:
         return none
-    # A whole role word (another drafter's, committed unverified) is past mending: its rest "" would ban every id.
+    # A whole role word (another drafter's, committed unverified) is past mending: its rest ""
+    # would ban every id.
     if not any(role.startswith(begun) for role in ROLES if role != begun):
         return none
 
@@ -118,7 +126,9 @@ def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
         if not begun:
             found = [i for i, t in enumerate(texts) if t and _ROLE.match(t)]
         else:
-            rests = tuple(role[len(begun) :] for role in ROLES if role.startswith(begun) and role != begun)
+            rests = tuple(
+                role[len(begun) :] for role in ROLES if role.startswith(begun) and role != begun
+            )
             found = [i for i, t in enumerate(texts) if t and t.lower().startswith(rests)]
         return np.array(found, dtype=np.int64)
 

@@ -1,7 +1,8 @@
-"""How well a sentence is formed. In: its ids (or text). Out: the measures of seed 004, for benches and tests.
+"""How well a sentence is formed. In: its ids (or text). Out: the measures of seed 004, for benches
+and tests.
 
-Targets (decoding.md): punctuation density 0.10-0.25 in 95 % of sentences and never above 0.40, no adjacent
-repeats outside the table, one sentence.
+Targets (decoding.md): punctuation density 0.10-0.25 in 95 % of sentences and never above 0.40, no
+adjacent repeats outside the table, one sentence.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from streamer.core.text.characters import PUNCTUATION, REDUPLICATED, SENTENCE_ENDS, is_content, is_han
+from streamer.core.text.characters import (
+    PUNCTUATION,
+    REDUPLICATED,
+    SENTENCE_ENDS,
+    is_content,
+    is_han,
+)
 from streamer.core.text.vocabulary import Vocabulary
 
 
@@ -25,7 +32,8 @@ class Quality:
     repeated_trigrams: int
     repeated_id_bigrams: int  # of ids with content
     repeated_id_trigrams: int
-    adjacent_repeats: int  # Han characters that stand twice outside the table of doubles, or three times
+    # Han characters that stand twice outside the table of doubles, or three times
+    adjacent_repeats: int
     one_sentence: bool  # exactly one sentence end, and it is the last character
 
 
@@ -58,7 +66,8 @@ def num_repeats(items: Sequence[Hashable], n: int) -> int:
 
 
 def adjacent_repeats(text: str, doubles: frozenset[str] = REDUPLICATED) -> int:
-    """Places where a Han character follows itself, except for one double of a character in `doubles`."""
+    """Places where a Han character follows itself, except for one double of a character in
+    `doubles`."""
     runs = [(character, len(list(group))) for character, group in groupby(text)]
     return sum(n - 1 for c, n in runs if n > 1 and is_han(c) and not (n == 2 and c in doubles))
 

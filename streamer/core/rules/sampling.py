@@ -1,8 +1,9 @@
-"""Chance that can be repeated. In: seed, answer index, ids. Out: Gumbel noise, the same on every machine.
+"""Chance that can be repeated. In: seed, answer index, ids. Out: Gumbel noise, the same on every
+machine.
 
-`argmax(logits / T + gumbel)` draws from softmax(logits / T): Gumbel-max (Maddison et al., arXiv 1411.0030).
-The noise is a hash of (seed, index, id), so edge and cloud share it without a word on the wire, and a
-rollback or another batch does not change it.
+`argmax(logits / T + gumbel)` draws from softmax(logits / T): Gumbel-max (Maddison et al., arXiv
+1411.0030). The noise is a hash of (seed, index, id), so edge and cloud share it without a word on
+the wire, and a rollback or another batch does not change it.
 """
 
 from __future__ import annotations
@@ -20,16 +21,21 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an id is chosen. `temperature` 0 is greedy; `top_p` keeps the smallest set of that probability."""
+    """How an id is chosen. `temperature` 0 is greedy; `top_p` keeps the smallest set of that
+    probability."""
 
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless temperature is 0 or 1e-6 .. 1e6, 0 < top_p <= 1, 0 <= seed < 2**64."""
-        if self.temperature != 0.0 and not 1e-6 <= self.temperature <= 1e6:  # below, logits / T overflow
-            raise ValueError(f"temperature must be 0 (greedy) or 0.000001 to 1000000, not {self.temperature}")
+        """Raises ValueError unless temperature is 0 or 1e-6 .. 1e6, 0 < top_p <= 1, 0 <= seed <
+        2**64."""
+        # below, logits / T overflow
+        if self.temperature != 0.0 and not 1e-6 <= self.temperature <= 1e6:
+            raise ValueError(
+                f"temperature must be 0 (greedy) or 0.000001 to 1000000, not {self.temperature}"
+            )
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if not 0 <= self.seed <= _MASK:

@@ -1,4 +1,5 @@
-"""The rules while a split character is open. In: text and open bytes. Out: the few ids that may follow.
+"""The rules while a split character is open. In: text and open bytes. Out: the few ids that may
+follow.
 
 Rare: only for characters that no id spells. Each of these ids is judged by the text it completes.
 """
@@ -27,7 +28,9 @@ class ByText(NamedTuple):
     lowered: Ids
 
 
-def constrain_open(vocabulary: Vocabulary, rules: Rules, text: str, pending: bytes, index: int) -> ByText:
+def constrain_open(
+    vocabulary: Vocabulary, rules: Rules, text: str, pending: bytes, index: int
+) -> ByText:
     """The rules behind `text` and the bytes `pending` of an open character."""
     allowed = vocabulary.fragments.allowed(pending)
     broken = [(i, breaks(vocabulary, rules, text, piece, index)) for i, piece in allowed]

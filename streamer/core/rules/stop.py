@@ -1,4 +1,5 @@
-"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and if that id stays.
+"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and if that
+id stays.
 
 Tested at EVERY id before it is committed, inside a block too; nothing behind the stop is committed.
 """
@@ -12,8 +13,8 @@ from streamer.core.rules.constrain import Rules
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.core.text.vocabulary import Vocabulary
 
-# What a description can give as its `stop_reason`; the first four are found here, the others by whoever
-# drives.
+# What a description can give as its `stop_reason`; the first four are found here, the others by
+# whoever drives.
 STOP_REASONS = ("sentence", "eos", "loop", "max_tokens", "no_speech", "cancelled", "error")
 
 
@@ -25,11 +26,15 @@ class Stop:
     keep: bool
 
 
-SENTENCE, MAX_TOKENS = Stop("sentence", True), Stop("max_tokens", True)
-EOS, LOOP = Stop("eos", False), Stop("loop", False)
+SENTENCE = Stop("sentence", True)
+MAX_TOKENS = Stop("max_tokens", True)
+EOS = Stop("eos", False)
+LOOP = Stop("loop", False)
 
 
-def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate: int) -> Stop | None:
+def stop(
+    vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate: int
+) -> Stop | None:
     """Whether the answer ends with `candidate` behind `answer`. None: commit it and go on."""
     if candidate in vocabulary.eos:
         return EOS
@@ -42,19 +47,25 @@ def stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], candidate:
     return None
 
 
-def first_stop(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int) -> tuple[int, Stop] | None:
-    """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None: none does.
+def first_stop(
+    vocabulary: Vocabulary, rules: Rules, answer: Sequence[int], begin: int
+) -> tuple[int, Stop] | None:
+    """Place and Stop of the first id of `answer`, from place `begin` on, with which it ends; None:
+    none does.
 
     `stop` at every id, which is asked only where there is something to ask about.
     """
     may_end = vocabulary.may_end
-    period, last_place = rules.loop_max_period if rules.loop_global else 0, rules.max_new_tokens - 1
+    period = rules.loop_max_period if rules.loop_global else 0
+    last_place = rules.max_new_tokens - 1
     places: dict[int, int] = {}  # of the ids so far, the last one of each
     came_before = False
     for at in range(max(0, begin - period - 1), len(answer)):
         token = answer[at]
-        distance, places[token] = at - places.get(token, -period - 1), at
-        # Of a loop of period 1 the id before is the same; of a longer one that one, too, came before.
+        distance = at - places.get(token, -period - 1)
+        places[token] = at
+        # Of a loop of period 1 the id before is the same; of a longer one that one, too, came
+        # before.
         may_loop = distance == 1 or (distance <= period and came_before)
         came_before = distance <= period
         if at >= begin and (may_end[token] or at >= last_place or may_loop):
@@ -71,30 +82,40 @@ def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int
 
 
 def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
-    """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p <= loop_max_period."""
+    """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p <=
+    loop_max_period."""
     if candidate not in answer[-rules.loop_max_period :]:  # nearly always: nothing to look for
         return False
     longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
     tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
     for period in range(1, min(rules.loop_max_period, len(tail) // 2) + 1):
         width = max(rules.loop_min_ids, 2 * period)
-        if len(tail) >= width and tail[-1 - period] == candidate and _has_period(tail[-width:], period):
+        if (
+            len(tail) >= width
+            and tail[-1 - period] == candidate
+            and _has_period(tail[-width:], period)
+        ):
             return True
     return False
 
 
 def loop_suspected(answer: Sequence[int]) -> bool:
-    """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or more came
-    again.
+    """Whether the last ids look like the start of a loop: for some period p <= 8 the last three or
+    more came again.
 
-    Three for p <= 6, p / 2 for longer ones: earlier than `completes_loop`, so that the cloud can look first.
+    Three for p <= 6, p / 2 for longer ones: earlier than `completes_loop`, so that the cloud can
+    look first.
     """
     tail = list(answer[-12:])
     if not tail or tail[-1] not in tail[-9:-1]:  # nearly always: nothing to look for
         return False
     for period in range(1, 9):
         width = period + max(3, period // 2)
-        if len(tail) >= width and tail[-1 - period] == tail[-1] and _has_period(tail[-width:], period):
+        if (
+            len(tail) >= width
+            and tail[-1 - period] == tail[-1]
+            and _has_period(tail[-width:], period)
+        ):
             return True
     return False
 

@@ -1,7 +1,9 @@
-"""What a character is to the rules. In: one character. Out: its class bits; the small tables stand here too.
+"""What a character is to the rules. In: one character. Out: its class bits; the small tables stand
+here too.
 
-"Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the seeds' own
-set (004-D) with its ASCII forms; quotes, brackets and dashes are neither content nor punctuation.
+"Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the
+seeds' own set (004-D) with its ASCII forms; quotes, brackets and dashes are neither content nor
+punctuation.
 """
 
 from __future__ import annotations
@@ -14,9 +16,15 @@ SENTENCE_ENDS = frozenset("。.！？!?")
 PUNCTUATION = COMMA_LIKE | SENTENCE_ENDS
 REPLACEMENT = "\ufffd"
 
-CONTENT, HAN, COMMA, END, CONTROL = 1, 2, 4, 8, 16  # bits of `character_class`
+# bits of `character_class`
+CONTENT = 1
+HAN = 2
+COMMA = 4
+END = 8
+CONTROL = 16
 
-# First and last code point of each Han range, in the order of how often they occur (Unicode 15, Blocks.txt).
+# First and last code point of each Han range, in the order of how often they occur (Unicode 15,
+# Blocks.txt).
 _HAN_RANGES = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -25,8 +33,9 @@ _HAN_RANGES = (
     (0x20000, 0x323AF),
 )
 
-# Characters that Chinese doubles when it describes a voice (微微, 断断续续, 娓娓道来 ...). A small vocabulary
-# spells them from single characters, so its own ids cannot show that the double is a word.
+# Characters that Chinese doubles when it describes a voice (微微, 断断续续, 娓娓道来 ...). A small
+# vocabulary spells them from single characters, so its own ids cannot show that the double is a
+# word.
 REDUPLICATED = frozenset(
     "微淡缓深轻慢渐静默细紧稍略沉平稳柔冷暖软断续悠娓侃喃滔徐匆急朗洋絮嗡沙闷懒幽隐清楚吞吐结巴呵哈嘻嘿"
     "往仅刚偏每厚浓甜暗明干净起伏拖拉怯生冲款切"
@@ -46,7 +55,8 @@ def is_han(character: str) -> bool:
 
 
 def is_control(character: str) -> bool:
-    """Never to be shown: line breaks, other control characters (a terminal would obey them), U+FFFD."""
+    """Never to be shown: line breaks, other control characters (a terminal would obey them),
+    U+FFFD."""
     return character == REPLACEMENT or unicodedata.category(character) in ("Cc", "Zl", "Zp")
 
 
@@ -69,7 +79,8 @@ def trailing_run(text: str) -> int:
 
 
 def content_since(text: str, marks: frozenset[str], enough: int) -> int:
-    """Content characters behind the last of `marks` in `text`, or from its start; counted up to `enough`."""
+    """Content characters behind the last of `marks` in `text`, or from its start; counted up to
+    `enough`."""
     count = 0
     for character in reversed(text):
         if count >= enough or character in marks:

@@ -1,7 +1,8 @@
-"""Ids that split a character. In: every id's bytes. Out: which may start, which may follow an open character.
+"""Ids that split a character. In: every id's bytes. Out: which may start, which may follow an open
+character.
 
-A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). They are needed for
-characters that no id spells; for all others they are only a way to garble text (decoding.md).
+A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). They are needed
+for characters that no id spells; for all others they are only a way to garble text (decoding.md).
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass, field
 from streamer.core.text.characters import REPLACEMENT, SENTENCE_ENDS, is_control
 
 _decoder = codecs.getincrementaldecoder("utf-8")
-LAST_TEXT = 0x323AF  # end of the last Han block; beyond are tags, private use and nothing at all (Unicode 15)
-SHORTEST = {2: 0x80, 3: 0x800, 4: 0x10000}  # first code point of so many bytes: less is not valid UTF-8
+# end of the last Han block; beyond are tags, private use and nothing at all (Unicode 15)
+LAST_TEXT = 0x323AF
+# first code point of so many bytes: less is not valid UTF-8
+SHORTEST = {2: 0x80, 3: 0x800, 4: 0x10000}
 
 
 def split_tail(data: bytes) -> tuple[str, bytes] | None:
-    """(text, incomplete last character) of `data`, or None when no continuation makes it valid UTF-8."""
+    """(text, incomplete last character) of `data`, or None when no continuation makes it valid
+    UTF-8."""
     decoder = _decoder("strict")
     try:
         text = decoder.decode(data)
@@ -47,13 +51,15 @@ class Fragments:
     _useful: dict[bytes, bool] = field(default_factory=dict)
 
     def allowed(self, pending: bytes) -> tuple[tuple[int, str], ...]:
-        """The (id, text it completes) that may follow the open character `pending`, in order of id."""
+        """The (id, text it completes) that may follow the open character `pending`, in order of
+        id."""
         if pending not in self._allowed:
             self._allowed[pending] = tuple(sorted(self._continuations(pending)))
         return self._allowed[pending]
 
     def opens(self, tail: bytes) -> bool:
-        """Whether an id may leave `tail` open: others complete it, and nothing else, to a character worth having."""
+        """Whether an id may leave `tail` open: others complete it, and nothing else, to a character
+        worth having."""
         if not tail:
             return True
         if tail not in self._useful:
@@ -61,12 +67,14 @@ class Fragments:
         return self._useful[tail]
 
     def _continuations(self, pending: bytes, closing: bool = False) -> Iterator[tuple[int, str]]:
-        """What may follow `pending`; `closing`: leaving aside ids that open the next character too."""
+        """What may follow `pending`; `closing`: leaving aside ids that open the next character
+        too."""
         missing = _num_bytes(pending[0]) - len(pending)
         if _code(pending) << (6 * missing) > LAST_TEXT:
             return
         for lead, fragments in self.following.items():
-            if len(lead) < missing:  # goes on with the character: bytes alone, towards one worth having
+            # goes on with the character: bytes alone, towards one worth having
+            if len(lead) < missing:
                 bare = [f.id for f in fragments if not f.body and not f.tail]
                 yield from ((i, "") for i in bare if self.opens(pending + lead))
             elif len(lead) == missing and (character := self._worth(pending + lead)):

@@ -1,7 +1,8 @@
-"""Every id's characters, counted once. In: the text of each id. Out: arrays [num_ids] that the rules look up.
+"""Every id's characters, counted once. In: the text of each id. Out: arrays [num_ids] that the
+rules look up.
 
-All ids are laid end to end as one array of code points, so that 152,000 of them take array operations and not
-a loop: nothing is decoded per id per step (decoding.md).
+All ids are laid end to end as one array of code points, so that 152,000 of them take array
+operations and not a loop: nothing is decoded per id per step (decoding.md).
 """
 
 from __future__ import annotations
@@ -24,21 +25,26 @@ class Table:
     """One row per id; counts are content characters, `int32 [num_ids]`, flags `bool [num_ids]`."""
 
     content: NDArray[np.int32]  # content characters
-    before: NDArray[np.int32]  # before the first punctuation inside (all of them where there is none)
-    after: NDArray[np.int32]  # after the last punctuation inside (all of them where there is none)
+    # before the first punctuation inside (all of them where there is none)
+    before: NDArray[np.int32]
+    # after the last punctuation inside (all of them where there is none)
+    after: NDArray[np.int32]
     first: NDArray[np.int32]  # code point of the first character, -1 where there is none
     last: NDArray[np.int32]
-    leading_run: NDArray[np.int32]  # how often the first character stands at the start, 0 where it is not Han
+    # how often the first character stands at the start, 0 where it is not Han
+    leading_run: NDArray[np.int32]
     longest_han_run: NDArray[np.int32]  # of one Han character, anywhere inside
     pure_han: NDArray[np.bool_]  # at least one character, all of them Han
     control: NDArray[np.bool_]  # holds a line break, another control character or U+FFFD
     comma: NDArray[np.bool_]  # holds a comma-like character
     comma_first: NDArray[np.bool_]  # its first punctuation is comma-like
-    comma_inner: NDArray[np.int32]  # least content from a punctuation inside to a comma behind it, or FAR
+    # least content from a punctuation inside to a comma behind it, or FAR
+    comma_inner: NDArray[np.int32]
     end: NDArray[np.bool_]  # holds a sentence end
     end_first: NDArray[np.bool_]  # its first punctuation is a sentence end
     end_before: NDArray[np.int32]  # before the first sentence end inside, or FAR
-    end_inner: NDArray[np.int32]  # from the last punctuation before that end (or the id's start), or FAR
+    # from the last punctuation before that end (or the id's start), or FAR
+    end_inner: NDArray[np.int32]
     after_end: NDArray[np.int32]  # characters of any kind after the first sentence end
 
 
@@ -64,7 +70,8 @@ def _classes(joined: str, codes: NDArray[np.int32]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """All ids' characters end to end: `codes`, `classes`, `owner` per character; `start`, `stop` per id."""
+    """All ids' characters end to end: `codes`, `classes`, `owner` per character; `start`, `stop`
+    per id."""
 
     codes: NDArray[np.int32]
     classes: NDArray[np.uint8]
@@ -83,12 +90,14 @@ class _Layout:
         return running[self.stop] - running[self.start]
 
     def _extreme(self, bits: int, last: bool) -> NDArray[np.int64]:
-        """Place of each id's first (or last) character with any of `bits`; -1 where there is none."""
+        """Place of each id's first (or last) character with any of `bits`; -1 where there is
+        none."""
         places = np.flatnonzero(self.classes & bits)
         if not last:
             places = places[::-1]
         found = np.full(len(self.start), -1, dtype=np.int64)
-        found[self.owner[places]] = places  # of several places of one id the one assigned last stays
+        # of several places of one id the one assigned last stays
+        found[self.owner[places]] = places
         return found
 
     def ends_of_ids(self) -> dict[str, NDArray[np.int32]]:
@@ -107,15 +116,19 @@ class _Layout:
         leading[filled] = (self.classes[self.start[filled]] & HAN) != 0
         doubled = (self.codes[1:] == self.codes[:-1]) & (self.owner[1:] == self.owner[:-1])
         for i in np.unique(self.owner[1:][doubled & ((self.classes[1:] & HAN) != 0)]):
-            text = self.codes[self.start[i] : self.stop[i]].astype("<u4").tobytes().decode("utf-32-le")
+            text = (
+                self.codes[self.start[i] : self.stop[i]].astype("<u4").tobytes().decode("utf-32-le")
+            )
             runs = [len(list(group)) if is_han(c) else 0 for c, group in groupby(text)]
-            leading[i], longest[i] = runs[0], max(runs)
+            leading[i] = runs[0]
+            longest[i] = max(runs)
         return {"leading_run": leading, "longest_han_run": longest}
 
     def marks(self) -> dict[str, NDArray[Any]]:
         """Counts around the punctuation inside each id."""
         run = self._running(CONTENT)
-        first, last = self._extreme(COMMA | END, last=False), self._extreme(COMMA | END, last=True)
+        first = self._extreme(COMMA | END, last=False)
+        last = self._extreme(COMMA | END, last=True)
         punctuated = first >= 0
         comma_inner, end_from = self._inner(run)
         end_at = self._extreme(END, last=False)
@@ -133,15 +146,19 @@ class _Layout:
             "end": end,
             "end_first": (at_first & END) > 0,
             "end_before": np.where(end, run[end_at] - run[self.start], FAR).astype(np.int32),
-            "end_inner": np.where(end, run[end_at] - run[np.where(end, end_from, 0)], FAR).astype(np.int32),
+            "end_inner": np.where(end, run[end_at] - run[np.where(end, end_from, 0)], FAR).astype(
+                np.int32
+            ),
             "after_end": np.where(end, self.stop - end_at - 1, 0).astype(np.int32),
         }
 
     def _inner(self, run: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Least content from punctuation to a comma behind it; where the count to the first end starts."""
+        """Least content from punctuation to a comma behind it; where the count to the first end
+        starts."""
         places = np.flatnonzero(self.classes & (COMMA | END))
         owner = self.owner[places]
-        behind = np.flatnonzero(owner[1:] == owner[:-1]) + 1  # places that are not their id's first
+        # places that are not their id's first
+        behind = np.flatnonzero(owner[1:] == owner[:-1]) + 1
         commas = behind[(self.classes[places[behind]] & COMMA) != 0]
         inner = np.full(len(self.start), FAR, dtype=np.int32)
         np.minimum.at(inner, owner[commas], run[places[commas]] - run[places[commas - 1]])

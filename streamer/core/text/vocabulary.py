@@ -1,4 +1,5 @@
-"""The vocabulary as the rules see it. In: each id's bytes, special and EOS ids. Out: text, table, never-mask.
+"""The vocabulary as the rules see it. In: each id's bytes, special and EOS ids. Out: text, table,
+never-mask.
 
 Built once per tokenizer (0.6 s for Qwen's 151,936 ids); after that no id is ever decoded per step.
 """
@@ -28,37 +29,51 @@ _DOUBLE = re.compile(r"([^\W\d_a-zA-Z])\1")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
-    """One row per logits column, `num_ids` in all; rows beyond the tokenizer are padding, never emitted."""
+    """One row per logits column, `num_ids` in all; rows beyond the tokenizer are padding, never
+    emitted."""
 
     num_ids: int
     eos: frozenset[int]
-    special: NDArray[np.bool_]  # [num_ids]: special, padded or empty ids, EOS among them; they have no text
-    never: NDArray[np.bool_]  # [num_ids]: not to be emitted, except behind an open split character; not EOS
+    # [num_ids]: special, padded or empty ids, EOS among them; they have no text
+    special: NDArray[np.bool_]
+    # [num_ids]: not to be emitted, except behind an open split character; not EOS
+    never: NDArray[np.bool_]
     invalid: NDArray[np.bool_]  # [num_ids]: not valid UTF-8 alone
     table: Table  # [num_ids] counts of characters
-    texts: tuple[str | None, ...]  # [num_ids]: "" for special ids, None for those not valid UTF-8 alone
-    doubles: frozenset[str]  # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
+    # [num_ids]: "" for special ids, None for those not valid UTF-8 alone
+    texts: tuple[str | None, ...]
+    # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
+    doubles: frozenset[str]
     fragments: Fragments
-    fingerprint: str  # of the tokenizer's content, whatever the padding: equal iff the tokenizers are
-    has_content: bytes  # [num_ids] 0/1: any letter or digit; a fragment's open character does not count
+    # of the tokenizer's content, whatever the padding: equal iff the tokenizers are
+    fingerprint: str
+    # [num_ids] 0/1: any letter or digit; a fragment's open character does not count
+    has_content: bytes
     is_pure_han: bytes  # [num_ids] 0/1
     _bytes: tuple[bytes, ...]
     _cache: dict[Hashable, Any] = field(default_factory=dict)
 
     @classmethod
     def build(
-        cls, token_bytes: Sequence[bytes], special: Iterable[int], eos: Iterable[int], size: int | None = None
+        cls,
+        token_bytes: Sequence[bytes],
+        special: Iterable[int],
+        eos: Iterable[int],
+        size: int | None = None,
     ) -> Vocabulary:
         """`size` is the number of logits columns, at least `len(token_bytes)`.
 
         Raises ValueError when `size` is too small, an id is out of range or there is no EOS id.
         """
         num_ids = len(token_bytes) if size is None else size
-        ends, specials = frozenset(eos), set(special)
+        ends = frozenset(eos)
+        specials = set(special)
         if num_ids < len(token_bytes):
             raise ValueError(f"{num_ids} logits columns cannot hold {len(token_bytes)} ids")
         if not ends or not all(0 <= i < len(token_bytes) for i in ends | specials):
-            raise ValueError(f"needs an EOS id, and EOS and special ids in 0..{len(token_bytes) - 1}")
+            raise ValueError(
+                f"needs an EOS id, and EOS and special ids in 0..{len(token_bytes) - 1}"
+            )
         return _build(list(token_bytes), specials | ends, ends, num_ids)
 
     def __repr__(self) -> str:
@@ -71,7 +86,8 @@ class Vocabulary:
 
     @cached_property
     def may_end(self) -> bytes:
-        """[num_ids] 0/1: an answer may end with it: EOS, ids that hold a sentence end, pieces of characters."""
+        """[num_ids] 0/1: an answer may end with it: EOS, ids that hold a sentence end, pieces of
+        characters."""
         may_end = self.invalid | self.table.end
         may_end[list(self.eos)] = True
         return may_end.astype(np.uint8).tobytes()
@@ -103,32 +119,39 @@ class Vocabulary:
         return self.text_of([*behind, candidate])[len(self.text_of(behind)) :]
 
     def may_follow(self, behind: Sequence[int], candidate: int) -> bool:
-        """Whether clean rules may ever choose `candidate` behind an answer that ends with the ids `behind`."""
+        """Whether clean rules may ever choose `candidate` behind an answer that ends with the ids
+        `behind`."""
         _, pending = self.read(behind)
         if not pending:
             return not self.never[candidate]
-        return candidate in self.eos or any(i == candidate for i, _ in self.fragments.allowed(pending))
+        return candidate in self.eos or any(
+            i == candidate for i, _ in self.fragments.allowed(pending)
+        )
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made once per key while at most MAX_CACHED are kept: the id sets that rules look up over
-        and over. What it returns must not be None. Threads of several models may ask at once."""
+        """What `make` returns, made once per key while at most MAX_CACHED are kept: the id sets
+        that rules look up over and over. What it returns must not be None. Threads of several
+        models may ask at once."""
         found = self._cache.get(key)
         if found is None:
             found = make()
             if len(self._cache) >= MAX_CACHED:
-                self._cache.clear()  # in one stroke: who is looking meanwhile makes his own again
+                # in one stroke: who is looking meanwhile makes his own again
+                self._cache.clear()
             self._cache[key] = found
         return found
 
 
-def _build(token_bytes: list[bytes], special: set[int], eos: frozenset[int], num_ids: int) -> Vocabulary:
+def _build(
+    token_bytes: list[bytes], special: set[int], eos: frozenset[int], num_ids: int
+) -> Vocabulary:
     fingerprint = _fingerprint(token_bytes, special, eos)
     plain = [b"" if i in special else data for i, data in enumerate(token_bytes)]
     plain += [b""] * (num_ids - len(plain))
     texts = [_text(data) for data in plain]
     apart = {i: take_apart(i, plain[i]) for i, text in enumerate(texts) if text is None}
-    # A fragment that starts a new character counts with what stands before it; one that goes on counts as
-    # nothing.
+    # A fragment that starts a new character counts with what stands before it; one that goes on
+    # counts as nothing.
     counted = [text if text is not None else _body(apart[i]) for i, text in enumerate(texts)]
     table = build_table(counted)
     invalid = np.fromiter((text is None for text in texts), dtype=bool, count=num_ids)
@@ -156,7 +179,8 @@ def _build(token_bytes: list[bytes], special: set[int], eos: frozenset[int], num
 
 
 def _fingerprint(token_bytes: list[bytes], special: set[int], eos: frozenset[int]) -> str:
-    """BLAKE2b over ids' lengths and bytes, special and EOS ids; empty rows at the end are padding."""
+    """BLAKE2b over ids' lengths and bytes, special and EOS ids; empty rows at the end are
+    padding."""
     num = len(token_bytes)
     while num and not token_bytes[num - 1]:
         num -= 1
@@ -195,6 +219,7 @@ def _may_start(fragment: Fragment | None, fragments: Fragments) -> bool:
 
 
 def _doubles(texts: Sequence[str]) -> frozenset[str]:
-    """Han characters that some id holds twice in a row (183 ids of Qwen's do), and the small table's."""
+    """Han characters that some id holds twice in a row (183 ids of Qwen's do), and the small
+    table's."""
     found = {match[1] for match in _DOUBLE.finditer("\n".join(texts))}
     return frozenset(c for c in found if is_han(c)) | REDUPLICATED

@@ -1,11 +1,12 @@
-"""Hears one turn once for all its models. In: samples, mono 16 kHz float32. Out: windows, maximum, speech or not."""
+"""Hears one turn once for all its models. In: samples, mono 16 kHz float32. Out: windows, maximum,
+speech or not."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.audio.mel import StreamingLogMel, Window
+from streamer.model.audio.mel import MelWindow, StreamingLogMel
 from streamer.model.audio.vad import VoiceActivity
 
 
@@ -34,15 +35,15 @@ class Ear:
         """Where speech ended last, in samples of this turn."""
         return self._voice.last_speech_sample
 
-    def push(self, samples: NDArray[np.float32]) -> list[Window]:
+    def push(self, samples: NDArray[np.float32]) -> list[MelWindow]:
         """Take samples [n]; return the windows that are complete now."""
         self._voice.push(samples)
         return self._mel.push(samples)
 
-    def provisional(self) -> Window | None:
+    def provisional(self) -> MelWindow | None:
         """The last window as if the turn ended now; changes nothing."""
         return self._mel.provisional()
 
-    def finish(self) -> list[Window]:
+    def finish(self) -> list[MelWindow]:
         """End the turn; return what is left of it, at most one window."""
         return self._mel.finish()

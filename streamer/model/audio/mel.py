@@ -1,4 +1,5 @@
-"""Samples at 16 kHz come in; 2 s windows of log-mel [128, n_frames] go out, bit-equal to the stock's."""
+"""Samples at 16 kHz come in; 2 s windows of log-mel [128, n_frames] go out, bit-equal to the
+stock's."""
 
 import copy
 import functools
@@ -17,28 +18,29 @@ HOP_SAMPLES = 160
 HALF_SAMPLES = FFT_SAMPLES // 2
 WINDOW_FRAMES = 200  # 2 s: the audio tower's own chunk, 50 embeddings
 WINDOW_SAMPLES = WINDOW_FRAMES * HOP_SAMPLES
-# All frames are computed in blocks of this many, so no cut of the input changes a bit, and the running maximum
-# is known every 200 ms. It costs 2 ms per second of audio on one thread (2026-11).
+# All frames are computed in blocks of this many, so no cut of the input changes a bit, and the
+# running maximum is known every 200 ms. It costs 2 ms per second of audio on one thread
+# (2026-11).
 BLOCK_FRAMES = 20
 BLOCK_SAMPLES = (BLOCK_FRAMES - 1) * HOP_SAMPLES + FFT_SAMPLES
-# The stock multiplies the mel matrix by 30,000 columns at once. MKL rounds a narrow product differently: on
-# AVX2 up to 95 columns per call, or 23 per thread, pick another kernel, and so does the rest of columns that
-# fills no tile. So 20 columns are padded with zeros to 192 for every 8 threads. Bit-equal so (kernels for SSE4,
-# AVX2, AVX-512 and MKL_CBWR=COMPATIBLE, 1-32 threads). From 4 threads on, the stock itself differs in 8 to 72 of
-# its 30,000 columns from what it gives on one thread (not on AVX-512); ours stays with the latter.
+# The stock multiplies the mel matrix by 30,000 columns at once. MKL rounds a narrow product
+# differently: on AVX2 up to 95 columns per call, or 23 per thread, pick another kernel, and so
+# does the rest of columns that fills no tile. So 20 columns are padded with zeros to 192 for
+# every 8 threads. Bit-equal so (kernels for SSE4, AVX2, AVX-512 and MKL_CBWR=COMPATIBLE, 1-32
+# threads). From 4 threads on, the stock itself differs in 8 to 72 of its 30,000 columns from
+# what it gives on one thread (not on AVX-512); ours stays with the latter.
 MIN_COLUMNS = 192
 MIN_POWER = 1e-10
 CLAMP = 8.0  # log10 of power: features end 80 dB below the clip's loudest cell
 
 
 @dataclass(frozen=True)
-class Window:
+class MelWindow:
     """Up to 2 s of log-mel before the clip-wide clamp.
 
-    raw: [128, n_frames] float32, log10 of mel power, at least -10.
-    maximum: over raw; where `final`, also over the frames behind the clip's end that the stock extractor
-    computes and drops. minimum: over raw.
-    final: the clip ends in this window (in a provisional one: would end).
+    raw: [128, n_frames] float32, log10 of mel power, at least -10. maximum: over raw; where
+    `final`, also over the frames behind the clip's end that the stock extractor computes and drops.
+    minimum: over raw. final: the clip ends in this window (in a provisional one: would end).
     end_samples: how many of the clip's samples lie before the end of this window.
     """
 
@@ -51,35 +53,39 @@ class Window:
     end_samples: int
 
     def features(self, clip_max: float) -> Tensor:
-        """The model's input [128, n_frames] float32, clamped 80 dB below clip_max, in the stock's order."""
+        """The model's input [128, n_frames] float32, clamped 80 dB below clip_max, in the stock's
+        order."""
         floor = torch.tensor(clip_max, dtype=torch.float32) - CLAMP
         return (torch.maximum(self.raw, floor) + 4.0) / 4.0
 
 
 def num_embeddings(n_frames: int) -> int:
-    """The audio tower's own formula, `_get_feat_extract_output_lengths`: 200 -> 50, 3..6 -> 1, 0..2 -> 0."""
+    """The audio tower's own formula, `_get_feat_extract_output_lengths`: 200 -> 50, 3..6 -> 1, 0..2
+    -> 0."""
     return ((n_frames - 1) // 2 - 1) // 2 + 1 if n_frames > 0 else 0
 
 
 class StreamingLogMel:
-    """One clip's log-mel, window by window; its state is at most 2 s of frames and 0.2 s of samples.
+    """One clip's log-mel, window by window; its state is at most 2 s of frames and 0.2 s of
+    samples.
 
-    A window comes as soon as 40 samples behind its boundary are known. Under the final `maximum`, the
-    features of all windows equal those of transformers' WhisperFeatureExtractor (feature_size 128, 5.23, its
-    torch path, which it takes wherever torch is installed; its numpy path is off by 1e-5) bit for bit, on
-    clips shorter than the released chunk_length of 300 s. There the stock extractor cuts; this one goes on.
-    One object hears one clip.
+    A window comes as soon as 40 samples behind its boundary are known. Under the final `maximum`,
+    the features of all windows equal those of transformers' WhisperFeatureExtractor (feature_size
+    128, 5.23, its torch path, which it takes wherever torch is installed; its numpy path is off by
+    1e-5) bit for bit, on clips shorter than the released chunk_length of 300 s. There the stock
+    extractor cuts; this one goes on. One object hears one clip.
     """
 
     def __init__(self) -> None:
         self.num_samples = 0
-        self.maximum = _silence()  # over all frames so far, after `finish` the clip's own; it never falls
+        # over all frames so far, after `finish` the clip's own; it never falls
+        self.maximum = _silence()
         self._samples = np.zeros(0, np.float32)  # from the first sample of the next block on
         self._has_start = False  # whether the reflection before the first sample is in place
         self._frames: list[Tensor] = []  # blocks of the window being filled, each [128, 20]
         self._index = 0
 
-    def push(self, samples: NDArray[np.float32]) -> list[Window]:
+    def push(self, samples: NDArray[np.float32]) -> list[MelWindow]:
         """Takes samples [n] float32; returns the windows that are now complete (mostly none)."""
         self.num_samples += len(samples)
         windows = []
@@ -90,33 +96,38 @@ class StreamingLogMel:
                 self._frames = []
         return windows
 
-    def provisional(self) -> Window | None:
-        """The last window as if the clip ended now; changes nothing. None when there would be none."""
+    def provisional(self) -> MelWindow | None:
+        """The last window as if the clip ended now; changes nothing. None when there would be
+        none."""
         twin = copy.copy(self)
         twin._frames = list(self._frames)
         windows = twin.finish()
         return windows[0] if windows else None
 
-    def finish(self) -> list[Window]:
-        """Ends the clip; returns its last window, if there is one left. Then only `maximum` may be read.
+    def finish(self) -> list[MelWindow]:
+        """Ends the clip; returns its last window, if there is one left. Then only `maximum` may be
+        read.
 
-        A rest of 1 or 2 frames makes no embedding (`num_embeddings`), so it makes no window, though it counts
-        in `maximum`, as in the stock extractor. Hence a clip of up to 20 ms has no window at all.
+        A rest of 1 or 2 frames makes no embedding (`num_embeddings`), so it makes no window, though
+        it counts in `maximum`, as in the stock extractor. Hence a clip of up to 20 ms has no window
+        at all.
         """
-        # Zeros behind the end, like the stock's padding, until every frame that touches a sample is computed:
-        # the valid ceil(n / 160) and two more, which are dropped but count in the maximum.
+        # Zeros behind the end, like the stock's padding, until every frame that touches a
+        # sample is computed: the valid ceil(n / 160) and two more, which are dropped but count
+        # in the maximum.
         zeros = np.zeros((BLOCK_FRAMES + 2) * HOP_SAMPLES + FFT_SAMPLES, np.float32)
         self._frames.extend(self._blocks(zeros))
         rest = math.ceil(self.num_samples / HOP_SAMPLES) - self._index * WINDOW_FRAMES
         if num_embeddings(rest) == 0:
             return []
-        # With 1..39 samples behind a boundary the window before it is still here, and the rest is 201 frames.
+        # With 1..39 samples behind a boundary the window before it is still here, and the rest
+        # is 201 frames.
         raw = torch.cat(self._frames, dim=1)[:, : min(rest, WINDOW_FRAMES)].contiguous()
         return [self._window(raw, final=True)]
 
-    def _window(self, raw: Tensor, final: bool = False) -> Window:
+    def _window(self, raw: Tensor, final: bool = False) -> MelWindow:
         heard = torch.cat(self._frames, dim=1) if final else raw
-        window = Window(
+        window = MelWindow(
             index=self._index,
             raw=raw,
             maximum=float(heard.max()),
@@ -136,7 +147,10 @@ class StreamingLogMel:
             self._has_start = True
         step = BLOCK_FRAMES * HOP_SAMPLES
         count = max(0, (len(held) - BLOCK_SAMPLES) // step + 1) if self._has_start else 0
-        blocks = [_log_mel(torch.from_numpy(held[i * step : i * step + BLOCK_SAMPLES])) for i in range(count)]
+        blocks = [
+            _log_mel(torch.from_numpy(held[i * step : i * step + BLOCK_SAMPLES]))
+            for i in range(count)
+        ]
         self._samples = held[count * step :].copy()
         self.maximum = max([self.maximum, *(float(block.max()) for block in blocks)])
         return blocks
@@ -145,7 +159,9 @@ class StreamingLogMel:
 def _log_mel(samples: Tensor) -> Tensor:
     """Raw log10 mel power [128, 20] of samples [3440]: the stock's operations, in its order."""
     window = _hann()
-    stft = torch.stft(samples, FFT_SAMPLES, HOP_SAMPLES, window=window, center=False, return_complex=True)
+    stft = torch.stft(
+        samples, FFT_SAMPLES, HOP_SAMPLES, window=window, center=False, return_complex=True
+    )
     columns = MIN_COLUMNS * math.ceil(torch.get_num_threads() / 8)
     power = torch.nn.functional.pad(stft.abs() ** 2, (0, columns - BLOCK_FRAMES))
     return torch.clamp((_mel_filters().T @ power)[:, :BLOCK_FRAMES], min=MIN_POWER).log10()
@@ -166,14 +182,17 @@ def _hann() -> Tensor:
 def _mel_filters() -> Tensor:
     """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
 
-    The scale: 200/3 Hz per mel below 1 kHz (15 mel), then 27 mel per factor of 6.4; triangles have area 1.
+    The scale: 200/3 Hz per mel below 1 kHz (15 mel), then 27 mel per factor of 6.4; triangles have
+    area 1.
     """
     top = 15.0 + np.log(8000.0 / 1000.0) * (27.0 / np.log(6.4))
     mels = np.linspace(0.0, top, NUM_MELS + 2)
     edges = 200.0 * mels / 3.0
     log_region = mels >= 15.0
     edges[log_region] = 1000.0 * np.exp((np.log(6.4) / 27.0) * (mels[log_region] - 15.0))
-    slopes = edges[np.newaxis, :] - np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)[:, np.newaxis]
+    slopes = (
+        edges[np.newaxis, :] - np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)[:, np.newaxis]
+    )
     widths = np.diff(edges)
     filters = np.maximum(0.0, np.minimum(-slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]))
     filters *= 2.0 / (edges[2:] - edges[:-2])

@@ -1,8 +1,10 @@
-"""Cuts one session's audio into turns and hears each. In: PCM16, commits. Out: items for the prefill (core/audio/turn_items.py).
+"""Cuts one session's audio into turns and hears each. In: PCM16, commits. Out: items for the
+prefill (core/audio/turn_items.py).
 
-What a turn holds does not depend on how the bytes were cut. Without turn detection a turn begins with its first sample
-and ends with `commit`; with it, where voice activity says. A turn that reaches `max_turn_s` goes on as another one.
-Synchronous, one caller at a time; memory: one window, one second, and what is held back near `max_turn_s`.
+What a turn holds does not depend on how the bytes were cut. Without turn detection a turn begins
+with its first sample and ends with `commit`; with it, where voice activity says. A turn that
+reaches `max_turn_s` goes on as another one. Synchronous, one caller at a time; memory: one window,
+one second, and what is held back near `max_turn_s`.
 """
 
 from __future__ import annotations
@@ -11,10 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
-from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, Opened
+from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
 from streamer.model.audio.mel import WINDOW_SAMPLES
-from streamer.model.audio.vad import FRAME_SAMPLES, SpeechStarted, SpeechStopped, TurnDetector, TurnRule, VoiceActivity
+from streamer.model.audio.vad import (
+    FRAME_SAMPLES,
+    SpeechBegan,
+    SpeechEnded,
+    TurnDetector,
+    TurnRule,
+    VoiceActivity,
+)
 
 Samples = NDArray[np.float32]
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
@@ -23,13 +32,18 @@ SOON_SAMPLES = SAMPLE_RATE_HZ // 5
 NOTHING: Samples = np.zeros(0, np.float32)
 
 
-class Hearing:
-    """`push` bytes, `commit`, `clear`; each returns the items it brings. Raises ValueError for a bad rate."""
+class TurnCutter:
+    """`push` bytes, `commit`, `clear`; each returns the items it brings. Raises ValueError for a
+    bad rate."""
 
     def __init__(
-        self, sample_rate_hz: int, max_turn_s: float, rule: TurnRule | None = None, live_update_s: float | None = None,
+        self,
+        sample_rate_hz: int,
+        max_turn_s: float,
+        rule: TurnRule | None = None,
+        live_update_s: float | None = None,
         is_float: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._chunker = Chunker(sample_rate_hz)
         self._is_float = is_float
         self._part = PartCutter(max_turn_s, live_update_s)
@@ -66,7 +80,8 @@ class Hearing:
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
-        self._num_past, self._past = self._num_past + len(self._past), NOTHING
+        self._num_past = self._num_past + len(self._past)
+        self._past = NOTHING
         if self._detector is not None:
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
         return self._part.drop()
@@ -79,13 +94,14 @@ class Hearing:
         for frame in self._voice.push(samples):
             self._judged = frame.start_sample + FRAME_SAMPLES
             match self._detector.push(frame):
-                case SpeechStarted(at_ms):
+                case SpeechBegan(at_ms):
                     self._forget(at_ms * SAMPLES_PER_MS)
                     items += self._part.open(at_ms)
-                case SpeechStopped(at_ms, last_speech_ms):
+                case SpeechEnded(at_ms, last_speech_ms):
                     items += self._give(at_ms * SAMPLES_PER_MS)
                     items += self._part.close(at_ms, last_speech_ms)
-        if self._part.is_open:  # voice activity may still end the turn behind what is judged, never before it
+        # voice activity may still end the turn behind what is judged, never before it
+        if self._part.is_open:
             return items + self._give(self._judged)
         self._forget(self._judged - SAMPLE_RATE_HZ)
         return items
@@ -93,23 +109,27 @@ class Hearing:
     def _give(self, end: int) -> list[Item]:
         """Hand the turn in hand all samples before the session's sample `end`."""
         n = max(0, end - self._num_past)
-        samples, self._past = self._past[:n], self._past[n:]
+        samples = self._past[:n]
+        self._past = self._past[n:]
         self._num_past += len(samples)
         return self._part.push(samples) if self._part.is_open and len(samples) else []
 
     def _forget(self, end: int) -> None:
         n = min(len(self._past), max(0, end - self._num_past))
-        self._past, self._num_past = self._past[n:], self._num_past + n
+        self._past = self._past[n:]
+        self._num_past = self._num_past + n
 
 
 def _after_window(sample: int) -> int:
-    """When an update that is due at `sample` may begin: the window that ends there, or soon after, goes before it."""
+    """When an update that is due at `sample` may begin: the window that ends there, or soon after,
+    goes before it."""
     boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
     return boundary if boundary - sample < SOON_SAMPLES else sample
 
 
 class PartCutter:
-    """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the turns."""
+    """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the
+    turns."""
 
     def __init__(self, max_turn_s: float, live_update_s: float | None) -> None:
         self.num_turns = 0
@@ -129,8 +149,10 @@ class PartCutter:
         """Begin a turn, where none is open."""
         if self._ear is not None:
             return []
-        self._ear, self._next_update, self.num_turns = Ear(), self._first, self.num_turns + 1
-        return [Opened(self.num_turns - 1, at_ms)]
+        self._ear = Ear()
+        self._next_update = self._first
+        self.num_turns = self.num_turns + 1
+        return [TurnOpened(self.num_turns - 1, at_ms)]
 
     def push(self, samples: Samples) -> list[Item]:
         """Hear samples [n], n > 0, in as many parts as it takes."""
@@ -145,16 +167,23 @@ class PartCutter:
             self._held = np.concatenate([self._held, samples])
             samples = NOTHING
             if len(self._held) >= 2 * self._short:
-                samples, self._held = self._held, NOTHING
-                items += [*self._hear(samples[: self._short]), *self._finish(goes_on=True), *self.open()]
+                samples = self._held
+                self._held = NOTHING
+                items += [
+                    *self._hear(samples[: self._short]),
+                    *self._finish(goes_on=True),
+                    *self.open(),
+                ]
                 samples = samples[self._short :]
         return items
 
     def close(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
-        """End the turn; what was held back is its own, or a part of its own where it is too long for that."""
+        """End the turn; what was held back is its own, or a part of its own where it is too long
+        for that."""
         if self._ear is None:
             return []
-        held, self._held = self._held, NOTHING
+        held = self._held
+        self._held = NOTHING
         items: list[Item] = []
         if len(held) > self._short:
             items += [*self._finish(goes_on=True), *self.open()]
@@ -166,7 +195,8 @@ class PartCutter:
         """Forget the turn."""
         if self._ear is None:
             return []
-        self._ear, self._held = None, NOTHING
+        self._ear = None
+        self._held = NOTHING
         return [Dropped(self.num_turns - 1)]
 
     def _hear(self, samples: Samples) -> list[Item]:
@@ -177,13 +207,30 @@ class PartCutter:
         if self._every is not None and ear.has_speech and ear.num_samples >= self._next_update:
             provisional = ear.provisional()
             self._next_update = _after_window((ear.num_samples // self._every + 1) * self._every)
-        return [Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)]
+        return [
+            Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)
+        ]
 
     def _finish(
-        self, stopped_ms: int | None = None, last_speech_ms: int | None = None, goes_on: bool = False
+        self,
+        stopped_ms: int | None = None,
+        last_speech_ms: int | None = None,
+        goes_on: bool = False,
     ) -> list[Item]:
-        ear, self._ear = self._ear, None
+        ear = self._ear
+        self._ear = None
         assert ear is not None
         rest = tuple(ear.finish())
-        return [Closed(self.num_turns - 1, rest, ear.maximum, ear.num_samples, ear.has_speech,
-                       ear.last_speech_sample, stopped_ms, last_speech_ms, goes_on)]  # fmt: skip
+        return [
+            Closed(
+                self.num_turns - 1,
+                rest,
+                ear.maximum,
+                ear.num_samples,
+                ear.has_speech,
+                ear.last_speech_sample,
+                stopped_ms,
+                last_speech_ms,
+                goes_on,
+            )
+        ]

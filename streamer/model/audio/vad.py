@@ -1,8 +1,10 @@
-"""Samples at 16 kHz come in; 32 ms frames with a probability of speech go out, and where speech begins and ends.
+"""Samples at 16 kHz come in; 32 ms frames with a probability of speech go out, and where speech
+begins and ends.
 
-The network is the ONNX model that silero-vad ships, in onnxruntime; neither torch nor silero_vad is imported. Its
-sequence form takes many frames in one call, with the same bits for every way of cutting. One thread, per 60 s of
-audio: 140-190 ms in calls of 16 frames or more, 205 of 6, 440 of one (silero_vad.onnx: 760; 2026-11).
+The network is the ONNX model that silero-vad ships, in onnxruntime; neither torch nor silero_vad is
+imported. Its sequence form takes many frames in one call, with the same bits for every way of
+cutting. One thread, per 60 s of audio: 140-190 ms in calls of 16 frames or more, 205 of 6, 440 of
+one (silero_vad.onnx: 760; 2026-11).
 """
 
 from __future__ import annotations
@@ -35,14 +37,16 @@ class Frame:
 
 @dataclass(frozen=True)
 class SpeechRule:
-    """When a clip holds speech: one stretch of it is long enough. (A sum over the clip would grow with its length.)
+    """When a clip holds speech: one stretch of it is long enough. (A sum over the clip would grow
+    with its length.)
 
-    Chosen on 1,040 clips of 1.5-30 s without speech (silence, coloured noise, hum, tones, chirps, five synthetic
-    instruments, clicks, typing, sirens) and 1,944 of espeak-ng (two languages, 6 voices, 3 rates, 3 pitches,
-    -38..-10 dBFS, also the first 1.5 s only, also with white and pink noise at 10 dB SNR), 2026-11. Wrong were, of
-    those without / with speech: 1 / 11 (0.6 %) by this rule; 5 / 9 with 192 ms; 1 / 14 without the bridge; 1 / 9 at
-    threshold .4; 1 / 19 at .6; 8 / 9 by a sum of 250 ms. The 1 is a breathy bass flute, 10 of the 11 a squeaky voice
-    at -38 dBFS. Below -45 dBFS the network begins to miss speech; espeak-ng's whisper it hears 1 time in 3.
+    Chosen on 1,040 clips of 1.5-30 s without speech (silence, coloured noise, hum, tones, chirps,
+    five synthetic instruments, clicks, typing, sirens) and 1,944 of espeak-ng (two languages, 6
+    voices, 3 rates, 3 pitches, -38..-10 dBFS, also the first 1.5 s only, also with white and pink
+    noise at 10 dB SNR), 2026-11. Wrong were, of those without / with speech: 1 / 11 (0.6 %) by this
+    rule; 5 / 9 with 192 ms; 1 / 14 without the bridge; 1 / 9 at threshold .4; 1 / 19 at .6; 8 / 9
+    by a sum of 250 ms. The 1 is a breathy bass flute, 10 of the 11 a squeaky voice at -38 dBFS.
+    Below -45 dBFS the network begins to miss speech; espeak-ng's whisper it hears 1 time in 3.
     """
 
     threshold: float = 0.5  # probability from which a frame counts as speech
@@ -51,7 +55,8 @@ class SpeechRule:
 
 
 class VoiceActivity:
-    """Voice activity of one clip; the frames do not depend on how it was cut. Holds under 32 ms of samples.
+    """Voice activity of one clip; the frames do not depend on how it was cut. Holds under 32 ms of
+    samples.
 
     A rest of less than a frame is not judged.
     """
@@ -63,8 +68,10 @@ class VoiceActivity:
         self.last_speech_sample: int | None = None  # where the last of them ends
         self.has_speech = False  # by the rule; once true it stays true
         self._num_samples = 0  # judged
-        self._run = self._gap = 0  # frames of the stretch that goes on, and since its last one above threshold
-        self._rest = np.zeros(CONTEXT_SAMPLES, np.float32)  # context, then what makes no frame yet
+        # frames of the stretch that goes on, and since its last one above threshold
+        self._run = self._gap = 0
+        # context, then what makes no frame yet
+        self._rest = np.zeros(CONTEXT_SAMPLES, np.float32)
         self._hidden = np.zeros((1, 1, 128), np.float32)
         self._cell = np.zeros((1, 1, 128), np.float32)
 
@@ -107,33 +114,39 @@ class VoiceActivity:
 
 @dataclass(frozen=True)
 class TurnRule:
-    """When a live turn begins and ends; the defaults of OpenAI's server_vad, as its clients expect them."""
+    """When a live turn begins and ends; the defaults of OpenAI's server_vad, as its clients expect
+    them."""
 
     threshold: float = 0.5
     prefix_padding_ms: int = 300  # audio before the first speech that belongs to the turn
     silence_ms: int = 500  # silence that ends the turn
-    # Ours: so much unbroken speech begins a turn. One frame does so for clicks and taps too; the padding covers it.
+    # Ours: so much unbroken speech begins a turn. One frame does so for clicks and taps too;
+    # the padding covers it.
     min_start_ms: int = 96
-    hysteresis: float = 0.15  # as in silero's own iterator: speech goes on until threshold - hysteresis
+    # as in silero's own iterator: speech goes on until threshold - hysteresis
+    hysteresis: float = 0.15
 
 
 @dataclass(frozen=True)
-class SpeechStarted:
-    """A turn begins at at_ms, the padding included (never before 0 or the end of the turn before)."""
+class SpeechBegan:
+    """A turn begins at at_ms, the padding included (never before 0 or the end of the turn
+    before)."""
 
     at_ms: int
 
 
 @dataclass(frozen=True)
-class SpeechStopped:
-    """A turn ended at at_ms, the silence included; the last speech in it ended at last_speech_ms."""
+class SpeechEnded:
+    """A turn ended at at_ms, the silence included; the last speech in it ended at
+    last_speech_ms."""
 
     at_ms: int
     last_speech_ms: int
 
 
 class TurnDetector:
-    """Turns in a stream of frames: a pure state machine, times in ms from the stream's first sample."""
+    """Turns in a stream of frames: a pure state machine, times in ms from the stream's first
+    sample."""
 
     def __init__(self, rule: TurnRule | None = None) -> None:
         self.rule = rule or TurnRule()
@@ -144,29 +157,34 @@ class TurnDetector:
         self._turn_end_ms = 0
 
     def restart(self, at_ms: int) -> None:
-        """The turn, if there is one, was ended at at_ms by someone else; speech that goes on begins another."""
-        self.is_speaking, self._run_ms, self._turn_end_ms = False, 0, at_ms
+        """The turn, if there is one, was ended at at_ms by someone else; speech that goes on begins
+        another."""
+        self.is_speaking = False
+        self._run_ms = 0
+        self._turn_end_ms = at_ms
 
     @property
     def is_ending(self) -> bool:
         """A turn is open, and half the silence that ends it has passed."""
         return self.is_speaking and self._silent_ms >= self.rule.silence_ms / 2
 
-    def push(self, frame: Frame) -> SpeechStarted | SpeechStopped | None:
+    def push(self, frame: Frame) -> SpeechBegan | SpeechEnded | None:
         """Takes the next frame; returns what it decides, if anything."""
         end_ms = frame.start_sample * 1000 // SAMPLE_RATE_HZ + FRAME_MS
         return self._speaking(frame, end_ms) if self.is_speaking else self._waiting(frame, end_ms)
 
-    def _waiting(self, frame: Frame, end_ms: int) -> SpeechStarted | None:
+    def _waiting(self, frame: Frame, end_ms: int) -> SpeechBegan | None:
         self._run_ms = self._run_ms + FRAME_MS if frame.probability >= self.rule.threshold else 0
         if self._run_ms == 0 or self._run_ms < self.rule.min_start_ms:
             return None
         began_ms = end_ms - self._run_ms - self.rule.prefix_padding_ms
-        self.is_speaking, self._run_ms, self._speech_end_ms = True, 0, end_ms
+        self.is_speaking = True
+        self._run_ms = 0
+        self._speech_end_ms = end_ms
         self._silent_ms = 0
-        return SpeechStarted(max(began_ms, self._turn_end_ms))
+        return SpeechBegan(max(began_ms, self._turn_end_ms))
 
-    def _speaking(self, frame: Frame, end_ms: int) -> SpeechStopped | None:
+    def _speaking(self, frame: Frame, end_ms: int) -> SpeechEnded | None:
         if frame.probability >= self.rule.threshold - self.rule.hysteresis:
             self._speech_end_ms = end_ms
         self._silent_ms = end_ms - self._speech_end_ms
@@ -174,17 +192,24 @@ class TurnDetector:
             return None
         self.is_speaking = False
         self._turn_end_ms = self._speech_end_ms + self.rule.silence_ms
-        return SpeechStopped(self._turn_end_ms, self._speech_end_ms)
+        return SpeechEnded(self._turn_end_ms, self._speech_end_ms)
 
 
 @functools.cache
 def _session() -> Any:
-    """The network, one per process: it holds no state of a stream, and `run` may be called from any thread."""
+    """The network, one per process: it holds no state of a stream, and `run` may be called from any
+    thread."""
     runtime = onnxruntime()
     spec = importlib.util.find_spec("silero_vad")
-    path = Path(spec.origin).parent / "data" / "silero_vad_16k_sequence.onnx" if spec and spec.origin else None
+    path = (
+        Path(spec.origin).parent / "data" / "silero_vad_16k_sequence.onnx"
+        if spec and spec.origin
+        else None
+    )
     if path is None or not path.exists():
-        raise RuntimeError("voice activity needs silero-vad 6.2.3 or newer: pip install 'silero-vad>=6.2.3'")
+        raise RuntimeError(
+            "voice activity needs silero-vad 6.2.3 or newer: pip install 'silero-vad>=6.2.3'"
+        )
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3

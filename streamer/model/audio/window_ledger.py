@@ -1,40 +1,47 @@
-"""Log-mel windows come in as they are encoded; out comes which of them the clip's growing maximum made stale.
+"""Log-mel windows come in as they are encoded; out comes which of them the clip's growing maximum
+made stale.
 
-The features are clamped 80 dB below the maximum of the WHOLE clip, which is unknown while it is arriving. So
-each window is delivered (encoded and prefilled) under the maximum so far, and again if a later, higher one
-changes it: (max(raw, m - 8) + 4) / 4 differs under m' > m if and only if min(raw) < m' - 8.
-Pure bookkeeping; times are in samples at 16 kHz of the clip, never a clock.
+The features are clamped 80 dB below the maximum of the WHOLE clip, which is unknown while it is
+arriving. So each window is delivered (encoded and prefilled) under the maximum so far, and again if
+a later, higher one changes it: (max(raw, m - 8) + 4) / 4 differs under m' > m if and only if
+min(raw) < m' - 8. Pure bookkeeping; times are in samples at 16 kHz of the clip, never a clock.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.model.audio.mel import CLAMP, WINDOW_SAMPLES, Window
+from streamer.model.audio.mel import CLAMP, WINDOW_SAMPLES, MelWindow
 
-# 100 ms. Measured 2026-11 on 20 espeak-ng clips of 3-45 s: 23 % of the windows are encoded again, all in the
-# background; nothing was left to do after the last sample with 0-400 ms here, one clip in 20 with 1 s.
+# 100 ms. Measured 2026-11 on 20 espeak-ng clips of 3-45 s: 23 % of the windows are encoded
+# again, all in the background; nothing was left to do after the last sample with 0-400 ms here,
+# one clip in 20 with 1 s.
 STABLE_SAMPLES = 1_600
-# After k windows were encoded again, the next redo waits for k seconds of audio: the background never does
-# more than twice the work of encoding once. On a 60 s fade-in of noise, which rises in every block, it encodes
-# 17 windows again instead of 551 (and 23 at the end either way); on the clips above it changes nothing.
+# After k windows were encoded again, the next redo waits for k seconds of audio: the background
+# never does more than twice the work of encoding once. On a 60 s fade-in of noise, which rises
+# in every block, it encodes 17 windows again instead of 551 (and 23 at the end either way); on
+# the clips above it changes nothing.
 REST_SAMPLES = WINDOW_SAMPLES // 2
-MAX_WINDOWS = 150  # 300 s, where the stock extractor cuts; a raw window is 102 kB, so at most 15 MB
+# 300 s, where the stock extractor cuts; a raw window is 102 kB, so at most 15 MB
+MAX_WINDOWS = 150
 
 
 @dataclass(frozen=True)
 class Redo:
-    """A window to prefill again, and whether its features changed (if not, its old embeddings still hold)."""
+    """A window to prefill again, and whether its features changed (if not, its old embeddings still
+    hold)."""
 
-    window: Window
+    window: MelWindow
     changed: bool
 
 
 class WindowLedger:
-    """What each window of one clip was delivered with. It keeps the raw windows (at most `max_windows`).
+    """What each window of one clip was delivered with. It keeps the raw windows (at most
+    `max_windows`).
 
-    The caller tells the log-mel's running maximum (`observe`), asks `due` now and then, and at the end
-    `finish`. Given an index, it rolls the KV back to that window's start and prefills `redo(index)` again.
+    The caller tells the log-mel's running maximum (`observe`), asks `due` now and then, and at the
+    end `finish`. Given an index, it rolls the KV back to that window's start and prefills
+    `redo(index)` again.
     """
 
     def __init__(self, max_windows: int = MAX_WINDOWS) -> None:
@@ -42,7 +49,7 @@ class WindowLedger:
         self.num_delivered = 0  # windows encoded for the first time
         self.num_reencoded = 0  # windows encoded again because their features changed
         self._max_windows = max_windows
-        self._windows: list[Window] = []
+        self._windows: list[MelWindow] = []
         self._floors: list[np.float32] = []  # per window, the clamp it was last delivered with
         self._risen_at = 0
         self._now = 0
@@ -54,12 +61,14 @@ class WindowLedger:
             self.maximum = maximum
             self._risen_at = now_samples
 
-    def clip_max(self, window: Window) -> float:
-        """The maximum a provisional window is to be encoded with; it is not delivered and changes nothing."""
+    def clip_max(self, window: MelWindow) -> float:
+        """The maximum a provisional window is to be encoded with; it is not delivered and changes
+        nothing."""
         return max(self.maximum, window.maximum)
 
-    def deliver(self, window: Window) -> float:
-        """Records that the next window is encoded now; returns the clip maximum to take its features with.
+    def deliver(self, window: MelWindow) -> float:
+        """Records that the next window is encoded now; returns the clip maximum to take its
+        features with.
 
         Raises ValueError for a window out of turn or beyond `max_windows`.
         """
@@ -74,18 +83,21 @@ class WindowLedger:
         return self.maximum
 
     def stale(self) -> int | None:
-        """The first window whose delivered features differ from those under the present maximum, or None."""
+        """The first window whose delivered features differ from those under the present maximum, or
+        None."""
         return next((i for i in range(len(self._windows)) if self._is_stale(i)), None)
 
     def due(self, now_samples: int) -> int | None:
-        """`stale`, once the maximum has been stable for 100 ms: a rise has several steps, one redo."""
+        """`stale`, once the maximum has been stable for 100 ms: a rise has several steps, one
+        redo."""
         self._now = now_samples
         if now_samples - self._risen_at < STABLE_SAMPLES or now_samples < self._resting_until:
             return None
         return self.stale()
 
     def finish(self, maximum: float) -> int | None:
-        """`stale` under the clip's own maximum, at once: to be redone before the turn can be answered."""
+        """`stale` under the clip's own maximum, at once: to be redone before the turn can be
+        answered."""
         self.observe(maximum, self._risen_at)
         return self.stale()
 
@@ -94,7 +106,9 @@ class WindowLedger:
 
         The caller must now prefill each of them again, in order, with features under `maximum`.
         """
-        redos = [Redo(self._windows[i], self._is_stale(i)) for i in range(from_index, len(self._windows))]
+        redos = [
+            Redo(self._windows[i], self._is_stale(i)) for i in range(from_index, len(self._windows))
+        ]
         self._floors[from_index:] = [_floor(self.maximum)] * len(redos)
         num_changed = sum(redo.changed for redo in redos)
         self.num_reencoded += num_changed

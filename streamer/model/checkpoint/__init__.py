@@ -1,4 +1,5 @@
-"""A model directory: its card, shapes, tensors, tokenizer and fingerprint. Bad files end in one clear line.
+"""A model directory: its card, shapes, tensors, tokenizer and fingerprint. Bad files end in one
+clear line.
 
 Imports core.
 """

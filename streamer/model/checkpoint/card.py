@@ -1,6 +1,8 @@
-"""What a model directory says beside its weights. In: `streamer.json` (may be absent). Out: a ModelCard.
+"""What a model directory says beside its weights. In: `streamer.json` (may be absent). Out: a
+ModelCard.
 
-Prompt, turn length, calibrated gate thresholds per preset, and the attribute phrases to read a sentence back.
+Prompt, turn length, calibrated gate thresholds per preset, and the attribute phrases to read a
+sentence back.
 """
 
 from __future__ import annotations
@@ -21,11 +23,18 @@ from streamer.model.checkpoint.weights import ModelError
 
 FILE = "streamer.json"
 TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
-RANGES = {"entropy": (0.0, 100.0), "margin": (0.0, 1.0), "log_prob": (-1000.0, 0.0), "surprise": (0.0, 1e5)}
-THRESHOLDS = ("entropy", "k", "margin", "log_prob", "surprise", "promise")  # what a preset of the gate may say
-PUBLISHED = {(2048, 36), (3584, 28)}  # (hidden, layers) of Qwen2.5-Omni 3B and 7B, which come without a card
-# For checkpoints without a card. The instruction stands BEFORE the audio: after the last sample only the few ids of
-# the suffix are left to prefill (engine-facts: 26 ms against 190 at 29 s).
+RANGES = {
+    "entropy": (0.0, 100.0),
+    "margin": (0.0, 1.0),
+    "log_prob": (-1000.0, 0.0),
+    "surprise": (0.0, 1e5),
+}
+# what a preset of the gate may say
+THRESHOLDS = ("entropy", "k", "margin", "log_prob", "surprise", "promise")
+# (hidden, layers) of Qwen2.5-Omni 3B and 7B, which come without a card
+PUBLISHED = {(2048, 36), (3584, 28)}
+# For checkpoints without a card. The instruction stands BEFORE the audio: after the last sample
+# only the few ids of the suffix are left to prefill (engine-facts: 26 ms against 190 at 29 s).
 PREFIX = (
     "<|im_start|>system\n你是一位语音分析员。<|im_end|>\n<|im_start|>user\n"
     "请听录音，用一句完整的中文描述说话人说话的方式：语速、音调、起伏、音量、停顿、音色和情绪，不要复述内容。<|audio_bos|>"
@@ -35,11 +44,12 @@ SUFFIX = "<|audio_eos|><|im_end|>\n<|im_start|>assistant\n"
 
 @dataclass(frozen=True)
 class Promise:
-    """What a preset's threshold was certified for (core/calibration/bounds.py): expected loss of a clip <= risk.
+    """What a preset's threshold was certified for (core/calibration/bounds.py): expected loss of a
+    clip <= risk.
 
-    confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which keeps the risk in
-    expectation. cloud: the name of the model that judged; fingerprint: what model/checkpoint/fingerprint.py makes of it, "" where
-    the card does not say.
+    confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which
+    keeps the risk in expectation. cloud: the name of the model that judged; fingerprint: what
+    model/checkpoint/fingerprint.py makes of it, "" where the card does not say.
     """
 
     risk: float
@@ -54,7 +64,8 @@ class Promise:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """name, language; prefix and suffix: the prompt's text with special ids spelled, around the audio."""
+    """name, language; prefix and suffix: the prompt's text with special ids spelled, around the
+    audio."""
 
     name: str
     language: str = "zh"
@@ -62,20 +73,27 @@ class ModelCard:
     prefix: str = PREFIX
     suffix: str = SUFFIX
     presets: Mapping[str, Preset] = field(default_factory=lambda: dict(PRESETS))
-    promises: Mapping[str, Promise] = field(default_factory=dict)  # of the presets that have one
+    # of the presets that have one
+    promises: Mapping[str, Promise] = field(default_factory=dict)
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def read_card(directory: Path) -> ModelCard:
-    """The card of a model directory, defaults where it has none. Raises ModelError for one that cannot be used."""
+    """The card of a model directory, defaults where it has none. Raises ModelError for one that
+    cannot be used."""
     file = directory / FILE
-    if not file.exists() and not file.is_symlink():  # a link to nowhere is a card lost, not a model without one
+    # a link to nowhere is a card lost, not a model without one
+    if not file.exists() and not file.is_symlink():
         return ModelCard(name=directory.name)
     try:
         return card_of(an_object(json.loads(file.read_text("utf-8")), "the card"), directory.name)
     except (ValueError, KeyError, OSError, RecursionError) as error:
-        reason = f"lacks {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or str(error)
+        reason = (
+            f"lacks {error}"
+            if isinstance(error, KeyError)
+            else getattr(error, "strerror", None) or str(error)
+        )
         way = "mend it, or copy it again from where the model came from"
         raise ModelError(file, f"is not a model card ({reason}); {way}") from None
 
@@ -85,17 +103,26 @@ class ModelWarning(UserWarning):
 
 
 def warn_of_defaults(directory: Path, shape: TextShape) -> None:
-    """Warn (ModelWarning) where the defaults stand in for a card of a model that they were not made for."""
+    """Warn (ModelWarning) where the defaults stand in for a card of a model that they were not made
+    for."""
     if (directory / FILE).exists() or (shape.hidden, shape.layers) in PUBLISHED:
         return
     why = f"has no {FILE} and is no published Qwen2.5-Omni"
-    taken = "the default prompt, language zh, turns of 60 s, an uncalibrated gate and no attribute levels are taken"
-    warnings.warn(f"{directory}: {why}: {taken}; copy its own {FILE} beside its weights", ModelWarning, stacklevel=2)
+    taken = (
+        "the default prompt, language zh, turns of 60 s, an uncalibrated gate and no attribute "
+        "levels are taken"
+    )
+    warnings.warn(
+        f"{directory}: {why}: {taken}; copy its own {FILE} beside its weights",
+        ModelWarning,
+        stacklevel=2,
+    )
 
 
 def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
     """The card that parsed JSON gives; `name` where it has none. Raises ValueError, KeyError."""
-    prompt, gate = an_object(raw.get("prompt", {}), "prompt"), an_object(raw.get("gate", {}), "gate")
+    prompt = an_object(raw.get("prompt", {}), "prompt")
+    gate = an_object(raw.get("gate", {}), "gate")
     return ModelCard(
         name=line(raw.get("name", name), "name"),
         language=line(raw.get("language", "zh"), "language"),
@@ -103,7 +130,11 @@ def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
         prefix=text(prompt.get("prefix", PREFIX), "prefix"),
         suffix=text(prompt.get("suffix", SUFFIX), "suffix"),
         presets=_presets(gate),
-        promises={name: _promise(own["promise"], f"gate {name}") for name, own in gate.items() if "promise" in own},
+        promises={
+            name: _promise(own["promise"], f"gate {name}")
+            for name, own in gate.items()
+            if "promise" in own
+        },
         calibrated=bool(gate),
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
     )
@@ -112,20 +143,27 @@ def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
 def _presets(raw: Mapping[str, Any]) -> dict[str, Preset]:
     """The default presets with the checkpoint's own thresholds in their place."""
     if unknown := set(raw) - set(PRESETS):
-        raise ValueError(f"the gate has no preset {sorted(unknown)[0]!r}; there are {' and '.join(PRESETS)}")
-    return {name: _preset(raw[name], f"gate {name}", preset) if name in raw else preset
-            for name, preset in PRESETS.items()}  # fmt: skip
+        raise ValueError(
+            f"the gate has no preset {sorted(unknown)[0]!r}; there are {' and '.join(PRESETS)}"
+        )
+    return {
+        name: _preset(raw[name], f"gate {name}", preset) if name in raw else preset
+        for name, preset in PRESETS.items()
+    }
 
 
 def _preset(raw: Any, name: str, default: Preset) -> Preset:
-    """A gate has at least one threshold, and those alone that are given. A misspelt one is not off."""
+    """A gate has at least one threshold, and those alone that are given. A misspelt one is not
+    off."""
     own = an_object(raw, name)
     if unknown := set(own) - set(THRESHOLDS):
         raise ValueError(f"{name} has no {sorted(unknown)[0]!r}; it takes {', '.join(THRESHOLDS)}")
     given = [key for key in RANGES if own.get(key) is not None or (key == "entropy" and key in own)]
     if not given:
         raise ValueError(f"{name} has no threshold; give one of {', '.join(RANGES)}")
-    limits: dict[str, Any] = dict.fromkeys(RANGES) | {key: number(own[key], key, *RANGES[key]) for key in given}
+    limits: dict[str, Any] = dict.fromkeys(RANGES) | {
+        key: number(own[key], key, *RANGES[key]) for key in given
+    }
     gate = Gate(**limits)
     return Preset(gate, Plan(k=whole(own.get("k", default.k), "k", 1, 64), gate=gate).k)
 
@@ -145,7 +183,8 @@ def _promise(raw: Any, name: str) -> Promise:
 
 
 def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Every attribute has levels, every level a name and phrases; the attributes are those that `parse` knows."""
+    """Every attribute has levels, every level a name and phrases; the attributes are those that
+    `parse` knows."""
     for attribute, levels in raw.items():
         if not isinstance(levels, list) or not levels:
             raise ValueError(f"{attribute} is {shown(levels)}, not a list of levels")
@@ -156,7 +195,8 @@ def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, An
 
 
 def _check_level(level: Mapping[str, Any], attribute: str) -> None:
-    name, phrases = line(level["name"], f"a level's name of {attribute}"), level["phrases"]
+    name = line(level["name"], f"a level's name of {attribute}")
+    phrases = level["phrases"]
     if not isinstance(phrases, list) or not phrases:
         raise ValueError(f"level {name!r} of {attribute} has no list of phrases")
     for phrase in phrases:

@@ -1,4 +1,5 @@
-"""A gate into a model's card. In: thresholds per preset. Out: `streamer.json`, whole or untouched."""
+"""A gate into a model's card. In: thresholds per preset. Out: `streamer.json`, whole or
+untouched."""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ from streamer.model.checkpoint.weights import ModelError
 
 
 def write_gate(directory: Path, out: Path, gate: Mapping[str, Any]) -> None:
-    """Write the directory's card to the file `out` with `gate` (preset -> thresholds) for its own; the rest stays.
+    """Write the directory's card to the file `out` with `gate` (preset -> thresholds) for its own;
+    the rest stays.
 
-    A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate that `read_card`
-    would refuse.
+    A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate
+    that `read_card` would refuse.
     """
     file = directory / FILE
     try:
@@ -29,7 +31,9 @@ def write_gate(directory: Path, out: Path, gate: Mapping[str, Any]) -> None:
     except (ValueError, KeyError) as error:
         raise ModelError(file, f"is not a model card ({error}); mend it first") from None
     except OSError as error:
-        raise ModelError(out, f"cannot be written ({error.strerror}); choose another place with --out") from None
+        raise ModelError(
+            out, f"cannot be written ({error.strerror}); choose another place with --out"
+        ) from None
 
 
 def replace_text(file: Path, text: str) -> None:

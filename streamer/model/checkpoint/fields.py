@@ -1,6 +1,8 @@
-"""Typed reads out of parsed JSON. In: a value and its name. Out: the value as its type, or ValueError naming both.
+"""Typed reads out of parsed JSON. In: a value and its name. Out: the value as its type, or
+ValueError naming both.
 
-Files of a model come from anywhere: JSON has Infinity, half surrogate pairs and true where a size should stand.
+Files of a model come from anywhere: JSON has Infinity, half surrogate pairs and true where a size
+should stand.
 """
 
 from __future__ import annotations

@@ -11,10 +11,17 @@ NUM_SAMPLES = 64
 
 
 def fingerprint_of(directory: Path) -> str:
-    """Over config, card and weights. Of a large file its size and 4 MB spread over it: enough to tell checkpoints apart
-    without reading 15 GB. Of the card all but the gate: calibrating it changes nothing that the model says."""
+    """Over config, card and weights. Of a large file its size and 4 MB spread over it: enough to
+    tell checkpoints apart without reading 15 GB. Of the card all but the gate: calibrating it
+    changes nothing that the model says."""
     digest = hashlib.blake2b(digest_size=8)
-    files = sorted([*directory.glob("*.safetensors"), *directory.glob("config.json"), *directory.glob("streamer.json")])
+    files = sorted(
+        [
+            *directory.glob("*.safetensors"),
+            *directory.glob("config.json"),
+            *directory.glob("streamer.json"),
+        ]
+    )
     for file in files:
         if file.name == "streamer.json":
             digest.update(b"streamer.json\n" + _card(file))

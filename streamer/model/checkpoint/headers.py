@@ -1,4 +1,5 @@
-"""What safetensors files hold, from their headers alone. In: a model directory. Out: one Entry per wanted tensor."""
+"""What safetensors files hold, from their headers alone. In: a model directory. Out: one Entry per
+wanted tensor."""
 
 from __future__ import annotations
 
@@ -52,16 +53,20 @@ def _entry(file: Path, name: str, described: Any) -> tuple[Entry, int]:
 
 
 def _header(file: Path) -> tuple[dict[str, Any], int]:
-    """A safetensors file's JSON header, whose length comes first, 8 bytes little-endian; how many bytes follow."""
+    """A safetensors file's JSON header, whose length comes first, 8 bytes little-endian; how many
+    bytes follow."""
     try:
         with file.open("rb") as stream:
-            length, size = int.from_bytes(stream.read(8), "little"), file.stat().st_size
+            length = int.from_bytes(stream.read(8), "little")
+            size = file.stat().st_size
             if length > min(MAX_HEADER_BYTES, size):
                 raise ValueError(f"its header claims {length} bytes")
             header = json.loads(stream.read(length))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ModelError(file, f"the weights cannot be read ({reason}); copy the file again") from None
+        raise ModelError(
+            file, f"the weights cannot be read ({reason}); copy the file again"
+        ) from None
     if not isinstance(header, dict):
         raise ModelError(file, "the weights cannot be read (no header); copy the file again")
     return header, size - 8 - length

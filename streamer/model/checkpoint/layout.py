@@ -1,6 +1,8 @@
-"""What tensors a checkpoint must hold. In: Shapes, a directory. Out: its tensors, or a ModelError before any is read.
+"""What tensors a checkpoint must hold. In: Shapes, a directory. Out: its tensors, or a ModelError
+before any is read.
 
-Only headers are read. A config that does not fit its weights would fail somewhere inside a product, or, worse, run.
+Only headers are read. A config that does not fit its weights would fail somewhere inside a product,
+or, worse, run.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ _LAYER = re.compile(r"^(model|audio_tower)\.layers\.(\d{1,9})\.")
 
 
 def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
-    """The wanted tensors; raises ModelError unless every one is there, once, in the shape that config.json says."""
+    """The wanted tensors; raises ModelError unless every one is there, once, in the shape that
+    config.json says."""
     listed = list(entries(directory))
     if not listed:
         raise ModelError(directory, "no weights of a Qwen2.5-Omni thinker in its safetensors files")
     found: dict[str, Entry] = {}
     for entry in listed:
         if found.setdefault(entry.name, entry) is not entry:
-            raise ModelError(directory, f"{entry.name!r} is there twice; keep the files of one save only")
+            raise ModelError(
+                directory, f"{entry.name!r} is there twice; keep the files of one save only"
+            )
     for name, shape in expected(shapes):
         _check_entry(directory, name, shape, found.get(name))
     _check_depth(directory, shapes, found)
@@ -37,9 +42,13 @@ def _check_entry(directory: Path, name: str, shape: tuple[int, ...], entry: Entr
         raise ModelError(directory, f"the weights lack {name!r}; the checkpoint is incomplete")
     if entry.shape != shape:
         is_not = f"is {list(entry.shape)} where config.json makes it {list(shape)}"
-        raise ModelError(directory, f"{name!r} {is_not}; config and weights belong to different models")
+        raise ModelError(
+            directory, f"{name!r} {is_not}; config and weights belong to different models"
+        )
     if entry.dtype not in FLOATS:
-        raise ModelError(directory, f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}")
+        raise ModelError(
+            directory, f"{name!r} is {entry.dtype}; give weights in {', '.join(FLOATS)}"
+        )
 
 
 def _check_depth(directory: Path, shapes: Shapes, names: Iterable[str]) -> None:
@@ -82,17 +91,29 @@ def _text_layer(p: str, s: TextShape) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _audio_ends(s: AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    sizes = {"conv1": (s.width, s.num_mels, 3), "conv2": (s.width, s.width, 3), "ln_post": (s.width,),
-             "proj": (s.output, s.width)}  # fmt: skip
+    sizes = {
+        "conv1": (s.width, s.num_mels, 3),
+        "conv2": (s.width, s.width, 3),
+        "ln_post": (s.width,),
+        "proj": (s.output, s.width),
+    }
     for name, size in sizes.items():
         yield f"audio_tower.{name}.weight", size
         yield f"audio_tower.{name}.bias", size[:1]
 
 
 def _audio_layer(p: str, s: AudioShape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    square, wide = (s.width, s.width), (s.ffn, s.width)
-    sizes = {"self_attn.q_proj": square, "self_attn.v_proj": square, "self_attn.out_proj": square, "fc1": wide,
-             "fc2": wide[::-1], "self_attn_layer_norm": (s.width,), "final_layer_norm": (s.width,)}  # fmt: skip
+    square = (s.width, s.width)
+    wide = (s.ffn, s.width)
+    sizes = {
+        "self_attn.q_proj": square,
+        "self_attn.v_proj": square,
+        "self_attn.out_proj": square,
+        "fc1": wide,
+        "fc2": wide[::-1],
+        "self_attn_layer_norm": (s.width,),
+        "final_layer_norm": (s.width,),
+    }
     for name, size in sizes.items():
         yield f"{p}{name}.weight", size
         yield f"{p}{name}.bias", size[:1]

@@ -1,7 +1,8 @@
-"""What a checkpoint's config.json says, as numbers. In: the parsed JSON. Out: TextShape, AudioShape.
+"""What a checkpoint's config.json says, as numbers. In: the parsed JSON. Out: TextShape,
+AudioShape.
 
-Reads a thinker's own config and the full model's (`thinker_config`), as transformers 4.x and 5.x write them
-(transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py).
+Reads a thinker's own config and the full model's (`thinker_config`), as transformers 4.x and 5.x
+write them (transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ MAX_SIZE = 10**9
 
 @dataclass(frozen=True, slots=True)
 class TextShape:
-    """The language model: Qwen2 with rotary positions (audio-only mrope is plain rope, all rows equal)."""
+    """The language model: Qwen2 with rotary positions (audio-only mrope is plain rope, all rows
+    equal)."""
 
     hidden: int
     layers: int
@@ -56,7 +58,9 @@ def read_shapes(config: Any) -> Shapes:
     """Raise ValueError with one clear line when this is not a Qwen2.5-Omni thinker."""
     kind = an_object(config, "config").get("model_type")
     if kind not in KNOWN_TYPES:
-        raise ValueError(f"model_type is {shown(kind)}, not a Qwen2.5-Omni thinker ({' or '.join(KNOWN_TYPES)})")
+        raise ValueError(
+            f"model_type is {shown(kind)}, not a Qwen2.5-Omni thinker ({' or '.join(KNOWN_TYPES)})"
+        )
     thinker = an_object(config.get("thinker_config", config), "thinker_config")
     try:
         text, audio = (an_object(thinker[name], name) for name in ("text_config", "audio_config"))
@@ -64,14 +68,19 @@ def read_shapes(config: Any) -> Shapes:
         audio_id = whole(audio_id, "audio_token_index", 0, MAX_SIZE)
         shapes = Shapes(_text(text, _tied(thinker, text)), _audio(audio), audio_id)
     except KeyError as missing:
-        raise ValueError(f"lacks {missing.args[0]!r}; take the whole config.json of the release") from None
+        raise ValueError(
+            f"lacks {missing.args[0]!r}; take the whole config.json of the release"
+        ) from None
     _check(shapes)
     return shapes
 
 
 def _size(c: dict[str, Any], name: str, default: int | None = None) -> int:
-    """A count of something: 0 is no count, and never stands for the default. null is: published files hold it."""
-    return whole(default if default is not None and c.get(name) is None else c[name], name, 1, MAX_SIZE)
+    """A count of something: 0 is no count, and never stands for the default. null is: published
+    files hold it."""
+    return whole(
+        default if default is not None and c.get(name) is None else c[name], name, 1, MAX_SIZE
+    )
 
 
 def _tied(thinker: dict[str, Any], text: dict[str, Any]) -> bool:
@@ -86,7 +95,8 @@ def _text(c: dict[str, Any], tied: bool) -> TextShape:
         raise ValueError("sliding-window attention is not supported (use_sliding_window is true)")
     if c.get("hidden_act", "silu") != "silu":
         raise ValueError(f"activation {shown(c['hidden_act'])} is not supported, only silu")
-    hidden, heads = _size(c, "hidden_size"), _size(c, "num_attention_heads")
+    hidden = _size(c, "hidden_size")
+    heads = _size(c, "num_attention_heads")
     return TextShape(
         hidden=hidden,
         layers=_size(c, "num_hidden_layers"),
@@ -103,7 +113,8 @@ def _text(c: dict[str, Any], tied: bool) -> TextShape:
 
 
 def _rope_theta(c: dict[str, Any]) -> float:
-    """Beside the sizes in 4.x, within `rope_parameters` in 5.x. Other kinds of rope turn otherwise: refused."""
+    """Beside the sizes in 4.x, within `rope_parameters` in 5.x. Other kinds of rope turn otherwise:
+    refused."""
     name = "rope_parameters" if c.get("rope_parameters") is not None else "rope_scaling"
     rope = {} if c.get(name) is None else an_object(c[name], name)
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -115,10 +126,14 @@ def _rope_theta(c: dict[str, Any]) -> float:
 def _audio(c: dict[str, Any]) -> AudioShape:
     width = _size(c, "d_model")
     if c.get("activation_function", "gelu") != "gelu":
-        raise ValueError(f"audio activation {shown(c['activation_function'])} is not supported, only gelu")
+        raise ValueError(
+            f"audio activation {shown(c['activation_function'])} is not supported, only gelu"
+        )
     return AudioShape(
         width=width,
-        layers=_size(c, "encoder_layers" if c.get("encoder_layers") is not None else "num_hidden_layers"),
+        layers=_size(
+            c, "encoder_layers" if c.get("encoder_layers") is not None else "num_hidden_layers"
+        ),
         heads=_size(c, "encoder_attention_heads"),
         ffn=_size(c, "encoder_ffn_dim", 4 * width),
         num_mels=_size(c, "num_mel_bins", 128),
@@ -128,14 +143,20 @@ def _audio(c: dict[str, Any]) -> AudioShape:
 
 
 def _check(shapes: Shapes) -> None:
-    """Raise ValueError for sizes that fit no model of this architecture, or not what our log-mel gives."""
-    text, audio = shapes.text, shapes.audio
+    """Raise ValueError for sizes that fit no model of this architecture, or not what our log-mel
+    gives."""
+    text = shapes.text
+    audio = shapes.audio
     if text.heads % text.kv_heads or text.head_dim % 2:
-        raise ValueError(f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads")
+        raise ValueError(
+            f"{text.heads} heads of {text.head_dim} cannot share {text.kv_heads} key heads"
+        )
     if audio.width % audio.heads or audio.width % 2 or audio.width < 4:
         raise ValueError(f"an audio tower of width {audio.width} cannot have {audio.heads} heads")
     if audio.output != text.hidden:
-        raise ValueError(f"the audio tower gives {audio.output} numbers, the language model takes {text.hidden}")
+        raise ValueError(
+            f"the audio tower gives {audio.output} numbers, the language model takes {text.hidden}"
+        )
     if (audio.num_mels, audio.n_window) != (128, 100):
         found = f"{audio.num_mels} mels and n_window {audio.n_window}"
         raise ValueError(f"{found}: only the published 128 mels and n_window 100 are supported")

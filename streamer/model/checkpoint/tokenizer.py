@@ -44,14 +44,17 @@ class Tokenizer:
         return ids
 
     def token_bytes(self) -> tuple[list[bytes], set[int]]:
-        """(bytes of each id, b"" for none; the added ids, special or not). Raises TokenizerError."""
+        """(bytes of each id, b"" for none; the added ids, special or not). Raises
+        TokenizerError."""
         added = {i: token.content for i, token in self._backend.get_added_tokens_decoder().items()}
         spelled = self._backend.get_vocab(with_added_tokens=True)
         found = [b""] * (max(spelled.values(), default=-1) + 1)
         table = _bytes_of_characters()
         for token, i in spelled.items():
             try:
-                found[i] = added[i].encode() if i in added else token.translate(table).encode("latin-1")
+                found[i] = (
+                    added[i].encode() if i in added else token.translate(table).encode("latin-1")
+                )
             except UnicodeEncodeError:
                 raise TokenizerError(f"not a byte-level tokenizer: id {i} is {token!r}") from None
         return found, set(added)
@@ -60,7 +63,8 @@ class Tokenizer:
 def vocabulary_of(directory: Path, size: int) -> Vocabulary:
     """The vocabulary of a model directory for `size` logits columns.
 
-    Raises TokenizerError when there is no byte-level tokenizer, none of EOS, or more ids than `size`.
+    Raises TokenizerError when there is no byte-level tokenizer, none of EOS, or more ids than
+    `size`.
     """
     found, special = Tokenizer.load(directory).token_bytes()
     eos = [i for i, data in enumerate(found) if i in special and data.decode() in EOS]
@@ -78,13 +82,16 @@ def _load(directory: Path) -> tokenizers.Tokenizer:
     if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
         from transformers import AutoTokenizer  # slow to import, and seldom needed
 
-        return AutoTokenizer.from_pretrained(str(directory), local_files_only=True).backend_tokenizer
+        return AutoTokenizer.from_pretrained(
+            str(directory), local_files_only=True
+        ).backend_tokenizer
     raise TokenizerError(f"{directory}: no tokenizer.json, nor vocab.json with merges.txt")
 
 
 @cache
 def _bytes_of_characters() -> dict[int, int]:
-    """Stand-in code point -> byte: printable bytes stand for themselves, the others follow from 256 on."""
+    """Stand-in code point -> byte: printable bytes stand for themselves, the others follow from 256
+    on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {byte: byte for byte in plain} | {256 + i: byte for i, byte in enumerate(others)}

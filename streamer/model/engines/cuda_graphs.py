@@ -1,8 +1,10 @@
-"""The language model in a few fixed shapes, for a GPU. In: short rows of ids. Out: logits, from a replayed CUDA graph.
+"""The language model in a few fixed shapes, for a GPU. In: short rows of ids. Out: logits, from a
+replayed CUDA graph.
 
-A step of few rows is over on a GPU before Python has sent off half of its 400 operations. So every length, position
-and slot is a number in device memory, nothing waits for the host, and each shape is captured once, then replayed.
-A row that is shorter than its shape, or a place without a row, writes into a spare slot that nobody reads.
+A step of few rows is over on a GPU before Python has sent off half of its 400 operations. So every
+length, position and slot is a number in device memory, nothing waits for the host, and each shape
+is captured once, then replayed. A row that is shorter than its shape, or a place without a row,
+writes into a spare slot that nobody reads.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from streamer.model.engines.kv_slots import KVSlots
 from streamer.model.engines.text import Audio, Span, TextModel
 
 NUM_ROWS = (1, 4, 16, 64)
-NUM_IDS = (1, 5, 9)  # per row: a draft's step; k + 1 for k = 4 and, with two to spare, for k = 6
+# per row: a draft's step; k + 1 for k = 4 and, with two to spare, for k = 6
+NUM_IDS = (1, 5, 9)
 SHORTEST = 256  # positions read at least; then twice as many, and so on
 WARM_UP = 2  # runs before a capture, in which libraries make what they keep
 
@@ -29,7 +32,8 @@ WARM_UP = 2  # runs before a capture, in which libraries make what they keep
 class Fixed:
     """A shape: `num_rows` places of `num_ids` ids, each reading `length` positions.
 
-    is_compact: place i is slot i, so that keys and values are read where they lie; else they are gathered.
+    is_compact: place i is slot i, so that keys and values are read where they lie; else they are
+    gathered.
     """
 
     num_rows: int
@@ -39,13 +43,17 @@ class Fixed:
 
 
 class GraphText(TextModel):
-    """`TextModel` whose short steps run in fixed shapes, captured where the device is a GPU. Not thread-safe.
+    """`TextModel` whose short steps run in fixed shapes, captured where the device is a GPU. Not
+    thread-safe.
 
-    Steps that hold embeddings, or more ids in a row than `num_ids` has, run as in `TextModel`. A row's result depends
-    on the shape, not on what stands in the other places; `num_ids` of one entry makes drafting and verifying alike.
+    Steps that hold embeddings, or more ids in a row than `num_ids` has, run as in `TextModel`. A
+    row's result depends on the shape, not on what stands in the other places; `num_ids` of one
+    entry makes drafting and verifying alike.
     """
 
-    def __init__(self, weights: dict[str, Tensor], shape: TextShape, num_ids: Seq[int] = NUM_IDS) -> None:
+    def __init__(
+        self, weights: dict[str, Tensor], shape: TextShape, num_ids: Seq[int] = NUM_IDS
+    ) -> None:
         super().__init__(weights, shape)
         self.num_ids = tuple(sorted(num_ids))
         self._steps: dict[Fixed, _Step] = {}
@@ -54,8 +62,10 @@ class GraphText(TextModel):
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory with one spare slot. A model has one: what is captured holds its address."""
         self._steps.clear()
-        self._cos, self._sin = self._rotary(max_len)  # graphs hold their address too: they never grow
-        dtype, device = self.embedding.dtype, str(self.embedding.device)
+        # graphs hold their address too: they never grow
+        self._cos, self._sin = self._rotary(max_len)
+        dtype = self.embedding.dtype
+        device = str(self.embedding.device)
         self._slots = KVSlots(self.shape, num_slots, max_len, dtype, device, num_spare=1)
         return self._slots
 
@@ -71,7 +81,9 @@ class GraphText(TextModel):
     def prepare(self) -> int:
         """Capture every shape, so that no stream waits for it. Returns how many there are."""
         *fewer, most = self._row_counts()
-        places = [(rows, is_compact) for rows in fewer for is_compact in (True, False)] + [(most, True)]
+        places = [(rows, is_compact) for rows in fewer for is_compact in (True, False)] + [
+            (most, True)
+        ]
         for rows, is_compact in places:
             for q in self.num_ids:
                 for length in self._lengths():
@@ -80,7 +92,8 @@ class GraphText(TextModel):
 
     @torch.inference_mode()
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for."""
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
+        for."""
         fixed = self.fixed(audio, spans) if slots is self._slots else None
         if fixed is None:
             return super().step(ids, audio, spans, slots)
@@ -90,22 +103,34 @@ class GraphText(TextModel):
             padding = [0] * (fixed.num_ids - s.n)
             table[place] = [*ids[s.first : s.first + s.n], *padding, s.slot, s.start, s.n]
         logits = self._step_of(fixed).run(torch.tensor(table))
-        wanted = [logits[p, s.n - s.num_logits : s.n] for p, s in zip(places, spans, strict=True) if s.num_logits]
-        return torch.cat(wanted) if wanted else logits.new_empty((0, 0))  # copies: the next replay overwrites them
+        wanted = [
+            logits[p, s.n - s.num_logits : s.n]
+            for p, s in zip(places, spans, strict=True)
+            if s.num_logits
+        ]
+        # copies: the next replay overwrites them
+        return torch.cat(wanted) if wanted else logits.new_empty((0, 0))
 
     def forward_fixed(self, table: Tensor, fixed: Fixed) -> Tensor:
-        """Logits [rows, q, vocab] float32 of `table` [rows, q + 3] int64: q ids, slot, start, how many ids are real.
+        """Logits [rows, q, vocab] float32 of `table` [rows, q + 3] int64: q ids, slot, start, how
+        many ids are real.
 
         Only operations whose shapes are known beforehand, and none that waits for the host.
         """
-        q, s, slots = fixed.num_ids, self.shape, self._slots
-        ids, slot, start, n = table[:, :q], table[:, q], table[:, q + 1, None], table[:, q + 2, None]
+        q = fixed.num_ids
+        s = self.shape
+        slots = self._slots
+        ids = table[:, :q]
+        slot = table[:, q]
+        start = table[:, q + 1, None]
+        n = table[:, q + 2, None]
         place = torch.arange(q, device=table.device)
         position = (start + place).clamp(max=fixed.length - 1)
         into = torch.where(place < n, slot[:, None], slots.spare)
         at = torch.where(place < n, position, place)
         mask = self._mask(position, fixed.length)
-        cos, sin = self._cos[position].flatten(0, 1), self._sin[position].flatten(0, 1)
+        cos = self._cos[position].flatten(0, 1)
+        sin = self._sin[position].flatten(0, 1)
         x = F.embedding(ids, self.embedding).flatten(0, 1)
         for i, layer in enumerate(self.layers):
             normed = self._rms(x, layer.norm_in)
@@ -118,9 +143,13 @@ class GraphText(TextModel):
             x = x + F.linear(F.silu(gate) * up, layer.down)
         return self.logits(x).view(-1, q, s.vocab)
 
-    def _attend_all(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, q: int) -> Tensor:
-        """[rows * q, heads * head_dim]; the head group is folded into the query rows: no copies of keys."""
-        s, group = self.shape, self._group
+    def _attend_all(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, q: int
+    ) -> Tensor:
+        """[rows * q, heads * head_dim]; the head group is folded into the query rows: no copies of
+        keys."""
+        s = self.shape
+        group = self._group
         folded = queries.reshape(-1, q, s.kv_heads, group, s.head_dim).permute(0, 2, 3, 1, 4)
         folded = folded.reshape(-1, s.kv_heads, group * q, s.head_dim)
         out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
@@ -128,7 +157,8 @@ class GraphText(TextModel):
         return out.reshape(-1, s.heads * s.head_dim)
 
     def _mask(self, position: Tensor, length: int) -> Tensor:
-        """[rows, 1, group * q, length], added to the scores: 0 where kv_index <= position, else -inf."""
+        """[rows, 1, group * q, length], added to the scores: 0 where kv_index <= position, else
+        -inf."""
         later = torch.arange(length, device=position.device) > position[..., None]
         mask = torch.zeros(later.shape, dtype=self.embedding.dtype, device=position.device)
         return mask.masked_fill_(later, -torch.inf).repeat(1, self._group, 1)[:, None]
@@ -139,7 +169,8 @@ class GraphText(TextModel):
         return [rows for rows in NUM_ROWS if rows < most] + [most]
 
     def _lengths(self) -> list[int]:
-        lengths, most = [], self._slots.max_len
+        lengths = []
+        most = self._slots.max_len
         length = SHORTEST
         while length < most:
             lengths.append(length)
@@ -157,7 +188,9 @@ class _Step:
     """One shape: its input on the device and, on a GPU, its graph."""
 
     def __init__(self, text: GraphText, fixed: Fixed, pool: Any) -> None:
-        self._text, self._fixed, self.pool = text, fixed, pool
+        self._text = text
+        self._fixed = fixed
+        self.pool = pool
         empty = torch.tensor([[0] * fixed.num_ids + [text._slots.spare, 0, 0]])
         self._table = empty.repeat(fixed.num_rows, 1).to(text.embedding.device)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -166,7 +199,8 @@ class _Step:
 
     def run(self, table: Tensor) -> Tensor:
         """Logits [rows, q, vocab] float32 of `table`; those of a GPU stand until the next run."""
-        self._table.copy_(table, non_blocking=True)  # from pageable memory: it is read before this returns
+        # from pageable memory: it is read before this returns
+        self._table.copy_(table, non_blocking=True)
         if self._graph is None:
             return self._text.forward_fixed(self._table, self._fixed)
         self._graph.replay()

@@ -1,9 +1,11 @@
-"""The language model with 8-bit weights, `--engine int8`. In: embeddings of packed rows. Out: hidden.
+"""The language model with 8-bit weights, `--engine int8`. In: embeddings of packed rows. Out:
+hidden.
 
-For models so large that reading the weights is the step. Weight-only, one scale per row of a matrix, activations
-bfloat16 (arXiv 2208.07339 without its outlier columns). `python -m bench.weights` times it: on a CPU without bfloat16
-units one row takes less than half the time of float32. torch's kernel gives each row the same bits whatever rows stand
-beside it, so that, as in engine `stable`, exact mode equals the cloud to the last bit.
+For models so large that reading the weights is the step. Weight-only, one scale per row of a
+matrix, activations bfloat16 (arXiv 2208.07339 without its outlier columns). `python -m
+bench.weights` times it: on a CPU without bfloat16 units one row takes less than half the time of
+float32. torch's kernel gives each row the same bits whatever rows stand beside it, so that, as in
+engine `stable`, exact mode equals the cloud to the last bit.
 """
 
 from __future__ import annotations
@@ -26,10 +28,12 @@ class Packed:
     __slots__ = ("num_out", "padding", "scales", "weight")
 
     def __init__(self, weight: Tensor) -> None:
-        self.num_out, self.padding = len(weight), -weight.shape[-1] % MULTIPLE
+        self.num_out = len(weight)
+        self.padding = -weight.shape[-1] % MULTIPLE
         weight = F.pad(weight, (0, self.padding, 0, -len(weight) % MULTIPLE))
         least = torch.finfo(torch.bfloat16).tiny
-        # Rounded by the scale that is multiplied with: bfloat16 has 8 bits, and its error would bend a whole row.
+        # Rounded by the scale that is multiplied with: bfloat16 has 8 bits, and its error would
+        # bend a whole row.
         self.scales = (weight.abs().amax(-1).float() / LARGEST).clamp_(min=least).bfloat16()
         parts = zip(weight.split(ROWS_AT_ONCE), self.scales.split(ROWS_AT_ONCE), strict=True)
         self.weight = torch.cat([_rounded(rows, scales) for rows, scales in parts])
@@ -43,7 +47,8 @@ class Packed:
 
 
 class Int8Text(TextModel):
-    """A row's bits depend on its own ids alone: not on their cut, nor on the rows beside it. The embedding stays."""
+    """A row's bits depend on its own ids alone: not on their cut, nor on the rows beside it. The
+    embedding stays."""
 
     def _pack(self, weight: Tensor) -> Packed:
         return Packed(weight)
@@ -52,9 +57,17 @@ class Int8Text(TextModel):
         out = weight.times(x)
         return out if bias is None else out + bias
 
-    def _weigh(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int) -> Tensor:
+    def _weigh(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int
+    ) -> Tensor:
         return one_by_one(queries, keys, values, n)
 
 
 def _rounded(weight: Tensor, scales: Tensor) -> Tensor:
-    return weight.float().div_(scales.float()[:, None]).round_().clamp_(-LARGEST, LARGEST).to(torch.int8)
+    return (
+        weight.float()
+        .div_(scales.float()[:, None])
+        .round_()
+        .clamp_(-LARGEST, LARGEST)
+        .to(torch.int8)
+    )

@@ -1,8 +1,10 @@
-"""The KV memory of one engine. In: slot numbers and positions. Out: views of keys and values, no copies.
+"""The KV memory of one engine. In: slot numbers and positions. Out: views of keys and values, no
+copies.
 
-One tensor each for keys and values, [layers, slots, kv_heads, max_len, head_dim]; for the compiled kernels the keys
-lie in panels of positions and sizes are padded. A slot belongs to one stream from `acquire` to `release`. Zeros from
-the start: NaN beyond a row's length would poison masked attention.
+One tensor each for keys and values, [layers, slots, kv_heads, max_len, head_dim]; for the compiled
+kernels the keys lie in panels of positions and sizes are padded. A slot belongs to one stream from
+`acquire` to `release`. Zeros from the start: NaN beyond a row's length would poison masked
+attention.
 """
 
 from __future__ import annotations
@@ -20,25 +22,37 @@ class SlotsFull(RuntimeError):
 
 
 class KVSlots:
-    """`keys` and `values` [layers, slots, kv_heads, max_len, head_dim]; bounded by `num_slots` and `max_len`.
+    """`keys` and `values` [layers, slots, kv_heads, max_len, head_dim]; bounded by `num_slots` and
+    `max_len`.
 
-    panel: where not 0, max_len and the values' head_dim are padded to multiples of it, and keys are [layers, slots,
-    kv_heads, max_len / panel, head_dim, panel]. num_spare: slots behind the others that no stream gets.
+    panel: where not 0, max_len and the values' head_dim are padded to multiples of it, and keys are
+    [layers, slots, kv_heads, max_len / panel, head_dim, panel]. num_spare: slots behind the others
+    that no stream gets.
     """
 
     def __init__(
-        self, shape: TextShape, num_slots: int, max_len: int, dtype: torch.dtype, device: str, panel: int = 0,
+        self,
+        shape: TextShape,
+        num_slots: int,
+        max_len: int,
+        dtype: torch.dtype,
+        device: str,
+        panel: int = 0,
         num_spare: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         outer = (shape.layers, num_slots + num_spare, shape.kv_heads)
-        length, dim = (-(-size // (panel or 1)) * (panel or 1) for size in (max_len, shape.head_dim))
+        length, dim = (
+            -(-size // (panel or 1)) * (panel or 1) for size in (max_len, shape.head_dim)
+        )
         inner = (length // panel, shape.head_dim, panel) if panel else (length, dim)
         self._panel = panel or 1
         self.keys = torch.zeros((*outer, *inner), dtype=dtype, device=device)
         self.values = torch.zeros((*outer, length, dim), dtype=dtype, device=device)
-        self.num_slots, self.max_len = num_slots, max_len
+        self.num_slots = num_slots
+        self.max_len = max_len
         self.spare = num_slots  # the first slot that is nobody's, where there are some
-        self.arrays = tuple(part.numpy() for part in (self.keys, self.values) if panel)  # for the kernels
+        # for the kernels
+        self.arrays = tuple(part.numpy() for part in (self.keys, self.values) if panel)
         self._free = list(range(num_slots - 1, -1, -1))
         self._taken: set[int] = set()
         self._books = threading.Lock()
@@ -48,14 +62,18 @@ class KVSlots:
         return len(self._free)
 
     def beginning(self, slot: int, n: int) -> tuple[Tensor, Tensor]:
-        """Views of the first `n` positions of `slot`, or of the panels that hold them: keys, values."""
+        """Views of the first `n` positions of `slot`, or of the panels that hold them: keys,
+        values."""
         return self.keys[:, slot, :, : -(-n // self._panel)], self.values[:, slot, :, :n]
 
     def acquire(self) -> int:
         """Take the lowest free slot. Raises SlotsFull."""
         with self._books:
             if not self._free:
-                raise SlotsFull(f"all {len(self._taken)} KV slots are taken; end a stream or raise the number of slots")
+                raise SlotsFull(
+                    f"all {len(self._taken)} KV slots are taken; end a stream or raise the number "
+                    "of slots"
+                )
             slot = self._free.pop()
             self._taken.add(slot)
             return slot

@@ -1,8 +1,10 @@
-"""`TextModel` with one numeric class for all shapes, `--engine stable`. In: embeddings of packed rows. Out: hidden.
+"""`TextModel` with one numeric class for all shapes, `--engine stable`. In: embeddings of packed
+rows. Out: hidden.
 
-A matrix library picks its kernel by the number of rows, and another kernel adds in another order: one id at a time and
-a block of five differ in the last bits, and once in a while in an id. Here every product runs on as many rows at once
-as have been seen to give the bits that two rows give (MKL on AVX2: up to 15), and every position attends by itself.
+A matrix library picks its kernel by the number of rows, and another kernel adds in another order:
+one id at a time and a block of five differ in the last bits, and once in a while in an id. Here
+every product runs on as many rows at once as have been seen to give the bits that two rows give
+(MKL on AVX2: up to 15), and every position attends by itself.
 """
 
 from __future__ import annotations
@@ -37,15 +39,19 @@ class StableText(TextModel):
             return F.linear(x.repeat(2, 1), weight, bias)[:1]
         return F.linear(x, weight, bias)
 
-    def _weigh(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int) -> Tensor:
+    def _weigh(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int
+    ) -> Tensor:
         return one_by_one(queries, keys, values, n)
 
 
 def one_by_one(queries: Tensor, keys: Tensor, values: Tensor, n: int) -> Tensor:
-    """Attention of the last `n` positions, each as if it were the last: the arguments of `TextModel._weigh`."""
+    """Attention of the last `n` positions, each as if it were the last: the arguments of
+    `TextModel._weigh`."""
     if n == 1:
         return F.scaled_dot_product_attention(queries, keys, values)
-    end, by_position = keys.shape[2], queries.unflatten(2, (-1, n))
+    end = keys.shape[2]
+    by_position = queries.unflatten(2, (-1, n))
     parts = []
     for i in range(n):
         read = slice(0, end - n + i + 1)

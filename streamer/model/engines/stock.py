@@ -1,6 +1,8 @@
-"""transformers' own modules as an engine, `--engine stock`. In: ids and windows. Out: logits and embeddings.
+"""transformers' own modules as an engine, `--engine stock`. In: ids and windows. Out: logits and
+embeddings.
 
-The oracle, and the way out where a kernel is suspected: row by row, the cache rebuilt from the slot in each step. Slow.
+The oracle, and the way out where a kernel is suspected: row by row, the cache rebuilt from the slot
+in each step. Slow.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ class StockText:
     """`Qwen2_5OmniThinkerTextModel` and its head on our KV slots."""
 
     def __init__(self, stock: Any, shape: TextShape) -> None:
-        self.shape, self._stock = shape, stock
+        self.shape = shape
+        self._stock = stock
         self.embedding: Tensor = stock.get_input_embeddings().weight.detach()
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory as transformers lays it out, [.., positions, head_dim]."""
-        return KVSlots(self.shape, num_slots, max_len, self.embedding.dtype, str(self.embedding.device))
+        return KVSlots(
+            self.shape, num_slots, max_len, self.embedding.dtype, str(self.embedding.device)
+        )
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""
@@ -34,11 +39,14 @@ class StockText:
 
     @torch.inference_mode()
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for."""
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
+        for."""
         x = self.embed(ids)
         for first, embeds in audio:
             x[first : first + len(embeds)] = embeds
-        hidden = [self._row(x[s.first : s.first + s.n], s, slots)[s.n - s.num_logits :] for s in spans]
+        hidden = [
+            self._row(x[s.first : s.first + s.n], s, slots)[s.n - s.num_logits :] for s in spans
+        ]
         logits: Tensor = self._stock.lm_head(torch.cat(hidden))
         return logits.float()
 
@@ -46,13 +54,18 @@ class StockText:
         """[n, hidden] of one row; its keys and values go into its slot."""
         from transformers import DynamicCache
 
-        cache, end = DynamicCache(), span.start + span.n
+        cache = DynamicCache()
+        end = span.start + span.n
         if span.start:
             for i in range(self.shape.layers):
-                keys, values = (part[i, None, span.slot, :, : span.start] for part in (slots.keys, slots.values))
+                keys, values = (
+                    part[i, None, span.slot, :, : span.start] for part in (slots.keys, slots.values)
+                )
                 cache.update(keys, values, i)
         positions = torch.arange(span.start, end, device=x.device).expand(3, 1, -1)
-        out = self._stock.model(inputs_embeds=x[None], position_ids=positions, past_key_values=cache, use_cache=True)
+        out = self._stock.model(
+            inputs_embeds=x[None], position_ids=positions, past_key_values=cache, use_cache=True
+        )
         for i, layer in enumerate(cache.layers):
             slots.keys[i, span.slot, :, span.start : end] = layer.keys[0, :, span.start :]
             slots.values[i, span.slot, :, span.start : end] = layer.values[0, :, span.start :]
@@ -73,7 +86,9 @@ class StockTower:
         """[B, mels, T] float32 -> [B, n, output], n = `num_embeddings(T)`."""
         length = torch.tensor([features.shape[-1]], device=features.device)
         dtype = self._tower.conv1.weight.dtype
-        return torch.stack([self._tower(w.to(dtype), feature_lens=length).last_hidden_state for w in features])
+        return torch.stack(
+            [self._tower(w.to(dtype), feature_lens=length).last_hidden_state for w in features]
+        )
 
     @staticmethod
     def num_embeddings(frames: int) -> int:

@@ -1,6 +1,8 @@
-"""transformers' own modules over the same files. In: a model directory. Out: the stock thinker, for oracles.
+"""transformers' own modules over the same files. In: a model directory. Out: the stock thinker, for
+oracles.
 
-Slow to import and to run; the `generate` drafter, the tests and the benches use it, nothing else does.
+Slow to import and to run; the `generate` drafter, the tests and the benches use it, nothing else
+does.
 """
 
 from __future__ import annotations

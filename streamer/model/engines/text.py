@@ -1,8 +1,10 @@
-"""The language model as a plain function of its weights. In: embeddings [N, hidden] of packed rows. Out: hidden.
+"""The language model as a plain function of its weights. In: embeddings [N, hidden] of packed
+rows. Out: hidden.
 
-Equal to `Qwen2_5OmniThinkerTextModel` (transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py) to 1e-5 in
-fp32; tests/model/test_engine.py holds it against the stock modules. What it leaves out: module calls, mask
-building, cache objects, copies of the grouped keys. Measured 2026-11 (engine-facts): 1.6-2.2 ms against 3.7.
+Equal to `Qwen2_5OmniThinkerTextModel` (transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py)
+to 1e-5 in fp32; tests/model/engines/test_engine.py holds it against the stock modules. What it
+leaves out: module calls, mask building, cache objects, copies of the grouped keys. Measured 2026-11
+(engine-facts): 1.6-2.2 ms against 3.7.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ class Span:
     num_logits: int = 0
 
 
-Audio = Seq[tuple[int, Tensor]]  # embeddings [m, hidden] that stand in for packed rows from a first one on
+# embeddings [m, hidden] that stand in for packed rows from a first one on
+Audio = Seq[tuple[int, Tensor]]
 
 
 class Text(Protocol):
@@ -50,7 +53,9 @@ class Text(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Layer:
     norm_in: Tensor
-    qkv: Any  # [(heads + 2 kv_heads) * head_dim, hidden], as `_pack` keeps it; so are out, gate_up and down
+    # [(heads + 2 kv_heads) * head_dim, hidden], as `_pack` keeps it; so are out, gate_up and
+    # down
+    qkv: Any
     qkv_bias: Tensor
     out: Any
     norm_mlp: Tensor
@@ -72,7 +77,9 @@ class TextModel:
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in the layout that `forward` reads."""
-        return KVSlots(self.shape, num_slots, max_len, self.embedding.dtype, str(self.embedding.device))
+        return KVSlots(
+            self.shape, num_slots, max_len, self.embedding.dtype, str(self.embedding.device)
+        )
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""
@@ -80,7 +87,8 @@ class TextModel:
 
     @torch.inference_mode()
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for."""
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
+        for."""
         x = self.embed(ids)
         for first, embeds in audio:
             x[first : first + len(embeds)] = embeds
@@ -89,17 +97,21 @@ class TextModel:
         if not wanted:
             return hidden.new_empty((0, 0))
         # [:1] of one row or a gather of many: the head is the widest product.
-        return self.logits(hidden[wanted[0]] if len(wanted) == 1 else torch.cat([hidden[w] for w in wanted]))
+        return self.logits(
+            hidden[wanted[0]] if len(wanted) == 1 else torch.cat([hidden[w] for w in wanted])
+        )
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[n, vocab] float32 of hidden states [n, hidden] that `forward` returned."""
         return self._linear(self._rms(hidden, self.norm), self.head).float()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N, hidden].
+        """Feed packed embeddings `x` [N, hidden]; writes keys and values into `slots`; returns [N,
+        hidden].
 
-        Positions are a plain arange per row (audio-only: the three mrope rows are equal). Each row attends to
-        its own slot alone, so its result does not depend on the company it keeps beyond matrix rounding.
+        Positions are a plain arange per row (audio-only: the three mrope rows are equal). Each row
+        attends to its own slot alone, so its result does not depend on the company it keeps beyond
+        matrix rounding.
         """
         cos, sin = self._angles(spans)
         masks = [_mask(span, x, self._group) for span in spans]
@@ -110,7 +122,9 @@ class TextModel:
                 self._attend(q, k, v, span, mask, slots.keys[i], slots.values[i])
                 for span, mask in zip(spans, masks, strict=True)
             ]
-            x = x + self._linear(attended[0] if len(attended) == 1 else torch.cat(attended), layer.out)
+            x = x + self._linear(
+                attended[0] if len(attended) == 1 else torch.cat(attended), layer.out
+            )
             gate, up = self._linear(self._rms(x, layer.norm_mlp), layer.gate_up).chunk(2, dim=-1)
             x = x + self._linear(F.silu(gate) * up, layer.down)
         return x
@@ -123,7 +137,8 @@ class TextModel:
         return F.linear(x, weight, bias)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        """As Qwen2RMSNorm writes it; on a CPU F.rms_norm takes three times as long for one row (2026-11)."""
+        """As Qwen2RMSNorm writes it; on a CPU F.rms_norm takes three times as long for one row
+        (2026-11)."""
         wide = x.float()
         scale = (wide * wide).mean(-1, keepdim=True).add_(self.shape.eps).rsqrt_()
         return weight * (wide * scale).to(x.dtype)
@@ -131,49 +146,72 @@ class TextModel:
     def _heads(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[N, (h + 2 kv) * d] -> q [N, h, d], k and v [N, kv, d]; q and k rotated, in one go."""
         s = self.shape
-        qk, v = qkv.view(qkv.shape[0], -1, s.head_dim).split((s.heads + s.kv_heads, s.kv_heads), dim=1)
+        qk, v = qkv.view(qkv.shape[0], -1, s.head_dim).split(
+            (s.heads + s.kv_heads, s.kv_heads), dim=1
+        )
         q, k = _rotate(qk, cos, sin).split((s.heads, s.kv_heads), dim=1)
         return q, k, v
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, span: Span, mask: Tensor | None, keys: Tensor, values: Tensor
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        span: Span,
+        mask: Tensor | None,
+        keys: Tensor,
+        values: Tensor,
     ) -> Tensor:
-        """One row's attention, [n, heads * head_dim]; the head group is folded into the query rows: no copies."""
-        s, end = self.shape, span.start + span.n
+        """One row's attention, [n, heads * head_dim]; the head group is folded into the query rows:
+        no copies."""
+        s = self.shape
+        end = span.start + span.n
         here = slice(span.first, span.first + span.n)
         keys[span.slot, :, span.start : end] = k[here].transpose(0, 1)
         values[span.slot, :, span.start : end] = v[here].transpose(0, 1)
         group = self._group
         folded = q[here].view(span.n, s.kv_heads, group, s.head_dim).permute(1, 2, 0, 3)
         folded = folded.reshape(1, s.kv_heads, group * span.n, s.head_dim)
-        out = self._weigh(folded, keys[span.slot, None, :, :end], values[span.slot, None, :, :end], mask, span.n)
+        out = self._weigh(
+            folded, keys[span.slot, None, :, :end], values[span.slot, None, :, :end], mask, span.n
+        )
         out = out.view(s.kv_heads, group, span.n, s.head_dim).permute(2, 0, 1, 3)
         return out.reshape(span.n, s.heads * s.head_dim)
 
-    def _weigh(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int) -> Tensor:
-        """Attention of `n` positions, the last ones of `keys`; `queries` [1, kv_heads, group * n, head_dim]."""
+    def _weigh(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int
+    ) -> Tensor:
+        """Attention of `n` positions, the last ones of `keys`; `queries` [1, kv_heads, group * n,
+        head_dim]."""
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
     def _angles(self, spans: Seq[Span]) -> tuple[Tensor, Tensor]:
-        """cos and sin [N, 1, head_dim] of every packed position, from tables that grow by doubling."""
+        """cos and sin [N, 1, head_dim] of every packed position, from tables that grow by
+        doubling."""
         end = max(span.start + span.n for span in spans)
         if end > len(self._cos):
             self._cos, self._sin = self._rotary(max(end, 2 * len(self._cos), 1024))
         if len(spans) == 1:
             here = slice(spans[0].start, end)
             return self._cos[here], self._sin[here]
-        where = torch.cat([torch.arange(s.start, s.start + s.n, device=self._cos.device) for s in spans])
+        where = torch.cat(
+            [torch.arange(s.start, s.start + s.n, device=self._cos.device) for s in spans]
+        )
         return self._cos[where], self._sin[where]
 
     def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
-        d, device = self.shape.head_dim, self.embedding.device
-        inverse = 1.0 / (self.shape.rope_theta ** (torch.arange(0, d, 2, dtype=torch.float, device=device) / d))
+        d = self.shape.head_dim
+        device = self.embedding.device
+        inverse = 1.0 / (
+            self.shape.rope_theta ** (torch.arange(0, d, 2, dtype=torch.float, device=device) / d)
+        )
         angle = torch.arange(length, dtype=torch.float, device=device)[:, None] * inverse
         angle = torch.cat((angle, angle), dim=-1)[:, None]
         return angle.cos().to(self.embedding.dtype), angle.sin().to(self.embedding.dtype)
 
     def _fuse(self, weights: dict[str, Tensor], prefix: str) -> _Layer:
-        """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of three or two."""
+        """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of
+        three or two."""
 
         def take(*names: str) -> Tensor:
             return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()
@@ -196,12 +234,20 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _mask(span: Span, x: Tensor, group: int) -> Tensor | None:
-    """[group * n, start + n], added to the scores: 0 where kv_index <= position, else -inf; none for n = 1.
+    """[group * n, start + n], added to the scores: 0 where kv_index <= position, else -inf; none
+    for n = 1.
 
-    Once per step, not once per layer, and not boolean: the attention would turn that into this, every time.
+    Once per step, not once per layer, and not boolean: the attention would turn that into this,
+    every time.
     """
     if span.n == 1:
         return None
     end = span.start + span.n
-    later = torch.arange(end, device=x.device) > torch.arange(span.start, end, device=x.device)[:, None]
-    return torch.zeros(later.shape, dtype=x.dtype, device=x.device).masked_fill_(later, -torch.inf).repeat(group, 1)
+    later = (
+        torch.arange(end, device=x.device) > torch.arange(span.start, end, device=x.device)[:, None]
+    )
+    return (
+        torch.zeros(later.shape, dtype=x.dtype, device=x.device)
+        .masked_fill_(later, -torch.inf)
+        .repeat(group, 1)
+    )

@@ -1,7 +1,9 @@
-"""The audio tower as a plain function of its weights. In: log-mel [B, mels, T] of windows. Out: embeddings.
+"""The audio tower as a plain function of its weights. In: log-mel [B, mels, T] of windows. Out:
+embeddings.
 
-Equal to `Qwen2_5OmniAudioEncoder` window by window (transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py);
-windows of 2 * n_window frames never see each other, so they may be encoded as they come or in one batch.
+Equal to `Qwen2_5OmniAudioEncoder` window by window
+(transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py); windows of 2 * n_window frames never
+see each other, so they may be encoded as they come or in one batch.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from streamer.model.checkpoint.shapes import AudioShape
 
 
 class Tower(Protocol):
-    """What a thinker hears with: `AudioTower` here, or the compiled one (model/kernels/tower.py)."""
+    """What a thinker hears with: `AudioTower` here, or the compiled one
+    (model/kernels/tower.py)."""
 
     windows_at_once: int  # worth encoding together
 
@@ -34,7 +37,11 @@ class AudioTower:
     def __init__(self, weights: dict[str, Tensor], shape: AudioShape) -> None:
         self.shape = shape
         self.window_frames = 2 * shape.n_window
-        self._w = {k.removeprefix("audio_tower."): v for k, v in weights.items() if k.startswith("audio_tower.")}
+        self._w = {
+            k.removeprefix("audio_tower."): v
+            for k, v in weights.items()
+            if k.startswith("audio_tower.")
+        }
         for i in range(shape.layers):
             self._fuse(f"layers.{i}.self_attn.")
         self._positions = sinusoids(shape.n_window, shape.width).to(self._w["conv1.weight"])
@@ -43,8 +50,12 @@ class AudioTower:
     def encode(self, features: Tensor) -> Tensor:
         """[B, mels, T] float32, T <= window_frames -> [B, n, output], n = `num_embeddings(T)`."""
         w = self._w
-        x = F.gelu(F.conv1d(features.to(w["conv1.weight"]), w["conv1.weight"], w["conv1.bias"], padding=1))
-        x = F.gelu(F.conv1d(x, w["conv2.weight"], w["conv2.bias"], stride=2, padding=1)).transpose(1, 2)
+        x = F.gelu(
+            F.conv1d(features.to(w["conv1.weight"]), w["conv1.weight"], w["conv1.bias"], padding=1)
+        )
+        x = F.gelu(F.conv1d(x, w["conv2.weight"], w["conv2.bias"], stride=2, padding=1)).transpose(
+            1, 2
+        )
         x = x + self._positions[: x.shape[1]]
         for i in range(self.shape.layers):
             x = self._layer(x, f"layers.{i}.")
@@ -58,12 +69,24 @@ class AudioTower:
         return max(0, ((frames - 1) // 2 + 1) // 2)
 
     def _layer(self, x: Tensor, p: str) -> Tensor:
-        w, batch, length = self._w, x.shape[0], x.shape[1]
-        qkv = F.linear(self._norm(x, p + "self_attn_layer_norm"), w[p + "self_attn.qkv"], w[p + "self_attn.bias"])
+        w = self._w
+        batch = x.shape[0]
+        length = x.shape[1]
+        qkv = F.linear(
+            self._norm(x, p + "self_attn_layer_norm"),
+            w[p + "self_attn.qkv"],
+            w[p + "self_attn.bias"],
+        )
         q, k, v = qkv.view(batch, length, 3, self.shape.heads, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, -1)
-        x = x + F.linear(attended, w[p + "self_attn.out_proj.weight"], w[p + "self_attn.out_proj.bias"])
-        inner = F.gelu(F.linear(self._norm(x, p + "final_layer_norm"), w[p + "fc1.weight"], w[p + "fc1.bias"]))
+        attended = (
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, -1)
+        )
+        x = x + F.linear(
+            attended, w[p + "self_attn.out_proj.weight"], w[p + "self_attn.out_proj.bias"]
+        )
+        inner = F.gelu(
+            F.linear(self._norm(x, p + "final_layer_norm"), w[p + "fc1.weight"], w[p + "fc1.bias"])
+        )
         return x + F.linear(inner, w[p + "fc2.weight"], w[p + "fc2.bias"])
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
@@ -72,13 +95,15 @@ class AudioTower:
     def _fuse(self, p: str) -> None:
         """q, k and v as one matrix; k has no bias in the checkpoint."""
         w = self._w
-        q_bias, v_bias = w.pop(p + "q_proj.bias"), w.pop(p + "v_proj.bias")
+        q_bias = w.pop(p + "q_proj.bias")
+        v_bias = w.pop(p + "v_proj.bias")
         w[p + "qkv"] = torch.cat([w.pop(f"{p}{name}_proj.weight") for name in "qkv"])
         w[p + "bias"] = torch.cat([q_bias, torch.zeros_like(q_bias), v_bias])
 
 
 def sinusoids(length: int, channels: int, max_timescale: float = 10_000.0) -> Tensor:
-    """[length, channels]: sines, then cosines, as whisper's encoder uses them; not stored in checkpoints."""
+    """[length, channels]: sines, then cosines, as whisper's encoder uses them; not stored in
+    checkpoints."""
     step = math.log(max_timescale) / (channels // 2 - 1)
     inverse = torch.exp(-step * torch.arange(channels // 2).float())
     angle = torch.arange(length)[:, None] * inverse[None]

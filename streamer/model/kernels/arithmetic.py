@@ -1,7 +1,9 @@
-"""The text model's arithmetic, compiled by numba for this processor. In: flat float32 arrays. Out: written into them.
+"""The text model's arithmetic, compiled by numba for this processor. In: flat float32 arrays. Out:
+written into them.
 
-One thread, no allocation, no GIL. Every row goes through the same operations in the same order whatever rows stand
-beside it and however many ids it is fed: its logits are the same bits. Padding up to PANEL holds zeros throughout.
+One thread, no allocation, no GIL. Every row goes through the same operations in the same order
+whatever rows stand beside it and however many ids it is fed: its logits are the same bits. Padding
+up to PANEL holds zeros throughout.
 """
 
 from __future__ import annotations
@@ -13,25 +15,58 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamer.model.kernels.simd import MAX_ROWS, MOST_ROWS, PANEL, fma, keep_apart, make_fold, make_tile, two_to
+from streamer.model.kernels.simd import (
+    MAX_ROWS,
+    MOST_ROWS,
+    PANEL,
+    fma,
+    keep_apart,
+    make_fold,
+    make_tile,
+    two_to,
+)
 
 f4 = np.float32
-QUERIES, BLOCK = 64, 128  # of one row: queries, and positions they look at, whose scores are held at a time
+# of one row: queries, and positions they look at, whose scores are held at a time
+QUERIES = 64
+BLOCK = 128
 _T11, _T12, _T2, _T22, _T3, _T4, _T5, _TN, _TM = (
-    make_tile(*size) for size in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (4, 1), (5, 1), (MAX_ROWS, 1), (MOST_ROWS, 1))
+    make_tile(*size)
+    for size in (
+        (1, 1),
+        (1, 2),
+        (2, 1),
+        (2, 2),
+        (3, 1),
+        (4, 1),
+        (5, 1),
+        (MAX_ROWS, 1),
+        (MOST_ROWS, 1),
+    )
 )
 _sum, _squares, _max = (make_fold(kind) for kind in ("sum", "squares", "max"))
-_LEAST, _MOST, _LOG2_E, _SHIFT = f4(-80.0), f4(87.0), f4(1.44269504), f4(12582912.0)
-_LN2_HIGH, _LN2_LOW = f4(0.693359375), f4(-2.12194440e-4)
+_LEAST = f4(-80.0)
+_MOST = f4(87.0)
+_LOG2_E = f4(1.44269504)
+_SHIFT = f4(12582912.0)
+_LN2_HIGH = f4(0.693359375)
+_LN2_LOW = f4(-2.12194440e-4)
 # e^r for |r| <= ln 2 / 2, relative error 2e-8: the coefficients of Cephes' expf.
-_E0, _E1, _E2 = f4(1.9875691500e-4), f4(1.3981999507e-3), f4(8.3334519073e-3)
-_E3, _E4, _E5 = f4(4.1665795894e-2), f4(1.6666665459e-1), f4(5.0000001201e-1)
-_ONE, _ZERO, _LEAST_SCORE = f4(1.0), f4(0.0), f4(-np.inf)
+_E0 = f4(1.9875691500e-4)
+_E1 = f4(1.3981999507e-3)
+_E2 = f4(8.3334519073e-3)
+_E3 = f4(4.1665795894e-2)
+_E4 = f4(1.6666665459e-1)
+_E5 = f4(5.0000001201e-1)
+_ONE = f4(1.0)
+_ZERO = f4(0.0)
+_LEAST_SCORE = f4(-np.inf)
 
 
 # numba looks only at the file of the outermost function: with another file changed it would run
-# the old code on the new layout, which ends in a segmentation fault. So every file of this folder,
-# and the gate whose constants the kernels hold, is in the name that a kernel is kept under.
+# the old code on the new layout, which ends in a segmentation fault. So every file of this
+# folder, and the gate whose constants the kernels hold, is in the name that a kernel is kept
+# under.
 def _digest() -> str:
     """8 characters that change with any of the sources."""
     here = Path(__file__).parent
@@ -44,8 +79,8 @@ _VERSION = _digest()
 
 
 def compiled(function: Any) -> Any:
-    """njit, kept on disk where a place for it can be written to: compiling takes seconds, once per machine and version
-    of the sources, whose digest is in the name that numba keeps it under."""
+    """njit, kept on disk where a place for it can be written to: compiling takes seconds, once per
+    machine and version of the sources, whose digest is in the name that numba keeps it under."""
     function.__qualname__ += f"_{_VERSION}"
     try:
         return njit(nogil=True, error_model="numpy", cache=True)(function)
@@ -54,13 +89,15 @@ def compiled(function: Any) -> Any:
 
 
 def part(function: Any) -> Any:
-    """njit for a part of one large kernel: its code is in its callers alone, so that it is compiled once."""
+    """njit for a part of one large kernel: its code is in its callers alone, so that it is compiled
+    once."""
     return njit(nogil=True, error_model="numpy", inline="always")(function)
 
 
 @compiled
-def exp(x):  # type: ignore[no-untyped-def]
-    """e^x within 1e-7 of it, 0 below e^-80, e^87 above; without a branch, so that loops of it vectorise."""
+def exp(x):
+    """e^x within 1e-7 of it, 0 below e^-80, e^87 above; without a branch, so that loops of it
+    vectorise."""
     given = x
     x = x if x > _LEAST else _LEAST
     x = x if x < _MOST else _MOST
@@ -69,16 +106,17 @@ def exp(x):  # type: ignore[no-untyped-def]
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
     p = fma(fma(fma(fma(fma(_E0, r, _E1), r, _E2), r, _E3), r, _E4), r, _E5)
     power = fma(p, r * r, r + _ONE) * two_to(shifted)
-    return power if given > _LEAST else _ZERO  # products of what is left would be denormal, a hundred times as slow
+    # products of what is left would be denormal, a hundred times as slow
+    return power if given > _LEAST else _ZERO
 
 
 @compiled
-def padded_to_panels(width):  # type: ignore[no-untyped-def]
+def padded_to_panels(width):
     return (width + PANEL - 1) // PANEL * PANEL
 
 
 @compiled
-def fill(x, count, value):  # type: ignore[no-untyped-def]
+def fill(x, count, value):
     """x[:count] = value."""
     keep_apart()
     for i in range(count):
@@ -86,8 +124,9 @@ def fill(x, count, value):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels):  # type: ignore[no-untyped-def]
-    """y[rows, panels * PANEL] += x[rows, depth] @ w, panel by panel, each used for all rows while it is near."""
+def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels):
+    """y[rows, panels * PANEL] += x[rows, depth] @ w, panel by panel, each used for all rows while
+    it is near."""
     keep_apart()
     p = 0
     if rows == 1:  # two panels at once: eight sums hide the latency of one
@@ -99,7 +138,8 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
             _T22(x, 0, x_step, w, w_at + p * w_next, w_step, w_next, y, p * PANEL, y_step, depth)
             p += 2
     while p < panels:
-        w_p, m = w_at + p * w_next, 0
+        w_p = w_at + p * w_next
+        m = 0
         while rows - m >= MOST_ROWS:
             _TM(x, m * x_step, x_step, w, w_p, w_step, 0, y, m * y_step + p * PANEL, y_step, depth)
             m += MOST_ROWS
@@ -120,18 +160,19 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
 
 
 @compiled
-def normalise(x, weight, out, rows, width, padded, eps):  # type: ignore[no-untyped-def]
+def normalise(x, weight, out, rows, width, padded, eps):
     """out = weight * x / rms(x), rows of `padded` numbers of which `width` count."""
     keep_apart()
     for m in range(rows):
-        row, to = x[m * padded : (m + 1) * padded], out[m * padded : (m + 1) * padded]
+        row = x[m * padded : (m + 1) * padded]
+        to = out[m * padded : (m + 1) * padded]
         scale = _ONE / np.sqrt(_squares(row, 0, padded) / f4(width) + eps)
         for i in range(padded):
             to[i] = weight[i] * (row[i] * scale)
 
 
 @compiled
-def spread(vector, out, rows, width):  # type: ignore[no-untyped-def]
+def spread(vector, out, rows, width):
     """Every row of out [rows, width] becomes `vector`."""
     keep_apart()
     for m in range(rows):
@@ -141,59 +182,68 @@ def spread(vector, out, rows, width):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def gated(mixed, step, out, rows, ffn):  # type: ignore[no-untyped-def]
+def gated(mixed, step, out, rows, ffn):
     """out [rows, ffn] = silu(gate) * up of rows [gate | up]."""
     keep_apart()
     for m in range(rows):
-        gate, up = mixed[m * step : m * step + ffn], mixed[m * step + ffn : m * step + 2 * ffn]
+        gate = mixed[m * step : m * step + ffn]
+        up = mixed[m * step + ffn : m * step + 2 * ffn]
         to = out[m * ffn : (m + 1) * ffn]
         for i in range(ffn):
             to[i] = gate[i] / (_ONE + exp(-gate[i])) * up[i]
 
 
 @compiled
-def rotate(qkv, step, spans, heads, dim, cos, sin):  # type: ignore[no-untyped-def]
+def rotate(qkv, step, spans, heads, dim, cos, sin):
     """Rotary embedding of the first `heads` heads of every packed position, in place."""
     keep_apart()
     half = dim // 2
     for r in range(spans.shape[0]):
         for i in range(spans[r, 3]):
             at = (spans[r, 2] + i) * step
-            row, c, s = qkv[at : at + heads * dim], cos[spans[r, 1] + i], sin[spans[r, 1] + i]
+            row = qkv[at : at + heads * dim]
+            c = cos[spans[r, 1] + i]
+            s = sin[spans[r, 1] + i]
             for h in range(0, heads * dim, dim):
-                low, high = row[h : h + half], row[h + half : h + dim]
+                low = row[h : h + half]
+                high = row[h + half : h + dim]
                 for j in range(half):
-                    a, b = low[j], high[j]
+                    a = low[j]
+                    b = high[j]
                     low[j] = a * c[j] - b * s[j]
                     high[j] = b * c[j] + a * s[j]
 
 
 @compiled
-def store(qkv, step, spans, heads, kv_heads, dim, keys, values):  # type: ignore[no-untyped-def]
+def store(qkv, step, spans, heads, kv_heads, dim, keys, values):
     """Keys and values of every packed position go into its row's slot.
 
-    keys [slots, kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads weights. values
-    [slots, kv_heads, length, padded dim].
+    keys [slots, kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads
+    weights. values [slots, kv_heads, length, padded dim].
     """
     keep_apart()
     for r in range(spans.shape[0]):
         slot = spans[r, 0]
         for i in range(spans[r, 3]):
-            row, at = qkv[(spans[r, 2] + i) * step : (spans[r, 2] + i + 1) * step], spans[r, 1] + i
+            row = qkv[(spans[r, 2] + i) * step : (spans[r, 2] + i + 1) * step]
+            at = spans[r, 1] + i
             for h in range(kv_heads):
-                k, v = (heads + h) * dim, (heads + kv_heads + h) * dim
+                k = (heads + h) * dim
+                v = (heads + kv_heads + h) * dim
                 for j in range(dim):
                     keys[slot, h, at // PANEL, j, at % PANEL] = row[k + j]
                     values[slot, h, at, j] = row[v + j]
 
 
 @compiled
-def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):  # type: ignore[no-untyped-def]
-    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros where nothing is seen.
+def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):
+    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros where
+    nothing is seen.
 
-    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. What it has so far, best
-    [rows], totals [rows] and sums [rows, wide], follows a new largest score. A row that sees nothing stays as it is,
-    and a sum is one of lanes by position: neither later blocks nor zeros change a bit. step: a multiple of PANEL.
+    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. What it
+    has so far, best [rows], totals [rows] and sums [rows, wide], follows a new largest score. A row
+    that sees nothing stays as it is, and a sum is one of lanes by position: neither later blocks
+    nor zeros change a bit. step: a multiple of PANEL.
     """
     keep_apart()
     for m in range(rows):
@@ -204,7 +254,8 @@ def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):  #
         if limit > 0:
             top = _max(row, 0, step)
             if top > best[m]:
-                scale, best[m] = exp(best[m] - top), top
+                scale = exp(best[m] - top)
+                best[m] = top
                 totals[m] *= scale
                 for i in range(m * wide, (m + 1) * wide):
                     sums[i] *= scale
@@ -217,36 +268,46 @@ def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):  #
 
 
 @compiled
-def fold(qkv, step, first, count, head, group, dim, out):  # type: ignore[no-untyped-def]
+def fold(qkv, step, first, count, head, group, dim, out):
     """The queries of one head group as rows [group * count, dim], scaled."""
     keep_apart()
     scale = _ONE / np.sqrt(f4(dim))
     for g in range(group):
         for i in range(count):
             at = (first + i) * step + (head + g) * dim
-            q, to = qkv[at : at + dim], out[(g * count + i) * dim : (g * count + i + 1) * dim]
+            q = qkv[at : at + dim]
+            to = out[(g * count + i) * dim : (g * count + i + 1) * dim]
             for j in range(dim):
                 to[j] = q[j] * scale
 
 
 @compiled
-def unfold(sums, wide, totals, first, count, head, group, dim, out, step):  # type: ignore[no-untyped-def]
+def unfold(sums, wide, totals, first, count, head, group, dim, out, step):
     """`fold` the other way: weighted sums [group * count, wide] over their totals."""
     keep_apart()
     for g in range(group):
         for i in range(count):
-            m, at = g * count + i, (first + i) * step + (head + g) * dim
-            to, part, scale = out[at : at + dim], sums[m * wide : m * wide + dim], _ONE / totals[m]
+            m = g * count + i
+            at = (first + i) * step + (head + g) * dim
+            to = out[at : at + dim]
+            part = sums[m * wide : m * wide + dim]
+            scale = _ONE / totals[m]
             for j in range(dim):
                 to[j] = part[j] * scale
 
 
 @part
-def weigh(at, start, count, seen, group, dim, keys, values, room):  # type: ignore[no-untyped-def]
-    """Folded queries [group * count, dim] over key head `at` of all slots: sums of values, and what they add up to."""
+def weigh(at, start, count, seen, group, dim, keys, values, room):
+    """Folded queries [group * count, dim] over key head `at` of all slots: sums of values, and what
+    they add up to."""
     scores, folded, sums, totals, best = room
-    panel, length, wide, rows = np.int64(PANEL), values.shape[2], values.shape[3], group * count
-    flat_keys, flat_values, end = keys.reshape(-1), values.reshape(-1), seen if seen else start + count
+    panel = np.int64(PANEL)
+    length = values.shape[2]
+    wide = values.shape[3]
+    rows = group * count
+    flat_keys = keys.reshape(-1)
+    flat_values = values.reshape(-1)
+    end = seen if seen else start + count
     fill(sums, rows * wide, _ZERO)
     fill(totals, rows, _ZERO)
     fill(best, rows, _LEAST_SCORE)
@@ -254,40 +315,92 @@ def weigh(at, start, count, seen, group, dim, keys, values, room):  # type: igno
         depth = min(BLOCK, end - block)
         padded = padded_to_panels(depth)
         fill(scores, rows * padded, _ZERO)
-        multiply(folded, dim, flat_keys, (at * length + block) * dim, panel, dim * PANEL, scores, padded, rows, dim,
-                 padded // PANEL)  # fmt: skip
-        soften(scores, padded, rows, count, start - block, seen - block if seen else 0, best, totals, sums, wide)
-        multiply(scores, padded, flat_values, (at * length + block) * wide, wide, panel, sums, wide, rows, depth,
-                 wide // PANEL)  # fmt: skip
+        multiply(
+            folded,
+            dim,
+            flat_keys,
+            (at * length + block) * dim,
+            panel,
+            dim * PANEL,
+            scores,
+            padded,
+            rows,
+            dim,
+            padded // PANEL,
+        )
+        soften(
+            scores,
+            padded,
+            rows,
+            count,
+            start - block,
+            seen - block if seen else 0,
+            best,
+            totals,
+            sums,
+            wide,
+        )
+        multiply(
+            scores,
+            padded,
+            flat_values,
+            (at * length + block) * wide,
+            wide,
+            panel,
+            sums,
+            wide,
+            rows,
+            depth,
+            wide // PANEL,
+        )
 
 
 @compiled
-def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):  # type: ignore[no-untyped-def]
-    """Attention of every row over its own slot, into `out`. The head group is folded into the query rows: no copies.
+def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):
+    """Attention of every row over its own slot, into `out`. The head group is folded into the query
+    rows: no copies.
 
-    Blocks of positions lie where they lie in the slot, so that each query sums in one order however its row is cut.
-    seen: 0 where a position sees itself and what lies before it, else how many positions all see.
+    Blocks of positions lie where they lie in the slot, so that each query sums in one order however
+    its row is cut. seen: 0 where a position sees itself and what lies before it, else how many
+    positions all see.
     """
     keep_apart()
     group = heads // kv_heads
     for r in range(spans.shape[0]):
-        slot, start, first, n = spans[r, 0], spans[r, 1], spans[r, 2], spans[r, 3]
+        slot = spans[r, 0]
+        start = spans[r, 1]
+        first = spans[r, 2]
+        n = spans[r, 3]
         for at in range(slot * kv_heads, (slot + 1) * kv_heads):
             head = (at - slot * kv_heads) * group
             for begin in range(0, n, QUERIES):
                 count = min(QUERIES, n - begin)
                 fold(qkv, step, first + begin, count, head, group, dim, room[1])
                 weigh(at, start + begin, count, seen, group, dim, keys, values, room)
-                unfold(room[2], values.shape[3], room[3], first + begin, count, head, group, dim, out, out_step)
+                unfold(
+                    room[2],
+                    values.shape[3],
+                    room[3],
+                    first + begin,
+                    count,
+                    head,
+                    group,
+                    dim,
+                    out,
+                    out_step,
+                )
 
 
 @part
-def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves):  # type: ignore[no-untyped-def]
-    """The first part of a layer: keys and values of `rows` packed rows go into their slots, the queries stay in b."""
+def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves):
+    """The first part of a layer: keys and values of `rows` packed rows go into their slots, the
+    queries stay in b."""
     _, heads, kv_heads, dim, hidden, _ = sizes
     a, b = halves
-    panel = np.int64(PANEL)  # a variable: a constant would be another type, and all of `multiply` compiled for it
-    wide, both = padded_to_panels(hidden), padded_to_panels((heads + 2 * kv_heads) * dim)
+    # a variable: a constant would be another type, and all of `multiply` compiled for it
+    panel = np.int64(PANEL)
+    wide = padded_to_panels(hidden)
+    both = padded_to_panels((heads + 2 * kv_heads) * dim)
     normalise(x, vectors, a, rows, hidden, wide, eps)
     spread(vectors[wide:], b, rows, both)
     multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, both, rows, hidden, both // PANEL)
@@ -296,12 +409,16 @@ def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, v
 
 
 @part
-def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, halves, room):  # type: ignore[no-untyped-def]
-    """The rest of the layer over x [rows, padded hidden], in place: attention and the gated product."""
+def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, halves, room):
+    """The rest of the layer over x [rows, padded hidden], in place: attention and the gated
+    product."""
     _, heads, kv_heads, dim, hidden, ffn = sizes
     a, b = halves
-    panel, wide = np.int64(PANEL), padded_to_panels(hidden)
-    inner, both, mixed = heads * dim, padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    panel = np.int64(PANEL)
+    wide = padded_to_panels(hidden)
+    inner = heads * dim
+    both = padded_to_panels((heads + 2 * kv_heads) * dim)
+    mixed = padded_to_panels(2 * ffn)
     w_at += both * hidden
     attend(b, both, spans, w_at - w_at, heads, kv_heads, dim, keys, values, a, inner, room)
     multiply(a, inner, weights, w_at, panel, inner * PANEL, x, wide, rows, inner, wide // PANEL)
@@ -315,16 +432,18 @@ def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, ha
 
 
 @part
-def layer_sizes(sizes):  # type: ignore[no-untyped-def]
+def layer_sizes(sizes):
     """How many weights and how many numbers of `vectors` one layer has."""
     _, heads, kv_heads, dim, hidden, ffn = sizes
-    wide, inner = padded_to_panels(hidden), heads * dim
-    both, mixed = padded_to_panels((heads + 2 * kv_heads) * dim), padded_to_panels(2 * ffn)
+    wide = padded_to_panels(hidden)
+    inner = heads * dim
+    both = padded_to_panels((heads + 2 * kv_heads) * dim)
+    mixed = padded_to_panels(2 * ffn)
     return both * hidden + wide * inner + mixed * hidden + wide * ffn, 2 * wide + both
 
 
 @compiled
-def gather(x, wide, spans):  # type: ignore[no-untyped-def]
+def gather(x, wide, spans):
     """Move the rows whose logits are wanted to the front of x; how many they are."""
     keep_apart()
     to = 0
@@ -338,13 +457,28 @@ def gather(x, wide, spans):  # type: ignore[no-untyped-def]
 
 
 @part
-def speak(x, spans, sizes, eps, head, norm, a, logits):  # type: ignore[no-untyped-def]
-    """Logits [wanted, padded vocab] of the rows that want them, which are moved to the front of x."""
-    hidden, columns, panel = sizes[4], logits.shape[1], np.int64(PANEL)
+def speak(x, spans, sizes, eps, head, norm, a, logits):
+    """Logits [wanted, padded vocab] of the rows that want them, which are moved to the front of
+    x."""
+    hidden = sizes[4]
+    columns = logits.shape[1]
+    panel = np.int64(PANEL)
     wide = padded_to_panels(hidden)
     wanted = gather(x, wide, spans)
     if wanted > 0:
         flat = logits.reshape(-1)
         normalise(x, norm, a, wanted, hidden, wide, eps)
         fill(flat, wanted * columns, _ZERO)
-        multiply(a, wide, head, panel - panel, panel, hidden * PANEL, flat, columns, wanted, hidden, columns // PANEL)
+        multiply(
+            a,
+            wide,
+            head,
+            panel - panel,
+            panel,
+            hidden * PANEL,
+            flat,
+            columns,
+            wanted,
+            hidden,
+            columns // PANEL,
+        )

@@ -1,7 +1,9 @@
-"""What threads inside compiled kernels need: atomic int64 cells, sleep and wake by a pipe, a way to give up the core.
+"""What threads inside compiled kernels need: atomic int64 cells, sleep and wake by a pipe, a way to
+give up the core.
 
-In: int64 arrays. Out: kernel parts. All loads and stores are sequentially consistent. `sleep`, `wake` and `give_way`
-are POSIX's read, write and sched_yield: kernels that call them are not compiled elsewhere.
+In: int64 arrays. Out: kernel parts. All loads and stores are sequentially consistent. `sleep`,
+`wake` and `give_way` are POSIX's read, write and sched_yield: kernels that call them are not
+compiled elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_I8 = ir.IntType(8)
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
 MOST_WOKEN = 64
 
 
@@ -57,7 +61,9 @@ def give_way(_context: Any) -> Any:
     """Let another thread have this core, if one wants it."""
 
     def codegen(context: Any, b: ir.IRBuilder, _signature: Any, _values: Any) -> Any:
-        b.call(cgutils.get_or_insert_function(b.module, ir.FunctionType(_I32, []), "sched_yield"), [])
+        b.call(
+            cgutils.get_or_insert_function(b.module, ir.FunctionType(_I32, []), "sched_yield"), []
+        )
         return context.get_dummy_value()
 
     return types.void(), codegen
@@ -68,9 +74,12 @@ def _transfer(name: str) -> Any:
     def transfer(_context: Any, _pipe: Any, _count: Any) -> Any:
         def codegen(_: Any, b: ir.IRBuilder, _signature: Any, values: Any) -> Any:
             kind = ir.FunctionType(_I64, [_I32, _I8.as_pointer(), _I64])
-            room = b.bitcast(cgutils.alloca_once(b, ir.ArrayType(_I8, MOST_WOKEN)), _I8.as_pointer())
+            room = b.bitcast(
+                cgutils.alloca_once(b, ir.ArrayType(_I8, MOST_WOKEN)), _I8.as_pointer()
+            )
             return b.call(
-                cgutils.get_or_insert_function(b.module, kind, name), [b.trunc(values[0], _I32), room, values[1]]
+                cgutils.get_or_insert_function(b.module, kind, name),
+                [b.trunc(values[0], _I32), room, values[1]],
             )
 
         return types.int64(types.int64, types.int64), codegen
@@ -79,7 +88,8 @@ def _transfer(name: str) -> Any:
 
 
 sleep = _transfer("read")  # sleep(pipe, 1): until woken; below 1 where the pipe is gone
-wake = _transfer("write")  # wake(pipe, n): n sleepers, at most MOST_WOKEN; a pipe that is full is not waited for
+# wake(pipe, n): n sleepers, at most MOST_WOKEN; a pipe that is full is not waited for
+wake = _transfer("write")
 
 
 @intrinsic

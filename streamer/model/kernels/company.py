@@ -1,8 +1,10 @@
-"""Whether threads that could help do help. In: how long jobs took, shared and alone. Out: share the next one, or not.
+"""Whether threads that could help do help. In: how long jobs took, shared and alone. Out: share the
+next one, or not.
 
-The machine says which cores nothing runs on (model/kernels/helpers.py). On a virtual one they may be another's all the same: a
-window shared by four threads took .4 of the time on a calm host and 1.1 to 4 times as long on a busy one, for a piece
-that stands still keeps all waiting (the embedded pair, 4 cores, 2026-11). So it is measured, as work goes on.
+The machine says which cores nothing runs on (model/kernels/helpers.py). On a virtual one they may
+be another's all the same: a window shared by four threads took .4 of the time on a calm host and
+1.1 to 4 times as long on a busy one, for a piece that stands still keeps all waiting (the embedded
+pair, 4 cores, 2026-11). So it is measured, as work goes on.
 """
 
 from __future__ import annotations

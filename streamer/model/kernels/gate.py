@@ -1,7 +1,9 @@
-"""Whether a block needs the cloud, compiled. In: a gate's numbers, a rule book, ids, signals. Out: whether it fires.
+"""Whether a block needs the cloud, compiled. In: a gate's numbers, a rule book, ids, signals. Out:
+whether it fires.
 
-The same as core/decoding/gate.py, the readable truth; the tests hold one against the other. A block with a piece of a character
-fires here: its text is not read, and whoever drafts asks the readable gate about every block that fires.
+The same as core/decoding/gate.py, the readable truth; the tests hold one against the other. A block
+with a piece of a character fires here: its text is not read, and whoever drafts asks the readable
+gate about every block that fires.
 """
 
 from __future__ import annotations
@@ -16,16 +18,24 @@ from streamer.model.kernels import rule_book as at
 from streamer.model.kernels.arithmetic import compiled
 
 ENTROPY, MARGIN, LOG_PROB, SURPRISE, DENSITY, LOOP, GATE_CELLS = range(7)
-_FLAGS, _STARTS, _CHARACTERS = at.AT_FLAGS, at.AT_STARTS, at.AT_CHARACTERS
-_INVALID, _HAS_CONTENT, _COMMA, _END = at.INVALID, at.HAS_CONTENT, at.COMMA, at.END
+_FLAGS = at.AT_FLAGS
+_STARTS = at.AT_STARTS
+_CHARACTERS = at.AT_CHARACTERS
+_INVALID = at.INVALID
+_HAS_CONTENT = at.HAS_CONTENT
+_COMMA = at.COMMA
+_END = at.END
 _WEIGHT = PUNCTUATION_WEIGHT
-_LOOKED_AT, _PERIODS, _LEAST = 12, 9, 3  # core/rules/stop.py's loop_suspected
+# core/rules/stop.py's loop_suspected
+_LOOKED_AT = 12
+_PERIODS = 9
+_LEAST = 3
 
 
 @functools.lru_cache(maxsize=64)
 def gate_numbers(gate: Gate) -> tuple[NDArray[np.float64], int]:
-    """([GATE_CELLS]: the doubt above which each signal fires, and the density; not a number: never. Loop: 0 or 1. Where
-    they lie)"""
+    """([GATE_CELLS]: the doubt above which each signal fires, and the density; not a number: never.
+    Loop: 0 or 1. Where they lie)"""
     limits = [_limit(getattr(gate, name), sign) for name, sign in SIGNALS.items()]
     numbers = np.array([*limits, _limit(gate.density, 1.0), float(gate.loop)])
     return numbers, numbers.ctypes.data
@@ -36,27 +46,38 @@ def _limit(threshold: float | None, sign: float) -> float:
 
 
 @compiled
-def gate_fires(gate, book, answer, begin, end, signals):  # type: ignore[no-untyped-def]
-    """gate [GATE_CELLS] float64; answer [>= end] int64, of which [begin, end) is the block; signals [3 * ids] float64:
-    entropy, margin and log-probability of each of its ids."""
+def gate_fires(gate, book, answer, begin, end, signals):
+    """gate [GATE_CELLS] float64; answer [>= end] int64, of which [begin, end) is the block; signals
+    [3 * ids] float64: entropy, margin and log-probability of each of its ids."""
     if end <= begin:
         return False
-    entropy, margin, log_prob, total = signals[0], signals[1], signals[2], 0.0
-    count, num_marks, last = 0, 0, 0
+    entropy = signals[0]
+    margin = signals[1]
+    log_prob = signals[2]
+    total = 0.0
+    count = 0
+    num_marks = 0
+    last = 0
     for i in range(end - begin):
         token = answer[begin + i]
         flags = book[book[_FLAGS] + token]
         if flags & _INVALID:
             return True
         entropy = max(entropy, signals[3 * i])
-        margin, log_prob = min(margin, signals[3 * i + 1]), min(log_prob, signals[3 * i + 2])
+        margin = min(margin, signals[3 * i + 1])
+        log_prob = min(log_prob, signals[3 * i + 2])
         total += (1.0 if flags & _HAS_CONTENT else _WEIGHT) * signals[3 * i + 2]
         place = book[_STARTS] + token
         for j in range(book[place], book[place + 1]):
             last = book[book[_CHARACTERS] + j]
             num_marks += (last & (_COMMA | _END)) != 0
             count += 1
-    if entropy > gate[ENTROPY] or -margin > gate[MARGIN] or -log_prob > gate[LOG_PROB] or -total > gate[SURPRISE]:
+    if (
+        entropy > gate[ENTROPY]
+        or -margin > gate[MARGIN]
+        or -log_prob > gate[LOG_PROB]
+        or -total > gate[SURPRISE]
+    ):
         return True
     num_marks -= (last & _END) != 0  # the end that closes a block is no flood
     if (num_marks / count if count else 0.0) > gate[DENSITY]:
@@ -65,7 +86,7 @@ def gate_fires(gate, book, answer, begin, end, signals):  # type: ignore[no-unty
 
 
 @compiled
-def _looks_like_a_loop(answer, end):  # type: ignore[no-untyped-def]
+def _looks_like_a_loop(answer, end):
     for period in range(1, _PERIODS):
         width = period + max(_LEAST, period // 2)
         if width > min(end, _LOOKED_AT):

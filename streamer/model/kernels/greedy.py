@@ -1,7 +1,8 @@
-"""Greedy choice and the gate's numbers, compiled. In: raw logits [V] of one row, its constraint's ids. Out: an id.
+"""Greedy choice and the gate's numbers, compiled. In: raw logits [V] of one row, its constraint's
+ids. Out: an id.
 
-The same order of 004-A as choose_scores.py, which decides where all ids are banned, where chance plays and on other
-devices; the tests hold one against the other.
+The same order of 004-A as choose_scores.py, which decides where all ids are banned, where chance
+plays and on other devices; the tests hold one against the other.
 """
 
 from __future__ import annotations
@@ -11,30 +12,49 @@ import numpy as np
 from streamer.model.kernels.arithmetic import compiled, exp, f4, fill
 from streamer.model.kernels.simd import PANEL
 
-BANNED, _LEAST = f4(-np.inf), f4(-1e4)  # 0 * -inf is not a number
+# 0 * -inf is not a number
+BANNED = f4(-np.inf)
+_LEAST = f4(-1e4)
 
 
 @compiled
-def ban(scores, ids):  # type: ignore[no-untyped-def]
+def ban(scores, ids):
     for i in range(len(ids)):
         scores[ids[i]] = BANNED
 
 
 @compiled
-def first_best(scores):  # type: ignore[no-untyped-def]
+def first_best(scores):
     """The lowest id of the highest score; -1 where all are banned."""
-    best, found = BANNED, -1
+    best = BANNED
+    found = -1
     for i in range(len(scores)):
         if scores[i] > best:
-            best, found = scores[i], i
+            best = scores[i]
+            found = i
     return found
 
 
 @compiled
-def decide(raw, scores, mask, only, is_open, never, commas, adjacency, ngram, penalised, penalty, lowered, bias):  # type: ignore[no-untyped-def]
+def decide(
+    raw,
+    scores,
+    mask,
+    only,
+    is_open,
+    never,
+    commas,
+    adjacency,
+    ngram,
+    penalised,
+    penalty,
+    lowered,
+    bias,
+):
     """The chosen id, or -1 where all are banned; `scores` [V] is overwritten.
 
-    mask [V] bool or [0]: the vocabulary's, not used while a split character is open, when only ids of `only` count.
+    mask [V] bool or [0]: the vocabulary's, not used while a split character is open, when only ids
+    of `only` count.
     """
     if is_open:
         fill(scores, len(scores), BANNED)
@@ -47,7 +67,8 @@ def decide(raw, scores, mask, only, is_open, never, commas, adjacency, ngram, pe
             scores[i] = BANNED if mask[i] else scores[i]
     for i in range(len(penalised)):
         old = scores[penalised[i]]
-        scores[penalised[i]] = old / penalty if old > 0 else old * penalty  # CTRL, arXiv 1909.05858
+        # CTRL, arXiv 1909.05858
+        scores[penalised[i]] = old / penalty if old > 0 else old * penalty
     for i in range(len(lowered)):
         scores[lowered[i]] -= bias
     ban(scores, never)
@@ -58,9 +79,10 @@ def decide(raw, scores, mask, only, is_open, never, commas, adjacency, ngram, pe
 
 
 @compiled
-def sums(raw, best):  # type: ignore[no-untyped-def]
+def sums(raw, best):
     """(Z, sum of w x, second largest w) for w = exp(x), x = max(raw - best, -1e4)."""
-    count, lanes = len(raw), np.zeros((2, PANEL))
+    count = len(raw)
+    lanes = np.zeros((2, PANEL))
     for at in range(0, count - PANEL + 1, PANEL):
         part = raw[at : at + PANEL]
         for j in range(PANEL):
@@ -68,7 +90,8 @@ def sums(raw, best):  # type: ignore[no-untyped-def]
             w = exp(x)
             lanes[0, j] += w
             lanes[1, j] += w * x
-    total, weighted = 0.0, 0.0
+    total = 0.0
+    weighted = 0.0
     for j in range(PANEL):
         total += lanes[0, j]
         weighted += lanes[1, j]
@@ -81,15 +104,18 @@ def sums(raw, best):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def measure(raw, chosen):  # type: ignore[no-untyped-def]
-    """Of the raw softmax: entropy in nats, p1 - p2 of the two likeliest, log-probability of `chosen`."""
+def measure(raw, chosen):
+    """Of the raw softmax: entropy in nats, p1 - p2 of the two likeliest, log-probability of
+    `chosen`."""
     first = first_best(raw)
-    best, second = raw[first], BANNED
+    best = raw[first]
+    second = BANNED
     for i in range(len(raw)):
         if raw[i] > second and i != first:
             second = raw[i]
     total, weighted = sums(raw, best)
     log_total = np.log(total)
     # entropy = ln Z - sum(w x) / Z; float64's last digit may say -1e-17
-    entropy, margin = max(0.0, log_total - weighted / total), (1.0 - np.exp(second - best)) / total
+    entropy = max(0.0, log_total - weighted / total)
+    margin = (1.0 - np.exp(second - best)) / total
     return entropy, margin, max(raw[chosen] - best, _LEAST) - log_total

@@ -1,4 +1,5 @@
-"""Steps and windows in the form that work.py reads. In: arrays. Out: int64 numbers, how to cut, addresses."""
+"""Steps and windows in the form that work.py reads. In: arrays. Out: int64 numbers, how to cut,
+addresses."""
 
 from __future__ import annotations
 
@@ -19,13 +20,16 @@ OFTEN = 12  # rows per piece from which a thread gets two: nobody waits for a la
 
 
 class Job:
-    """Numbers of one kind of job; what they point to belongs to the caller, who keeps it while `run` runs."""
+    """Numbers of one kind of job; what they point to belongs to the caller, who keeps it while
+    `run` runs."""
 
     def __init__(self, phases: int, is_tower: bool, weights: NDArray[Any]) -> None:
-        self._board, self._cells = np.zeros(BOARD_CELLS, np.int64), np.zeros(JOB_CELLS, np.int64)
+        self._board = np.zeros(BOARD_CELLS, np.int64)
+        self._cells = np.zeros(JOB_CELLS, np.int64)
         self._cells[1:3] = phases, is_tower
         self._weights = weights
-        self._companies: dict[int, Company] = {}  # by the power of two of a job's multiplications
+        # by the power of two of a job's multiplications
+        self._companies: dict[int, Company] = {}
 
     def put(self, at: int, *numbers: int) -> None:
         """Set the kind's own numbers from `at` on."""
@@ -44,7 +48,8 @@ class Job:
 
     def _run(self, rows: int, crew: Crew, others: int) -> None:
         chunks = num_chunks(rows, others + 1) if others else 1
-        self._cells[0], self._cells[3] = chunks, others
+        self._cells[0] = chunks
+        self._cells[3] = others
         self._cells[BEGINS : BEGINS + chunks + 1] = chunk_begins(rows, chunks)
         if others:
             crew.lead(self._cells, others, self._weights)
@@ -63,7 +68,8 @@ def chunk_begins(rows: int, chunks: int) -> list[int]:
 
 
 def attention_room(queries: int, dim: int, threads: int) -> Floats:
-    """Each thread's scores of a block, folded queries, weighted sums of values, their totals, the largest scores."""
+    """Each thread's scores of a block, folded queries, weighted sums of values, their totals, the
+    largest scores."""
     return np.zeros(threads * queries * (BLOCK + dim + up(dim) + 2), np.float32)
 
 

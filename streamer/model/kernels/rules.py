@@ -1,7 +1,9 @@
-"""One row's next id under the rules, compiled. In: raw logits [V], the answer's ids, a rule book. Out: id, signal, end.
+"""One row's next id under the rules, compiled. In: raw logits [V], the answer's ids, a rule book.
+Out: id, signal, end.
 
-The same bits as core/rules/constrain.py (the readable truth), model/choose.py and core/rules/stop.py in that order; the tests hold one
-against the other. What is rare is left to them: a split character, a role word half said, all ids banned, a redraw.
+The same bits as core/rules/constrain.py (the readable truth), model/choose.py and
+core/rules/stop.py in that order; the tests hold one against the other. What is rare is left to
+them: a split character, a role word half said, all ids banned, a redraw.
 """
 
 from __future__ import annotations
@@ -16,12 +18,35 @@ from streamer.model.kernels import rule_book as at
 from streamer.model.kernels.arithmetic import compiled
 from streamer.model.kernels.greedy import BANNED, first_best, measure
 
-NUM_IDS, PENALTY_WINDOW, ADJACENCY, NGRAM, COMMA_GAP, END_GAP, SINCE_ANY, MIN_NEW, MAX_NEW, LOCAL_WINDOW = range(10)
+(
+    NUM_IDS,
+    PENALTY_WINDOW,
+    ADJACENCY,
+    NGRAM,
+    COMMA_GAP,
+    END_GAP,
+    SINCE_ANY,
+    MIN_NEW,
+    MAX_NEW,
+    LOCAL_WINDOW,
+) = range(10)
 LOCAL_COUNT, LOOP_GLOBAL, LOOP_MIN, LOOP_PERIOD, HAS_ROLES = range(10, 15)
 FLAGS, STARTS, CHARACTERS, SETS, CODES, NUM_CODES, WORDS, OPENERS, FIRSTS, RUNS_AT = range(15, 25)
-_HAS_CONTENT, _PURE_HAN, _INVALID, _EOS, _ENDS = at.HAS_CONTENT, at.PURE_HAN, at.INVALID, at.EOS, at.ENDS
-_CODE, _ALNUM, _COMMA, _END, _HAN = at.CODE, at.ALNUM, at.COMMA, at.END, at.HAN
-_EARLY_END, _EARLY_EOS, _ROLE, _RUNS, _FIRST_COMMA = at.EARLY_END, at.EARLY_EOS, at.ROLE, at.RUNS, at.FIRST_COMMA
+_HAS_CONTENT = at.HAS_CONTENT
+_PURE_HAN = at.PURE_HAN
+_INVALID = at.INVALID
+_EOS = at.EOS
+_ENDS = at.ENDS
+_CODE = at.CODE
+_ALNUM = at.ALNUM
+_COMMA = at.COMMA
+_END = at.END
+_HAN = at.HAN
+_EARLY_END = at.EARLY_END
+_EARLY_EOS = at.EARLY_EOS
+_ROLE = at.ROLE
+_RUNS = at.RUNS
+_FIRST_COMMA = at.FIRST_COMMA
 _LONG_LINE = 64  # core/rules/id_sets.py's role_ids
 _NEWLINE = 10
 
@@ -37,12 +62,13 @@ def _floats(_context: Any, address: Any) -> Any:
 
 
 @compiled
-def next_id(address, scores, mask, book, marks, answer, n, penalty, bias, wants_signal):  # type: ignore[no-untyped-def]
-    """(id, whether the answer ends with it, entropy, margin, log_prob); id -1: to be chosen the readable way.
+def next_id(address, scores, mask, book, marks, answer, n, penalty, bias, wants_signal):
+    """(id, whether the answer ends with it, entropy, margin, log_prob); id -1: to be chosen the
+    readable way.
 
-    address: of raw logits [V] float32 (a tensor's own: its NumPy view takes longer than all this); scores [V] float32,
-    is overwritten; mask [V] bool, or [0] where the rules are not `clean`; marks [V] int32 of the caller, zeros before
-    and after; answer [>= n] int64, its first n ids are said.
+    address: of raw logits [V] float32 (a tensor's own: its NumPy view takes longer than all this);
+    scores [V] float32, is overwritten; mask [V] bool, or [0] where the rules are not `clean`; marks
+    [V] int32 of the caller, zeros before and after; answer [>= n] int64, its first n ids are said.
     """
     raw = carray(_floats(address), len(scores))
     for i in range(len(raw)):
@@ -52,7 +78,11 @@ def next_id(address, scores, mask, book, marks, answer, n, penalty, bias, wants_
     if not _rule(scores, book, marks, answer, n, penalty, bias):
         return -1, False, 0.0, 0.0, 0.0
     token = first_best(scores)
-    if token < 0 or book[book[FLAGS] + token] & _INVALID or _stands_too_often(book, answer, n, token):
+    if (
+        token < 0
+        or book[book[FLAGS] + token] & _INVALID
+        or _stands_too_often(book, answer, n, token)
+    ):
         return -1, False, 0.0, 0.0, 0.0
     entropy = margin = log_prob = 0.0
     if wants_signal:
@@ -61,8 +91,9 @@ def next_id(address, scores, mask, book, marks, answer, n, penalty, bias, wants_
 
 
 @compiled
-def _rule(scores, book, marks, answer, n, penalty, bias):  # type: ignore[no-untyped-def]
-    """Penalties, biases and bans of a whole answer's rules; False: it holds what is not read here."""
+def _rule(scores, book, marks, answer, n, penalty, bias):
+    """Penalties, biases and bans of a whole answer's rules; False: it holds what is not read
+    here."""
     flags = book[FLAGS]
     for i in range(n):
         if book[flags + answer[i]] & _INVALID:
@@ -83,7 +114,11 @@ def _rule(scores, book, marks, answer, n, penalty, bias):  # type: ignore[no-unt
         if begun > 0:
             _ban(scores, book, _ROLE)
     if book[COMMA_GAP]:
-        _ban(scores, book, _FIRST_COMMA + _content_since(book, answer, n, _COMMA | _END, book[COMMA_GAP]))
+        _ban(
+            scores,
+            book,
+            _FIRST_COMMA + _content_since(book, answer, n, _COMMA | _END, book[COMMA_GAP]),
+        )
     if book[ADJACENCY]:
         _ban_adjacent(scores, book, answer, n)
     if book[NGRAM]:
@@ -92,35 +127,38 @@ def _rule(scores, book, marks, answer, n, penalty, bias):  # type: ignore[no-unt
 
 
 @compiled
-def _penalise(scores, book, marks, answer, n, penalty):  # type: ignore[no-untyped-def]
-    """Each id of pure Han in the window once: `marks` holds who has been, and is zeros again behind it."""
-    flags, first = book[FLAGS], max(0, n - book[PENALTY_WINDOW])
+def _penalise(scores, book, marks, answer, n, penalty):
+    """Each id of pure Han in the window once: `marks` holds who has been, and is zeros again behind
+    it."""
+    flags = book[FLAGS]
+    first = max(0, n - book[PENALTY_WINDOW])
     for i in range(first, n):
         token = answer[i]
         if book[flags + token] & _PURE_HAN and not marks[token]:
             marks[token] = 1
             old = scores[token]
-            scores[token] = old / penalty if old > 0 else old * penalty  # CTRL, arXiv 1909.05858
+            # CTRL, arXiv 1909.05858
+            scores[token] = old / penalty if old > 0 else old * penalty
     for i in range(first, n):
         marks[answer[i]] = 0
 
 
 @compiled
-def _ban(scores, book, which):  # type: ignore[no-untyped-def]
+def _ban(scores, book, which):
     ends = book[SETS] + which
     for i in range(book[ends], book[ends + 1]):
         scores[book[i]] = BANNED
 
 
 @compiled
-def _lower(scores, book, which, bias):  # type: ignore[no-untyped-def]
+def _lower(scores, book, which, bias):
     ends = book[SETS] + which
     for i in range(book[ends], book[ends + 1]):
         scores[book[i]] -= bias
 
 
 @compiled
-def _content_since(book, answer, n, marks, enough):  # type: ignore[no-untyped-def]
+def _content_since(book, answer, n, marks, enough):
     """core/text/characters.py's content_since, over ids from behind."""
     count = 0
     for i in range(n - 1, -1, -1):
@@ -134,9 +172,11 @@ def _content_since(book, answer, n, marks, enough):  # type: ignore[no-untyped-d
 
 
 @compiled
-def _line(book, answer, n):  # type: ignore[no-untyped-def]
-    """Of the line that the answer ends with: 1, it holds signs alone; 0, no role word begins it; -1, one may."""
-    begin, length = 0, 0
+def _line(book, answer, n):
+    """Of the line that the answer ends with: 1, it holds signs alone; 0, no role word begins it;
+    -1, one may."""
+    begin = 0
+    length = 0
     for i in range(n - 1, -1, -1):
         place = book[STARTS] + answer[i]
         is_broken = False
@@ -155,31 +195,38 @@ def _line(book, answer, n):  # type: ignore[no-untyped-def]
     if begin == 0:
         return 1
     lower = begin + 32 if 65 <= begin <= 90 else begin
-    return -1 if lower in (104, 117, 97, 115) else 0  # h, u, a, s: human, user, assistant, system
+    # h, u, a, s: human, user, assistant, system
+    return -1 if lower in (104, 117, 97, 115) else 0
 
 
 @compiled
-def _ban_adjacent(scores, book, answer, n):  # type: ignore[no-untyped-def]
+def _ban_adjacent(scores, book, answer, n):
     _ban(scores, book, _RUNS)
-    last, run = 0, 0
+    last = 0
+    run = 0
     for i in range(n - 1, -1, -1):
         place = book[STARTS] + answer[i]
         j = book[place + 1] - 1
         while j >= book[place] and run < 2:
             character = book[book[CHARACTERS] + j]
             if run == 0:
-                last, run = character, 1
+                last = character
+                run = 1
             elif character == last:
                 run = 2
             else:
-                run, j = 3, 0  # one alone: 3 ends both loops
+                # one alone: 3 ends both loops
+                run = 3
+                j = 0
             j -= 1
         if run >= 2:
             break
     run = 1 if run == 3 else run
     if not last & _HAN:
         return
-    low, high, code = 0, book[NUM_CODES], last & _CODE
+    low = 0
+    high = book[NUM_CODES]
+    code = last & _CODE
     while low < high:
         middle = (low + high) // 2
         if book[book[CODES] + middle] < code:
@@ -195,7 +242,7 @@ def _ban_adjacent(scores, book, answer, n):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _before(book, answer, i):  # type: ignore[no-untyped-def]
+def _before(book, answer, i):
     """Place of the nearest id with content before place i, or -1."""
     i -= 1
     while i >= 0 and not book[book[FLAGS] + answer[i]] & _HAS_CONTENT:
@@ -204,14 +251,18 @@ def _before(book, answer, i):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _ban_ngrams(scores, book, answer, n):  # type: ignore[no-untyped-def]
+def _ban_ngrams(scores, book, answer, n):
     """Every content id whose n - 1 content ids before it are the last ones of the answer."""
-    width, end = book[NGRAM] - 1, n
+    width = book[NGRAM] - 1
+    end = n
     following = _before(book, answer, n)
     while following >= 0:
-        a, b, same = following, end, True
+        a = following
+        b = end
+        same = True
         for _ in range(width):
-            a, b = _before(book, answer, a), _before(book, answer, b)
+            a = _before(book, answer, a)
+            b = _before(book, answer, b)
             if a < 0 or answer[a] != answer[b]:
                 same = False
                 break
@@ -221,7 +272,7 @@ def _ban_ngrams(scores, book, answer, n):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _stands_too_often(book, answer, n, token):  # type: ignore[no-untyped-def]
+def _stands_too_often(book, answer, n, token):
     """002's local rule: the candidate is to be drawn again."""
     count = 0
     for i in range(max(0, n - book[LOCAL_WINDOW]), n):
@@ -230,12 +281,13 @@ def _stands_too_often(book, answer, n, token):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _stops(book, answer, n, token):  # type: ignore[no-untyped-def]
+def _stops(book, answer, n, token):
     """core/rules/stop.py's stop, without the reason."""
     flags = book[book[FLAGS] + token]
     if flags & _EOS or n + 1 >= book[MAX_NEW] or (flags & _ENDS and n >= book[MIN_NEW] - 1):
         return True
-    least, most = book[LOOP_MIN], book[LOOP_PERIOD]
+    least = book[LOOP_MIN]
+    most = book[LOOP_PERIOD]
     length = min(n + 1, max(least, 2 * most))
     for period in range(1, min(most, length // 2) + 1) if book[LOOP_GLOBAL] else range(0):
         width = max(least, 2 * period)

@@ -1,7 +1,9 @@
-"""The two things numba has no words for: vectors held in registers, and a fused multiply-add. Used inside kernels.
+"""The two things numba has no words for: vectors held in registers, and a fused multiply-add. Used
+inside kernels.
 
-Every sum runs over k from 0 upwards, one fused multiply-add per k, whatever stands beside it: a result does not depend
-on how many rows are computed together. LLVM makes the machine's own vector instructions of it (AVX2, AVX-512, NEON).
+Every sum runs over k from 0 upwards, one fused multiply-add per k, whatever stands beside it: a
+result does not depend on how many rows are computed together. LLVM makes the machine's own vector
+instructions of it (AVX2, AVX-512, NEON).
 """
 
 from __future__ import annotations
@@ -14,26 +16,44 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# Sums of a tile stay in registers: AVX-512 has 32 of 16 lanes, others 16 of 8 (AVX2) or 32 of 4. Measured 2026-11:
-# tiles of 16 lanes do 100 GFLOP/s where 8 lanes do 65 and MKL 55 to 90. The width changes no sum's order, so no bit.
+# Sums of a tile stay in registers: AVX-512 has 32 of 16 lanes, others 16 of 8 (AVX2) or 32 of
+# 4. Measured 2026-11: tiles of 16 lanes do 100 GFLOP/s where 8 lanes do 65 and MKL 55 to 90.
+# The width changes no sum's order, so no bit.
 _HAS_AVX512 = bool(get_host_cpu_features().get("avx512f"))
 LANES, MAX_ROWS, MOST_ROWS = (16, 6, 12) if _HAS_AVX512 else (8, 3, 3)
 PANEL = 32  # columns of a weight panel
 
-_FLOAT, _HALF, _I32 = ir.FloatType(), ir.HalfType(), ir.IntType(32)
-_VECTOR, _HALF_VECTOR = ir.VectorType(_FLOAT, LANES), ir.VectorType(_HALF, LANES)
+_FLOAT = ir.FloatType()
+_HALF = ir.HalfType()
+_I32 = ir.IntType(32)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_HALF_VECTOR = ir.VectorType(_HALF, LANES)
 
 
 def make_tile(rows: int, panels: int) -> Any:
-    """A kernel part: y[rows, panels * PANEL] += x[rows, K] @ w[K, panels * PANEL], the sums held in registers.
+    """A kernel part: y[rows, panels * PANEL] += x[rows, K] @ w[K, panels * PANEL], the sums held in
+    registers.
 
-    tile(x, x_at, x_step, w, w_at, w_step, w_next, y, y_at, y_step, K): flat arrays, where to begin, elements from one
-    row (of w: one k) to the next; w_next: from one panel to the next. w is float32, or uint16 that holds float16.
+    tile(x, x_at, x_step, w, w_at, w_step, w_next, y, y_at, y_step, K): flat arrays, where to begin,
+    elements from one row (of w: one k) to the next; w_next: from one panel to the next. w is
+    float32, or uint16 that holds float16.
     """
 
     @intrinsic
-    def tile(_context: Any, x: Any, x_at: Any, x_step: Any, w: Any, w_at: Any, w_step: Any, w_next: Any, y: Any,
-             y_at: Any, y_step: Any, count: Any) -> Any:  # fmt: skip
+    def tile(
+        _context: Any,
+        x: Any,
+        x_at: Any,
+        x_step: Any,
+        w: Any,
+        w_at: Any,
+        w_step: Any,
+        w_next: Any,
+        y: Any,
+        y_at: Any,
+        y_step: Any,
+        count: Any,
+    ) -> Any:
         n = types.intp
 
         def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
@@ -52,16 +72,25 @@ class _Pointers:
         def at(i: int) -> ir.Value:
             return b.gep(context.make_array(args[i])(context, b, values[i]).data, [values[i + 1]])
 
-        self.x, self.w, self.y = at(0), at(3), at(7)
+        self.x = at(0)
+        self.w = at(3)
+        self.y = at(7)
         self.is_half = args[3].dtype == types.uint16
 
 
 def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: int) -> None:
-    x_step, w_step, w_next, y_step, count = values[2], values[5], values[6], values[9], values[10]
+    x_step = values[2]
+    w_step = values[5]
+    w_next = values[6]
+    y_step = values[9]
+    count = values[10]
     number = count.type
     columns = [(p, v * LANES) for p in range(panels) for v in range(PANEL // LANES)]
     cells = [
-        b.bitcast(b.gep(at.y, [b.add(b.mul(y_step, number(m)), number(p * PANEL + v))]), _VECTOR.as_pointer())
+        b.bitcast(
+            b.gep(at.y, [b.add(b.mul(y_step, number(m)), number(p * PANEL + v))]),
+            _VECTOR.as_pointer(),
+        )
         for m in range(rows)
         for p, v in columns
     ]
@@ -96,19 +125,25 @@ def _splat(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 
 def _fma_function(b: ir.IRBuilder, kind: ir.Type, suffix: str) -> ir.Function:
-    return cgutils.get_or_insert_function(b.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fma.{suffix}")
+    return cgutils.get_or_insert_function(
+        b.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fma.{suffix}"
+    )
 
 
 def make_fold(kind: str) -> Any:
-    """A kernel part: fold(x, at, count) of float32, count a multiple of PANEL: the "sum", "max" or sum of "squares".
+    """A kernel part: fold(x, at, count) of float32, count a multiple of PANEL: the "sum", "max" or
+    sum of "squares".
 
-    PANEL lanes by position, then lane j with j + 16, j + 8 ... j + 1: the order is the same for every vector width.
+    PANEL lanes by position, then lane j with j + 16, j + 8 ... j + 1: the order is the same for
+    every vector width.
     """
 
     @intrinsic
     def fold(_context: Any, x: Any, _at: Any, _count: Any) -> Any:
         def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-            start = b.gep(context.make_array(signature.args[0])(context, b, values[0]).data, [values[1]])
+            start = b.gep(
+                context.make_array(signature.args[0])(context, b, values[0]).data, [values[1]]
+            )
             return _emit_fold(b, kind, start, values[2])
 
         return types.float32(x, types.intp, types.intp), codegen
@@ -120,28 +155,42 @@ def _emit_fold(b: ir.IRBuilder, kind: str, start: ir.Value, count: ir.Value) -> 
     def join(a: ir.Value, c: ir.Value) -> ir.Value:
         return b.select(b.fcmp_ordered(">", a, c), a, c) if kind == "max" else b.fadd(a, c)
 
-    number, fma = count.type, _fma_function(b, _VECTOR, f"v{LANES}f32")
+    number = count.type
+    fma = _fma_function(b, _VECTOR, f"v{LANES}f32")
     empty = ir.Constant(_VECTOR, [float("-inf") if kind == "max" else 0.0] * LANES)
     totals = [cgutils.alloca_once_value(b, empty) for _ in range(PANEL // LANES)]
     with cgutils.for_range_slice(b, number(0), count, number(PANEL), intp=number) as (i, _):
         for v, total in enumerate(totals):
             x = _load(b, b.gep(start, [b.add(i, number(v * LANES))]), False)
-            b.store(b.call(fma, [x, x, b.load(total)]) if kind == "squares" else join(b.load(total), x), total)
+            b.store(
+                b.call(fma, [x, x, b.load(total)]) if kind == "squares" else join(b.load(total), x),
+                total,
+            )
     parts = [b.load(total) for total in totals]
     while len(parts) > 1:
         half = len(parts) // 2
         parts = [join(parts[i], parts[i + half]) for i in range(half)]
-    vector, width = parts[0], LANES
+    vector = parts[0]
+    width = LANES
     while width > 1:
         width //= 2
-        places = [ir.Constant(ir.VectorType(_I32, width), [k + at for k in range(width)]) for at in (0, width)]
-        vector = join(*(b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), place) for place in places))
+        places = [
+            ir.Constant(ir.VectorType(_I32, width), [k + at for k in range(width)])
+            for at in (0, width)
+        ]
+        vector = join(
+            *(
+                b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), place)
+                for place in places
+            )
+        )
     return b.extract_element(vector, _I32(0))
 
 
 @intrinsic
 def keep_apart(_context: Any) -> Any:
-    """Called in a function: its code is not copied into its callers, which would take seconds of compiling."""
+    """Called in a function: its code is not copied into its callers, which would take seconds of
+    compiling."""
 
     def codegen(context: Any, b: ir.IRBuilder, _signature: Any, _values: Any) -> Any:
         b.function.attributes.add("noinline")
@@ -162,7 +211,8 @@ def fma(_context: Any, a: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def two_to(_context: Any, shifted: Any) -> Any:
-    """2 ** n as float32, for `shifted` = n + 1.5 * 2**23: the integer stands in the lowest bits of that sum."""
+    """2 ** n as float32, for `shifted` = n + 1.5 * 2**23: the integer stands in the lowest bits of
+    that sum."""
 
     def codegen(_: Any, b: ir.IRBuilder, _signature: Any, values: Any) -> Any:
         bits = b.shl(b.bitcast(values[0], _I32), _I32(23))

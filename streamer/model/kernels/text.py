@@ -1,7 +1,9 @@
-"""The language model on compiled kernels, for small models on a CPU. In: embeddings of packed rows. Out: hidden.
+"""The language model on compiled kernels, for small models on a CPU. In: embeddings of packed rows.
+Out: hidden.
 
-The same interface as `TextModel`, and equal to it to 1e-5; a tenth of its time at one row, since nothing is dispatched
-(2026-11). Weights that float16 holds exactly are kept as float16: half the memory to stream, the same bits.
+The same interface as `TextModel`, and equal to it to 1e-5; a tenth of its time at one row, since
+nothing is dispatched (2026-11). Weights that float16 holds exactly are kept as float16: half the
+memory to stream, the same bits.
 """
 
 from __future__ import annotations
@@ -30,15 +32,19 @@ SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 
 class FastText:
-    """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work memory is one."""
+    """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work
+    memory is one."""
 
     writes = True  # rows may bring writers
 
-    def __init__(self, weights: dict[str, Tensor], shape: TextShape, crew: Crew | None = None) -> None:
+    def __init__(
+        self, weights: dict[str, Tensor], shape: TextShape, crew: Crew | None = None
+    ) -> None:
         self.shape = shape
         self.embedding = weights["model.embed_tokens.weight"]
         head = self.embedding if shape.tied else weights["lm_head.weight"]
-        packed, vectors = [], []
+        packed = []
+        vectors = []
         for i in range(shape.layers):
             of_layer, small = _take_layer(weights, f"model.layers.{i}.")
             packed += [panels(matrix) for matrix in of_layer]
@@ -47,8 +53,16 @@ class FastText:
         self._weights, self._head = halved([np.concatenate(packed), panels(head)])
         self._table = np.ascontiguousarray(self.embedding.numpy())
         self._eps = np.array([shape.eps], np.float32)
-        self._wide, self._columns = up(shape.hidden), up(shape.vocab)
-        self._sizes = (shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.hidden, shape.ffn)
+        self._wide = up(shape.hidden)
+        self._columns = up(shape.vocab)
+        self._sizes = (
+            shape.layers,
+            shape.heads,
+            shape.kv_heads,
+            shape.head_dim,
+            shape.hidden,
+            shape.ffn,
+        )
         self._crew = crew or the_crew()
         self._slots: KVSlots | None = None  # those that the job points to
         self._job = Job(shape.layers + 1, False, self._weights)
@@ -74,25 +88,38 @@ class FastText:
         return F.embedding(torch.tensor(ids), self.embedding)
 
     def step(
-        self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots, writers: Seq[Writer | None] = ()
+        self,
+        ids: Seq[int],
+        audio: Audio,
+        spans: Seq[Span],
+        slots: KVSlots,
+        writers: Seq[Writer | None] = (),
     ) -> Tensor:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked for.
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
+        for.
 
-        A row's result is the same to the last bit whatever rows stand beside it, however its ids are cut, and on any
-        number of threads. Raises IndexError for an id that is none of the model's.
+        A row's result is the same to the last bit whatever rows stand beside it, however its ids
+        are cut, and on any number of threads. Raises IndexError for an id that is none of the
+        model's.
 
-        writers: one or None per span. A span with one goes on, step after step, until its writer has what it wants;
-        its one row of logits is then that of the id which is to be chosen the readable way, where there is one.
+        writers: one or None per span. A span with one goes on, step after step, until its writer
+        has what it wants; its one row of logits is then that of the id which is to be chosen the
+        readable way, where there is one.
         """
         if not 0 <= min(ids) <= max(ids) < self.shape.vocab:
-            raise IndexError(f"an id is none of the model's {self.shape.vocab}: {min(ids)} or {max(ids)}")
-        rows, end = len(ids), max(span.start + span.n for span in spans)
+            raise IndexError(
+                f"an id is none of the model's {self.shape.vocab}: {min(ids)} or {max(ids)}"
+            )
+        rows = len(ids)
+        end = max(span.start + span.n for span in spans)
         end += max((int(writer.lane[WANTED]) for writer in writers if writer), default=0)
         self._reserve(rows, end)
         given = list(ids)
         for first, embeds in audio:
             given[first : first + len(embeds)] = [-1] * len(embeds)  # not looked up
-            x = self._x[first * self._wide : (first + len(embeds)) * self._wide].reshape(-1, self._wide)
+            x = self._x[first * self._wide : (first + len(embeds)) * self._wide].reshape(
+                -1, self._wide
+            )
             x[:, : self.shape.hidden] = embeds.numpy()
         self._ids[:rows] = given
         if len(spans) >= len(self._where):
@@ -107,7 +134,8 @@ class FastText:
         return logits[:, : self.shape.vocab]
 
     def _hold(self, writers: Seq[Writer | None]) -> tuple[int, int]:
-        """Addresses of the writers' lanes and of the logits behind the first step's; zeros where nobody writes."""
+        """Addresses of the writers' lanes and of the logits behind the first step's; zeros where
+        nobody writes."""
         if not writers:
             return 0, 0
         self._lanes = np.array([address(writer.lane) if writer else 0 for writer in writers])
@@ -130,8 +158,10 @@ class FastText:
         return rows * self._weights.size + 2 * s.layers * s.heads * s.head_dim * seen
 
     def _reserve(self, rows: int, length: int) -> None:
-        """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling, never shrinks."""
-        s, threads = self.shape, self._crew.num_threads
+        """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling,
+        never shrinks."""
+        s = self.shape
+        threads = self._crew.num_threads
         if rows <= self._rows and length <= self._length:
             return
         if rows > self._rows:
@@ -145,7 +175,9 @@ class FastText:
             self._ids = np.zeros(rows, np.int64)
             self._job.put(2, address(self._ids))
             self._job.put(23, *(address(array) for array in (self._x, *self._halves)))
-            self._job.put(26, *(len(half) // rows for half in self._halves), address(self._room), queries)
+            self._job.put(
+                26, *(len(half) // rows for half in self._halves), address(self._room), queries
+            )
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
             self._angles = self._rotary(length)

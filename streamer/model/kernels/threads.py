@@ -1,8 +1,10 @@
-"""How threads share the cores. In: the loaded models' sizes. Out: torch, Python and the compiled kernels are told.
+"""How threads share the cores. In: the loaded models' sizes. Out: torch, Python and the compiled
+kernels are told.
 
-Measured 2026-11 on 4 cores, the embedded pair, one gated answer: idle 1, 2 and 4 threads of torch take 65, 62 and
-66 ms; beside three busy processes 74, 190 and 1,900 ms, since each of a step's products waits for its slowest thread.
-The compiled kernels' threads wait for nobody who has not come (model/kernels/work.py).
+Measured 2026-11 on 4 cores, the embedded pair, one gated answer: idle 1, 2 and 4 threads of torch
+take 65, 62 and 66 ms; beside three busy processes 74, 190 and 1,900 ms, since each of a step's
+products waits for its slowest thread. The compiled kernels' threads wait for nobody who has not
+come (model/kernels/work.py).
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from streamer.model.kernels.helpers import Crew
 SMALL = 50_000_000  # parameters, up to which a product is too small to be worth a second thread
 MOST = 4  # threads of the compiled kernels: a step has no more to give
 
-# A kernel that returns waits for the GIL until a busy thread gives it up: 5 ms by default, more than most kernels take.
-# 48 live streams, 2026-11: first text after 60 % of the time.
+# A kernel that returns waits for the GIL until a busy thread gives it up: 5 ms by default, more
+# than most kernels take. 48 live streams, 2026-11: first text after 60 % of the time.
 SWITCH_S = 0.0005
 
 
 def set_threads(num_params: int) -> None:
-    """One thread for small models, torch's own choice for others; OMP_NUM_THREADS in the environment wins."""
+    """One thread for small models, torch's own choice for others; OMP_NUM_THREADS in the
+    environment wins."""
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
     torch.set_num_threads(num_torch_threads(num_params))
 
@@ -37,7 +40,9 @@ def num_torch_threads(num_params: int) -> int:
 
 def num_cores() -> int:
     """Cores this process may use, by its affinity and, on Linux, by its control group's share."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     try:
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
             quota, period = file.read().split()
@@ -47,7 +52,8 @@ def num_cores() -> int:
 
 
 def num_kernel_threads() -> int:
-    """Threads of the compiled kernels: the cores, at most MOST; OMP_NUM_THREADS in the environment bounds it too."""
+    """Threads of the compiled kernels: the cores, at most MOST; OMP_NUM_THREADS in the environment
+    bounds it too."""
     if os.name != "posix":  # they are woken by a pipe
         return 1
     said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]

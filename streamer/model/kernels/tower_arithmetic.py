@@ -1,26 +1,46 @@
-"""The audio tower's arithmetic, compiled by numba. In: log-mel frames of one window. Out: its embeddings.
+"""The audio tower's arithmetic, compiled by numba. In: log-mel frames of one window. Out: its
+embeddings.
 
-As arithmetic.py: one thread, no GIL, sums in a fixed order. A convolution is a product of overlapping rows: the frames
-t - 1, t, t + 1 of a [frames, channels] array lie one behind the other.
+As arithmetic.py: one thread, no GIL, sums in a fixed order. A convolution is a product of
+overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels] array lie one behind the other.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from streamer.model.kernels.arithmetic import attend, compiled, exp, f4, multiply, padded_to_panels, part, spread, store
+from streamer.model.kernels.arithmetic import (
+    attend,
+    compiled,
+    exp,
+    f4,
+    multiply,
+    padded_to_panels,
+    part,
+    spread,
+    store,
+)
 from streamer.model.kernels.simd import PANEL, fma, keep_apart, make_fold
 
-_ZERO, _HALF, _ONE, _EPS = f4(0.0), f4(0.5), f4(1.0), f4(1e-5)
-_sum, _squares = make_fold("sum"), make_fold("squares")
+_ZERO = f4(0.0)
+_HALF = f4(0.5)
+_ONE = f4(1.0)
+_EPS = f4(1e-5)
+_sum = make_fold("sum")
+_squares = make_fold("squares")
 _ROOT_HALF = f4(0.70710678)
-# erf(z) = 1 - (a1 t + ... + a5 t^5) e^-z^2, t = 1 / (1 + p z), z >= 0: within 1.5e-7 (Abramowitz and Stegun 7.1.26)
-_P, _A1, _A2 = f4(0.3275911), f4(0.254829592), f4(-0.284496736)
-_A3, _A4, _A5 = f4(1.421413741), f4(-1.453152027), f4(1.061405429)
+# erf(z) = 1 - (a1 t + ... + a5 t^5) e^-z^2, t = 1 / (1 + p z), z >= 0: within 1.5e-7
+# (Abramowitz and Stegun 7.1.26)
+_P = f4(0.3275911)
+_A1 = f4(0.254829592)
+_A2 = f4(-0.284496736)
+_A3 = f4(1.421413741)
+_A4 = f4(-1.453152027)
+_A5 = f4(1.061405429)
 
 
 @compiled
-def gelu(x, count):  # type: ignore[no-untyped-def]
+def gelu(x, count):
     """x / 2 * (1 + erf(x / sqrt 2)), in place."""
     keep_apart()
     for i in range(count):
@@ -31,11 +51,12 @@ def gelu(x, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def centre(x, weight, bias, out, rows, width, padded):  # type: ignore[no-untyped-def]
+def centre(x, weight, bias, out, rows, width, padded):
     """Layer norm of rows of `padded` numbers of which `width` count; zeros behind them."""
     keep_apart()
     for m in range(rows):
-        row, to = x[m * padded : (m + 1) * padded], out[m * padded : (m + 1) * padded]
+        row = x[m * padded : (m + 1) * padded]
+        to = out[m * padded : (m + 1) * padded]
         mean = _sum(row, 0, padded) / f4(width)
         for i in range(padded):
             to[i] = row[i] - mean if i < width else _ZERO
@@ -45,7 +66,7 @@ def centre(x, weight, bias, out, rows, width, padded):  # type: ignore[no-untype
 
 
 @compiled
-def add(x, vector, rows, width):  # type: ignore[no-untyped-def]
+def add(x, vector, rows, width):
     """`vector` onto every row of x [rows, width]."""
     keep_apart()
     for m in range(rows):
@@ -55,32 +76,63 @@ def add(x, vector, rows, width):  # type: ignore[no-untyped-def]
 
 
 @part
-def convolve(frames, first, count, mels, hidden, wide, weights, vectors):  # type: ignore[no-untyped-def]
-    """The first convolution, of frames [first, first + count): frames [all + 2, mels] -> hidden [all + 2, wide]."""
-    panel, at, inner = np.int64(PANEL), np.int64(0), hidden[(first + 1) * wide :]
+def convolve(frames, first, count, mels, hidden, wide, weights, vectors):
+    """The first convolution, of frames [first, first + count): frames [all + 2, mels] -> hidden
+    [all + 2, wide]."""
+    panel = np.int64(PANEL)
+    at = np.int64(0)
+    inner = hidden[(first + 1) * wide :]
     spread(vectors, inner, count, wide)
-    multiply(frames[first * mels :], mels, weights, at, panel, 3 * mels * PANEL, inner, wide, count, 3 * mels,
-             wide // PANEL)  # fmt: skip
+    multiply(
+        frames[first * mels :],
+        mels,
+        weights,
+        at,
+        panel,
+        3 * mels * PANEL,
+        inner,
+        wide,
+        count,
+        3 * mels,
+        wide // PANEL,
+    )
     gelu(inner, count * wide)
 
 
 @part
-def halve(hidden, first, x, rows, sizes, weights, vectors, places):  # type: ignore[no-untyped-def]
-    """The second convolution, of positions [first, first + rows), and their sinusoids: x [rows, wide]."""
-    wide, panel = padded_to_panels(sizes[2]), np.int64(PANEL)
+def halve(hidden, first, x, rows, sizes, weights, vectors, places):
+    """The second convolution, of positions [first, first + rows), and their sinusoids: x [rows,
+    wide]."""
+    wide = padded_to_panels(sizes[2])
+    panel = np.int64(PANEL)
     spread(vectors[wide:], x, rows, wide)
-    multiply(hidden[first * 2 * wide :], 2 * wide, weights, 3 * sizes[4] * wide, panel, 3 * wide * PANEL, x, wide, rows,
-             3 * wide, wide // PANEL)  # fmt: skip
+    multiply(
+        hidden[first * 2 * wide :],
+        2 * wide,
+        weights,
+        3 * sizes[4] * wide,
+        panel,
+        3 * wide * PANEL,
+        x,
+        wide,
+        rows,
+        3 * wide,
+        wide // PANEL,
+    )
     gelu(x, rows * wide)
     for i in range(rows * wide):
         x[i] += places[first * wide + i]
 
 
 @part
-def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):  # type: ignore[no-untyped-def]
-    """The first part of an encoder layer: keys and values of positions [first, first + rows), the queries in b."""
+def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):
+    """The first part of an encoder layer: keys and values of positions [first, first + rows), the
+    queries in b."""
     _, heads, width, _, _, _ = sizes
-    wide, dim, panel, both = padded_to_panels(width), width // heads, np.int64(PANEL), padded_to_panels(3 * width)
+    wide = padded_to_panels(width)
+    dim = width // heads
+    panel = np.int64(PANEL)
+    both = padded_to_panels(3 * width)
     centre(x, vectors, vectors[wide:], a, rows, width, wide)
     spread(vectors[2 * wide :], b, rows, both)
     multiply(a, wide, weights, at, panel, width * PANEL, b, both, rows, width, both // PANEL)
@@ -88,14 +140,30 @@ def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):  # 
 
 
 @part
-def understand(x, rows, seen, sizes, weights, at, vectors, keys, values, a, b, room):  # type: ignore[no-untyped-def]
+def understand(x, rows, seen, sizes, weights, at, vectors, keys, values, a, b, room):
     """The rest of the layer over x [rows, wide], in place; each position sees all `seen`."""
     _, heads, width, ffn, _, _ = sizes
-    wide, dim, panel = padded_to_panels(width), width // heads, np.int64(PANEL)
-    both, inner = padded_to_panels(3 * width), padded_to_panels(ffn)
+    wide = padded_to_panels(width)
+    dim = width // heads
+    panel = np.int64(PANEL)
+    both = padded_to_panels(3 * width)
+    inner = padded_to_panels(ffn)
     at += width * both
     vectors = vectors[2 * wide :]
-    attend(b, both, np.array([[0, 0, 0, rows, 0]]), seen, heads, heads, dim, keys, values, a, width, room)
+    attend(
+        b,
+        both,
+        np.array([[0, 0, 0, rows, 0]]),
+        seen,
+        heads,
+        heads,
+        dim,
+        keys,
+        values,
+        a,
+        width,
+        room,
+    )
     add(x, vectors[both:], rows, wide)
     multiply(a, width, weights, at, panel, width * PANEL, x, wide, rows, width, wide // PANEL)
     at += width * wide
@@ -111,40 +179,63 @@ def understand(x, rows, seen, sizes, weights, at, vectors, keys, values, a, b, r
 
 
 @part
-def pool(x, rows, sizes, weights, at, vectors, a, out):  # type: ignore[no-untyped-def]
+def pool(x, rows, sizes, weights, at, vectors, a, out):
     """Two positions become one embedding: out [rows // 2, padded output]."""
-    width, columns, n = sizes[2], padded_to_panels(sizes[5]), rows // 2
+    width = sizes[2]
+    columns = padded_to_panels(sizes[5])
+    n = rows // 2
     wide = padded_to_panels(width)
     for m in range(n):
         for i in range(wide):
             x[m * wide + i] = (x[2 * m * wide + i] + x[(2 * m + 1) * wide + i]) * _HALF
     centre(x, vectors, vectors[wide:], a, n, width, wide)
     spread(vectors[2 * wide :], out, n, columns)
-    multiply(a, wide, weights, at, np.int64(PANEL), width * PANEL, out, columns, n, width, columns // PANEL)
-
-
-@part
-def tower_sizes(sizes):  # type: ignore[no-untyped-def]
-    """Weights of both convolutions, of one layer, and how many numbers of `vectors` one layer has."""
-    _, _, width, ffn, mels, _ = sizes
-    wide, both, inner = padded_to_panels(width), padded_to_panels(3 * width), padded_to_panels(ffn)
-    return 3 * mels * wide + 3 * wide * wide, width * both + width * wide + width * inner + ffn * wide, (
-        6 * wide + both + inner
+    multiply(
+        a,
+        wide,
+        weights,
+        at,
+        np.int64(PANEL),
+        width * PANEL,
+        out,
+        columns,
+        n,
+        width,
+        columns // PANEL,
     )
 
 
 @part
-def encode_phase(phase, place, frames, sizes, weights, vectors, places, keys, values, hidden, work, room, out):  # type: ignore[no-untyped-def]
+def tower_sizes(sizes):
+    """Weights of both convolutions, of one layer, and how many numbers of `vectors` one layer
+    has."""
+    _, _, width, ffn, mels, _ = sizes
+    wide = padded_to_panels(width)
+    both = padded_to_panels(3 * width)
+    inner = padded_to_panels(ffn)
+    return (
+        3 * mels * wide + 3 * wide * wide,
+        width * both + width * wide + width * inner + ffn * wide,
+        (6 * wide + both + inner),
+    )
+
+
+@part
+def encode_phase(
+    phase, place, frames, sizes, weights, vectors, places, keys, values, hidden, work, room, out
+):
     """Phase 0 ... layers + 1 of one window; each needs the phase before it of all positions.
 
-    place: first, rows, seen, count: positions [first, first + rows) of `seen`, of `count` frames. frames [count + 2,
-    mels] and hidden [count + 2, wide] have zeros at both ends. work: x, a, b; they and `out` begin at `first`. places
-    [positions, wide]: the sinusoids, flat. weights, vectors: in the order of use, flat. keys, values [2, ...]: by
-    turns, a layer's and the one's before it.
+    place: first, rows, seen, count: positions [first, first + rows) of `seen`, of `count` frames.
+    frames [count + 2, mels] and hidden [count + 2, wide] have zeros at both ends. work: x, a, b;
+    they and `out` begin at `first`. places [positions, wide]: the sinusoids, flat. weights,
+    vectors: in the order of use, flat. keys, values [2, ...]: by turns, a layer's and the one's
+    before it.
     """
     first, rows, seen, count = place
     x, a, b = work
-    layers, wide = sizes[0], padded_to_panels(sizes[2])
+    layers = sizes[0]
+    wide = padded_to_panels(sizes[2])
     at, of_layer, small = tower_sizes(sizes)
     if phase == 0:
         many = min(2 * rows, count - 2 * first)
@@ -153,11 +244,43 @@ def encode_phase(phase, place, frames, sizes, weights, vectors, places, keys, va
         halve(hidden, first, x, rows, sizes, weights, vectors, places)
     else:
         i = phase - 2
-        understand(x, rows, seen, sizes, weights, at + i * of_layer, vectors[2 * wide + i * small :], keys[i % 2],
-                   values[i % 2], a, b, room)  # fmt: skip
+        understand(
+            x,
+            rows,
+            seen,
+            sizes,
+            weights,
+            at + i * of_layer,
+            vectors[2 * wide + i * small :],
+            keys[i % 2],
+            values[i % 2],
+            a,
+            b,
+            room,
+        )
     if 0 < phase <= layers:
         i = phase - 1
-        listen(x, rows, first, sizes, weights, at + i * of_layer, vectors[2 * wide + i * small :], keys[i % 2],
-               values[i % 2], a, b)  # fmt: skip
+        listen(
+            x,
+            rows,
+            first,
+            sizes,
+            weights,
+            at + i * of_layer,
+            vectors[2 * wide + i * small :],
+            keys[i % 2],
+            values[i % 2],
+            a,
+            b,
+        )
     elif phase > layers:
-        pool(x, rows, sizes, weights, at + layers * of_layer, vectors[2 * wide + layers * small :], a, out)
+        pool(
+            x,
+            rows,
+            sizes,
+            weights,
+            at + layers * of_layer,
+            vectors[2 * wide + layers * small :],
+            a,
+            out,
+        )

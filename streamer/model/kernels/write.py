@@ -1,4 +1,5 @@
-"""The next ids of rows that have writers, compiled. In: a step's spans and logits. Out: the spans of the next step.
+"""The next ids of rows that have writers, compiled. In: a step's spans and logits. Out: the spans
+of the next step.
 
 A writer's lane is int64 [LANE_CELLS]: addresses and counts (model/kernels/lane.py). So a block of
 ids is drafted in one call of the kernels: no id of it passes through Python.
@@ -40,30 +41,38 @@ from streamer.model.kernels.rules import next_id
 
 
 @part
-def write(spans, ids, lanes, logits, columns):  # type: ignore[no-untyped-def]
-    """Choose one id for every row with a lane; those that want another become the first spans, ids and lanes.
+def write(spans, ids, lanes, logits, columns):
+    """Choose one id for every row with a lane; those that want another become the first spans, ids
+    and lanes.
 
-    spans [R, 5] as `work` reads them; lanes [R]: addresses, 0: no writer; logits: the address of [wanted, columns].
-    How many rows go on is returned.
+    spans [R, 5] as `work` reads them; lanes [R]: addresses, 0: no writer; logits: the address of
+    [wanted, columns]. How many rows go on is returned.
     """
-    going, at = 0, logits
+    going = 0
+    at = logits
     for r in range(len(lanes)):
-        lane, here = lanes[r], at
+        lane = lanes[r]
+        here = at
         at += 4 * columns * spans[r, 4]
         if lane != 0:
             token = _write_one(carray(at_address(lane), LANE_CELLS, np.int64), here)
             if token >= 0:
-                slot, position = spans[r, 0], spans[r, 1] + spans[r, 3]
-                spans[going, 0], spans[going, 1], spans[going, 2] = slot, position, going
+                slot = spans[r, 0]
+                position = spans[r, 1] + spans[r, 3]
+                spans[going, 0] = slot
+                spans[going, 1] = position
+                spans[going, 2] = going
                 spans[going, 3] = spans[going, 4] = 1
-                ids[going], lanes[going] = token, lane
+                ids[going] = token
+                lanes[going] = lane
                 going += 1
     return going
 
 
 @part
-def _write_one(lane, logits):  # type: ignore[no-untyped-def]
-    """Choose and append one id from the logits at that address; the id if it is to be fed, else -1."""
+def _write_one(lane, logits):
+    """Choose and append one id from the logits at that address; the id if it is to be fed, else
+    -1."""
     if lane[HOME] == 0:
         lane[HOME] = logits
     book = carray(at_address(lane[BOOK]), lane[BOOK_LENGTH], np.int32)
@@ -74,7 +83,16 @@ def _write_one(lane, logits):  # type: ignore[no-untyped-def]
     factors = carray(at_address(lane[FACTORS]), 2, np.float32)
     n = lane[SAID]
     token, is_last, entropy, margin, log_prob = next_id(
-        logits, scores, mask, book, marks, answer, n, factors[0], factors[1], lane[SIZE] == 0 or lane[GATE] != 0
+        logits,
+        scores,
+        mask,
+        book,
+        marks,
+        answer,
+        n,
+        factors[0],
+        factors[1],
+        lane[SIZE] == 0 or lane[GATE] != 0,
     )
     if token < 0:
         lane[IS_RARE] = 1
@@ -83,8 +101,12 @@ def _write_one(lane, logits):  # type: ignore[no-untyped-def]
     answer[n] = token
     place = 3 * (n - lane[FIRST_SIGNAL])
     signals = carray(at_address(lane[SIGNALS]), place + 3, np.float64)
-    signals[place], signals[place + 1], signals[place + 2] = entropy, margin, log_prob
-    lane[SAID], lane[WRITTEN], lane[WANTED] = n + 1, lane[WRITTEN] + 1, lane[WANTED] - 1
+    signals[place] = entropy
+    signals[place + 1] = margin
+    signals[place + 2] = log_prob
+    lane[SAID] = n + 1
+    lane[WRITTEN] = lane[WRITTEN] + 1
+    lane[WANTED] = lane[WANTED] - 1
     if is_last:
         lane[IS_LAST] = 1
     if lane[SIZE] > 0 and (is_last or n + 1 - lane[BLOCK] == lane[SIZE]):
@@ -93,20 +115,23 @@ def _write_one(lane, logits):  # type: ignore[no-untyped-def]
 
 
 @part
-def _end_block(lane, book, answer, signals):  # type: ignore[no-untyped-def]
+def _end_block(lane, book, answer, signals):
     """The block in hand is whole: the next one begins, or the run ends with it."""
-    begin, end = lane[BLOCK], lane[SAID]
+    begin = lane[BLOCK]
+    end = lane[SAID]
     if lane[GATE] != 0:
         gate = carray(at_address(lane[GATE]), GATE_CELLS, np.float64)
         if gate_fires(gate, book, answer, begin, end, signals[3 * (begin - lane[FIRST_SIGNAL]) :]):
             lane[WANTED] = 0
             return
-    lane[BLOCK], lane[PASSED] = end, lane[WRITTEN]
+    lane[BLOCK] = end
+    lane[PASSED] = lane[WRITTEN]
 
 
 @part
-def _copy(at, to, count):  # type: ignore[no-untyped-def]
+def _copy(at, to, count):
     if at != to:
-        source, target = carray(at_address(at), count, np.float32), carray(at_address(to), count, np.float32)
+        source = carray(at_address(at), count, np.float32)
+        target = carray(at_address(to), count, np.float32)
         for i in range(count):
             target[i] = source[i]

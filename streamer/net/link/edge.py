@@ -1,9 +1,10 @@
 """The edge's link to a verifier elsewhere. In: turns, their samples and requests. Out: verdicts.
 
-One websocket for all turns of a process. It is connected from the start, again whenever it is lost (core/link/backoff.py),
-and what each turn still needs is said again on it (core/link/edge_turn.py). Bounds: turns by their KV slots on the edge, of
-each turn its samples (at most max_turn_s) and C requests; audio on its way by core/link/send_window.py, and what is written
-before a send waits by net/link/dial.py. So requests and pings wait behind one piece of audio here, never behind a turn's.
+One websocket for all turns of a process. It is connected from the start, again whenever it is lost
+(core/link/backoff.py), and what each turn still needs is said again on it (core/link/edge_turn.py).
+Bounds: turns by their KV slots on the edge, of each turn its samples (at most max_turn_s) and C
+requests; audio on its way by core/link/send_window.py, and what is written before a send waits by
+net/link/dial.py. So requests and pings wait behind one piece of audio here, never behind a turn's.
 """
 
 from __future__ import annotations
@@ -21,10 +22,18 @@ from websockets.exceptions import WebSocketException
 from streamer.core.link import wire
 from streamer.core.link.backoff import Redial
 from streamer.core.link.breaker import Breaker
-from streamer.core.link.edge_turn import RemoteFault, Terms
-from streamer.core.link.send_window import Window
+from streamer.core.link.edge_turn import DecodingTerms, RemoteFault
+from streamer.core.link.send_window import SendWindow
 from streamer.core.plain import one_line
-from streamer.net.link.dial import Verifier, dial, explained, first_of, is_final, keep_short, why
+from streamer.net.link.dial import (
+    VerifierAddress,
+    dial,
+    explained,
+    first_of,
+    is_final,
+    keep_short,
+    why,
+)
 from streamer.net.link.remote_target import FarTarget
 from streamer.net.service.notices import Notices
 from streamer.stages.plumbing.ports import TargetLost
@@ -34,30 +43,43 @@ RATE_HZ = 16_000
 MAX_PINGS = 16  # without an answer; the oldest is forgotten then
 PATIENCE_S = 5.0  # without a word from the verifier
 MODEL_CHARACTERS = 16  # of a fingerprint, in a notice
-NOT_YET, SLOW = "not connected yet", "it is slow"
+NOT_YET = "not connected yet"
+SLOW = "it is slow"
 
 
-class Link:
+class EdgeLink:
     """See stages/plumbing/ports.py's Cloud. `run` it until it is cancelled."""
 
-    is_remote, is_busy = True, False
+    is_remote = True
+    is_busy = False
 
     def __init__(
-        self, verifier: Verifier, terms: Terms, clock: Callable[[], float],
-        chance: Callable[[], float] = random.random, on_model: Callable[[str], None] = lambda model: None,
-    ) -> None:  # fmt: skip
-        self.verifier, self.terms, self.clock, self.chance = verifier, terms, clock, chance
-        self.breaker, self.redial, self.window = Breaker(), Redial(), Window()
+        self,
+        verifier: VerifierAddress,
+        terms: DecodingTerms,
+        clock: Callable[[], float],
+        chance: Callable[[], float] = random.random,
+        on_model: Callable[[str], None] = lambda model: None,
+    ) -> None:
+        self.verifier = verifier
+        self.terms = terms
+        self.clock = clock
+        self.chance = chance
+        self.breaker = Breaker()
+        self.redial = Redial()
+        self.window = SendWindow()
         self.num_bytes_up = self.num_bytes_down = self.num_links = 0
         self.rtt_s: float | None = None  # of the latest ping
         self.lost: str | None = None  # why it makes no sense to go on, until a link is up again
         self.trouble = NOT_YET  # why there is no link, or no verdict
         self.name = verifier.name
-        self.model = ""  # fingerprint of who verifies, as the latest turn was told; `on_model` is told the first
+        # fingerprint of who verifies, as the latest turn was told; `on_model` is told the first
+        self.model = ""
         self._on_model = on_model
         self.is_linked = False
         self._silence: str | None = None
-        self._notices, self._swaps = Notices(), Notices()
+        self._notices = Notices()
+        self._swaps = Notices()
         self._targets: dict[int, FarTarget] = {}
         self._epochs: dict[int, int] = {}  # of each channel, the last turn's
         self._goodbyes: deque[wire.Close] = deque()  # one for each channel at most
@@ -80,16 +102,30 @@ class Link:
 
     @property
     def unheard_s(self) -> float:
-        """Seconds of audio of all turns that are on their way to the verifier; 0 while there is no link."""
-        return sum(target.num_unheard for target in self._targets.values()) / RATE_HZ if self.is_linked else 0.0
+        """Seconds of audio of all turns that are on their way to the verifier; 0 while there is no
+        link."""
+        return (
+            sum(target.num_unheard for target in self._targets.values()) / RATE_HZ
+            if self.is_linked
+            else 0.0
+        )
 
     def listen(self) -> FarTarget:
-        """A turn begins: it takes the lowest free channel. Raises TargetLost where all are taken."""
+        """A turn begins: it takes the lowest free channel. Raises TargetLost where all are
+        taken."""
         channel = next((i for i in range(wire.MAX_CHANNELS) if i not in self._targets), None)
         if channel is None:
-            raise TargetLost(f"{self.name} has {wire.MAX_CHANNELS} turns of this process already; end one")
+            raise TargetLost(
+                f"{self.name} has {wire.MAX_CHANNELS} turns of this process already; end one"
+            )
         epoch = self._epochs.get(channel, 0)
-        target = FarTarget(self, channel, secrets.token_bytes(16), self.terms, epoch if epoch < wire.MAX_EPOCH else 0)
+        target = FarTarget(
+            self,
+            channel,
+            secrets.token_bytes(16),
+            self.terms,
+            epoch if epoch < wire.MAX_EPOCH else 0,
+        )
         self._targets[channel] = target
         if self.is_linked:
             target.attach()
@@ -105,8 +141,8 @@ class Link:
                 self.wake()
 
     def failed(self, asked_at: float) -> None:
-        """A verdict asked for then did not come in time: ask the verifier whether it is there, and again after a
-        pause."""
+        """A verdict asked for then did not come in time: ask the verifier whether it is there, and
+        again after a pause."""
         self.breaker.failed(self.clock(), asked_at)
         self._ping()
 
@@ -125,7 +161,13 @@ class Link:
             self.redial.dialled(self.clock())
             try:
                 await self._connect_and_serve()
-            except (OSError, WebSocketException, TimeoutError, RemoteFault, wire.WireError) as error:
+            except (
+                OSError,
+                WebSocketException,
+                TimeoutError,
+                RemoteFault,
+                wire.WireError,
+            ) as error:
                 self._note(error if self.num_links else await explained(self.verifier, error))
             self.breaker.unlinked()
             await anyio.sleep(self.redial.pause_s(self.clock(), self.chance()))
@@ -136,7 +178,8 @@ class Link:
             async with dial(self.verifier) as socket:
                 await self._serve(socket)
         finally:
-            if socket is not None:  # a goodbye that is cancelled waits for no answer, and leaves the connection open
+            # a goodbye that is cancelled waits for no answer, and leaves the connection open
+            if socket is not None:
                 socket.transport.abort()
 
     def _note(self, error: Exception) -> None:
@@ -161,8 +204,9 @@ class Link:
         self.num_links += 1
         self._goodbyes.clear()
         self._pings.clear()
-        self.window = Window()
-        self.is_linked, self.lost = True, None
+        self.window = SendWindow()
+        self.is_linked = True
+        self.lost = None
         for target in self._targets.values():
             target.attach()
         self._heard_at = self.clock()
@@ -203,17 +247,22 @@ class Link:
             target.take(message)
             if isinstance(message, wire.Judged):
                 self.trouble = SLOW  # earlier trouble is over
-            elif isinstance(message, wire.Opened):
+            elif isinstance(message, wire.OpenedMessage):
                 self._note_model(target.turn.model)
 
     def _note_model(self, model: str) -> None:
-        """Within a turn it cannot change (core/link/edge_turn.py); between turns it may, and whoever runs this edge is told."""
+        """Within a turn it cannot change (core/link/edge_turn.py); between turns it may, and
+        whoever runs this edge is told."""
         model = one_line(model)[:MODEL_CHARACTERS]
         if model in ("", self.model):
             return
-        was, self.model = self.model, model
+        was = self.model
+        self.model = model
         if was:
-            self._swaps.event(f"{self.name} has another model than before: {model}, it was {was}; sentences may differ")
+            self._swaps.event(
+                f"{self.name} has another model than before: {model}, it was {was}; sentences may "
+                "differ"
+            )
         else:
             self._on_model(model)
 
@@ -233,7 +282,8 @@ class Link:
                 target.sent(message, len(data))
 
     def _next(self) -> tuple[wire.Up | None, FarTarget | None]:
-        """Goodbyes first, for a channel's next Open comes after them; then a ping, what turns ask, and audio last."""
+        """Goodbyes first, for a channel's next Open comes after them; then a ping, what turns ask,
+        and audio last."""
         if self._goodbyes:
             return self._goodbyes.popleft(), None
         if self._wants_ping:
@@ -241,7 +291,9 @@ class Link:
         for target in self._targets.values():
             if (message := target.pull()) is not None:
                 return message, target
-        for channel in sorted(self._targets, key=lambda channel: (channel <= self._last_audio, channel)):
+        for channel in sorted(
+            self._targets, key=lambda channel: (channel <= self._last_audio, channel)
+        ):
             if (message := self._targets[channel].pull_audio()) is not None:
                 self._last_audio = channel
                 return message, self._targets[channel]
@@ -258,10 +310,14 @@ class Link:
     def _until_reopen_s(self) -> float:
         """Until a turn that found no place asks again."""
         now = self.clock()
-        return min((t.reopen_at - now for t in self._targets.values() if t.reopen_at > now), default=math.inf)
+        return min(
+            (t.reopen_at - now for t in self._targets.values() if t.reopen_at > now),
+            default=math.inf,
+        )
 
     async def _watch(self, socket: ClientConnection) -> None:
-        """Ask now and then whether the verifier is there; give the link up when it has not said a word for long."""
+        """Ask now and then whether the verifier is there; give the link up when it has not said a
+        word for long."""
         while self.clock() - self._heard_at < PATIENCE_S:
             await anyio.sleep(PING_S)
             self._ping()

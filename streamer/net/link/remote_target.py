@@ -1,4 +1,5 @@
-"""One turn on the link. In: what was heard, requests. Out: verdicts. Implements stages/plumbing/ports.py's Target."""
+"""One turn on the link. In: what was heard, requests. Out: verdicts. Implements
+stages/plumbing/ports.py's Target."""
 
 from __future__ import annotations
 
@@ -12,33 +13,39 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.link.backoff import jittered
-from streamer.core.link.edge_turn import RemoteTurn, Terms
-from streamer.core.link.patience import STUCK_S, Progress
+from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
+from streamer.core.link.patience import STUCK_S, VerifierProgress
 from streamer.core.link.send_window import MAX_PIECES
 from streamer.core.plain import one_line
 from streamer.stages.plumbing.ports import TargetLost
 
 if TYPE_CHECKING:
-    from streamer.net.link.edge import Link
+    from streamer.net.link.edge import EdgeLink
 
-REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)  # before a turn that found no place asks again; the last one from then on
+# before a turn that found no place asks again; the last one from then on
+REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 RATE_HZ = 16_000
 
 
 class FarTarget:
-    """Takes at once what it is told; `verify` waits for as long as its caller does, through any number of links."""
+    """Takes at once what it is told; `verify` waits for as long as its caller does, through any
+    number of links."""
 
-    def __init__(self, link: Link, channel: int, session: bytes, terms: Terms, epoch: int) -> None:
+    def __init__(
+        self, link: EdgeLink, channel: int, session: bytes, terms: DecodingTerms, epoch: int
+    ) -> None:
         self.turn = RemoteTurn(channel, session, terms, epoch)
         self.num_bytes_up = self.num_bytes_down = 0
         self.reopen_at = -math.inf  # after a rejection: not before
-        self._link, self.terms = link, terms
+        self._link = link
+        self.terms = terms
         self._is_wanted = link.verifier.eager  # lazy: from the first request on
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _ReplyWaiter] = {}
         self._sent: set[int] = set()  # numbers of requests that were sent, on whatever link
-        self._unheard: deque[tuple[int, int, float]] = deque()  # of this link: samples, where they end, when sent
+        # of this link: samples, where they end, when sent
+        self._unheard: deque[tuple[int, int, float]] = deque()
         self._prefilled = anyio.Event()
-        self._progress = Progress()
+        self._progress = VerifierProgress()
         self._num_rejected = 0  # since the last verdict
         self._is_behind = False  # a verdict was wanted before the request could be sent
         self._was_verified = False  # on this link
@@ -46,7 +53,8 @@ class FarTarget:
 
     @property
     def is_up(self) -> bool:
-        """Whether to ask this turn: not while it has no place there, nor while it has still to catch up."""
+        """Whether to ask this turn: not while it has no place there, nor while it has still to
+        catch up."""
         is_held_up = self._is_rejected or (self._is_behind and not self.turn.is_ready)
         return self._lost is None and not is_held_up
 
@@ -58,7 +66,11 @@ class FarTarget:
     @property
     def num_unheard(self) -> int:
         """Samples that the verifier is to hear and has not; 0 where nothing is sent yet (lazy)."""
-        return self.turn.num_samples - self.turn.num_prefilled if self._is_wanted and self._lost is None else 0
+        return (
+            self.turn.num_samples - self.turn.num_prefilled
+            if self._is_wanted and self._lost is None
+            else 0
+        )
 
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
@@ -80,7 +92,7 @@ class FarTarget:
             return reply
         self._is_wanted = True
         self._want()
-        waiting = self._waiting[request.number] = _Waiting(self._link.clock())
+        waiting = self._waiting[request.number] = _ReplyWaiter(self._link.clock())
         try:
             await waiting.is_over.wait()
         finally:
@@ -94,9 +106,12 @@ class FarTarget:
         return number in self._sent
 
     def failed(self) -> None:
-        """A verdict did not come in time. The verifier is blamed where it was asked, or makes no progress; a request
-        that waits here behind the turn's own audio, or for a place there, is this turn's own misfortune."""
-        is_unsent = bool(self._waiting) and not any(number in self._sent for number in self._waiting)
+        """A verdict did not come in time. The verifier is blamed where it was asked, or makes no
+        progress; a request that waits here behind the turn's own audio, or for a place there, is
+        this turn's own misfortune."""
+        is_unsent = bool(self._waiting) and not any(
+            number in self._sent for number in self._waiting
+        )
         is_moving = self._is_rejected or self._link.clock() - self._progress.moved_at < STUCK_S
         if is_unsent and is_moving and self._link.is_linked:
             self._is_behind = True
@@ -104,11 +119,15 @@ class FarTarget:
             self._link.failed(self._given_up())
 
     async def prefilled(self) -> None:
-        """Wait until the verifier has prefilled all that was heard, for as long as core/link/patience.py says; a lazy one is
-        not asked to. What it says without hearing more does not prolong the wait."""
-        patience, since = self._link.verifier.patience, self._link.clock()
+        """Wait until the verifier has prefilled all that was heard, for as long as
+        core/link/patience.py says; a lazy one is not asked to. What it says without hearing more
+        does not prolong the wait."""
+        patience = self._link.verifier.patience
+        since = self._link.clock()
         while self._is_wanted and self._lost is None and self._link.is_linked and self._is_hearing:
-            ends_at = patience.ends_at(self._progress.began_at, since, self.turn.num_samples / RATE_HZ)
+            ends_at = patience.ends_at(
+                self._progress.began_at, since, self.turn.num_samples / RATE_HZ
+            )
             stuck_at = max(since, self._progress.moved_at) + patience.stuck_s
             left_s = min(ends_at, stuck_at) - self._link.clock()
             if left_s <= 0:
@@ -139,7 +158,7 @@ class FarTarget:
         if not self._may_send or len(self._unheard) >= MAX_PIECES:
             return None
         message = self.turn.pull(self._link.window.room(sum(n for n, *_ in self._unheard)))
-        if isinstance(message, wire.Audio):
+        if isinstance(message, wire.AudioMessage):
             num_samples = wire.num_samples_of(message)
             self._unheard.append((num_samples, message.start + num_samples, self._link.clock()))
             self._link.window.sent(num_samples)
@@ -148,7 +167,7 @@ class FarTarget:
     def sent(self, message: wire.Up, num_bytes: int) -> None:
         """It was written."""
         self.num_bytes_up += num_bytes
-        if isinstance(message, wire.Verify | wire.Decode):
+        if isinstance(message, wire.VerifyMessage | wire.Decode):
             self._sent.add(message.number)
             if (waiting := self._waiting.get(message.number)) is not None:
                 waiting.asked_at = self._link.clock()
@@ -163,7 +182,8 @@ class FarTarget:
         self._count_heard()
         if isinstance(reply, Verdict):
             self._link.breaker.succeeded()
-            self._was_verified, self._num_rejected = True, 0
+            self._was_verified = True
+            self._num_rejected = 0
         if reply is not None and (waiting := self._waiting.get(reply.number)) is not None:
             waiting.answer(reply)
         self._prefilled.set()
@@ -217,8 +237,11 @@ class FarTarget:
         self._link.wake()
 
     def _note_progress(self, message: wire.Down) -> None:
-        if isinstance(message, wire.Opened | wire.Heard) and message.epoch == self.turn.epoch:
-            num_heard = message.num_samples if isinstance(message, wire.Heard) else 0
+        if (
+            isinstance(message, wire.OpenedMessage | wire.HeardMessage)
+            and message.epoch == self.turn.epoch
+        ):
+            num_heard = message.num_samples if isinstance(message, wire.HeardMessage) else 0
             self._progress.heard(num_heard, self._link.clock())
 
     def _count_heard(self) -> None:
@@ -232,7 +255,8 @@ class FarTarget:
         self._unheard.clear()
 
     def _given_up(self) -> float:
-        """When the oldest of the requests that now wait in vain was asked; infinity where there is none."""
+        """When the oldest of the requests that now wait in vain was asked; infinity where there is
+        none."""
         given_up = [waiting for waiting in self._waiting.values() if not waiting.is_given_up]
         for waiting in given_up:
             waiting.is_given_up = True
@@ -243,11 +267,12 @@ class FarTarget:
             self._link.wake()
 
 
-class _Waiting:
+class _ReplyWaiter:
     """Somebody who waits for a reply to what was asked, or sent since, at `asked_at`."""
 
     def __init__(self, asked_at: float) -> None:
-        self.asked_at, self.is_given_up = asked_at, False
+        self.asked_at = asked_at
+        self.is_given_up = False
         self.reply: Verdict | Refusal | None = None
         self.is_over = anyio.Event()
 

@@ -1,4 +1,5 @@
-"""One turn on a verifier: who hears and judges it, and the link it is on. In: its work, in order. Out: replies.
+"""One turn on a verifier: who hears and judges it, and the link it is on. In: its work, in order.
+Out: replies.
 
 `run` is its life, a task of its own: what one turn brings, or breaks, is its own.
 """
@@ -15,12 +16,14 @@ import numpy as np
 from streamer.core.decoding.verdict import Refusal
 from streamer.core.link import wire
 from streamer.core.link.send_window import PIECE_SAMPLES
-from streamer.core.link.verifier_turn import Broken, End, Hear, Judge, ServedTurn, Work
+from streamer.core.link.verifier_turn import Broken, End, Hear, ServedTurn, VerifyWork, Work
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.stages.plumbing.ports import Judge as JudgeOfTurn
+from streamer.stages.plumbing.ports import Judge
 
-MAX_WORK = 32  # messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer
-MAX_TURN_IDLE_S = 300.0  # a turn on a living link of which nothing is heard: nobody speaks so slowly
+# messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer
+MAX_WORK = 32
+# a turn on a living link of which nothing is heard: nobody speaks so slowly
+MAX_TURN_IDLE_S = 300.0
 _logger = logging.getLogger("streamer")
 
 
@@ -33,8 +36,11 @@ class Speaker(Protocol):
 class Tenant:
     """`give` it work; `over` is set when `run` has ended."""
 
-    def __init__(self, turn: ServedTurn, judge: JudgeOfTurn, link: Speaker, metrics: VerifierMetrics) -> None:
-        self.turn, self.judge = turn, judge
+    def __init__(
+        self, turn: ServedTurn, judge: Judge, link: Speaker, metrics: VerifierMetrics
+    ) -> None:
+        self.turn = turn
+        self.judge = judge
         self.link: Speaker | None = link
         self.came_back = anyio.Event()
         self.over = anyio.Event()
@@ -52,7 +58,7 @@ class Tenant:
 
     def say_opened(self, model: str) -> None:
         t = self.turn
-        self.say(wire.Opened(t.channel, t.epoch, t.num_samples, model))
+        self.say(wire.OpenedMessage(t.channel, t.epoch, t.num_samples, model))
         if self._is_prefilled:
             self._say_heard()
 
@@ -60,7 +66,8 @@ class Tenant:
         self.say(wire.Rejected(self.turn.channel, self.turn.epoch, broken.is_final, str(broken)))
 
     async def give(self, work: Work) -> None:
-        """Have it done; waits while MAX_WORK wait. Of a turn that has just ended, nothing is done."""
+        """Have it done; waits while MAX_WORK wait. Of a turn that has just ended, nothing is
+        done."""
         try:
             await self._give.send((self.turn.epoch, work))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -91,22 +98,25 @@ class Tenant:
                 case End():
                     if not self._is_prefilled:
                         await self.judge.finish()
-                        self._is_prefilled, self._num_prefilled = True, self.turn.num_samples
+                        self._is_prefilled = True
+                        self._num_prefilled = self.turn.num_samples
                     self._say_heard()
-                case Judge():
+                case VerifyWork():
                     await self._judge(epoch, work)
 
     async def _take(self) -> tuple[int, Work]:
         if self._next is not None:
-            taken, self._next = self._next, None
+            taken = self._next
+            self._next = None
             return taken
         with anyio.move_on_after(MAX_TURN_IDLE_S):
             return await self._work.receive()
         raise Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
 
     async def _hear(self, samples: np.ndarray) -> None:
-        """Prefill them [n] and tell the edge, so that it may send more. Small pieces that wait behind them are heard
-        with them, up to half a second: a hop to a thread for every 20 ms would cost more than hearing them."""
+        """Prefill them [n] and tell the edge, so that it may send more. Small pieces that wait
+        behind them are heard with them, up to half a second: a hop to a thread for every 20 ms
+        would cost more than hearing them."""
         pieces = [samples]
         while self._next is None and sum(map(len, pieces)) < PIECE_SAMPLES:
             try:
@@ -121,7 +131,7 @@ class Tenant:
         self._num_prefilled += len(together)
         self._say_heard()
 
-    async def _judge(self, epoch: int, work: Judge) -> None:
+    async def _judge(self, epoch: int, work: VerifyWork) -> None:
         """One verdict, or those of a whole answer. Those of an older link are not worth a step."""
         turn = self.turn
         if epoch != turn.epoch:
@@ -139,8 +149,12 @@ class Tenant:
                     self.say(wire.Refused(turn.channel, epoch, reply.number, reply.reason))
                 else:
                     self._metrics.verdict(work.request, reply)
-                    self.say(wire.Judged(turn.channel, epoch, reply.number, reply.n_accepted, reply.next_id))
+                    self.say(
+                        wire.Judged(
+                            turn.channel, epoch, reply.number, reply.n_accepted, reply.next_id
+                        )
+                    )
 
     def _say_heard(self) -> None:
         t = self.turn
-        self.say(wire.Heard(t.channel, t.epoch, self._num_prefilled, self._is_prefilled))
+        self.say(wire.HeardMessage(t.channel, t.epoch, self._num_prefilled, self._is_prefilled))

@@ -1,4 +1,5 @@
-"""Every turn of a verifier, by its session and by its link's channel. In: messages of links. Out: each at its turn."""
+"""Every turn of a verifier, by its session and by its link's channel. In: messages of links. Out:
+each at its turn."""
 
 from __future__ import annotations
 
@@ -22,10 +23,17 @@ class Tenancy:
     """`open`, `take`, `close` by links; `detach` a link that is gone."""
 
     def __init__(
-        self, open_judge: Callable[[ServedTurn], Judge], house: House, admission: Admission,
-        metrics: VerifierMetrics, hold_s: float,
-    ) -> None:  # fmt: skip
-        self._open_judge, self._house, self._admission, self._metrics = open_judge, house, admission, metrics
+        self,
+        open_judge: Callable[[ServedTurn], Judge],
+        house: House,
+        admission: Admission,
+        metrics: VerifierMetrics,
+        hold_s: float,
+    ) -> None:
+        self._open_judge = open_judge
+        self._house = house
+        self._admission = admission
+        self._metrics = metrics
         self._hold_s = hold_s
         self._tenants: dict[bytes, Tenant] = {}  # the longest held come before those held later
         self._channels: dict[tuple[Speaker, int], Tenant] = {}
@@ -46,7 +54,8 @@ class Tenancy:
             raise Broken(f"channel {message.channel} is taken")
         if message.session not in self._tenants:
             turn = ServedTurn(self._house, message)
-            await self._make_room()  # meanwhile another link may have opened the session; after it nothing waits
+            # meanwhile another link may have opened the session; after it nothing waits
+            await self._make_room()
         if (tenant := self._tenants.get(message.session)) is None:
             tenant = self._begin(link, turn)
         else:
@@ -58,12 +67,20 @@ class Tenancy:
         self._channels[link, message.channel] = tenant
         tenant.say_opened(self._house.model)
 
-    async def take(self, link: Speaker, message: wire.Audio | wire.Finish | wire.Verify | wire.Decode) -> None:
-        """A turn's message; of a channel without a turn, none: it was rejected, and more was on its way."""
+    async def take(
+        self,
+        link: Speaker,
+        message: wire.AudioMessage | wire.Finish | wire.VerifyMessage | wire.Decode,
+    ) -> None:
+        """A turn's message; of a channel without a turn, none: it was rejected, and more was on its
+        way."""
         tenant = self._channels.get((link, message.channel))
         if tenant is None:
             return
-        if isinstance(message, wire.Verify | wire.Decode) and message.epoch != tenant.turn.epoch:
+        if (
+            isinstance(message, wire.VerifyMessage | wire.Decode)
+            and message.epoch != tenant.turn.epoch
+        ):
             tenant.say(wire.Refused(message.channel, message.epoch, message.number, "epoch"))
             return
         try:
@@ -96,11 +113,14 @@ class Tenancy:
             await waiting[0].over.wait()
 
     async def _make_room(self) -> None:
-        """For one turn more: the one held longest goes. Raises Broken where none can go, or nobody may come."""
+        """For one turn more: the one held longest goes. Raises Broken where none can go, or nobody
+        may come."""
         while self._admission.is_full:  # others may come while the held one ends
             held = next((t for t in self._tenants.values() if t.link is None), None)
             if held is None:
-                raise Broken(f"all {self._admission.max_sessions} sessions are taken", is_final=False)
+                raise Broken(
+                    f"all {self._admission.max_sessions} sessions are taken", is_final=False
+                )
             await self._end(held)
         if self._admission.is_draining:
             raise Broken("the verifier is going down", is_final=False)
@@ -110,7 +130,9 @@ class Tenancy:
             tenant = Tenant(turn, self._open_judge(turn), link, self._metrics)
         except Exception as error:
             _logger.error("turn.failed", exc_info=error)
-            raise Broken("the verifier cannot open a turn; its log says more", is_final=False) from None
+            raise Broken(
+                "the verifier cannot open a turn; its log says more", is_final=False
+            ) from None
         self._tenants[turn.session] = tenant
         self._admission.num_sessions += 1
         self._group.start_soon(self._live, tenant)
@@ -127,7 +149,8 @@ class Tenancy:
             tenant.over.set()
 
     async def _hold(self, tenant: Tenant) -> None:
-        """Until the edge comes back, or for `hold_s`; to a verifier that is going down nobody can come back."""
+        """Until the edge comes back, or for `hold_s`; to a verifier that is going down nobody can
+        come back."""
         came_back = tenant.came_back  # of this hold: there may be another one by its end
         with anyio.move_on_after(0.0 if self._admission.is_draining else self._hold_s):
             await came_back.wait()

@@ -1,8 +1,10 @@
-"""`streamer verifier`'s server. In: links of edges, many turns on each. Out: verdicts; a KV slot per turn.
+"""`streamer verifier`'s server. In: links of edges, many turns on each. Out: verdicts; a KV slot
+per turn.
 
-Admission, HTTP and drain are net/service/service.py's. A turn outlives its link for `hold_s`: the edge that comes back finds it
-as it was. Bounds: `max_sessions` turns, of which one without a link makes place for one that comes; of each turn
-MAX_WORK messages wait, of each link MAX_SAYS; a link that says nothing for IDLE_S is dead, and links are few.
+Admission, HTTP and drain are net/service/service.py's. A turn outlives its link for `hold_s`: the
+edge that comes back finds it as it was. Bounds: `max_sessions` turns, of which one without a link
+makes place for one that comes; of each turn MAX_WORK messages wait, of each link MAX_SAYS; a link
+that says nothing for IDLE_S is dead, and links are few.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, House, ServedTurn
 from streamer.net.link.served_turns import Tenancy
-from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
 from streamer.net.service.service import Address, Query, Service
@@ -35,7 +37,8 @@ OpenJudge = Callable[[ServedTurn], Judge]
 
 @dataclass(frozen=True)
 class VerifierTerms:
-    """hold_s: how long a turn waits for an edge whose link was cut. idle_s: how long a link may say nothing."""
+    """hold_s: how long a turn waits for an edge whose link was cut. idle_s: how long a link may say
+    nothing."""
 
     hold_s: float = HOLD_S
     idle_s: float = IDLE_S
@@ -47,16 +50,22 @@ class VerifierServer:
     max_message_bytes = wire.MAX_MESSAGE_BYTES
 
     def __init__(
-        self, open_judge: OpenJudge, house: House, admission: Admission, terms: VerifierTerms | None = None
+        self,
+        open_judge: OpenJudge,
+        house: House,
+        admission: Admission,
+        terms: VerifierTerms | None = None,
     ) -> None:
         self.metrics = VerifierMetrics()
-        self._admission, self._terms = admission, terms or VerifierTerms()
+        self._admission = admission
+        self._terms = terms or VerifierTerms()
         self._service = Service(self, admission, self.metrics, Notices())
         self.tenancy = Tenancy(open_judge, house, admission, self.metrics, self._terms.hold_s)
-        self._links: set[Link] = set()
+        self._links: set[ServedLink] = set()
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the port is taken."""
+        """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the
+        port is taken."""
         await self._service.run(address, ready)
 
     def stop(self) -> None:
@@ -66,18 +75,23 @@ class VerifierServer:
     def start(self, group: TaskGroup) -> None:
         self.tenancy.start(group)
         self.metrics.watch("streamer_links", "Edges that are connected", lambda: len(self._links))
-        self.metrics.watch("streamer_sessions", "Turns with a KV slot", lambda: self._admission.num_sessions)
-        self.metrics.watch("streamer_sessions_held", "Turns whose link was cut", lambda: self.tenancy.num_held)
+        self.metrics.watch(
+            "streamer_sessions", "Turns with a KV slot", lambda: self._admission.num_sessions
+        )
+        self.metrics.watch(
+            "streamer_sessions_held", "Turns whose link was cut", lambda: self.tenancy.num_held
+        )
 
-    def check(self, query: Query) -> Refusal | None:
-        """A link is of use to an edge while a turn more can be opened, or while it may have turns to come back to."""
+    def check(self, query: Query) -> HttpRefusal | None:
+        """A link is of use to an edge while a turn more can be opened, or while it may have turns
+        to come back to."""
         if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
-            return Refusal(503, "too many links; close some", {"Retry-After": "5"})
+            return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
         return None if self.tenancy.num_held else self._admission.check_room()
 
     async def serve(self, socket: ServerConnection, query: Query) -> None:
         """One edge's link, to its end."""
-        link = Link(socket, self.tenancy, self._terms.idle_s)
+        link = ServedLink(socket, self.tenancy, self._terms.idle_s)
         self._links.add(link)
         try:
             await link.run()
@@ -93,12 +107,13 @@ class VerifierServer:
             await link.socket.close(*RESTART)
 
 
-class Link:
+class ServedLink:
     """One edge's socket: messages up to the turns, what they say down."""
 
     def __init__(self, socket: ServerConnection, tenancy: Tenancy, idle_s: float) -> None:
         self.socket = socket
-        self._tenancy, self._idle_s = tenancy, idle_s
+        self._tenancy = tenancy
+        self._idle_s = idle_s
         self._say, self._says = anyio.create_memory_object_stream[wire.Down](MAX_SAYS)
 
     def say(self, message: wire.Down) -> None:
@@ -144,7 +159,9 @@ class Link:
                 try:
                     await self._tenancy.open(self, message)
                 except Broken as broken:
-                    self.say(wire.Rejected(message.channel, message.epoch, broken.is_final, str(broken)))
+                    self.say(
+                        wire.Rejected(message.channel, message.epoch, broken.is_final, str(broken))
+                    )
             case wire.Close(channel=channel):
                 await self._tenancy.close(self, channel)
             case _:

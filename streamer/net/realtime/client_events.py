@@ -1,8 +1,9 @@
-"""What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent with one clear line.
+"""What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent with
+one clear line.
 
-Strict where a value matters, deaf to fields that mean nothing here (voices, tools, instructions). msgspec refuses bad
-base64, NaN, numbers out of range and absurd nesting by itself; lone surrogates cannot be UTF-8. What is given back to
-the client (ids, error texts) is bounded.
+Strict where a value matters, deaf to fields that mean nothing here (voices, tools, instructions).
+msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself; lone surrogates
+cannot be UTF-8. What is given back to the client (ids, error texts) is bounded.
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ class BadEvent(ValueError):
 
 
 class Format(Struct):
-    """audio/pcm: 16 bit little-endian mono. The rate is OpenAI's 24000 unless the client says another."""
+    """audio/pcm: 16 bit little-endian mono. The rate is OpenAI's 24000 unless the client says
+    another."""
 
     type: Literal["audio/pcm"] = "audio/pcm"
     rate: int = 24_000
 
 
 class Vad(Struct):
-    """Turn detection; semantic_vad is taken as server_vad, since voice activity is what there is."""
+    """Turn detection; semantic_vad is taken as server_vad, since voice activity is what there
+    is."""
 
     type: Literal["server_vad", "semantic_vad"] = "server_vad"
     threshold: float = 0.5
@@ -43,20 +46,22 @@ class AudioInput(Struct):
     turn_detection: Vad | UnsetType | None = UNSET
 
 
-class Audio(Struct):
+class AudioConfig(Struct):
     input: AudioInput | UnsetType = UNSET
 
 
 class Extensions(Struct, forbid_unknown_fields=True):
-    """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a second where it is
-    news; a live update every so many seconds, null for none, the server's default where it is left out. A name that is
-    none of these is refused: its sender would wait in vain. No other struct here forbids unknown fields."""
+    """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a
+    second where it is news; a live update every so many seconds, null for none, the server's
+    default where it is left out. A name that is none of these is refused: its sender would wait in
+    vain. No other struct here forbids unknown fields."""
 
     events: bool = False
     binary: bool = False
     acks: bool = False
     live_update_s: float | UnsetType | None = UNSET
-    rate: int | UnsetType = UNSET  # what the server said of itself: who sends a session back as it came is not refused
+    # what the server said of itself: who sends a session back as it came is not refused
+    rate: int | UnsetType = UNSET
 
 
 OPTIONS = [name for name in Extensions.__struct_fields__ if name != "rate"]
@@ -64,7 +69,7 @@ OPTIONS = [name for name in Extensions.__struct_fields__ if name != "rate"]
 
 class SessionConfig(Struct):
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
-    audio: Audio | UnsetType = UNSET
+    audio: AudioConfig | UnsetType = UNSET
     streamer: Extensions | UnsetType = UNSET
 
 
@@ -76,15 +81,15 @@ class SessionUpdate(_Event, tag="session.update"):
     session: SessionConfig = msgspec.field(default_factory=SessionConfig)
 
 
-class Append(_Event, tag="input_audio_buffer.append"):
+class BufferAppend(_Event, tag="input_audio_buffer.append"):
     audio: bytes = b""
 
 
-class Commit(_Event, tag="input_audio_buffer.commit"):
+class BufferCommit(_Event, tag="input_audio_buffer.commit"):
     pass
 
 
-class Clear(_Event, tag="input_audio_buffer.clear"):
+class BufferClear(_Event, tag="input_audio_buffer.clear"):
     pass
 
 
@@ -113,9 +118,17 @@ class ItemTruncate(_Event, tag="conversation.item.truncate"):
 
 
 ClientEvent = (
-    SessionUpdate | Append | Commit | Clear | ResponseCreate | ResponseCancel | ItemCreate | ItemDelete | ItemRetrieve
+    SessionUpdate
+    | BufferAppend
+    | BufferCommit
+    | BufferClear
+    | ResponseCreate
+    | ResponseCancel
+    | ItemCreate
+    | ItemDelete
+    | ItemRetrieve
     | ItemTruncate
-)  # fmt: skip
+)
 _decoder = msgspec.json.Decoder(ClientEvent)
 
 

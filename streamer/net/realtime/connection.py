@@ -1,7 +1,9 @@
-"""One socket of a session. In: its messages. Out: the session's events from a given number on, until either side ends.
+"""One socket of a session. In: its messages. Out: the session's events from a given number on,
+until either side ends.
 
-Four tasks: read, write, watch whether the client still reads, acknowledge. Audio is pushed back by not reading on;
-what waits to be sent is bounded by the Journal, and how long it may wait by the Pulse.
+Four tasks: read, write, watch whether the client still reads, acknowledge. Audio is pushed back by
+not reading on; what waits to be sent is bounded by the Journal, and how long it may wait by the
+Pulse.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class Connection:
     """`run` it to its end; `hand_over` ends it because the client came back by another socket."""
 
     def __init__(self, socket: ServerConnection, talk: Talk, metrics: Metrics) -> None:
-        self._socket, self._talk, self._metrics = socket, talk, metrics
+        self._socket = socket
+        self._talk = talk
+        self._metrics = metrics
         self._journal: Journal = talk.journal
         self._pulse = Pulse(socket, talk.journal)
         self._reading = anyio.CancelScope()
@@ -33,7 +37,8 @@ class Connection:
         self.is_handed_over = False
 
     async def run(self, first: int, greeting: Sequence[str] = ()) -> bool:
-        """Serve until the socket is closed: event `first` and all after it. Whether the client said goodbye."""
+        """Serve until the socket is closed: event `first` and all after it. Whether the client said
+        goodbye."""
         self._pulse.num_sent = first
         self._journal.read_by(True)
         try:

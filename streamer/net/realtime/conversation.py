@@ -1,6 +1,8 @@
-"""One connection's protocol, without a socket. In: client events and session events. Out: server events, actions.
+"""One connection's protocol, without a socket. In: client events and session events. Out: server
+events, actions.
 
-Pure bookkeeping of items, responses and what is in force; the server performs the actions and sends the events.
+Pure bookkeeping of items, responses and what is in force; the server performs the actions and sends
+the events.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from streamer.stages.events import (
     TurnFailed,
 )
 
-MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 48_000  # of microphones
+# of microphones
+MIN_RATE_HZ = 8_000
+MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
 
 
@@ -44,7 +48,8 @@ class Reopen:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Call this method of the session: commit, clear, answer or cancel. `cause`: the client event's id."""
+    """Call this method of the session: commit, clear, answer or cancel. `cause`: the client event's
+    id."""
 
     name: str
     cause: str | None
@@ -58,13 +63,18 @@ class Conversation:
     """`opened`, then `client` and `heard` in the order in which things happen."""
 
     def __init__(
-        self, session_id: str, model: str, is_transcription: bool, live_update_s: float | None = None
+        self,
+        session_id: str,
+        model: str,
+        is_transcription: bool,
+        live_update_s: float | None = None,
     ) -> None:
         self.id = session_id  # a secret: who knows it may resume
         self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
         self.extensions = c.Extensions(live_update_s=None)
         self._model = model
-        self._default_update_s = live_update_s  # where a client asks for events and does not say how often
+        # where a client asks for events and does not say how often
+        self._default_update_s = live_update_s
         self._kind = "transcription" if is_transcription else "realtime"
         self._num_sessions = 0  # that came before the present one
         self._before_ms = 0  # of audio, in them
@@ -87,18 +97,22 @@ class Conversation:
         match event:
             case c.SessionUpdate(session=config):
                 return self._update(config, event.event_id)
-            case c.Append(audio=audio):
+            case c.BufferAppend(audio=audio):
                 return [], [Feed(audio)] if audio else []
-            case c.Commit():
+            case c.BufferCommit():
                 return [], [Do("commit", event.event_id)]
-            case c.Clear():
+            case c.BufferClear():
                 return [], [Do("clear", event.event_id)]
             case c.ResponseCreate():
                 return self._respond(event.event_id)
             case c.ResponseCancel():
                 return self._cancel(event)
             case c.ItemCreate():
-                return [s.error("items are made of audio only; append it", "unsupported", event.event_id)], []
+                return [
+                    s.error(
+                        "items are made of audio only; append it", "unsupported", event.event_id
+                    )
+                ], []
             case _:
                 text = f"{event.__struct_config__.tag} is not supported; items are not kept"
                 return [s.error(text, "unsupported", event.event_id)], []
@@ -111,12 +125,14 @@ class Conversation:
             event = c.decode(message)
         except c.BadEvent:
             return None
-        return event.audio if isinstance(event, c.Append) else None
+        return event.audio if isinstance(event, c.BufferAppend) else None
 
     def binary(self, pcm: bytes) -> Result:
         """A binary message: raw PCM16, where the client has asked for that."""
         if not self.extensions.binary:
-            return [s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)], []
+            return [
+                s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)
+            ], []
         return [], [Feed(pcm)]
 
     def fed(self, num_bytes: int) -> None:
@@ -129,7 +145,8 @@ class Conversation:
         self._may_ask = True
 
     def reopened(self, num_bytes: int, sample_rate_hz: int) -> None:
-        """Another session goes on under this one's name, after so much audio; its turns are numbered from 0 again."""
+        """Another session goes on under this one's name, after so much audio; its turns are
+        numbered from 0 again."""
         self._num_sessions += 1
         self._before_ms += 500 * num_bytes // sample_rate_hz
         self.turns = Turns()
@@ -145,13 +162,26 @@ class Conversation:
             case SpeechStarted(at_ms=at_ms):
                 self.turns.started()
                 at_ms += self._before_ms
-                return [{"type": "input_audio_buffer.speech_started", "audio_start_ms": at_ms, "item_id": item}]
+                return [
+                    {
+                        "type": "input_audio_buffer.speech_started",
+                        "audio_start_ms": at_ms,
+                        "item_id": item,
+                    }
+                ]
             case SpeechStopped(at_ms=at_ms):
                 at_ms += self._before_ms
-                return [{"type": "input_audio_buffer.speech_stopped", "audio_end_ms": at_ms, "item_id": item}]
+                return [
+                    {
+                        "type": "input_audio_buffer.speech_stopped",
+                        "audio_end_ms": at_ms,
+                        "item_id": item,
+                    }
+                ]
             case TurnCommitted(turn=turn):
                 self.turns.closed(turn, self.options.answers_itself)
-                previous, self._last_item = self._last_item, item
+                previous = self._last_item
+                self._last_item = item
                 return s.committed(item, previous)
             case Cleared():
                 self.turns.cleared()
@@ -173,14 +203,19 @@ class Conversation:
             self.extensions = extensions
             return [{"type": "session.updated", "session": self._session()}], []
         if not self.options.answers_itself and (self.turns.is_open or self.turns.is_unasked):
-            text = "audio waits to be committed or answered; do that, or clear it, before it is heard by other options"
+            text = (
+                "audio waits to be committed or answered; do that, or clear it, before it is heard "
+                "by other options"
+            )
             return [s.error(text, "session_busy", cause)], []
-        self.options, self.extensions = options, extensions
+        self.options = options
+        self.extensions = extensions
         return [{"type": "session.updated", "session": self._session()}], [Reopen(options)]
 
     def _options_of(self, config: c.SessionConfig) -> tuple[SessionOptions, c.Extensions]:
         """What is in force after an update. Raises ValueError with one line."""
-        options, extensions = self.options, self.extensions
+        options = self.options
+        extensions = self.extensions
         if config.type is not c.UNSET and config.type != self._kind:
             raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
         if config.streamer is not c.UNSET:
@@ -224,7 +259,11 @@ class Conversation:
         turns = self.turns
         known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
-            return [s.error("no such response is in progress", "response_cancel_not_active", event.event_id)], []
+            return [
+                s.error(
+                    "no such response is in progress", "response_cancel_not_active", event.event_id
+                )
+            ], []
         return [], [Do("cancel", event.event_id)]
 
     def _delta(self, event: TextDelta, item: str) -> list[Out]:
@@ -236,20 +275,34 @@ class Conversation:
             else:
                 out.append(s.text_delta(*self._place(event.turn), event.text))
         if self.extensions.events:
-            out.append({"type": "streamer.delta", "item_id": item, "text": event.text, "ids": list(event.ids),
-                        "verified": event.verified, "at_ms": round(event.at_ms, 3)})  # fmt: skip
+            out.append(
+                {
+                    "type": "streamer.delta",
+                    "item_id": item,
+                    "text": event.text,
+                    "ids": list(event.ids),
+                    "verified": event.verified,
+                    "at_ms": round(event.at_ms, 3),
+                }
+            )
         return out
 
     def _described(self, found: Description) -> list[Out]:
         self.turns.answered(found.turn)
-        item, status = self._item(found.turn), "cancelled" if found.stop_reason == "cancelled" else "completed"
+        item = self._item(found.turn)
+        status = "cancelled" if found.stop_reason == "cancelled" else "completed"
         out = self._begin(found.turn)
-        details = {"type": "cancelled", "reason": "client_cancelled"} if status == "cancelled" else None
+        details = (
+            {"type": "cancelled", "reason": "client_cancelled"} if status == "cancelled" else None
+        )
         if self._kind == "transcription":
             out.append(s.transcription_done(item, found.text, found.audio_s))
         else:
-            out += s.response_ends(*self._place(found.turn), found.text, status, details, found.n_tokens)
-        self._answering, self._text = None, ""
+            out += s.response_ends(
+                *self._place(found.turn), found.text, status, details, found.n_tokens
+            )
+        self._answering = None
+        self._text = ""
         return [*out, s.description(item, found)] if self.extensions.events else out
 
     def _failed(self, event: TurnFailed, item: str) -> list[Out]:
@@ -261,14 +314,16 @@ class Conversation:
             out = [*self._begin(event.turn), *out]
             details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
             out += s.response_ends(*self._place(event.turn), self._text, "failed", details, 0)
-        self._answering, self._text = None, ""
+        self._answering = None
+        self._text = ""
         return out
 
     def _begin(self, turn: int) -> list[Out]:
         """The response's first events, once."""
         if self._answering is not None or self._kind == "transcription":
             return []
-        self._answering, self._text = self._place(turn)[0], ""
+        self._answering = self._place(turn)[0]
+        self._text = ""
         return s.response_begins(*self._place(turn))
 
     def _session(self) -> Out:

@@ -1,8 +1,10 @@
-"""What a session says to its client, numbered from 0. In: events. Out: the same as JSON, from any number still kept.
+"""What a session says to its client, numbered from 0. In: events. Out: the same as JSON, from any
+number still kept.
 
-A client that comes back asks for the next event by its number, so what it may not have read is kept. Bounds: `room`
-waits while MAX_UNSENT events wait for the socket and somebody reads; KEPT of those known to be read stay; of all there
-are MAX_HELD at most, of which the oldest go first (a client that comes back is told how many).
+A client that comes back asks for the next event by its number, so what it may not have read is
+kept. Bounds: `room` waits while MAX_UNSENT events wait for the socket and somebody reads; KEPT of
+those known to be read stay; of all there are MAX_HELD at most, of which the oldest go first (a
+client that comes back is told how many).
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import msgspec
 
 from streamer.net.realtime.server_events import Event
 
-# Not yet given to the socket. What is unread is no measure: a pong tells that a client has read, and it stands behind
-# all that the client has sent before, thousands of requests perhaps, which we must take to get to it.
+# Not yet given to the socket. What is unread is no measure: a pong tells that a client has
+# read, and it stands behind all that the client has sent before, thousands of requests perhaps,
+# which we must take to get to it.
 MAX_UNSENT = 512
 KEPT = 256  # a client's library has read them; the client itself may not have
 MAX_HELD = 9_000
@@ -24,7 +27,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """One writer appends, one reader takes `journal[number]` and `confirm`s. `is_read`: somebody is reading."""
+    """One writer appends, one reader takes `journal[number]` and `confirm`s. `is_read`: somebody is
+    reading."""
 
     def __init__(self, name: str) -> None:
         self.first = 0  # the oldest event that is kept

@@ -1,8 +1,10 @@
-"""Whether the other side of a socket still reads. In: how far a Journal was sent. Out: how far it was read, or the end.
+"""Whether the other side of a socket still reads. In: how far a Journal was sent. Out: how far it
+was read, or the end.
 
-A socket takes megabytes before a send waits, so pings go out between the events as marks: a pong says that what was
-sent before it was read. Patience is only spent while it is the client's turn, when we wait for its next message or for
-room to say more: as long as its audio or its thousand requests are being worked on, its pong waits behind them.
+A socket takes megabytes before a send waits, so pings go out between the events as marks: a pong
+says that what was sent before it was read. Patience is only spent while it is the client's turn,
+when we wait for its next message or for room to say more: as long as its audio or its thousand
+requests are being worked on, its pong waits behind them.
 """
 
 from __future__ import annotations
@@ -18,16 +20,21 @@ from streamer.net.realtime.journal import Journal
 
 EVERY_S = 0.5
 PROBE_S = 8.0  # between pings where nothing is unread
-PATIENCE_S = 8.0  # for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
+# for a pong: a client that does not read is cut off within 10 s, one that vanished within 18
+PATIENCE_S = 8.0
 
 
 class Pulse:
-    """Of one socket: its reader says when it waits, its writer `num_sent`; `watch` returns when patience is over."""
+    """Of one socket: its reader says when it waits, its writer `num_sent`; `watch` returns when
+    patience is over."""
 
     def __init__(self, socket: ServerConnection, journal: Journal) -> None:
-        self._waited_s, self._waits_since = 0.0, math.inf  # for messages of the client
+        # for messages of the client
+        self._waited_s = 0.0
+        self._waits_since = math.inf
         self.num_sent = 0  # events below this number
-        self._socket, self._journal = socket, journal
+        self._socket = socket
+        self._journal = journal
         self._answered = anyio.Event()
         self._is_closed = False
 
@@ -40,10 +47,12 @@ class Pulse:
         self._waits_since = math.inf
 
     async def watch(self) -> bool:
-        """Returns True when the client has not read for PATIENCE_S, False when the socket is closed."""
+        """Returns True when the client has not read for PATIENCE_S, False when the socket is
+        closed."""
         while True:
             await self._until_due()
-            num_sent, self._answered = self.num_sent, anyio.Event()
+            num_sent = self.num_sent
+            self._answered = anyio.Event()
             async with anyio.create_task_group() as group:
                 group.start_soon(self._ask)
                 is_answered = await self._wait()
@@ -66,12 +75,14 @@ class Pulse:
         self._answered.set()
 
     async def _wait(self) -> bool:
-        patience_s, idle_s = PATIENCE_S, self._idle_s()
+        patience_s = PATIENCE_S
+        idle_s = self._idle_s()
         while patience_s > 0:
             with anyio.move_on_after(EVERY_S):
                 await self._answered.wait()
                 return True
-            before_s, idle_s = idle_s, self._idle_s()
+            before_s = idle_s
+            idle_s = self._idle_s()
             patience_s -= EVERY_S if self._journal.is_full else idle_s - before_s
         return False
 

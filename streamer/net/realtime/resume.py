@@ -1,7 +1,8 @@
-"""What a client says that comes back, and what it is told. In: a URL's query and a Talk. Out: where it goes on.
+"""What a client says that comes back, and what it is told. In: a URL's query and a Talk. Out: where
+it goes on.
 
-`?resume=ID` continues a session whose link was cut. `&event=M`: from event M on; without it, from the first that no
-socket was given. `&bytes=N`: the client still has its audio from byte N on.
+`?resume=ID` continues a session whose link was cut. `&event=M`: from event M on; without it, from
+the first that no socket was given. `&bytes=N`: the client still has its audio from byte N on.
 """
 
 from __future__ import annotations
@@ -37,15 +38,20 @@ class Resume:
     def check(self, talk: Talk) -> None:
         """Raises CannotResume where the client has more than there was."""
         if self.event is not None and self.event > talk.journal.end:
-            raise CannotResume(f"event {self.event} has not been; the next one is {talk.journal.end}")
+            raise CannotResume(
+                f"event {self.event} has not been; the next one is {talk.journal.end}"
+            )
 
     def begin(self, talk: Talk, event_id: str) -> tuple[int, str]:
-        """The number of the first event to send, and the event that tells what was taken and what is lost."""
+        """The number of the first event to send, and the event that tells what was taken and what
+        is lost."""
         journal = talk.journal
         wanted = journal.num_read if self.event is None else self.event
         first = max(journal.first, journal.num_sent if self.event is None else wanted)
         lost_bytes = None if self.num_bytes is None else max(0, self.num_bytes - talk.num_bytes)
-        event = resumed(talk.num_bytes, talk.num_messages, first, max(0, first - wanted), lost_bytes)
+        event = resumed(
+            talk.num_bytes, talk.num_messages, first, max(0, first - wanted), lost_bytes
+        )
         journal.confirm(first)
         return first, msgspec.json.encode({"event_id": event_id, **event}).decode()
 

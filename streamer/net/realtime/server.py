@@ -1,6 +1,7 @@
 """`streamer serve`'s server: OpenAI Realtime at one path, sessions that can be resumed, a page.
 
-Admission, HTTP and drain are net/service/service.py's; sessions and their sockets are net/realtime/sessions.py's.
+Admission, HTTP and drain are net/service/service.py's; sessions and their sockets are
+net/realtime/sessions.py's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.resume import CannotResume, Resume
 from streamer.net.realtime.session import OpenSession
 from streamer.net.realtime.sessions import HOLD_S, Hub
-from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Address, Query, Service
@@ -31,9 +32,10 @@ MODEL = "streamer"
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What a server offers: seconds a lost client is waited for; a live update every so many seconds, where a client
-    asks for events and does not say how often; attribute -> levels, for the page (core/attributes.py's Phrases)."""
+class ServerTerms:
+    """What a server offers: seconds a lost client is waited for; a live update every so many
+    seconds, where a client asks for events and does not say how often; attribute -> levels, for the
+    page (core/attributes.py's Phrases)."""
 
     hold_s: float = HOLD_S
     live_update_s: float | None = None
@@ -41,20 +43,28 @@ class Terms:
 
 
 class RealtimeServer:
-    """Serves one model pair to many clients. `run` returns when it was told to stop and has drained."""
+    """Serves one model pair to many clients. `run` returns when it was told to stop and has
+    drained."""
 
     max_message_bytes = 1 << 20  # base64 of 16 s at 24 kHz
 
-    def __init__(self, open_session: OpenSession, admission: Admission, terms: Terms | None = None) -> None:
+    def __init__(
+        self, open_session: OpenSession, admission: Admission, terms: ServerTerms | None = None
+    ) -> None:
         self.metrics = Metrics()
-        self._open, self._admission, self._terms = open_session, admission, terms or Terms()
+        self._open = open_session
+        self._admission = admission
+        self._terms = terms or ServerTerms()
         self._service = Service(self, admission, self.metrics)
-        levels = answer(200, msgspec.json.encode(with_english(self._terms.attributes)), "application/json")
+        levels = answer(
+            200, msgspec.json.encode(with_english(self._terms.attributes)), "application/json"
+        )
         self._service.show(read_page(PAGE) | {"/attributes.json": levels})
         self._hub: Hub
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the port is taken."""
+        """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the
+        port is taken."""
         await self._service.run(address, ready)
 
     def stop(self) -> None:
@@ -65,7 +75,7 @@ class RealtimeServer:
         self._hub = Hub(self._open, self._admission, self.metrics, group, self._terms.hold_s)
         self.metrics.watch_sessions(self._hub)
 
-    def check(self, query: Query) -> Refusal | None:
+    def check(self, query: Query) -> HttpRefusal | None:
         """A place for a new session, or a session to resume."""
         try:
             resume = Resume.parse(query)
@@ -73,10 +83,12 @@ class RealtimeServer:
                 return self._admission.check_room()
             talk = self._hub.find(resume.session_id)
             if talk is None:
-                return Refusal(404, f"no such session; one is kept for {self._terms.hold_s:g} s; connect anew")
+                return HttpRefusal(
+                    404, f"no such session; one is kept for {self._terms.hold_s:g} s; connect anew"
+                )
             resume.check(talk)
         except CannotResume as error:
-            return Refusal(400, str(error))
+            return HttpRefusal(400, str(error))
         return None
 
     async def serve(self, socket: ServerConnection, query: Query) -> None:

@@ -1,7 +1,8 @@
-"""What the server sends, as plain dicts in OpenAI Realtime's shapes. In: ids and texts. Out: dicts without `event_id`.
+"""What the server sends, as plain dicts in OpenAI Realtime's shapes. In: ids and texts. Out: dicts
+without `event_id`.
 
-Every event is valid under the official client's strict types (tests/net). `streamer.*` events are ours and go only
-to clients that asked for them.
+Every event is valid under the official client's strict types (tests/net). `streamer.*` events are
+ours and go only to clients that asked for them.
 """
 
 from __future__ import annotations
@@ -14,17 +15,35 @@ from streamer.stages.events import LiveUpdate, SessionOptions
 Event = dict[str, Any]
 
 
-def session(kind: str, session_id: str, model: str, options: SessionOptions, extensions: Event) -> Event:
+def session(
+    kind: str, session_id: str, model: str, options: SessionOptions, extensions: Event
+) -> Event:
     """The session as it is in force, for session.created and session.updated."""
     found = options.turn_detection
-    detection = None if found is None else {
-        "type": "server_vad", "threshold": found.threshold, "prefix_padding_ms": found.prefix_padding_ms,
-        "silence_duration_ms": found.silence_ms, "create_response": options.answers_itself, "interrupt_response": False,
-    }  # fmt: skip
+    detection = (
+        None
+        if found is None
+        else {
+            "type": "server_vad",
+            "threshold": found.threshold,
+            "prefix_padding_ms": found.prefix_padding_ms,
+            "silence_duration_ms": found.silence_ms,
+            "create_response": options.answers_itself,
+            "interrupt_response": False,
+        }
+    )
     # The client's strict types know 24000 alone: any other rate is told where they do not look.
     rate = options.sample_rate_hz
-    heard = {"format": {"type": "audio/pcm"} | ({"rate": rate} if rate == 24_000 else {}), "turn_detection": detection}
-    common = {"id": session_id, "type": kind, "audio": {"input": heard}, "streamer": extensions | {"rate": rate}}
+    heard = {
+        "format": {"type": "audio/pcm"} | ({"rate": rate} if rate == 24_000 else {}),
+        "turn_detection": detection,
+    }
+    common = {
+        "id": session_id,
+        "type": kind,
+        "audio": {"input": heard},
+        "streamer": extensions | {"rate": rate},
+    }
     if kind == "transcription":
         return {**common, "object": "realtime.transcription_session"}
     return {**common, "object": "realtime.session", "model": model, "output_modalities": ["text"]}
@@ -37,8 +56,14 @@ def error(message: str, code: str, cause: str | None, kind: str = "invalid_reque
 
 def user_item(item_id: str, status: str) -> Event:
     content = [{"type": "input_audio", "transcript": None}]
-    return {"id": item_id, "object": "realtime.item", "type": "message", "role": "user", "status": status,
-            "content": content}  # fmt: skip
+    return {
+        "id": item_id,
+        "object": "realtime.item",
+        "type": "message",
+        "role": "user",
+        "status": status,
+        "content": content,
+    }
 
 
 def committed(item_id: str, previous: str | None) -> list[Event]:
@@ -53,18 +78,39 @@ def committed(item_id: str, previous: str | None) -> list[Event]:
 
 def answer_item(item_id: str, status: str, text: str | None) -> Event:
     content = [] if text is None else [{"type": "output_text", "text": text}]
-    return {"id": item_id, "object": "realtime.item", "type": "message", "role": "assistant", "status": status,
-            "content": content}  # fmt: skip
+    return {
+        "id": item_id,
+        "object": "realtime.item",
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": content,
+    }
 
 
-def response(response_id: str, status: str, output: list[Event], details: Event | None, num_ids: int) -> Event:
-    usage = None if status == "in_progress" else {
-        "total_tokens": num_ids, "input_tokens": 0, "output_tokens": num_ids,
-        "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
-        "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
-    }  # fmt: skip
-    return {"id": response_id, "object": "realtime.response", "status": status, "status_details": details,
-            "output": output, "usage": usage, "output_modalities": ["text"]}  # fmt: skip
+def response(
+    response_id: str, status: str, output: list[Event], details: Event | None, num_ids: int
+) -> Event:
+    usage = (
+        None
+        if status == "in_progress"
+        else {
+            "total_tokens": num_ids,
+            "input_tokens": 0,
+            "output_tokens": num_ids,
+            "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
+            "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
+        }
+    )
+    return {
+        "id": response_id,
+        "object": "realtime.response",
+        "status": status,
+        "status_details": details,
+        "output": output,
+        "usage": usage,
+        "output_modalities": ["text"],
+    }
 
 
 def response_begins(response_id: str, item_id: str) -> list[Event]:
@@ -74,9 +120,14 @@ def response_begins(response_id: str, item_id: str) -> list[Event]:
         {"type": "response.created", "response": response(response_id, "in_progress", [], None, 0)},
         {"type": "response.output_item.added", **place, "item": item},
         {"type": "conversation.item.added", "previous_item_id": None, "item": item},
-        {"type": "response.content_part.added", **place, "item_id": item_id, "content_index": 0,
-         "part": {"type": "text", "text": ""}},
-    ]  # fmt: skip
+        {
+            "type": "response.content_part.added",
+            **place,
+            "item_id": item_id,
+            "content_index": 0,
+            "part": {"type": "text", "text": ""},
+        },
+    ]
 
 
 def response_ends(
@@ -90,13 +141,22 @@ def response_ends(
         {"type": "response.content_part.done", **part, "part": {"type": "text", "text": text}},
         {"type": "response.output_item.done", **place, "item": item},
         {"type": "conversation.item.done", "previous_item_id": None, "item": item},
-        {"type": "response.done", "response": response(response_id, status, [item], details, num_ids)},
+        {
+            "type": "response.done",
+            "response": response(response_id, status, [item], details, num_ids),
+        },
     ]
 
 
 def text_delta(response_id: str, item_id: str, text: str) -> Event:
-    return {"type": "response.output_text.delta", "response_id": response_id, "item_id": item_id, "output_index": 0,
-            "content_index": 0, "delta": text}  # fmt: skip
+    return {
+        "type": "response.output_text.delta",
+        "response_id": response_id,
+        "item_id": item_id,
+        "output_index": 0,
+        "content_index": 0,
+        "delta": text,
+    }
 
 
 def transcription_delta(item_id: str, text: str) -> Event:
@@ -107,16 +167,28 @@ def transcription_delta(item_id: str, text: str) -> Event:
 def transcription_done(item_id: str, text: str, seconds: float) -> Event:
     kind = "conversation.item.input_audio_transcription.completed"
     usage = {"type": "duration", "seconds": round(seconds, 3)}
-    return {"type": kind, "item_id": item_id, "content_index": 0, "transcript": text, "usage": usage}
+    return {
+        "type": kind,
+        "item_id": item_id,
+        "content_index": 0,
+        "transcript": text,
+        "usage": usage,
+    }
 
 
 def live_update(item_id: str, update: LiveUpdate) -> Event:
     heard_s = round(update.heard_s, 3)
-    return {"type": "streamer.live_update", "item_id": item_id, "text": update.text, "heard_s": heard_s}
+    return {
+        "type": "streamer.live_update",
+        "item_id": item_id,
+        "text": update.text,
+        "heard_s": heard_s,
+    }
 
 
 def description(item_id: str, found: Description) -> Event:
-    """Everything that is known of a turn: attributes, counts, times, and a warning where blocks went unverified."""
+    """Everything that is known of a turn: attributes, counts, times, and a warning where blocks
+    went unverified."""
     left_out = ("file", "ids", "parts")
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
     return {"type": "streamer.description", "item_id": item_id, "description": row}
@@ -124,16 +196,30 @@ def description(item_id: str, found: Description) -> Event:
 
 def transcription_failed(item_id: str, message: str) -> Event:
     kind = "conversation.item.input_audio_transcription.failed"
-    return {"type": kind, "item_id": item_id, "content_index": 0,
-            "error": {"type": "server_error", "code": "turn_failed", "message": message}}  # fmt: skip
+    return {
+        "type": kind,
+        "item_id": item_id,
+        "content_index": 0,
+        "error": {"type": "server_error", "code": "turn_failed", "message": message},
+    }
 
 
 def ack(num_bytes: int, num_messages: int) -> Event:
-    """What was taken of the session's audio (bytes of PCM) and of its client's messages of any kind."""
+    """What was taken of the session's audio (bytes of PCM) and of its client's messages of any
+    kind."""
     return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}
 
 
-def resumed(num_bytes: int, num_messages: int, event: int, lost_events: int, lost_bytes: int | None) -> Event:
-    """Where a resumed session goes on. `event`: the number of the next one. lost_bytes None: the client did not say."""
-    return {"type": "streamer.resumed", "bytes": num_bytes, "messages": num_messages, "event": event,
-            "lost_events": lost_events, "lost_bytes": lost_bytes}  # fmt: skip
+def resumed(
+    num_bytes: int, num_messages: int, event: int, lost_events: int, lost_bytes: int | None
+) -> Event:
+    """Where a resumed session goes on. `event`: the number of the next one. lost_bytes None: the
+    client did not say."""
+    return {
+        "type": "streamer.resumed",
+        "bytes": num_bytes,
+        "messages": num_messages,
+        "event": event,
+        "lost_events": lost_events,
+        "lost_bytes": lost_bytes,
+    }

@@ -1,7 +1,8 @@
-"""One client's session, which outlives its sockets. In: the client's messages, in order. Out: a Journal of events.
+"""One client's session, which outlives its sockets. In: the client's messages, in order. Out: a
+Journal of events.
 
-The session listens in its own task. A message that was received whole is taken whole, even if its socket dies
-meanwhile: so the counts that a client resumes by are exact.
+The session listens in its own task. A message that was received whole is taken whole, even if its
+socket dies meanwhile: so the counts that a client resumes by are exact.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
 
 
 class Talk:
-    """`run` it in a task of its own; `take` messages; read `journal`; `end` it. `over` is set when it has ended."""
+    """`run` it in a task of its own; `take` messages; read `journal`; `end` it. `over` is set when
+    it has ended."""
 
-    def __init__(self, conversation: Conversation, open_session: OpenSession, metrics: Metrics) -> None:
+    def __init__(
+        self, conversation: Conversation, open_session: OpenSession, metrics: Metrics
+    ) -> None:
         self.journal = Journal(conversation.name)
         self.conversation = conversation
         self.num_messages = 0  # of the client, taken
         self.over = anyio.Event()
         self.goodbye = FAILED  # how a socket is closed when this is over: code and reason
-        self._open, self._metrics = open_session, metrics
+        self._open = open_session
+        self._metrics = metrics
         self._num_bytes = 0  # taken by sessions that were replaced
         self._acked = (0, 0)
         self._taking = anyio.Lock()
@@ -58,7 +63,8 @@ class Talk:
         return waiting
 
     async def run(self) -> None:
-        """Listen until `end`. Errors of the session come out of here, when everything else has ended."""
+        """Listen until `end`. Errors of the session come out of here, when everything else has
+        ended."""
         self.journal.append(self.conversation.opened())
         try:
             with self._life:
@@ -71,19 +77,27 @@ class Talk:
                 self._scope.cancel()
 
     async def take(self, message: str | bytes) -> None:
-        """One message of the client, done when its effect is in order; waits while the session does."""
+        """One message of the client, done when its effect is in order; waits while the session
+        does."""
         async with self._taking:
             with anyio.CancelScope() as self._scope:  # a session that dies answers nobody
                 if self.over.is_set():
                     return
                 await self._ready.wait()
-                with suppress(anyio.BrokenResourceError):  # the session is dying, and will say why
+                # the session is dying, and will say why
+                with suppress(anyio.BrokenResourceError):
                     await self._take(message)
                     self.num_messages += 1
 
     def take_nowait(self, message: str | bytes) -> bool:
-        """`take` audio where nothing has to wait: that is nearly every message. False: nothing was done."""
-        if self._session is None or self._taking.locked() or self.over.is_set() or not self._ready.is_set():
+        """`take` audio where nothing has to wait: that is nearly every message. False: nothing was
+        done."""
+        if (
+            self._session is None
+            or self._taking.locked()
+            or self.over.is_set()
+            or not self._ready.is_set()
+        ):
             return False
         pcm = self.conversation.audio_of(message)
         if pcm is None or not self._session.feed_nowait(pcm):
@@ -100,11 +114,14 @@ class Talk:
             self.journal.append([ack(*taken)])
 
     async def drain(self) -> None:
-        """Take messages until every turn that is in hand now is answered; then no more audio, and the end.
+        """Take messages until every turn that is in hand now is answered; then no more audio, and
+        the end.
 
         A turn that voice activity should end, and whose client sends nothing any more, ends here.
         """
-        turns, num_messages, silent_s = self.conversation.turns, self.num_messages, 0.0
+        turns = self.conversation.turns
+        num_messages = self.num_messages
+        silent_s = 0.0
         last = turns.last_in_flight
         while turns.done < last and turns is self.conversation.turns and not self.over.is_set():
             await anyio.sleep(DRAIN_POLL_S)
@@ -123,7 +140,8 @@ class Talk:
 
     async def _listen(self) -> None:
         """One session by the options in force, until they change."""
-        self._change, self._pumped = anyio.Event(), anyio.Event()
+        self._change = anyio.Event()
+        self._pumped = anyio.Event()
         async with anyio.create_task_group() as group:
             async with self._open(self.conversation.options) as self._session:
                 group.start_soon(self._pump, self._session)
@@ -156,7 +174,8 @@ class Talk:
             try:
                 out, actions = self.conversation.client(decode(message))
             except BadEvent as bad:
-                out, actions = [error(str(bad), "invalid_event", None)], []
+                out = [error(str(bad), "invalid_event", None)]
+                actions = []
         for action in actions:
             out = [*out, *await self._perform(action)]
         self.journal.append(out)
@@ -166,7 +185,8 @@ class Talk:
         assert session is not None
         match action:
             case Feed(pcm):
-                with suppress(anyio.ClosedResourceError):  # draining: what was fed before is the last
+                # draining: what was fed before is the last
+                with suppress(anyio.ClosedResourceError):
                     await session.feed(pcm)
                     self.conversation.fed(len(pcm))
             case Reopen():
@@ -181,5 +201,12 @@ class Talk:
                 except NothingToCommit:
                     return self.conversation.nothing_to_commit(cause)
                 except anyio.ClosedResourceError:
-                    return [error("the server is going down; connect again", "draining", cause, "server_error")]
+                    return [
+                        error(
+                            "the server is going down; connect again",
+                            "draining",
+                            cause,
+                            "server_error",
+                        )
+                    ]
         return []

@@ -1,7 +1,9 @@
-"""Every session of a server, by its id: with a client, or held for one whose link was cut. In: sockets.
+"""Every session of a server, by its id: with a client, or held for one whose link was cut. In:
+sockets.
 
-Bounded: sessions with and without a client are at most `max_sessions`; one that is held keeps its place, as its client
-was promised. A session ends when its client says goodbye, or when it was held for `hold_s`.
+Bounded: sessions with and without a client are at most `max_sessions`; one that is held keeps its
+place, as its client was promised. A session ends when its client says goodbye, or when it was held
+for `hold_s`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ TAKEN_OVER = (4409, "the session goes on in another connection")
 _logger = logging.getLogger("streamer")
 
 
-class Place:
+class Seat:
     """A session and who serves it."""
 
     def __init__(self, talk: Talk) -> None:
@@ -43,11 +45,19 @@ class Hub:
     """`serve` sockets with new sessions or with those that they resume; `drain` before the end."""
 
     def __init__(
-        self, open_session: OpenSession, admission: Admission, metrics: Metrics, group: TaskGroup, hold_s: float
+        self,
+        open_session: OpenSession,
+        admission: Admission,
+        metrics: Metrics,
+        group: TaskGroup,
+        hold_s: float,
     ) -> None:
-        self._open, self._admission, self._metrics, self._group = open_session, admission, metrics, group
+        self._open = open_session
+        self._admission = admission
+        self._metrics = metrics
+        self._group = group
         self._hold_s = hold_s
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Seat] = {}
 
     @property
     def talks(self) -> list[Talk]:
@@ -63,11 +73,15 @@ class Hub:
         place = self._places.get(session_id)
         return place.talk if place else None
 
-    async def serve(self, socket: ServerConnection, conversation: Conversation, resume: Resume | None) -> None:
+    async def serve(
+        self, socket: ServerConnection, conversation: Conversation, resume: Resume | None
+    ) -> None:
         """One socket, to its end, and the hold after it."""
         place = self._places.get(resume.session_id) if resume else self._begin(conversation)
         if place is None:
-            await socket.close(1013, "the session is over, or all are taken; connect anew in a moment")
+            await socket.close(
+                1013, "the session is over, or all are taken; connect anew in a moment"
+            )
             return
         connection = Connection(socket, place.talk, self._metrics)
         try:
@@ -84,21 +98,23 @@ class Hub:
             await self._hold(place)
 
     async def drain(self, within_s: float) -> None:
-        """No more audio; what was said is answered and read; then close 1012, so that clients come again."""
+        """No more audio; what was said is answered and read; then close 1012, so that clients come
+        again."""
         async with anyio.create_task_group() as group:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
 
-    def _begin(self, conversation: Conversation) -> Place | None:
+    def _begin(self, conversation: Conversation) -> Seat | None:
         if self._admission.is_full:
             return None
-        self._admission.num_sessions += 1  # before anything is awaited: others come at the same moment
-        place = Place(Talk(conversation, self._open, self._metrics))
+        # before anything is awaited: others come at the same moment
+        self._admission.num_sessions += 1
+        place = Seat(Talk(conversation, self._open, self._metrics))
         self._places[conversation.id] = place
         self._group.start_soon(self._run, place)
         return place
 
-    async def _run(self, place: Place) -> None:
+    async def _run(self, place: Seat) -> None:
         """What goes wrong in a session ends it alone."""
         try:
             await place.talk.run()
@@ -110,10 +126,11 @@ class Hub:
             self._admission.num_sessions -= 1
             place.came_back.set()
 
-    async def _attach(self, place: Place, connection: Connection, resume: Resume | None) -> bool:
+    async def _attach(self, place: Seat, connection: Connection, resume: Resume | None) -> bool:
         """Serve the session by this connection alone. Whether its client said goodbye."""
         async with place.lock:
-            if place.connection is not None:  # a link that is dead and not yet missed, most often
+            # a link that is dead and not yet missed, most often
+            if place.connection is not None:
                 await place.connection.hand_over()
             place.connection = connection
         place.is_held = False
@@ -129,19 +146,21 @@ class Hub:
             if not connection.is_handed_over:
                 place.connection = None
 
-    async def _hold(self, place: Place) -> None:
-        """Until the client comes back (its new socket's task goes on then), or the session ends by itself."""
+    async def _hold(self, place: Seat) -> None:
+        """Until the client comes back (its new socket's task goes on then), or the session ends by
+        itself."""
         session_id = place.talk.conversation.id
         if session_id not in self._places:
             return
-        place.is_held, place.came_back = True, anyio.Event()
+        place.is_held = True
+        place.came_back = anyio.Event()
         with anyio.move_on_after(self._hold_s):
             await place.came_back.wait()
         if place.is_held:
             place.talk.end(ENDED)
 
 
-async def _drain(place: Place, within_s: float) -> None:
+async def _drain(place: Seat, within_s: float) -> None:
     with anyio.move_on_after(within_s):
         await place.talk.drain()
         if place.connection is not None:

@@ -1,4 +1,5 @@
-"""Which of a session's turns are open, committed, asked for, answered. In: what happens. Out: numbers and yes or no."""
+"""Which of a session's turns are open, committed, asked for, answered. In: what happens. Out:
+numbers and yes or no."""
 
 from __future__ import annotations
 
@@ -20,12 +21,15 @@ class Turns:
 
     def closed(self, turn: int, is_asked: bool) -> None:
         """The turn's audio is over; `is_asked`: it is answered without a word of the client."""
-        self.committed, self.is_speaking, self._num_open_bytes = max(self.committed, turn), False, 0
+        self.committed = max(self.committed, turn)
+        self.is_speaking = False
+        self._num_open_bytes = 0
         if is_asked:
             self.asked = max(self.asked, turn)
 
     def cleared(self) -> None:
-        self.is_speaking, self._num_open_bytes = False, 0
+        self.is_speaking = False
+        self._num_open_bytes = 0
 
     def ask(self) -> None:
         """The client wants the last committed turn answered."""

@@ -1,7 +1,9 @@
-"""Who may connect, decided before the upgrade. In: an HTTP request's path and headers. Out: None, or a refusal.
+"""Who may connect, decided before the upgrade. In: an HTTP request's path and headers. Out: None,
+or a refusal.
 
-Shared by every service of ours: key, Origin, capacity, drain. Keys are compared in constant time. A browser cannot send
-headers with a websocket: its key comes as a subprotocol, which, unlike a URL, no server logs.
+Shared by every service of ours: key, Origin, capacity, drain. Keys are compared in constant time. A
+browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
+no server logs.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 KEY_PROTOCOL = "openai-insecure-api-key."
-KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110's token: what a subprotocol may hold
+# RFC 9110's token: what a subprotocol may hold
+KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
 HANDSHAKE_S = 10.0  # websockets' own limit
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HttpRefusal:
     """An HTTP answer in place of the upgrade: status, one line, further headers."""
 
     status: int
@@ -32,8 +35,8 @@ class Refusal:
 class Admission:
     """The rules of one service, and how many sessions there are. `is_draining`: nobody new.
 
-    Who was let in counts until it arrives, `expect` to `arrived`: between the two lies a handshake, and many may come
-    at the same moment.
+    Who was let in counts until it arrives, `expect` to `arrived`: between the two lies a handshake,
+    and many may come at the same moment.
     """
 
     paths: tuple[str, ...]
@@ -58,34 +61,40 @@ class Admission:
         """It is here, and counts as a session from now on if it becomes one."""
         self._expected.pop(who, None)
 
-    def check(self, path: str, headers: Mapping[str, str]) -> Refusal | None:
+    def check(self, path: str, headers: Mapping[str, str]) -> HttpRefusal | None:
         """Why nobody like this may connect, or None. Names of headers are in lower case."""
         if path not in self.paths:
-            return Refusal(404, f"no such path; connect to {' or '.join(self.paths)}")
+            return HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
         if self.api_key is not None and not key_matches(self.api_key, headers):
-            return Refusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
+            return HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
         origin = headers.get("origin")
         if origin is not None and not self._origin_allowed(origin, headers.get("host", "")):
-            return Refusal(403, "this Origin is not allowed; start the server with --allow-origin")
+            return HttpRefusal(
+                403, "this Origin is not allowed; start the server with --allow-origin"
+            )
         if self.is_draining:
             return _busy("the server is going down; try again in a moment")
         return None
 
-    def check_room(self) -> Refusal | None:
+    def check_room(self) -> HttpRefusal | None:
         """Why there is no place for a new session, or None."""
-        return _busy(f"all {self.max_sessions} sessions are taken; try again later") if self.is_full else None
+        return (
+            _busy(f"all {self.max_sessions} sessions are taken; try again later")
+            if self.is_full
+            else None
+        )
 
     def _origin_allowed(self, origin: str, host: str) -> bool:
-        """Our own page, or one that was named. A name that is not ours may point here (DNS rebinding): where there
-        is no key to stop it, our own page is one at a loopback address."""
+        """Our own page, or one that was named. A name that is not ours may point here (DNS
+        rebinding): where there is no key to stop it, our own page is one at a loopback address."""
         if origin in self.allowed_origins:
             return True
         is_own = bool(host) and origin.partition("://")[2] == host
         return is_own and (self.api_key is not None or is_loopback(host.rpartition(":")[0] or host))
 
 
-def _busy(message: str) -> Refusal:
-    return Refusal(503, message, {"Retry-After": str(RETRY_AFTER_S)})
+def _busy(message: str) -> HttpRefusal:
+    return HttpRefusal(503, message, {"Retry-After": str(RETRY_AFTER_S)})
 
 
 def is_loopback(host: str) -> bool:
@@ -100,7 +109,11 @@ def key_matches(key: str, headers: Mapping[str, str]) -> bool:
     """Whether the request carries `key`, as a bearer token or, from a browser, as a subprotocol."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     offered = [token.strip()] if scheme.lower() == "bearer" else []
-    protocols = [protocol.strip() for protocol in headers.get("sec-websocket-protocol", "").split(",")]
+    protocols = [
+        protocol.strip() for protocol in headers.get("sec-websocket-protocol", "").split(",")
+    ]
     offered += [p.removeprefix(KEY_PROTOCOL) for p in protocols if p.startswith(KEY_PROTOCOL)]
     wanted = key.encode()
-    return any(hmac.compare_digest(wanted, found.encode("utf-8", "surrogateescape")) for found in offered)
+    return any(
+        hmac.compare_digest(wanted, found.encode("utf-8", "surrogateescape")) for found in offered
+    )

@@ -1,4 +1,5 @@
-"""What a running service tells Prometheus. In: events of its sessions. Out: the text of /metrics."""
+"""What a running service tells Prometheus. In: events of its sessions. Out: the text of
+/metrics."""
 
 from __future__ import annotations
 
@@ -50,14 +51,21 @@ class Linked(Protocol):
 
 
 class ServiceMetrics:
-    """What every service counts. `watch` a gauge by a function; the rest is counted as it happens."""
+    """What every service counts. `watch` a gauge by a function; the rest is counted as it
+    happens."""
 
     def __init__(self) -> None:
         self._registry = r = CollectorRegistry()
-        self.loop_lag = Histogram("streamer_loop_lag_seconds", "Event loop's delay", buckets=SECONDS, registry=r)
+        self.loop_lag = Histogram(
+            "streamer_loop_lag_seconds", "Event loop's delay", buckets=SECONDS, registry=r
+        )
         self.refusals = Counter("streamer_refusals", "Connections refused", ["status"], registry=r)
-        self.resumed = Counter("streamer_resumed", "Sessions that their client came back to", registry=r)
-        self.failed = Counter("streamer_sessions_failed", "Sessions that an internal error ended", registry=r)
+        self.resumed = Counter(
+            "streamer_resumed", "Sessions that their client came back to", registry=r
+        )
+        self.failed = Counter(
+            "streamer_sessions_failed", "Sessions that an internal error ended", registry=r
+        )
 
     def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
         """A gauge whose value is `read()` when it is asked for."""
@@ -73,9 +81,13 @@ class VerifierMetrics(ServiceMetrics):
     def __init__(self) -> None:
         super().__init__()
         r = self._registry
-        self.refused = Counter("streamer_requests_refused", "Requests not applied", ["reason"], registry=r)
+        self.refused = Counter(
+            "streamer_requests_refused", "Requests not applied", ["reason"], registry=r
+        )
         self.verdicts = Counter("streamer_verdicts", "Requests answered", registry=r)
-        self.judging = Counter("streamer_judging_seconds", "From a request's turn to its reply, summed", registry=r)
+        self.judging = Counter(
+            "streamer_judging_seconds", "From a request's turn to its reply, summed", registry=r
+        )
         self.uploaded = Counter("streamer_uploaded_ids", "Draft ids judged", registry=r)
         self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
 
@@ -90,19 +102,34 @@ class Metrics(ServiceMetrics):
 
     def __init__(self, notices: Notices | None = None) -> None:
         super().__init__()
-        r, self._notices = self._registry, notices or Notices()
-        self.ttft = Histogram("streamer_ttft_ms", "First text after a turn's last sample", buckets=MS, registry=r)
-        self.itl = Histogram("streamer_itl_ms", "Between two deltas of one answer", buckets=MS, registry=r)
-        self.turns = Counter("streamer_turns", "Turns by how they ended", ["stop_reason"], registry=r)
+        r = self._registry
+        self._notices = notices or Notices()
+        self.ttft = Histogram(
+            "streamer_ttft_ms", "First text after a turn's last sample", buckets=MS, registry=r
+        )
+        self.itl = Histogram(
+            "streamer_itl_ms", "Between two deltas of one answer", buckets=MS, registry=r
+        )
+        self.turns = Counter(
+            "streamer_turns", "Turns by how they ended", ["stop_reason"], registry=r
+        )
         self.uploaded = Counter("streamer_uploaded_ids", "Draft ids given to the cloud", registry=r)
         self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
         self.unverified = Counter(
-            "streamer_turns_unverified", "Turns with blocks that were to be verified and were not", registry=r
+            "streamer_turns_unverified",
+            "Turns with blocks that were to be verified and were not",
+            registry=r,
         )
         self.cloud_calls = Counter("streamer_cloud_calls", "Requests to the cloud", registry=r)
-        self.failures = Counter("streamer_turns_failed", "Turns that ended without a description", registry=r)
-        self.slow_readers = Counter("streamer_slow_readers", "Connections cut off: nothing was read", registry=r)
-        self.drops = Counter("streamer_drops", "Connections that ended without a goodbye", registry=r)
+        self.failures = Counter(
+            "streamer_turns_failed", "Turns that ended without a description", registry=r
+        )
+        self.slow_readers = Counter(
+            "streamer_slow_readers", "Connections cut off: nothing was read", registry=r
+        )
+        self.drops = Counter(
+            "streamer_drops", "Connections that ended without a goodbye", registry=r
+        )
         self._last_ms: dict[int, float] = {}  # per session, of its latest delta
 
     def watch_sessions(self, sessions: Sessions) -> None:
@@ -112,22 +139,53 @@ class Metrics(ServiceMetrics):
             return lambda: sum(talk.backlog.get(queue, 0) for talk in sessions.talks)
 
         def lag_s() -> float:
-            return max((talk.backlog.get("audio_ms", 0) for talk in sessions.talks), default=0) / 1000
+            return (
+                max((talk.backlog.get("audio_ms", 0) for talk in sessions.talks), default=0) / 1000
+            )
 
-        self.watch("streamer_sessions", "Sessions with a client", lambda: len(sessions.talks) - sessions.num_held)
-        self.watch("streamer_sessions_held", "Sessions that wait for their client", lambda: sessions.num_held)
-        self.watch("streamer_audio_lag_seconds", "Audio taken and not yet heard, of the slowest session", lag_s)
-        depths = Gauge("streamer_queue_depth", "What waits, over all sessions", ["queue"], registry=self._registry)
+        self.watch(
+            "streamer_sessions",
+            "Sessions with a client",
+            lambda: len(sessions.talks) - sessions.num_held,
+        )
+        self.watch(
+            "streamer_sessions_held",
+            "Sessions that wait for their client",
+            lambda: sessions.num_held,
+        )
+        self.watch(
+            "streamer_audio_lag_seconds",
+            "Audio taken and not yet heard, of the slowest session",
+            lag_s,
+        )
+        depths = Gauge(
+            "streamer_queue_depth",
+            "What waits, over all sessions",
+            ["queue"],
+            registry=self._registry,
+        )
         for queue in QUEUES:
             depths.labels(queue).set_function(depth(queue))
 
     def watch_link(self, link: Linked) -> None:
         """Gauges of the link, where the cloud is elsewhere. No round trip measured yet is NaN."""
         self.watch("streamer_link_up", "1: connected to the verifier", lambda: link.is_linked)
-        self.watch("streamer_link_breaker_open", "1: the verifier is not asked now", lambda: not link.is_up)
-        self.watch("streamer_link_rtt_seconds", "Round trip of the latest ping", lambda: link.rtt_s or math.nan)
-        self.watch("streamer_link_blocks_in_flight", "Blocks asked about, not answered", lambda: link.num_in_flight)
-        self.watch("streamer_link_reconnects", "Links after the first", lambda: max(0, link.num_links - 1))
+        self.watch(
+            "streamer_link_breaker_open", "1: the verifier is not asked now", lambda: not link.is_up
+        )
+        self.watch(
+            "streamer_link_rtt_seconds",
+            "Round trip of the latest ping",
+            lambda: link.rtt_s or math.nan,
+        )
+        self.watch(
+            "streamer_link_blocks_in_flight",
+            "Blocks asked about, not answered",
+            lambda: link.num_in_flight,
+        )
+        self.watch(
+            "streamer_link_reconnects", "Links after the first", lambda: max(0, link.num_links - 1)
+        )
 
     def heard(self, session: int, event: Event) -> None:
         """Count one event of `session`."""

@@ -1,4 +1,5 @@
-"""What whoever runs a service is told of others. In: states and events. Out: few plain lines, on stderr if wanted."""
+"""What whoever runs a service is told of others. In: states and events. Out: few plain lines, on
+stderr if wanted."""
 
 from __future__ import annotations
 
@@ -13,11 +14,13 @@ _notices = logging.getLogger("streamer.notice")
 
 
 class Notices:
-    """Lines for whoever runs a service, at WARNING: at most one in EVERY_S. A state's last change is told in the end,
-    for `state` is called again and again while it lasts; of events those between are counted."""
+    """Lines for whoever runs a service, at WARNING: at most one in EVERY_S. A state's last change
+    is told in the end, for `state` is called again and again while it lasts; of events those
+    between are counted."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._told_at = clock, -math.inf
+        self._clock = clock
+        self._told_at = -math.inf
         self._is_good: bool | None = None  # as told
         self._num_untold = 0
 

@@ -1,7 +1,8 @@
-"""A websocket service on one port, with what every service of ours needs. In: a handler. Out: a run until SIGTERM.
+"""A websocket service on one port, with what every service of ours needs. In: a handler. Out: a run
+until SIGTERM.
 
-/healthz, /readyz, /metrics and the files of a page beside it; admission before the upgrade; TLS; drain. Shared by the
-realtime server and the verifier's.
+/healthz, /readyz, /metrics and the files of a page beside it; admission before the upgrade; TLS;
+drain. Shared by the realtime server and the verifier's.
 """
 
 from __future__ import annotations
@@ -22,21 +23,23 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from streamer.net.service.admission import Admission, Refusal
+from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.http import answer, headers_of, refused
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.notices import Notices
 
 CLOSE_S = 2.0
-# What a client has sent and we have not taken: so many messages, and so much in the kernel (which doubles it). More
-# would only hide that we are behind, and keep a client alive that has gone.
+# What a client has sent and we have not taken: so many messages, and so much in the kernel
+# (which doubles it). More would only hide that we are behind, and keep a client alive that has
+# gone.
 MAX_QUEUE = 2
 RECEIVE_BYTES = 128 << 10
 DRAIN_S = 30.0
 LAG_EVERY_S = 0.1
 Query = Mapping[str, Sequence[str]]
 _logger = logging.getLogger("streamer")
-_quiet = logging.getLogger("streamer.wire")  # what a client does wrong on the wire is counted, not logged
+# what a client does wrong on the wire is counted, not logged
+_quiet = logging.getLogger("streamer.wire")
 _quiet.setLevel(logging.CRITICAL)
 
 
@@ -58,7 +61,7 @@ class Handler(Protocol):
         """Called before the first client; tasks of this group end with the service."""
         ...
 
-    def check(self, query: Query) -> Refusal | None:
+    def check(self, query: Query) -> HttpRefusal | None:
         """Why a client that may connect has no place, or None."""
         ...
 
@@ -75,10 +78,16 @@ class Service:
     """`run` it; `stop` it, or send SIGTERM."""
 
     def __init__(
-        self, handler: Handler, admission: Admission, metrics: ServiceMetrics, notices: Notices | None = None
+        self,
+        handler: Handler,
+        admission: Admission,
+        metrics: ServiceMetrics,
+        notices: Notices | None = None,
     ) -> None:
         self._notices = notices  # told whom was refused
-        self._handler, self._admission, self._metrics = handler, admission, metrics
+        self._handler = handler
+        self._admission = admission
+        self._metrics = metrics
         self._files: dict[str, Response] = {}
         self._stop = anyio.Event()
 
@@ -92,12 +101,23 @@ class Service:
         self._stop.set()
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the port is taken."""
+        """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the
+        port is taken."""
         server = await serve(
-            self._serve, address.host, address.port, ssl=address.tls, process_request=self._request,
-            select_subprotocol=_subprotocol, max_size=self._handler.max_message_bytes, compression=None,
-            ping_interval=None, close_timeout=CLOSE_S, max_queue=MAX_QUEUE, logger=_quiet, server_header="streamer",
-        )  # fmt: skip
+            self._serve,
+            address.host,
+            address.port,
+            ssl=address.tls,
+            process_request=self._request,
+            select_subprotocol=_subprotocol,
+            max_size=self._handler.max_message_bytes,
+            compression=None,
+            ping_interval=None,
+            close_timeout=CLOSE_S,
+            max_queue=MAX_QUEUE,
+            logger=_quiet,
+            server_header="streamer",
+        )
         for listening in server.sockets:  # those that it accepts take it over
             listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
         async with anyio.create_task_group() as group, _closing(server):
@@ -121,15 +141,18 @@ class Service:
     def _request(self, socket: ServerConnection, request: Request) -> Response | None:
         """Plain HTTP, or a refusal, or None: upgrade."""
         try:
-            headers, url = headers_of(request), urlsplit(request.path)
+            headers = headers_of(request)
+            url = urlsplit(request.path)
         except ValueError:
             return answer(400, "the address cannot be read\n")
-        if isinstance(headers, Refusal):
-            refusal: Refusal | None = headers
+        if isinstance(headers, HttpRefusal):
+            refusal: HttpRefusal | None = headers
         else:
             if "upgrade" not in headers and (found := self._plain(url.path)):
                 return found
-            refusal = self._admission.check(url.path, headers) or self._handler.check(parse_qs(url.query))
+            refusal = self._admission.check(url.path, headers) or self._handler.check(
+                parse_qs(url.query)
+            )
         if refusal is None:
             self._admission.expect(socket)
             return None
@@ -144,11 +167,17 @@ class Service:
             case "/healthz":
                 return answer(200, "ok\n")
             case "/readyz":
-                return answer(503, "draining\n") if self._admission.is_draining else answer(200, "ready\n")
+                return (
+                    answer(503, "draining\n")
+                    if self._admission.is_draining
+                    else answer(200, "ready\n")
+                )
             case "/metrics":
                 return answer(200, self._metrics.text())
         found = self._files.get(path)
-        return found and Response(found.status_code, found.reason_phrase, found.headers.copy(), found.body)
+        return found and Response(
+            found.status_code, found.reason_phrase, found.headers.copy(), found.body
+        )
 
     async def _measure_lag(self) -> None:
         """How much later than asked for the event loop comes back."""
@@ -174,5 +203,6 @@ async def _closing(server: Server) -> AsyncIterator[None]:
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """`realtime` where it is offered (browsers); the Python client offers none and must get none."""
+    """`realtime` where it is offered (browsers); the Python client offers none and must get
+    none."""
     return next((protocol for protocol in offered if protocol == "realtime"), None)

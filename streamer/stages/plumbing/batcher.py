@@ -1,7 +1,8 @@
-"""One model's thread. In: steps of many streams. Out: what each comes to; ready rows go into one engine step.
+"""One model's thread. In: steps of many streams. Out: what each comes to; ready rows go into one
+engine step.
 
-The event loop never waits for torch: it hands steps over and awaits an event. Bounded by its callers: a stream has at
-most one submission in hand per task, and a slot per turn.
+The event loop never waits for torch: it hands steps over and awaits an event. Bounded by its
+callers: a stream has at most one submission in hand per task, and a slot per turn.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import anyio.lowlevel
 import anyio.to_thread
 
 CLOSED = "the describer was closed; nothing of it can be used any more"
-EXIT_S = 10.0  # that a process which ends, and has forgotten to close, waits for the round in hand
+# that a process which ends, and has forgotten to close, waits for the round in hand
+EXIT_S = 10.0
 
 
-class Done(Protocol):
+class Outcome(Protocol):
     """What one submission came to."""
 
     @property
@@ -33,12 +35,13 @@ class Done(Protocol):
     def error(self) -> Exception | None: ...
 
 
-class Rounds(Protocol):
-    """model/scheduler.py's Rounds: steps come in under a key, every `run` feeds one row of each of them."""
+class Scheduler(Protocol):
+    """model/scheduler.py's Rounds: steps come in under a key, every `run` feeds one row of each of
+    them."""
 
     def add(self, key: Any, steps: Any) -> None: ...
     def drop(self, key: Any) -> None: ...
-    def run(self) -> Sequence[Done]: ...
+    def run(self) -> Sequence[Outcome]: ...
     def __len__(self) -> int: ...
 
 
@@ -60,9 +63,10 @@ class _Ticket:
 
 
 class Batcher:
-    """`async with Batcher(rounds): await batcher.submit(steps)`, from any number of tasks of one event loop."""
+    """`async with Batcher(rounds): await batcher.submit(steps)`, from any number of tasks of one
+    event loop."""
 
-    def __init__(self, rounds: Rounds, name: str) -> None:
+    def __init__(self, rounds: Scheduler, name: str) -> None:
         self.statistics = Statistics()
         self._rounds = rounds
         self._name = name
@@ -89,7 +93,8 @@ class Batcher:
         self._inbox.put(None)
 
     def _forgotten(self) -> None:
-        """The process ends and nobody has closed us: a daemon thread that comes back from torch then aborts it.
+        """The process ends and nobody has closed us: a daemon thread that comes back from torch
+        then aborts it.
 
         Nobody is told: whoever waits ends with the process.
         """
@@ -105,8 +110,8 @@ class Batcher:
     async def submit(self, steps: Any) -> Any:
         """The value that `steps` return. Raises what they raise.
 
-        A caller that is cancelled waits until the engine has let go of its steps: then its slot may be closed. Raises
-        RuntimeError when the batcher is closed.
+        A caller that is cancelled waits until the engine has let go of its steps: then its slot may
+        be closed. Raises RuntimeError when the batcher is closed.
         """
         if self._is_closed:
             raise RuntimeError(CLOSED)
@@ -134,7 +139,8 @@ class Batcher:
             self.statistics.num_rounds += 1
             self.statistics.busy_s += time.perf_counter() - started
             for done in finished:
-                done.key.value, done.key.error = done.value, done.error
+                done.key.value = done.value
+                done.key.error = done.error
                 self._finish(done.key)
         for ticket in list(self._in_hand):
             self._rounds.drop(ticket)
@@ -170,10 +176,14 @@ class Batcher:
 
 
 def post_to_this_loop() -> Callable[[Callable[[], object]], object]:
-    """How another thread hands a call to the present event loop, asyncio's or trio's, without waiting for it.
+    """How another thread hands a call to the present event loop, asyncio's or trio's, without
+    waiting for it.
 
-    anyio's own from_thread waits for each call's result, a round trip that the engine's thread need not make.
+    anyio's own from_thread waits for each call's result, a round trip that the engine's thread need
+    not make.
     """
     loop: Any = anyio.lowlevel.current_token().native_token
-    post: Callable[[Callable[[], object]], object] = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+    post: Callable[[Callable[[], object]], object] = (
+        getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+    )
     return post

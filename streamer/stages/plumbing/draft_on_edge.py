@@ -1,7 +1,9 @@
-"""What the edge does alone, on its engine's thread: hear the end, draft, gate, show what stands. Out: what it needs.
+"""What the edge does alone, on its engine's thread: hear the end, draft, gate, show what stands.
+Out: what it needs.
 
-The state machine is driven here while it asks for the edge only; whatever else it wants comes back as an action. So a
-block costs no way to the event loop and back, and the next one is drafted while the last one is on its way out.
+The state machine is driven here while it asks for the edge only; whatever else it wants comes back
+as an action. So a block costs no way to the event loop and back, and the next one is drafted while
+the last one is on its way out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Cloud, Parts
 
-MAX_UNSAID = 8  # deltas that the next stage has no room for; then drafting waits for it (a run brings up to 32)
+# deltas that the next stage has no room for; then drafting waits for it (a run brings up to 32)
+MAX_UNSAID = 8
 
 
 def may_ask(cloud: Cloud | None, turn: Turn) -> bool:
@@ -27,8 +30,9 @@ def may_ask(cloud: Cloud | None, turn: Turn) -> bool:
 
 
 class Drafting:
-    """One turn's answer on its edge. `begin`, then `draft` are steps for the edge's batcher; both return an action, or
-    None where the state machine is to be asked anew. `flush` behind each of them. Not to be touched while steps run.
+    """One turn's answer on its edge. `begin`, then `draft` are steps for the edge's batcher; both
+    return an action, or None where the state machine is to be asked anew. `flush` behind each of
+    them. Not to be touched while steps run.
     """
 
     def __init__(
@@ -40,15 +44,20 @@ class Drafting:
         is_cancelled: Callable[[], bool],
     ) -> None:
         self.spec: Speculator
-        self.prefilled_at: float | None = None  # when the first id was there: its step ends the prefill
-        self._ready, self._parts, self._said = ready, parts, said
-        self._clock, self._is_cancelled = clock, is_cancelled
+        # when the first id was there: its step ends the prefill
+        self.prefilled_at: float | None = None
+        self._ready = ready
+        self._parts = parts
+        self._said = said
+        self._clock = clock
+        self._is_cancelled = is_cancelled
         self._post = post_to_this_loop()
         self._unsaid: deque[Said] = deque()
 
     def begin(self) -> Generator[Any, Any, Action | None]:
         """Hear the turn's end, then draft the first block."""
-        closed, edge = self._ready.closed, self._ready.turn.edge
+        closed = self._ready.closed
+        edge = self._ready.turn.edge
         assert edge is not None
         yield from edge.finish(closed.rest, closed.maximum)
         self.spec, self._drafter = self._parts.speculator(edge), self._parts.drafter(edge)
@@ -61,8 +70,11 @@ class Drafting:
         """Draft what is `wanted`, and on, as long as nothing but the edge is needed."""
         while True:
             # The first id alone: when prefill was over is told.
-            drafter, is_first = self._drafter, self.prefilled_at is None
-            ids, signals = yield from drafter.draft(1) if is_first else drafter.draft(wanted.n, wanted.run)
+            drafter = self._drafter
+            is_first = self.prefilled_at is None
+            ids, signals = (
+                yield from drafter.draft(1) if is_first else drafter.draft(wanted.n, wanted.run)
+            )
             now = self._clock()
             self.prefilled_at = self.prefilled_at or now
             self.spec.drafted(ids, signals, now)
@@ -73,13 +85,16 @@ class Drafting:
 
     async def flush(self) -> None:
         """Hand on what the next stage had no room for."""
-        while self._unsaid:  # steps that have returned left no call behind: nobody else hands out
+        # steps that have returned left no call behind: nobody else hands out
+        while self._unsaid:
             await self._said.send(self._unsaid.popleft())
 
     def _next(self) -> Action | None:
         """The next action but Emit, which is done here; None where the stage has a word in it."""
         cloud = self._parts.cloud
-        while not (self._is_cancelled() or self.spec.num_in_flight or len(self._unsaid) > MAX_UNSAID):
+        while not (
+            self._is_cancelled() or self.spec.num_in_flight or len(self._unsaid) > MAX_UNSAID
+        ):
             action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
             if not isinstance(action, Emit):
                 return action
@@ -96,5 +111,6 @@ class Drafting:
                 self._unsaid.popleft()
         except anyio.WouldBlock:
             return
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):  # the stream is ending: nobody reads
+        # the stream is ending: nobody reads
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._unsaid.clear()

@@ -1,8 +1,9 @@
-"""Who may hear on a worker thread, of all streams together. In: calls that hear. Out: what they return.
+"""Who may hear on a worker thread, of all streams together. In: calls that hear. Out: what they
+return.
 
-Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and the end of a turn goes
-past them, for there someone waits for the first word: a turn that its client ends, and pieces that come when half the
-silence has passed with which voice activity ends one.
+Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and the
+end of a turn goes past them, for there someone waits for the first word: a turn that its client
+ends, and pieces that come when half the silence has passed with which voice activity ends one.
 """
 
 from __future__ import annotations
@@ -21,25 +22,27 @@ NUM_ENDS = 2  # and beside them, ends of turns
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Waiter:
     is_over: anyio.Event = field(default_factory=anyio.Event)
     has_thread: bool = False  # or it was let go without one
 
 
 class HearingThreads:
-    """Shared by all streams of a describer, on one event loop; each hears through a `Seat` of its own."""
+    """Shared by all streams of a describer, on one event loop; each hears through a `Seat` of its
+    own."""
 
     def __init__(self, num_pieces: int = NUM_PIECES, num_ends: int = NUM_ENDS) -> None:
         self.limiter = anyio.CapacityLimiter(num_pieces + num_ends)
         self._num_free = num_pieces
-        self._queue: dict[Seat, _Waiting] = {}  # first come, first served; at most one entry a stream
+        # first come, first served; at most one entry a stream
+        self._queue: dict[Seat, _Waiter] = {}
 
     async def take(self, seat: Seat) -> bool:
         """Wait for a thread, to be given back. False: `let_go` came first."""
         if self._num_free:
             self._num_free -= 1
             return True
-        waiting = self._queue[seat] = _Waiting()
+        waiting = self._queue[seat] = _Waiter()
         try:
             await waiting.is_over.wait()
         except BaseException:
@@ -65,15 +68,17 @@ class HearingThreads:
 
 
 class Seat:
-    """One stream's place. `async with seat.waited(): await seat.run(f, ...)`, one at a time. is_ending: voice activity
-    may end the turn with the next piece; it waits for no other stream's."""
+    """One stream's place. `async with seat.waited(): await seat.run(f, ...)`, one at a time.
+    is_ending: voice activity may end the turn with the next piece; it waits for no other stream's.
+    """
 
     def __init__(self, threads: HearingThreads) -> None:
         self._threads = threads
         self._is_hurried = self.is_ending = False
 
     def hurry(self) -> None:
-        """Somebody waits for the end of what is queued here: until `rest`, it waits for no other stream's pieces."""
+        """Somebody waits for the end of what is queued here: until `rest`, it waits for no other
+        stream's pieces."""
         self._is_hurried = True
         self._threads.let_go(self)
 
@@ -83,8 +88,8 @@ class Seat:
 
     @asynccontextmanager
     async def waited(self) -> AsyncIterator[None]:
-        """When it is this stream's turn to hear. Who joins inside what came meanwhile pays less for a second of audio
-        the longer the queue is."""
+        """When it is this stream's turn to hear. Who joins inside what came meanwhile pays less for
+        a second of audio the longer the queue is."""
         has_thread = not (self._is_hurried or self.is_ending) and await self._threads.take(self)
         try:
             yield

@@ -1,4 +1,5 @@
-"""The target in this process. In: what a turn heard, requests. Out: verdicts, by the model's own thread."""
+"""The target in this process. In: what a turn heard, requests. Out: verdicts, by the model's own
+thread."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.ports import Hearer, Side, Steps
 
 
-class Verifier(Protocol):
+class BlockVerifier(Protocol):
     """model/verifier.py's LocalVerifier, on a hearer whose turn is over."""
 
     def verify(self, request: VerifyRequest) -> Steps: ...
@@ -22,16 +23,23 @@ class Verifier(Protocol):
 class LocalTarget:
     """See ports.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
 
-    One that has missed a deadline is not asked again before it has answered: each question would cost a budget.
+    One that has missed a deadline is not asked again before it has answered: each question would
+    cost a budget.
     """
 
     def __init__(
-        self, batcher: Batcher, hearer: Hearer, verifier_of: Callable[[Any], Verifier], prefills: bool = False
+        self,
+        batcher: Batcher,
+        hearer: Hearer,
+        verifier_of: Callable[[Any], BlockVerifier],
+        prefills: bool = False,
     ) -> None:
-        self._batcher, self._hearer = batcher, hearer
-        self._verifier_of, self._prefills = verifier_of, prefills
+        self._batcher = batcher
+        self._hearer = hearer
+        self._verifier_of = verifier_of
+        self._prefills = prefills
         self.is_up = True
-        self._verifier: Verifier | None = None
+        self._verifier: BlockVerifier | None = None
         self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
         self._begun: set[int] = set()  # numbers of requests that the model was given
 
@@ -78,10 +86,14 @@ class LocalTarget:
 class LocalCloud:
     """See ports.py's Cloud."""
 
-    is_up, is_remote, is_linked, unheard_s = True, False, True, 0.0
-    name, trouble = "the cloud model", "it is slow"
+    is_up = True
+    is_remote = False
+    is_linked = True
+    unheard_s = 0.0
+    name = "the cloud model"
+    trouble = "it is slow"
 
-    def __init__(self, side: Side, verifier_of: Callable[[Any], Verifier]) -> None:
+    def __init__(self, side: Side, verifier_of: Callable[[Any], BlockVerifier]) -> None:
         self.side = side
         self._verifier_of = verifier_of
 

@@ -22,7 +22,8 @@ class Piece:
 
 @dataclass(slots=True)
 class Commit:
-    """Ends the turn behind `rest`, its last piece; `turn` is its number once `is_done`, None where there is none."""
+    """Ends the turn behind `rest`, its last piece; `turn` is its number once `is_done`, None where
+    there is none."""
 
     rest: Piece | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
@@ -51,7 +52,8 @@ Command = Piece | Commit | Clear | Answer | Mark
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """One turn's hearers, each with a KV slot until the stream's books close it. `failed`: why it cannot go on."""
+    """One turn's hearers, each with a KV slot until the stream's books close it. `failed`: why it
+    cannot go on."""
 
     number: int
     edge: Hearer | None = None
@@ -61,7 +63,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A turn whose audio is over and prefilled, but for its last window; its last sample was fed at `fed_at`."""
+    """A turn whose audio is over and prefilled, but for its last window; its last sample was fed at
+    `fed_at`."""
 
     turn: Turn
     closed: Closed
@@ -111,7 +114,8 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A turn's answer is over. prefilled_at: when the first step gave the first id, in the stream's clock."""
+    """A turn's answer is over. prefilled_at: when the first step gave the first id, in the stream's
+    clock."""
 
     ready: Ready
     stop_reason: str

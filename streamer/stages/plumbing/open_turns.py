@@ -7,7 +7,8 @@ from streamer.stages.plumbing.ports import Parts
 
 
 class Books:
-    """Opens and closes turns; the one owner of which are open. `close_all` when the stream has ended.
+    """Opens and closes turns; the one owner of which are open. `close_all` when the stream has
+    ended.
 
     last_closed: number of the last turn whose audio is over.
     """

@@ -1,4 +1,5 @@
-"""Where a stream's events leave it. Bounded: 256 events, and 10 s of waiting for a reader that takes none."""
+"""Where a stream's events leave it. Bounded: 256 events, and 10 s of waiting for a reader that
+takes none."""
 
 from __future__ import annotations
 
@@ -27,9 +28,11 @@ class Outlet:
         return Outlet(self._stream.clone())
 
     async def send(self, event: Event) -> None:
-        """Hand `event` to the reader. Raises SlowReader; a reader that has gone away is no error."""
+        """Hand `event` to the reader. Raises SlowReader; a reader that has gone away is no
+        error."""
         try:
-            self._stream.send_nowait(event)  # nearly always there is room, and no need of a clock
+            # nearly always there is room, and no need of a clock
+            self._stream.send_nowait(event)
         except anyio.WouldBlock:
             await self._wait(event)
         except anyio.BrokenResourceError:
@@ -40,7 +43,9 @@ class Outlet:
             with anyio.fail_after(MAX_WAIT_S):
                 await self._stream.send(event)
         except TimeoutError:
-            raise SlowReader(f"no event was read for {MAX_WAIT_S:g} s; read them while feeding") from None
+            raise SlowReader(
+                f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
+            ) from None
         except anyio.BrokenResourceError:
             return
 
@@ -48,6 +53,9 @@ class Outlet:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
     ) -> None:
         self._stream.close()

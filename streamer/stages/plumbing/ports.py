@@ -1,4 +1,5 @@
-"""What the stages need of the models, as Protocols: the describer assembles them, no stage imports torch.
+"""What the stages need of the models, as Protocols: the describer assembles them, no stage imports
+torch.
 
 Steps are opaque here: a hearer, drafter or target makes them, its side's batcher runs them.
 """
@@ -26,7 +27,8 @@ Steps = Any
 
 
 class Hearing(Protocol):
-    """model/audio/turn_cutter.py: bytes to items. Blocking: it is called on a worker thread, one call at a time."""
+    """model/audio/turn_cutter.py: bytes to items. Blocking: it is called on a worker thread, one
+    call at a time."""
 
     @property
     def num_turns(self) -> int: ...
@@ -52,7 +54,8 @@ class Drafter(Protocol):
 
 
 class Target(Protocol):
-    """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or elsewhere (net/link/edge.py)."""
+    """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or
+    elsewhere (net/link/edge.py)."""
 
     async def hear(self, heard: Heard) -> None:
         """Prefill what was heard; one that is elsewhere takes it and returns at once."""
@@ -102,8 +105,11 @@ class Judge(Protocol):
 
     async def finish(self) -> None: ...
 
-    def judge(self, request: VerifyRequest, runs_on: bool) -> AsyncGenerator[Verdict | Refusal, None]:
-        """The reply, and with `runs_on` those to the empty drafts that would follow, to the answer's end."""
+    def judge(
+        self, request: VerifyRequest, runs_on: bool
+    ) -> AsyncGenerator[Verdict | Refusal, None]:
+        """The reply, and with `runs_on` those to the empty drafts that would follow, to the
+        answer's end."""
         ...
 
     def close(self) -> None:
@@ -116,7 +122,8 @@ class TargetLost(RuntimeError):
 
 
 class Cloud(Protocol):
-    """Where turns are verified. `is_up`: it is worth asking now. `is_remote`: asking costs a round trip."""
+    """Where turns are verified. `is_up`: it is worth asking now. `is_remote`: asking costs a round
+    trip."""
 
     @property
     def is_up(self) -> bool: ...
@@ -124,7 +131,8 @@ class Cloud(Protocol):
     def is_remote(self) -> bool: ...
     @property
     def is_busy(self) -> bool:
-        """Whether it has other turns' work in hand: then it hears a turn's end only when it is asked."""
+        """Whether it has other turns' work in hand: then it hears a turn's end only when it is
+        asked."""
         ...
 
     @property
@@ -162,7 +170,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One turn's answer with what the stages measured; times in ms since its last sample was fed."""
+    """One turn's answer with what the stages measured; times in ms since its last sample was
+    fed."""
 
     closed: Closed
     text: str
@@ -176,7 +185,8 @@ class Written:
 
 
 class Parts(Protocol):
-    """Everything of the models that one stream needs. `edge` is absent in mode cloud, `cloud` where none is used."""
+    """Everything of the models that one stream needs. `edge` is absent in mode cloud, `cloud` where
+    none is used."""
 
     @property
     def edge(self) -> Side | None: ...

@@ -1,0 +1,109 @@
+"""The gate's promise is tied to the cloud model, k and threshold that it was made for: else one
+line says so."""
+
+import json
+import re
+import shutil
+import warnings
+
+import pytest
+from far import verifying
+from speech import SAMPLES
+
+from streamer import Config, Describer
+from streamer.assembly.models import Models
+from streamer.assembly.promise import PromiseWarning
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.thinker import resolve
+
+ANOTHER = r"the gate's promise was made for another cloud model \(embedded-cloud \w+, not \w+\); run streamer calibrate"
+
+
+@pytest.fixture
+def another_cloud(tmp_path):
+    """The embedded cloud with another prompt: another model, as far as a promise goes."""
+    directory = shutil.copytree(resolve("embedded", "cloud"), tmp_path / "cloud")
+    card = json.loads((directory / "streamer.json").read_text("utf-8"))
+    card["prompt"]["suffix"] += "说话人"
+    (directory / "streamer.json").write_text(json.dumps(card), "utf-8")
+    return directory
+
+
+def told(**options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        models = Models(Config(**options))
+        models.load()
+        models.new_turn().close()
+        models.new_turn().close()
+    return [str(one.message) for one in caught if one.category is PromiseWarning]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"preset": "quality"},
+        {"k": 4},
+        {"mode": "exact", "k": 9},
+        {"mode": "edge", "threshold": 1.0},
+        {"cloud": "none", "k": 9},
+    ],
+)
+def test_the_shipped_pair_keeps_its_own_promise(options):
+    assert told(**options) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "made_for"),
+    [
+        ({"k": 7}, "k 4, not 7; leave k out"),
+        ({"temperature": 0.8}, "greedy decoding; leave temperature out"),
+        (
+            {"threshold": 0.5},
+            "another threshold than 0.5; leave threshold out, or run streamer calibrate",
+        ),
+    ],
+)
+def test_an_option_in_the_promises_place_is_told_once(options, made_for):
+    assert told(**options) == [f"the gate's promise was made for {made_for}"]
+
+
+def test_another_cloud_is_told_once(another_cloud):
+    (line,) = told(cloud=str(another_cloud))
+    assert re.fullmatch(ANOTHER, line)
+    assert told(cloud=str(another_cloud), mode="exact") == []
+
+
+async def test_another_cloud_elsewhere_is_told_once(another_cloud, caplog):
+    with verifying("--cloud", another_cloud) as (url, _):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", PromiseWarning)
+            async with Describer.open(cloud=url) as describer:
+                for file in SAMPLES[:2]:
+                    assert (await describer.describe(file)).text
+        (line,) = [str(one.message) for one in caught if one.category is PromiseWarning]
+        assert re.fullmatch(ANOTHER, line)
+        with warnings.catch_warnings(), caplog.at_level("WARNING", "streamer.notice"):
+            warnings.simplefilter("error", PromiseWarning)  # the link's own task must bear it
+            async with Describer.open(cloud=url) as describer:
+                assert (await describer.describe(SAMPLES[0])).text
+        assert re.fullmatch(ANOTHER, caplog.messages[-1])
+
+
+def test_a_calibration_of_the_cloud_is_the_same_cloud(another_cloud):
+    """thresholds.py copies the edge's gate into the cloud's card, behind the calibration."""
+    before, file = fingerprint_of(another_cloud), another_cloud / "streamer.json"
+    card = json.loads(file.read_text("utf-8"))
+    assert (
+        before
+        != fingerprint_of(resolve("embedded", "cloud"))
+        == read_card(resolve("embedded", "edge")).promises["fluent"].fingerprint
+    )
+    file.write_text(json.dumps({**card, "gate": {}}, indent=1), "utf-8")
+    assert fingerprint_of(another_cloud) == before
+    file.write_text(json.dumps({**card, "language": "yue"}), "utf-8")
+    assert fingerprint_of(another_cloud) != before
+    file.write_text("{", "utf-8")
+    assert fingerprint_of(another_cloud) != before

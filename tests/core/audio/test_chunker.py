@@ -1,0 +1,166 @@
+"""The chunker: streamed == whole for every cut, against soxr as the oracle, and its refusals."""
+
+import itertools
+
+import numpy as np
+import pytest
+import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer.core.audio.chunker import MAX_MAGNITUDE, BadAudio, Chunker
+
+RATES = [1_000, 8_000, 11_025, 16_000, 22_050, 24_000, 44_100, 48_000, 96_000, 384_000]
+
+
+def noise(n: int, seed: int = 0, channels: int = 1) -> np.ndarray:
+    x = np.random.default_rng(seed).uniform(-0.9, 0.9, (n, channels)).astype(np.float32)
+    return x[:, 0] if channels == 1 else x
+
+
+def pieces(x, cuts):
+    edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
+    return [x[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def hear(chunker: Chunker, parts) -> np.ndarray:
+    take = chunker.push_pcm16 if isinstance(parts[0], bytes) else chunker.push
+    return np.concatenate([*[take(p) for p in parts], chunker.finish()])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rate=st.sampled_from(RATES),
+    channels=st.integers(1, 3),
+    length=st.integers(0, 9_000),
+    cuts=st.lists(st.integers(0, 40_000), max_size=12),
+    seed=st.integers(0, 5),
+)
+def test_streamed_bytes_equal_whole(rate, channels, length, cuts, seed):
+    data = (
+        np.random.default_rng(seed)
+        .integers(-32768, 32768, length * channels)
+        .astype("<i2")
+        .tobytes()
+    )
+    data += b"x" * (seed % 2)
+    whole = hear(Chunker(rate, channels), [data])
+    assert np.array_equal(hear(Chunker(rate, channels), pieces(data, cuts)), whole)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rate=st.sampled_from(RATES),
+    channels=st.integers(1, 9),
+    length=st.integers(0, 9_000),
+    cuts=st.lists(st.integers(0, 9_000), max_size=12),
+)
+def test_streamed_frames_equal_whole(rate, channels, length, cuts):
+    x = noise(length, length, channels)
+    whole = hear(Chunker(rate, channels), [x])
+    assert np.array_equal(hear(Chunker(rate, channels), pieces(x, cuts)), whole)
+    strided = hear(Chunker(rate, channels), [np.asfortranarray(p) for p in pieces(x, cuts)])
+    assert np.array_equal(strided, whole)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_single_samples_equal_whole(rate):
+    x = noise(700)
+    assert np.array_equal(hear(Chunker(rate), list(x.reshape(-1, 1))), hear(Chunker(rate), [x]))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_equals_soxr_offline(rate):
+    x = noise(rate // 2)
+    expected = x if rate == 16_000 else soxr.resample(x, rate, 16_000, quality="MQ")
+    heard = hear(Chunker(rate), pieces(x, range(0, len(x), 997)))
+    assert abs(len(heard) - len(x) * 16_000 / rate) <= 1
+    np.testing.assert_allclose(heard, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [24_000, 44_100, 48_000])
+def test_keeps_speech_frequencies_and_drops_what_would_alias(rate):
+    t = np.arange(rate) / rate
+    for hz, low, high in ((200, 0.99, 1.01), (7_000, 0.98, 1.01), (9_000, 0, 1e-4)):
+        heard = hear(Chunker(rate), [np.sin(2 * np.pi * hz * t)])[1000:-1000]
+        assert low <= np.sqrt(2 * np.mean(heard**2)) <= high
+
+
+@pytest.mark.parametrize("rate", [24_000, 44_100, 48_000, 96_000])
+def test_added_delay_is_at_most_50_ms(rate):
+    chunker, heard = Chunker(rate), 0
+    for i in range(100):
+        heard += len(chunker.push(np.zeros(rate // 100, np.float32)))
+        assert (i + 1) / 100 - heard / 16_000 <= 0.05 + 1e-9
+
+
+def test_16_khz_passes_untouched():
+    x = noise(1234)
+    assert np.array_equal(hear(Chunker(16_000), [x]), x)
+    pcm = np.array([-32768, -1, 0, 1, 32767], "<i2")
+    assert np.array_equal(Chunker(16_000).push_pcm16(pcm.tobytes()), pcm / np.float32(32768))
+
+
+def test_output_does_not_alias_the_callers_buffer():
+    x = noise(10)
+    heard = Chunker(16_000).push(x)
+    x[:] = 0
+    assert heard.any()
+
+
+def test_channels_are_averaged():
+    x = noise(500, channels=4)
+    np.testing.assert_allclose(Chunker(16_000, 4).push(x), x.mean(axis=1), atol=1e-7)
+
+
+def test_half_a_sample_waits_and_at_the_end_is_dropped():
+    chunker = Chunker(16_000, 2)
+    assert len(chunker.push_pcm16(b"\x00\x40\x00")) == 0
+    assert chunker.push_pcm16(bytearray(b"\x40\x01")).tolist() == [0.5]
+    assert len(chunker.finish()) == 0
+    assert chunker.num_dropped_bytes == 1
+    # The lost byte does not shift what follows.
+    assert chunker.push_pcm16(b"\x00\x40\x00\x40").tolist() == [0.5]
+
+
+@pytest.mark.parametrize("rate", [16_000, 24_000])
+def test_finish_starts_afresh(rate):
+    chunker, x = Chunker(rate), noise(5000)
+    first = hear(chunker, [x])
+    assert np.array_equal(hear(chunker, [x]), first)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2 * MAX_MAGNITUDE])
+@pytest.mark.parametrize("cuts", [[], [100, 8_000], range(0, 30_000, 7)])
+def test_bad_samples_are_refused_with_their_place(value, cuts):
+    x = noise(30_000, channels=2)
+    x[24_000, 1] = value
+    chunker = Chunker(48_000, 2)
+    with pytest.raises(BadAudio, match=r"bad audio at 0\.500 s: .* channel 2") as caught:
+        hear(chunker, pieces(x, cuts))
+    assert caught.value.at_seconds == 0.5
+    assert isinstance(caught.value, ValueError)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_refused_push_changes_nothing():
+    chunker, x = Chunker(24_000), noise(4000)
+    first = chunker.push(x[:2000])
+    with pytest.raises(BadAudio):
+        chunker.push(np.full(9, np.nan))
+    rest = [chunker.push(x[2000:]), chunker.finish()]
+    assert np.array_equal(np.concatenate([first, *rest]), hear(Chunker(24_000), [x]))
+
+
+@pytest.mark.parametrize(
+    ("rate", "channels"), [(0, 1), (-1, 1), (999, 1), (384_001, 1), (16_000, 0), (16_000, 1025)]
+)
+def test_senseless_rates_and_channel_counts_are_refused(rate, channels):
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        Chunker(rate, channels)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4,), (4, 2, 1)])
+def test_a_wrong_shape_is_refused(shape):
+    with pytest.raises(ValueError, match="expected frames of 2 channels"):
+        Chunker(16_000, 2).push(np.zeros(shape, np.float32))

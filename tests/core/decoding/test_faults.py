@@ -1,0 +1,184 @@
+"""Verdicts lost, refused, said twice and reordered, a verifier that comes and goes, an answer
+cancelled, an edge whose pace changes: whatever is called verified the target would have said, and
+every drafted id is counted once."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+import torch
+from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
+
+from streamer.core.decoding.gate import Gate
+from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.plan import Emit, Verify, Wait
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.speculate import Done, DraftMore, Plan, Speculator
+from streamer.core.decoding.verdict import Refusal, Verdict
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
+from streamer.model.choose import choose
+
+VOCABULARY = toy_vocabulary()
+PROMPT = (3, 7, 1)
+NEVER = torch.from_numpy(VOCABULARY.never)
+FAULTS = ("loss", "refusal", "twice", "restart", "absence", "cancel", "gone")
+
+
+class Traced(Sequence):
+    """Knows which of its ids the edge drafted."""
+
+    __slots__ = ("is_drafted",)
+
+    def __init__(self) -> None:
+        super().__init__(PROMPT)
+        self.is_drafted = [False] * len(PROMPT)
+        self.start_answer()
+
+    def extend(self, ids: Iterable[int]) -> None:
+        super().extend(ids)
+        self.is_drafted += [True] * (len(self) - len(self.is_drafted))
+
+    def replace_tail(self, n: int, new_ids: Iterable[int] = ()) -> None:
+        super().replace_tail(n, new_ids)
+        self.is_drafted[n:] = [False] * (len(self) - n)
+
+
+class House:
+    """One machine, its edge, a target and a link between them that does what `chance` wants, on a
+    clock of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = chance = random.Random(seed)
+        self.plan, self.sampling = plan_of(chance), Sampling(chance.choice([0.0, 1.0]), 0.9, seed)
+        self.faults = {fault: chance.choice([0.0, 0.02, 0.2]) for fault in FAULTS}
+        self.target = ToyModel(VOCABULARY.num_ids, seed)
+        self.sequence, self.edge_s = Traced(), chance.choice([0.0001, 0.03, 0.1, 0.4])
+        other = chance.random() < 0.5
+        edge = ToyStream(ToyModel(VOCABULARY.num_ids, seed + other, sharpness=3.0), self.sequence)
+        self.drafter = ToyDrafter(edge, VOCABULARY, self.plan.rules, self.sampling, "model", chance)
+        self.machine = Speculator(self.plan, VOCABULARY, self.sequence, Pace(self.edge_s, 0.1))
+        self.now, self.is_up = 0.0, True
+        self.due: list[tuple[float, int, Verdict | Refusal | None]] = []
+        self.numbers: list[int] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """The verifier knows nothing any more."""
+        sequence = Sequence(PROMPT)
+        sequence.start_answer()
+        self.verifier = ToyVerifier(
+            ToyStream(self.target, sequence), VOCABULARY, self.plan.rules, self.sampling
+        )
+
+    def happens(self, fault: str) -> bool:
+        return self.chance.random() < self.faults[fault]
+
+    def disturb(self) -> None:
+        while self.due and self.due[0][0] <= self.now:
+            match heapq.heappop(self.due)[2]:
+                case None:
+                    self.machine.failed()
+                case Refusal() as refusal:
+                    self.machine.refused(refusal)
+                case Verdict() as verdict:
+                    self.machine.verdict(verdict, self.now)
+        self.is_up ^= self.happens("absence")
+        if self.happens("restart"):
+            self.restart()
+        if self.happens("cancel"):
+            self.machine.cancel()
+        if self.chance.random() < 0.1:
+            self.edge_s = self.chance.choice([0.0001, 0.01, 0.1])
+
+    def draft(self, n: int) -> None:
+        drafted = [self.drafter.draft(1) for _ in range(n)]
+        self.now += n * self.edge_s
+        ids, signals = ([more[i][0] for more in drafted] for i in (0, 1))
+        self.machine.drafted(ids, signals, self.now)  # type: ignore[arg-type]
+
+    def ask(self, action: Verify) -> None:
+        request = action.request
+        assert request.number not in self.numbers
+        self.numbers.append(request.number)
+        reply: Verdict | Refusal | None = self.verifier.verify(request)
+        reply = Refusal(request.number, "prefix") if self.happens("refusal") else reply
+        if self.happens("gone"):
+            reply = None
+        for copy in range((not self.happens("loss")) + self.happens("twice")):
+            at = self.now + self.chance.uniform(0.0, 0.3)
+            heapq.heappush(self.due, (at, 2 * request.number + copy, reply))
+
+    def says(self, answer: list[int]) -> int:
+        logits = self.target.logits((*PROMPT, *answer))[None]
+        rules = self.plan.rules
+        return choose(
+            logits, [constrain(VOCABULARY, rules, answer)], NEVER, self.sampling, rules
+        ).ids[0]
+
+
+def plan_of(chance: random.Random) -> Plan:
+    rules = chance.choice(
+        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
+    )
+    signal = chance.choice(
+        [{"entropy": 1.2}, {"entropy": None, "margin": 0.3}, {"entropy": None, "surprise": 1.5}]
+    )
+    gate = replace(Gate(density=chance.choice([None, 0.4]), loop=chance.random() < 0.5), **signal)
+    mode = chance.choice(["gated", "gated", "gated", "exact"])
+    return Plan(
+        mode,
+        chance.randint(1, 7),
+        gate,
+        rules,
+        chance.choice([0.05, 0.5]),
+        chance.choice([0, 1, 2, 3, 24]),
+        chance.randint(1, 4),
+        chance.random() < 0.5,
+        chance.random() < 0.5,
+    )  # type: ignore[arg-type]
+
+
+def answered(house: House) -> tuple[list[int], str, int]:
+    """The answer, why it ends, and how many of its ids the target is said to have agreed to."""
+    machine, shown, num_verified = house.machine, [], 0
+    for _ in range(5_000):
+        house.disturb()
+        match machine.next(house.now, house.is_up):
+            case DraftMore(n):
+                house.draft(n)
+            case Verify() as action:
+                assert machine.num_in_flight <= house.plan.credits
+                house.ask(action)
+            case Wait(until):
+                assert until > house.now, "it would be asked again at once, for ever"
+                house.now = min(until, house.due[0][0]) if house.due else until
+            case Emit(ids, is_verified):
+                for token in ids:
+                    assert not is_verified or house.says(shown) == token
+                    shown.append(token)
+                num_verified += is_verified * len(ids)
+            case Done(reason):
+                return shown, reason, num_verified
+    raise AssertionError("no end")
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_nothing_is_called_verified_that_is_not_and_all_is_counted(seed: int) -> None:
+    house = House(seed)
+    shown, reason, num_verified = answered(house)
+    counts, sequence = house.machine.counts, house.sequence
+    assert shown == sequence.answer == sequence.answer[: sequence.n_committed]
+    assert (counts.n_committed, counts.n_verified) == (len(shown), num_verified)
+    own = sum(sequence.is_drafted[len(PROMPT) :])
+    unshown = counts.n_drafted - own - counts.n_wasted - counts.n_ahead_wasted
+    assert unshown == 0 or (unshown == 1 and reason in ("eos", "loop")), (
+        "only the id that ends it is not shown"
+    )
+    assert counts.n_accepted <= counts.n_uploaded
+    assert counts.blocks_unverified <= counts.blocks
+    assert house.drafter.stream.num_refed == 0, "each id once"

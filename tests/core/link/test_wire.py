@@ -1,0 +1,77 @@
+"""The messages of the link: what is sent arrives, sizes hold their budget, garbage is WireError and
+nothing else."""
+
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer.core.decoding.verdict import VerifyRequest
+from streamer.core.link import wire
+
+IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
+
+
+@given(
+    number=st.integers(1, 255),
+    base=st.integers(0, 127),
+    prefix=st.binary(min_size=8, max_size=8),
+    unverified=IDS,
+    draft=IDS,
+    channel=st.integers(0, 255),
+    epoch=st.integers(1, 65_535),
+)
+def test_a_request_arrives_within_its_budget(
+    number, base, prefix, unverified, draft, channel, epoch
+):
+    """At most 24 bytes and 3 per id, for any vocabulary of Qwen's size."""
+    request = VerifyRequest(number, base, prefix, unverified, draft)
+    data = wire.encode(wire.verify_message(channel, epoch, request))
+    assert len(data) <= 24 + 3 * (len(unverified) + len(draft)) + (len(unverified) > 85)
+    message = wire.decode_up(data)
+    assert (message.channel, message.epoch) == (channel, epoch)
+    assert wire.request_of(message) == request
+
+
+def test_a_verdict_is_a_few_bytes():
+    assert len(wire.encode(wire.Judged(0, 1, 20, 4, 151_000))) <= 12
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=300))
+def test_garbage_is_refused(data):
+    for decode in (wire.decode_up, wire.decode_down):
+        with suppress(wire.WireError):
+            assert wire.encode(decode(data))
+
+
+@pytest.mark.parametrize(
+    "data", [b"", "text", b"\x91" * 5_000, wire.encode(wire.Ping(4)) + b"1", b"\x94\x04\x00\x01"]
+)
+def test_known_garbage(data):
+    with pytest.raises(wire.WireError):
+        wire.decode_up(data)
+
+
+def test_half_ids_and_half_samples_are_garbage():
+    with pytest.raises(wire.WireError, match="whole number of ids"):
+        wire.unpack_ids(b"1234")
+    for is_float, size in ((False, 3), (True, 6)):
+        with pytest.raises(wire.WireError, match="whole number of samples"):
+            wire.unpack_audio(wire.AudioMessage(0, 0, bytes(size), is_float))
+    with pytest.raises(wire.WireError, match="no audio"):
+        wire.unpack_audio(wire.AudioMessage(0, 0, np.array([np.nan], "<f4").tobytes(), True))
+
+
+@given(st.lists(st.integers(-32_768, 32_767), max_size=50), st.booleans())
+def test_samples_arrive_bit_for_bit(values, is_loud):
+    """On PCM16's grid as 2 bytes each, beyond full scale or off the grid as 4."""
+    samples = np.array(values, np.float32) / 32_768
+    if is_loud:
+        samples = np.concatenate([samples, np.array([1.5, 1e-9], np.float32)])
+    data, is_float = wire.pack_audio(samples)
+    assert is_float == is_loud
+    assert len(data) == (4 if is_float else 2) * len(samples)
+    assert np.array_equal(wire.unpack_audio(wire.AudioMessage(0, 0, data, is_float)), samples)

@@ -1,0 +1,208 @@
+"""The vocabulary's table against a count by hand, its never-mask, split characters, and its
+fingerprint."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_content, is_han
+from streamer.core.text.table import FAR, build_table
+from streamer.core.text.vocabulary import MAX_CACHED, Vocabulary
+
+ALPHABET = "慢音a9 ，、:。.!\n“龘"
+
+
+def toy(
+    *tokens: str | bytes, special: tuple[str, ...] = ("<eos>",), size: int | None = None
+) -> Vocabulary:
+    data = [t if isinstance(t, bytes) else t.encode() for t in (*tokens, *special)]
+    marks = range(len(tokens), len(data))
+    return Vocabulary.build(data, marks, [marks[0]], size)
+
+
+def count(text: str) -> int:
+    return sum(map(is_content, text))
+
+
+@given(st.lists(st.text(ALPHABET, max_size=6), min_size=1, max_size=12))
+def test_table_counts_what_the_characters_say(texts: list[str]) -> None:
+    table = build_table(texts)
+    for i, text in enumerate(texts):
+        places = [k for k, c in enumerate(text) if c in PUNCTUATION]
+        ends = [k for k in places if text[k] in SENTENCE_ENDS]
+        assert table.content[i] == count(text)
+        assert table.before[i] == count(text[: places[0]] if places else text)
+        assert table.after[i] == count(text[places[-1] + 1 :] if places else text)
+        assert table.first[i] == (ord(text[0]) if text else -1)
+        assert table.last[i] == (ord(text[-1]) if text else -1)
+        assert table.pure_han[i] == (bool(text) and all(map(is_han, text)))
+        assert table.comma[i] == any(c in COMMA_LIKE for c in text)
+        assert table.comma_first[i] == bool(places and text[places[0]] in COMMA_LIKE)
+        assert table.end[i] == bool(ends)
+        assert table.end_first[i] == bool(places and text[places[0]] in SENTENCE_ENDS)
+        assert table.end_before[i] == (count(text[: ends[0]]) if ends else FAR)
+        assert table.after_end[i] == (len(text) - ends[0] - 1 if ends else 0)
+        assert table.control[i] == ("\n" in text)
+
+
+@given(st.lists(st.text("慢音，。", max_size=7), min_size=1, max_size=8))
+def test_table_gaps_and_runs_inside_an_id(texts: list[str]) -> None:
+    table = build_table(texts)
+    for i, text in enumerate(texts):
+        places = [k for k, c in enumerate(text) if c in PUNCTUATION]
+        pairs = list(itertools.pairwise(places))
+        assert table.comma_inner[i] == min(
+            (count(text[a:b]) for a, b in pairs if text[b] == "，"), default=FAR
+        )
+        end = text.find("。")
+        before = [k for k in places if k < end]
+        wanted = FAR if end < 0 else count(text[before[-1] : end] if before else text[:end])
+        assert table.end_inner[i] == wanted
+        runs = {c: max(n for n in range(8) if c * n in text) for c in "慢音"}
+        assert table.longest_han_run[i] == max(runs.values())
+        leading = len(text) - len(text.lstrip(text[0])) if text and is_han(text[0]) else 0
+        assert table.leading_run[i] == leading
+
+
+def test_never_emitted_ids() -> None:
+    banned = [
+        "慢\n",
+        "\r",
+        "\x1b",
+        "\u2028",
+        "。”",
+        "。。",
+        "...",
+        ".com",
+        "\ufffd",
+        "! ",
+        "<|im_start|>",
+    ]
+    allowed = ["慢", "。", "慢。", "，", "”。", "，请", " ", "(", "3"]
+    vocabulary = toy(*banned[:-1], *allowed, special=("<eos>", banned[-1]), size=40)
+    assert all(vocabulary.never[: len(banned) - 1])
+    assert not any(vocabulary.never[len(banned) - 1 : len(banned) - 1 + len(allowed)])
+    eos = min(vocabulary.eos)
+    assert not vocabulary.never[eos]
+    assert vocabulary.never[eos + 1]
+    assert all(vocabulary.never[eos + 2 :]), "padding is never emitted"
+    assert all(vocabulary.special[eos:])
+
+
+def test_text_of_shows_no_special_and_no_replacement_character() -> None:
+    vocabulary = toy("慢", b"\xe9\xbe", b"\x98", "\ufffd", b"\xff")
+    eos = min(vocabulary.eos)
+    assert vocabulary.text_of([0, eos, 1, 2, 3, 4, 0, 1]) == "慢龘慢"
+    assert vocabulary.bytes_of([0, eos, 1]) == "慢".encode() + b"\xe9\xbe"
+    assert vocabulary.read([0, 1]) == ("慢", b"\xe9\xbe")
+    assert vocabulary.piece([0, 1], 2) == "龘"
+    assert vocabulary.piece([0], 1) == ""
+
+
+def byte_vocabulary(*tokens: str | bytes) -> Vocabulary:
+    return toy(*tokens, *[bytes([i]) for i in range(256)])
+
+
+def test_a_split_character_may_only_become_one_that_no_id_spells() -> None:
+    vocabulary = byte_vocabulary("慢", "音", " \ue000", b"\xe6\x85", b"\x98\xe6", b"\x98a")
+    spelled, other = "慢".encode(), "龘".encode()
+    first = 6  # id of byte 0
+    assert not vocabulary.never[first + other[0]]
+    assert vocabulary.never[first + other[1]], "nothing is open"
+    allowed = dict(vocabulary.fragments.allowed(other[:2]))
+    assert allowed[first + other[2]] == "龘"
+    assert allowed[4] == "龘", "it goes on with another open character"
+    assert allowed[5] == "龘a"
+    assert 0 not in allowed, "a whole id may not break an open character"
+    assert first + spelled[2] not in dict(vocabulary.fragments.allowed(spelled[:2]))
+
+
+def test_a_fragment_that_leads_only_to_spelled_characters_is_banned_at_once() -> None:
+    # all characters that start with the bytes of 慢
+    every = [chr(code) for code in range(0x6140, 0x6180)]
+    assert {c.encode()[:2] for c in every} == {b"\xe6\x85"}
+    missing = "慢"
+    vocabulary = byte_vocabulary(*every, b"\xe6\x85")
+    assert vocabulary.never[len(every)]
+    vocabulary = byte_vocabulary(*[c for c in every if c != missing], b"\xe6\x85")
+    assert not vocabulary.never[len(every) - 1]
+    assert [t for _, t in vocabulary.fragments.allowed(b"\xe6\x85")] == [missing]
+
+
+@pytest.mark.parametrize("lead", [b"\xc0", b"\xf5", b"\xff", b"\xee", b"\xf4", b"\xc2"])
+def test_bytes_that_lead_to_no_text_are_banned(lead: bytes) -> None:
+    """Not UTF-8 at all, private use, or (c2 xx with all of Latin-1 spelled) nothing left to
+    spell."""
+    latin = [chr(code) for code in range(0x80, 0xC0)]
+    vocabulary = byte_vocabulary(*latin)
+    assert vocabulary.never[len(latin) + lead[0]]
+
+
+MIXED = byte_vocabulary("慢", "音", "。", "é", "。\ufffd", b"\xe6\x85", b"a\xe9", b"\xbe\x98\xe9")
+
+
+@given(st.data())
+def test_whatever_the_mask_and_the_fragments_allow_is_clean_text(data: st.DataObject) -> None:
+    vocabulary = MIXED
+    free = np.flatnonzero(~vocabulary.never).tolist()
+    ids: list[int] = []
+    for _ in range(12):
+        _, pending = vocabulary.read(ids)
+        choices = [i for i, _ in vocabulary.fragments.allowed(pending)] if pending else free
+        assert choices, "an open character can always be finished"
+        ids.append(data.draw(st.sampled_from(choices)))
+    ids = [i for i in ids if i not in vocabulary.eos]
+    whole = [i for i in ids if vocabulary.texts[i] is not None]
+    text, pending = vocabulary.read(ids)
+    assert (
+        vocabulary.bytes_of(ids)[: -len(pending)] if pending else vocabulary.bytes_of(ids)
+    ).decode() == text
+    assert "\ufffd" not in text
+    for character in "慢音。é":
+        assert text.count(character) == sum(
+            (vocabulary.texts[i] or "").count(character) for i in whole
+        )
+
+
+def test_doubles_come_from_the_ids_and_the_small_table() -> None:
+    vocabulary = toy("阿爸爸", "aa", "啊 啊")
+    assert "爸" in vocabulary.doubles
+    assert "微" in vocabulary.doubles
+    assert vocabulary.doubles.isdisjoint("a啊阿")
+
+
+def test_fingerprint_is_of_content_and_not_of_padding() -> None:
+    plain = toy("慢", "音")
+    assert toy("慢", "音", size=64).fingerprint == plain.fingerprint
+    same = Vocabulary.build(["慢".encode(), "音".encode(), b"<eos>", b"", b""], [2], [2])
+    assert same.fingerprint == plain.fingerprint
+    others = [toy("慢", "色"), toy("慢音", ""), toy("音", "慢"), toy("慢", special=("音", "<eos>"))]
+    assert len({v.fingerprint for v in [plain, *others]}) == 5
+    tokens = [b"a", b"b", b"c"]
+    assert (
+        Vocabulary.build(tokens, [2], [1]).fingerprint
+        != Vocabulary.build(tokens, [2], [2]).fingerprint
+    )
+
+
+def test_build_refuses_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match="2 logits columns"):
+        Vocabulary.build([b"a", b"b", b"c"], [], [0], 2)
+    with pytest.raises(ValueError, match="EOS"):
+        Vocabulary.build([b"a"], [], [])
+    with pytest.raises(ValueError, match="EOS"):
+        Vocabulary.build([b"a"], [1], [0])
+
+
+def test_what_is_cached_is_made_once_and_bounded() -> None:
+    vocabulary = toy("a")
+    for i in range(3 * MAX_CACHED):
+        assert vocabulary.cached(("gap", i), lambda i=i: i + 1) == i + 1
+        assert vocabulary.cached(("gap", i), lambda: "again") == i + 1
+        assert len(vocabulary._cache) <= MAX_CACHED
+    assert vocabulary.cached(("gap", 0), lambda: "again") == "again"

@@ -1,0 +1,240 @@
+"""Streaming log-mel against transformers' extractor (bit for bit), against librosa, and for every
+cut."""
+
+import contextlib
+import functools
+import itertools
+
+import librosa
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import WhisperFeatureExtractor
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniAudioEncoder
+
+from streamer.model.audio import mel
+from streamer.model.audio.mel import MelWindow, StreamingLogMel, num_embeddings
+
+
+@functools.cache
+def stock() -> WhisperFeatureExtractor:
+    return WhisperFeatureExtractor(feature_size=128, chunk_length=300, return_attention_mask=True)
+
+
+@contextlib.contextmanager
+def threads(n: int):
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def stock_features(x: np.ndarray, is_released: bool = False) -> torch.Tensor:
+    """The valid frames [128, ceil(n / 160)], on one thread (see MIN_COLUMNS).
+
+    The released padding, to 300 s, costs 0.3 s. The next multiple of 192 frames gives the same.
+    """
+    length = None if is_released else -(-(len(x) + 800) // 30_720) * 30_720
+    with threads(1):
+        out = stock()(
+            x,
+            sampling_rate=16_000,
+            max_length=length,
+            return_attention_mask=True,
+            return_tensors="pt",
+        )
+    return out["input_features"][0][:, : int(out["attention_mask"].sum())]
+
+
+def hear(x: np.ndarray, cuts=()) -> tuple[list[MelWindow], float]:
+    log_mel = StreamingLogMel()
+    edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
+    windows = [w for a, b in itertools.pairwise(edges) for w in log_mel.push(x[a:b])]
+    return windows + log_mel.finish(), log_mel.maximum
+
+
+def features(windows: list[MelWindow], clip_max: float) -> torch.Tensor:
+    return torch.cat([torch.zeros(128, 0), *(w.features(clip_max) for w in windows)], dim=1)
+
+
+def signal(n: int, kind: str, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal(n) * 0.1
+    if kind == "silence":
+        x *= 0
+    # stretches of 10 ms .. 1 s between -120 and 0 dB, or digital silence
+    elif kind == "loud-quiet":
+        ends = np.cumsum(rng.integers(160, 16_000, n // 160 + 1))
+        gains = np.where(rng.random(len(ends)) < 0.3, 0, 10 ** rng.uniform(-6, 0, len(ends)))
+        x *= gains[np.searchsorted(ends, np.arange(n), side="right")]
+    elif kind == "click-at-the-end":
+        x *= 1e-5
+        x[-1:] = 0.9
+    elif kind == "tone":
+        x = 0.5 * np.sin(2 * np.pi * rng.uniform(50, 7900) * np.arange(n) / 16_000)
+    return x.astype(np.float32)
+
+
+KINDS = ["noise", "silence", "loud-quiet", "click-at-the-end", "tone"]
+
+
+def check_equal(x: np.ndarray, cuts=(), is_released: bool = False) -> None:
+    windows, maximum = hear(x, cuts)
+    expected = stock_features(x, is_released)
+    got = features(windows, maximum)
+    # What is missing is a rest that makes no embedding.
+    assert expected.shape[1] - got.shape[1] in (0, 1, 2)
+    assert num_embeddings(expected.shape[1] % 200) == num_embeddings(got.shape[1] % 200)
+    assert torch.equal(got, expected[:, : got.shape[1]])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    n=st.integers(1, 80_000),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 99),
+    cuts=st.lists(st.integers(0, 80_000), max_size=20),
+)
+def test_equals_the_stock_extractor_bit_for_bit(n, kind, seed, cuts):
+    check_equal(signal(n, kind, seed), cuts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    boundary=st.sampled_from([0, 32_000, 64_000]),
+    offset=st.integers(-700, 700),
+    kind=st.sampled_from(KINDS),
+    cuts=st.lists(st.integers(-300, 300), max_size=5),
+)
+def test_equals_the_stock_extractor_around_window_boundaries(boundary, offset, kind, cuts):
+    n = max(1, boundary + offset)
+    check_equal(signal(n, kind, n), [max(0, boundary + c) for c in cuts])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seconds", [10, 60])
+def test_equals_the_stock_extractor_as_released(kind, seconds):
+    x = signal(seconds * 16_000 - 77, kind, seconds)
+    check_equal(x, range(0, len(x), 313), is_released=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(60))
+def test_equals_the_stock_extractor_at_any_length(seed):
+    rng = np.random.default_rng(seed)
+    x = signal(int(rng.integers(1, 70 * 16_000)), KINDS[seed % len(KINDS)], seed)
+    check_equal(x, rng.integers(0, len(x), 500).tolist(), is_released=True)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 4, 16])
+def test_equals_the_stock_extractor_on_any_number_of_threads(num_threads):
+    with threads(num_threads):
+        check_equal(signal(5 * 16_000 + 1, "loud-quiet", 3))
+
+
+@pytest.mark.parametrize("step", [1, 160, 401, 3_200, 70_000])
+def test_every_step_gives_the_same_windows(step):
+    x = signal(70_000, "loud-quiet", 8)[: 36_000 if step == 1 else None]
+    whole, maximum = hear(x)
+    stepped, stepped_maximum = hear(x, range(0, len(x), step))
+    assert maximum == stepped_maximum
+    for a, b in zip(whole, stepped, strict=True):
+        assert torch.equal(a.raw, b.raw)
+        assert (a.index, a.maximum, a.minimum, a.n_frames, a.final) == (
+            b.index,
+            b.maximum,
+            b.minimum,
+            b.n_frames,
+            b.final,
+        )
+
+
+def test_close_to_librosa():
+    x = signal(70_123, "loud-quiet", 1)
+    padded = np.concatenate([x[200:0:-1], x, np.zeros(1000, np.float32)])
+    power = librosa.feature.melspectrogram(
+        y=padded, sr=16_000, n_fft=400, hop_length=160, n_mels=128, center=False, fmax=8000
+    )
+    windows, _ = hear(x)
+    raw = torch.cat([w.raw for w in windows], dim=1).numpy()
+    expected = np.log10(np.maximum(power, 1e-10))[:, : raw.shape[1]]
+    # Near the floor float32 leaves a few digits only; what the clamp keeps is close.
+    loud = expected > expected.max() - 8
+    np.testing.assert_allclose(raw[loud], expected[loud], atol=2e-3)
+
+
+def test_filters_equal_the_stock_bank_and_librosas():
+    ours = mel._mel_filters()
+    assert torch.equal(ours, torch.from_numpy(stock().mel_filters).to(torch.float32))
+    np.testing.assert_allclose(
+        ours.T, librosa.filters.mel(sr=16_000, n_fft=400, n_mels=128), atol=1e-8
+    )
+
+
+def test_a_window_is_complete_40_samples_behind_its_boundary():
+    log_mel, x = StreamingLogMel(), signal(64_080, "noise", 0)
+    assert log_mel.push(x[:32_039]) == []
+    assert [w.index for w in log_mel.push(x[32_039:32_040])] == [0]
+    assert log_mel.push(x[32_040:64_039]) == []
+    (window,) = log_mel.push(x[64_039:])
+    assert (window.index, window.n_frames, window.final, window.end_samples) == (
+        1,
+        200,
+        False,
+        64_000,
+    )
+
+
+def test_windows_carry_their_extremes():
+    x = signal(50_000, "click-at-the-end", 2)
+    windows, maximum = hear(x)
+    assert [w.minimum for w in windows] == [float(w.raw.min()) for w in windows]
+    assert windows[0].maximum == float(windows[0].raw.max())
+    assert maximum == windows[-1].maximum >= float(windows[-1].raw.max())
+    assert [w.final for w in windows] == [False, True]
+    assert windows[-1].end_samples == 50_000
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(0, 70_000), kind=st.sampled_from(KINDS))
+def test_provisional_is_what_finish_would_give_and_changes_nothing(n, kind):
+    x, more = signal(n, kind, n), signal(5_000, kind, n + 1)
+    log_mel, untouched = StreamingLogMel(), StreamingLogMel()
+    log_mel.push(x)
+    untouched.push(x)
+    provisional = log_mel.provisional()
+    ended = [w for w in hear(x)[0] if w.final]
+    assert (provisional is None) == (not ended)
+    if provisional:
+        assert torch.equal(provisional.raw, ended[0].raw)
+        assert provisional.maximum == ended[0].maximum
+    for a, b in zip(log_mel.push(more), untouched.push(more), strict=True):
+        assert torch.equal(a.raw, b.raw)
+    for a, b in zip(log_mel.finish(), untouched.finish(), strict=True):
+        assert torch.equal(a.raw, b.raw)
+    assert log_mel.maximum == untouched.maximum
+
+
+def test_embedding_counts_follow_the_audio_tower():
+    for n_frames in range(1, 450):
+        towers = Qwen2_5OmniAudioEncoder._get_feat_extract_output_lengths(
+            None, torch.tensor(n_frames)
+        )[1]
+        assert num_embeddings(n_frames) == int(towers)
+        # Window by window as many as all at once, also when a rest of 1 or 2 frames makes no
+        # window.
+        windows, rest = divmod(n_frames, 200)
+        assert windows * 50 + num_embeddings(rest) == int(towers)
+    assert num_embeddings(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("n", "frames"),
+    [(0, []), (1, []), (320, []), (321, [3]), (32_000, [200]), (32_039, [200]), (32_321, [200, 3])],
+)
+def test_a_rest_of_one_or_two_frames_makes_no_window(n, frames):
+    assert [w.n_frames for w in hear(signal(n, "noise", 0))[0]] == frames

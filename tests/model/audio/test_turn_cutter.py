@@ -1,0 +1,157 @@
+"""Turns of a session: the same items for every cut of its bytes, turns where voice activity or the
+client says."""
+
+import itertools
+
+import numpy as np
+import pytest
+from speech import RATE_HZ, speech
+
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
+from streamer.model.audio.turn_cutter import TurnCutter
+from streamer.model.audio.vad import TurnRule
+
+SILENCE = np.zeros(RATE_HZ, np.float32)
+
+
+def pcm(*parts):
+    return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
+
+
+def hear(hearing, data, pieces, commits=()):
+    """All items; `commits`: byte offsets at which the client commits."""
+    items, at = [], 0
+    ends = sorted({*pieces, *commits, len(data)})
+    for end in ends:
+        items += hearing.push(data[at:end])
+        at = end
+        if end in commits:
+            items += hearing.commit()
+    return items + hearing.commit()
+
+
+def turns(items):
+    """What matters of each turn: bounds, the samples heard, all windows' bytes."""
+    found = []
+    for item in items:
+        match item:
+            case TurnOpened():
+                found.append({"opened": item.at_ms, "windows": []})
+            case Heard():
+                found[-1]["windows"] += [w.raw.numpy().tobytes() for w in item.windows]
+            case Closed():
+                found[-1]["windows"] += [w.raw.numpy().tobytes() for w in item.rest]
+                found[-1] |= {
+                    "samples": item.num_samples,
+                    "speech": item.has_speech,
+                    "maximum": item.maximum,
+                    "stopped": item.stopped_ms,
+                    "last": item.last_speech_ms,
+                }
+    return found
+
+
+def random_cuts(length, seed, mean):
+    chance, at, found = np.random.default_rng(seed), 0, []
+    while at < length:
+        at += int(chance.integers(1, 2 * mean))
+        found.append(min(at, length))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("rate", [16_000, 24_000])
+def test_turns_by_voice_activity_do_not_depend_on_the_cut(seed, rate):
+    data = pcm(SILENCE, speech(3, seed), SILENCE, speech(4, seed + 1), SILENCE, SILENCE)
+    whole = turns(hear(TurnCutter(rate, 60.0, TurnRule()), data, []))
+    assert len(whole) >= 2
+    assert all(turn["stopped"] is not None for turn in whole)
+    mean = (7, 640, 9_000, 40_000, 3)[seed] * 2
+    data_cut = data if mean > 100 else data[: 2 * RATE_HZ * 4]
+    want = whole if mean > 100 else turns(hear(TurnCutter(rate, 60.0, TurnRule()), data_cut, []))
+    assert (
+        turns(
+            hear(
+                TurnCutter(rate, 60.0, TurnRule()), data_cut, random_cuts(len(data_cut), seed, mean)
+            )
+        )
+        == want
+    )
+
+
+def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
+    data = pcm(SILENCE, SILENCE, speech(3, 1), SILENCE, SILENCE)
+    (turn,) = turns(hear(TurnCutter(16_000, 60.0, TurnRule()), data, []))
+    assert turn["samples"] == (turn["stopped"] - turn["opened"]) * 16
+    assert turn["stopped"] - turn["last"] == 500
+    assert 1_500 <= turn["opened"] <= 2_000
+    assert turn["speech"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_detection_commits_make_the_turns(seed):
+    data = pcm(speech(5, seed))
+    commits = (2 * 20_000, 2 * 50_000)
+    found = turns(
+        hear(TurnCutter(16_000, 60.0), data, random_cuts(len(data), seed, 5_000), commits)
+    )
+    assert [turn["samples"] for turn in found] == [20_000, 30_000, len(data) // 2 - 50_000]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "parts"),
+    [(4.9, [4.9]), (5.0, [5.0]), (5.5, [3.0, 2.5]), (7.0, [5.0, 2.0]), (12, [5.0, 5.0, 2.0])],
+)
+def test_a_turn_beyond_the_limit_goes_on_as_another(seconds, parts):
+    """As a recording is cut (recording.cut_parts): no part too short to be described."""
+    data = pcm(speech(seconds, 2)[: int(seconds * RATE_HZ)])
+    for pieces in ([], random_cuts(len(data), 1, 3_000)):
+        found = turns(hear(TurnCutter(16_000, 5.0), data, pieces))
+        assert [turn["samples"] / RATE_HZ for turn in found] == pytest.approx(parts)
+
+
+def test_a_commit_while_voice_activity_hears_speech_begins_another_turn():
+    data = pcm(SILENCE, speech(6, 3), SILENCE)
+    found = turns(hear(TurnCutter(16_000, 60.0, TurnRule()), data, [], commits=(2 * 4 * RATE_HZ,)))
+    assert len(found) >= 2
+    assert found[0]["stopped"] is None
+    assert found[1]["opened"] >= 4_000
+    assert found[-1]["stopped"] is not None
+
+
+def test_clear_forgets_and_nothing_committed_is_nothing():
+    hearing = TurnCutter(16_000, 60.0)
+    assert hearing.commit() == []
+    hearing.push(pcm(speech(1, 0)))
+    assert hearing.num_turns == 1
+    assert hearing.clear() == [Dropped(0)]
+    assert hearing.commit() == []
+    assert hearing.clear() == []
+
+
+def test_an_hour_of_silence_says_nothing_and_holds_a_second(monkeypatch):
+    hearing = TurnCutter(16_000, 60.0, TurnRule())
+    quiet = (np.random.default_rng(0).normal(0, 20, RATE_HZ * 10)).astype("<i2").tobytes()
+    for _ in range(12):  # two minutes stand for the hour: what is held does not grow
+        assert hearing.push(quiet) == []
+        assert len(hearing._past) <= RATE_HZ + 512
+    assert hearing.num_turns == 0
+
+
+def test_live_updates_are_due_at_their_times():
+    items = hear(
+        TurnCutter(16_000, 60.0, None, live_update_s=1.0),
+        pcm(speech(5, 4)),
+        list(range(0, 160_000, 3_200)),
+    )
+    due = [
+        item.num_samples
+        for item in items
+        if isinstance(item, Heard) and item.provisional is not None
+    ]
+    assert 3 <= len(due) <= 5
+    assert all(b - a >= 0.9 * RATE_HZ for a, b in itertools.pairwise(due))
+    assert not any(
+        isinstance(i, Heard) and i.provisional
+        for i in hear(TurnCutter(16_000, 60.0), pcm(speech(3, 4)), [])
+    )

@@ -1,0 +1,298 @@
+"""Voice activity: streamed == whole, silero's own front end as the oracle, what is speech and what
+is not, turns."""
+
+import functools
+import io
+import itertools
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer.model.audio.vad import (
+    FRAME_MS,
+    Frame,
+    SpeechBegan,
+    SpeechEnded,
+    SpeechRule,
+    TurnDetector,
+    TurnRule,
+    VoiceActivity,
+)
+
+RATE = 16_000
+needs_espeak = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+
+
+def at_level(x: np.ndarray, dbfs: float) -> np.ndarray:
+    return (x / np.sqrt(np.mean(x**2)) * 10 ** (dbfs / 20)).astype(np.float32)
+
+
+def colored(n: int, exponent: float, seed: int) -> np.ndarray:
+    """Noise whose power falls with frequency**exponent: 0 white, 1 pink, 2 brown."""
+    spectrum = np.fft.rfft(np.random.default_rng(seed).standard_normal(n))
+    return np.fft.irfft(spectrum / np.maximum(np.arange(len(spectrum)), 1) ** (exponent / 2), n)
+
+
+def note(hz: float, seconds: float, kind: str) -> np.ndarray:
+    t = np.arange(int(seconds * RATE)) / RATE
+    if kind == "piano":
+        return sum(np.sin(2 * np.pi * hz * k * t) * np.exp(-t * (2 + k)) / k for k in range(1, 9))
+    phase = (
+        np.cumsum(hz * (1 + 0.006 * np.sin(2 * np.pi * 5.5 * t))) / RATE
+        if kind == "strings"
+        else hz * t
+    )
+    attack = np.minimum(1, np.minimum(t, seconds - t) / 0.05)
+    return sum(np.sin(2 * np.pi * k * phase) / k for k in range(1, 12)) * attack
+
+
+def music(seconds: float, kind: str, chord: tuple[int, ...], seed: int) -> np.ndarray:
+    rng, parts = np.random.default_rng(seed), []
+    while sum(map(len, parts)) < seconds * RATE:
+        root = 220 * 2 ** (rng.choice([0, 2, 4, 5, 7, 9, 12]) / 12)
+        length = rng.choice([0.25, 0.5, 1.0])
+        parts.append(sum(note(root * 2 ** (step / 12), length, kind) for step in chord))
+    return np.concatenate(parts)[: int(seconds * RATE)]
+
+
+def without_speech(seconds: float, seed: int) -> dict[str, np.ndarray]:
+    rng, n = np.random.default_rng(seed), int(seconds * RATE)
+    t = np.arange(n) / RATE
+    clips = {"silence": np.zeros(n, np.float32)}
+    for exponent, level in itertools.product((0, 1, 2), (-80, -60, -45, -30, -15)):
+        clips[f"noise 1/f^{exponent} {level} dB"] = at_level(colored(n, exponent, seed), level)
+    for hz, level in itertools.product((50, 60), (-45, -15)):
+        hum = sum(np.sin(2 * np.pi * hz * k * t + rng.uniform(0, 6)) / k for k in range(1, 12))
+        clips[f"hum {hz} Hz {level} dB"] = at_level(hum, level)
+    for hz in (100, 150, 200, 300, 440, 1000, 4000):
+        clips[f"tone {hz} Hz"] = at_level(np.sin(2 * np.pi * hz * t), -20)
+    clips["chirp"] = at_level(np.sin(2 * np.pi * (50 * t + 3950 / 2 / seconds * t * t)), -20)
+    clips["chirps"] = at_level(np.sin(2 * np.pi * np.cumsum(200 + 1500 * (2 * t % 1)) / RATE), -20)
+    clips["siren"] = at_level(
+        np.sin(2 * np.pi * np.cumsum(700 + 300 * np.sin(np.pi * t)) / RATE), -15
+    )
+    for kind, chord in itertools.product(("piano", "organ", "strings"), ((0, 4, 7), (0,))):
+        clips[f"{kind} {chord}"] = at_level(music(seconds, kind, chord, seed), -20)
+    clips["clicks"] = (rng.random(n) < 3 / RATE) * rng.uniform(0.2, 1, n)
+    clips["throbbing noise"] = at_level(colored(n, 1, seed) * (1 + np.sin(8 * np.pi * t)) ** 2, -20)
+    clips["wind"] = at_level(colored(n, 2, seed) * (1.2 + np.sin(0.6 * np.pi * t)), -20)
+    return clips
+
+
+@functools.cache
+def speech(
+    voice: str, rate: int = 160, pitch: int = 50, text: str = "今天天气很好，我们去公园散步吧。"
+) -> np.ndarray:
+    spoken = ["espeak-ng", "-v", voice, "-s", str(rate), "-p", str(pitch), "--stdout", text]
+    wav = subprocess.run(spoken, capture_output=True, check=True).stdout
+    samples, sample_rate = soundfile.read(io.BytesIO(wav))
+    return soxr.resample(samples, sample_rate, RATE)
+
+
+def hear(x: np.ndarray, cuts=()) -> tuple[VoiceActivity, list[Frame]]:
+    voice = VoiceActivity()
+    edges = [0, *sorted(min(c, len(x)) for c in cuts), len(x)]
+    return voice, [frame for a, b in itertools.pairwise(edges) for frame in voice.push(x[a:b])]
+
+
+def babble(n: int, seed: int) -> np.ndarray:
+    """Something that now and then is nearly speech, so that the probabilities vary."""
+    t = np.arange(n + 2) / RATE
+    vowel = sum(
+        np.sin(2 * np.pi * k * (140 * t + 2 * np.sin(6 * np.pi * t))) / k for k in range(1, 12)
+    )
+    syllables = np.maximum(0, np.sin(8 * np.pi * t))
+    return (0.1 * vowel * syllables + at_level(colored(n + 2, 1, seed), -45)).astype(np.float32)[:n]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(0, 24_000),
+    cuts=st.lists(st.integers(0, 24_000), max_size=20),
+    seed=st.integers(0, 9),
+)
+def test_streamed_equals_whole(n, cuts, seed):
+    x = babble(n, seed)
+    whole, frames = hear(x)
+    cut, cut_frames = hear(x, cuts)
+    assert frames == cut_frames
+    assert [f.start_sample for f in frames] == list(range(0, n - 511, 512))
+    for name in ("speech_ms", "first_speech_sample", "last_speech_sample", "has_speech"):
+        assert getattr(whole, name) == getattr(cut, name)
+
+
+def test_a_long_push_equals_short_ones():
+    x = babble(400_000, 1)
+    frames = hear(x)[1]
+    assert frames == hear(x, range(0, 400_000, 1600))[1]
+    probabilities = [f.probability for f in frames]
+    assert max(probabilities) - min(probabilities) > 0.2  # so these tests see something
+
+
+@needs_espeak
+def test_frames_equal_silero_and_the_counts_follow_from_them():
+    from silero_vad.sequence_vad import SileroVADSequence
+
+    from streamer.model.audio import vad
+
+    x = np.concatenate([np.zeros(8_000), speech("cmn") * 0.5, np.zeros(8_000)]).astype(np.float32)
+    x = x[: len(x) // 512 * 512]
+    # its frame loop over the session we opened
+    oracle = SileroVADSequence.__new__(SileroVADSequence)
+    oracle.session, oracle.sampling_rate, oracle.max_frames = vad._session(), RATE, 512
+    expected = oracle.audio_forward(x)
+    voice, frames = hear(x, range(0, len(x), 700))
+    assert [f.probability for f in frames] == expected.tolist()
+    (spoken,) = np.nonzero(expected >= 0.5)
+    assert voice.speech_ms == 32 * len(spoken)
+    assert voice.first_speech_sample == 512 * spoken[0]
+    assert voice.last_speech_sample == 512 * (spoken[-1] + 1)
+    assert 7_000 < voice.first_speech_sample < 12_000
+
+
+@pytest.mark.parametrize("name", without_speech(0.5, 0))
+@pytest.mark.parametrize(("seconds", "seed"), [(1.5, 0), (10, 1)])
+def test_no_speech_is_heard_where_there_is_none(name, seconds, seed):
+    assert not hear(clips_without_speech(seconds, seed)[name])[0].has_speech
+
+
+@functools.cache
+def clips_without_speech(seconds: float, seed: int) -> dict[str, np.ndarray]:
+    return without_speech(seconds, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2, 8))
+def test_no_speech_is_heard_in_a_minute_without(seed):
+    heard = [name for name, x in without_speech(60, seed).items() if hear(x)[0].has_speech]
+    assert heard == []
+
+
+@needs_espeak
+@pytest.mark.parametrize("level", [-38, -24, -10])
+@pytest.mark.parametrize("voice", ["cmn", "cmn+f2", "cmn+m7", "en", "en+f4", "en+croak"])
+def test_speech_is_heard(voice, level):
+    for rate, pitch in ((110, 50), (260, 20)):
+        x = at_level(speech(voice, rate, pitch), level)
+        for clip in (x, x[: 3 * RATE // 2]):  # all of it, and 1.5 s
+            assert hear(clip)[0].has_speech
+            assert hear(clip + at_level(colored(len(clip), 1, rate), level - 10))[0].has_speech
+
+
+@needs_espeak
+def test_speech_after_a_minute_of_noise_is_heard():
+    noise = at_level(colored(60 * RATE, 1, 0), -50)
+    x = np.concatenate([noise, at_level(speech("en", text="Hello, how are you?"), -25)])
+    voice, _ = hear(x)
+    assert voice.has_speech
+    assert voice.first_speech_sample >= 59.9 * RATE
+
+
+class Played(VoiceActivity):
+    """Counts given probabilities instead of the network's."""
+
+    def __init__(self, probabilities, rule=None):
+        super().__init__(rule)
+        for p in probabilities:
+            self._count(p)
+
+
+def test_the_rule_wants_one_stretch_with_at_most_single_gaps():
+    assert not Played([0.9] * 7).has_speech
+    assert Played([0.9] * 8).has_speech
+    assert Played(([0.9] * 3 + [0.1]) * 2).speech_ms == 6 * 32
+    assert not Played(([0.9] * 3 + [0.1]) * 1 + [0.9] * 3).has_speech  # 7 frames with the gap
+    assert Played(([0.9] * 3 + [0.1]) * 1 + [0.9] * 4).has_speech
+    assert not Played([0.9, 0.1, 0.1] * 500).has_speech
+    assert not Played([0.1] + [0.9] * 7).has_speech  # a gap before the stretch does not count
+    assert Played([0.9] * 8 + [0.0] * 500).has_speech  # stays true
+    assert Played([0.5], SpeechRule(min_run_ms=32)).has_speech
+    empty = Played([])
+    assert (empty.has_speech, empty.speech_ms) == (False, 0)
+    assert empty.first_speech_sample is empty.last_speech_sample is None
+
+
+def turns(probabilities, rule=None):
+    detector = TurnDetector(rule)
+    events = [detector.push(Frame(512 * i, p)) for i, p in enumerate(probabilities)]
+    return [e for e in events if e is not None]
+
+
+def test_a_turn_begins_with_its_padding_and_ends_with_its_silence():
+    quiet, voiced = [0.01] * 20, [0.9] * 30
+    assert turns(quiet + voiced + quiet) == [
+        SpeechBegan(at_ms=20 * 32 - 300),
+        SpeechEnded(at_ms=50 * 32 + 500, last_speech_ms=50 * 32),
+    ]
+
+
+def test_a_turn_never_begins_before_the_stream_or_inside_the_turn_before():
+    first, _, second, _ = turns([0.9] * 10 + [0.0] * 18 + [0.9] * 10 + [0.0] * 16)
+    assert first.at_ms == 0
+    assert second.at_ms == 10 * 32 + 500
+
+
+def test_clicks_do_not_begin_a_turn_and_pauses_do_not_end_it():
+    assert turns([0.9, 0.9, 0.1] * 50) == []
+    assert turns([0.9] * 3 + ([0.0] * 15 + [0.9]) * 20) == [SpeechBegan(0)]
+    assert turns([0.9] * 3 + [0.36] * 100) == [SpeechBegan(0)]  # fading speech goes on
+    assert len(turns([0.9] * 3 + [0.34] * 16)) == 2
+
+
+def test_a_turn_is_ending_when_half_its_silence_has_passed():
+    detector, found = TurnDetector(TurnRule(silence_ms=320)), []
+    for i, p in enumerate([0.0] * 9 + [0.9] * 5 + [0.0] * 7 + [0.9] + [0.0] * 12):
+        detector.push(Frame(512 * i, p))
+        found.append(detector.is_ending)
+    assert (
+        found
+        == [False] * 9
+        + [False] * 5
+        + [False] * 4
+        + [True] * 3
+        + [False]
+        + [False] * 4
+        + [True] * 5
+        + [False] * 3
+    )
+    detector.restart(10_000)
+    assert not detector.is_ending
+
+
+def test_turn_rules_are_obeyed():
+    rule = TurnRule(threshold=0.8, prefix_padding_ms=0, silence_ms=0, min_start_ms=0, hysteresis=0)
+    assert turns([0.7, 0.9, 0.1], rule) == [SpeechBegan(32), SpeechEnded(64, 64)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.floats(0, 1), max_size=300),
+    st.integers(0, 1000),
+    st.integers(0, 1000),
+    st.integers(0, 200),
+)
+def test_turns_alternate_in_order(probabilities, padding, silence, start):
+    events = turns(probabilities, TurnRule(0.5, padding, silence, start))
+    kinds = [type(e) for e in events]
+    assert kinds == [SpeechBegan, SpeechEnded] * (len(kinds) // 2) + [SpeechBegan] * (
+        len(kinds) % 2
+    )
+    times = [e.at_ms for e in events]
+    assert times == sorted(times)
+    assert all(0 <= t <= FRAME_MS * len(probabilities) for t in times)
+
+
+def test_it_imports_neither_torch_nor_silero():
+    code = (
+        "import sys, numpy as np; from streamer.model.audio.vad import VoiceActivity;"
+        "assert 'onnxruntime' not in sys.modules; VoiceActivity().push(np.zeros(16000, np.float32));"
+        "assert not {'torch', 'silero_vad'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,183 @@
+"""The window ledger: whatever the cut, in the end every window stands under the whole clip's
+clamp."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import WhisperFeatureExtractor
+
+from streamer.model.audio.mel import MelWindow, StreamingLogMel
+from streamer.model.audio.window_ledger import REST_SAMPLES, STABLE_SAMPLES, WindowLedger
+
+STOCK = WhisperFeatureExtractor(feature_size=128, chunk_length=300)
+
+
+def stock_features(x: np.ndarray) -> torch.Tensor:
+    # the stock pads to 300 s; a multiple of 192 frames does, too
+    length = -(-(len(x) + 800) // 30_720) * 30_720
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # on more the stock differs from itself: see MIN_COLUMNS
+    try:
+        return STOCK(x, sampling_rate=16_000, max_length=length, return_tensors="pt")[
+            "input_features"
+        ][0]
+    finally:
+        torch.set_num_threads(before)
+
+
+class Prefill:
+    """What the model's side does: keeps the features it holds per window, rolled back and filled
+    again."""
+
+    def __init__(self) -> None:
+        self.log_mel, self.ledger = StreamingLogMel(), WindowLedger()
+        self.held: list[torch.Tensor] = []
+
+    def push(self, samples: np.ndarray) -> None:
+        windows = self.log_mel.push(samples)
+        self.ledger.observe(self.log_mel.maximum, self.log_mel.num_samples)
+        self._deliver(windows)
+        self.redo(self.ledger.due(self.log_mel.num_samples))
+
+    def finish(self) -> None:
+        self._deliver(self.log_mel.finish())
+        self.redo(self.ledger.finish(self.log_mel.maximum))
+
+    def redo(self, index: int | None) -> None:
+        if index is None:
+            return
+        del self.held[index + 1 :]
+        old = self.held.pop()
+        redos = self.ledger.redo(index)
+        assert redos[0].changed
+        assert redos[0].window.index == index
+        assert not torch.equal(old, redos[0].window.features(self.ledger.maximum))
+        self.held += [redo.window.features(self.ledger.maximum) for redo in redos]
+
+    def _deliver(self, windows: list[MelWindow]) -> None:
+        self.held += [w.features(self.ledger.deliver(w)) for w in windows]
+
+
+def growing(seconds: float, seed: int, shape: str) -> np.ndarray:
+    """Noise whose level rises to the end, jumps about, falls, or stays near silence until one late
+    click."""
+    rng, n = np.random.default_rng(seed), int(seconds * 16_000)
+    t = np.linspace(0, 1, n)
+    steps = np.repeat(rng.uniform(-6, 0, 1 + n // 4_000), 4_000)[:n]
+    level = {"rising": -6 + 6 * t, "jumps": steps, "falling": -6 * t, "click": np.full(n, -5.5)}[
+        shape
+    ]
+    x = rng.standard_normal(n) * 0.2 * 10**level
+    if shape == "click" and n:
+        x[rng.integers(max(0, n - 3_000), n)] = 0.9
+    if seed % 2:
+        x[(np.arange(n) // 1_600) % 3 == 0] = 0  # digital silence: a minimum below every clamp
+    return x.astype(np.float32)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    seconds=st.floats(0.02, 13),
+    seed=st.integers(0, 99),
+    shape=st.sampled_from(["rising", "jumps", "falling", "click"]),
+    cuts=st.lists(st.floats(0, 1), max_size=40),
+)
+def test_every_window_ends_up_with_the_stock_features(seconds, seed, shape, cuts):
+    x, prefill = growing(seconds, seed, shape), Prefill()
+    edges = [0, *sorted(int(c * len(x)) for c in cuts), len(x)]
+    for a, b in itertools.pairwise(edges):
+        prefill.push(x[a:b])
+    prefill.finish()
+    held = torch.cat([torch.zeros(128, 0), *prefill.held], dim=1)
+    assert torch.equal(held, stock_features(x)[:, : held.shape[1]])
+    assert prefill.ledger.stale() is None
+    assert prefill.ledger.num_delivered == len(prefill.held)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_redone"), [("falling", False), ("rising", True), ("click", True)]
+)
+def test_redone_work_is_counted_and_bounded(shape, is_redone):
+    # "rising" is the worst case: every block of it makes all windows before it stale.
+    prefill, x = Prefill(), growing(20, 2, shape)
+    for part in np.split(x, range(320, len(x), 320)):
+        prefill.push(part)
+    ledger = prefill.ledger
+    assert ledger.num_reencoded <= 2 * ledger.num_delivered
+    before = ledger.num_reencoded
+    prefill.finish()
+    assert ledger.num_delivered == 10
+    assert ledger.num_reencoded - before <= 10
+    assert (ledger.num_reencoded > 0) == is_redone
+
+
+def window(index: int, maximum: float, minimum: float) -> MelWindow:
+    raw = torch.tensor([[minimum, maximum]])
+    return MelWindow(index, raw, maximum, minimum, 2, False, (index + 1) * 32_000)
+
+
+def test_only_what_the_clamp_changes_is_stale():
+    ledger = WindowLedger()
+    assert ledger.deliver(window(0, -1.0, -10.0)) == -1.0
+    ledger.deliver(window(1, -1.0, -5.0))
+    assert ledger.stale() is None
+    ledger.observe(1.0, 64_100)  # clamp -9 -> -7: touches window 0, not window 1
+    assert ledger.stale() == 0
+    assert [(r.window.index, r.changed) for r in ledger.redo(0)] == [(0, True), (1, False)]
+    assert (ledger.num_delivered, ledger.num_reencoded) == (2, 1)
+    assert ledger.stale() is None
+    ledger.observe(4.0, 64_200)  # clamp -4: both
+    assert ledger.stale() == 0
+    ledger.observe(0.0, 64_300)  # a maximum never falls
+    assert ledger.maximum == 4.0
+
+
+def test_redo_waits_until_the_maximum_is_stable_but_not_at_the_end():
+    ledger = WindowLedger()
+    ledger.deliver(window(0, -1.0, -10.0))
+    ledger.observe(0.0, 33_000)
+    ledger.observe(1.0, 34_000)
+    ledger.observe(1.0, 35_000)
+    assert ledger.due(34_000 + STABLE_SAMPLES - 1) is None
+    assert ledger.due(34_000 + STABLE_SAMPLES) == 0
+    assert ledger.finish(2.0) == 0
+    ledger.redo(0)
+    assert ledger.due(99_000) is None
+    ledger.observe(5.0, 100_000)
+    assert ledger.due(102_000) == 0
+    ledger.redo(0)
+    ledger.observe(6.0, 103_000)
+    # one window was redone: rest for a second
+    assert ledger.due(102_000 + REST_SAMPLES - 1) is None
+    assert ledger.due(102_000 + REST_SAMPLES) == 0
+    ledger.redo(0)
+    assert ledger.finish(2.0) is None
+
+
+def test_a_provisional_window_leaves_no_trace():
+    ledger = WindowLedger()
+    ledger.deliver(window(0, -1.0, -10.0))
+    assert ledger.clip_max(window(1, 3.0, -10.0)) == 3.0
+    assert ledger.clip_max(window(1, -3.0, -10.0)) == -1.0
+    assert ledger.stale() is None
+    assert ledger.maximum == -1.0
+
+
+def test_an_empty_clip_owes_nothing():
+    ledger = WindowLedger()
+    assert ledger.due(10**9) is None
+    assert ledger.finish(-10.0) is None
+
+
+def test_memory_is_bounded_and_order_is_checked():
+    ledger = WindowLedger(max_windows=2)
+    ledger.deliver(window(0, 0.0, -1.0))
+    with pytest.raises(ValueError, match="window 0 delivered in place of 1"):
+        ledger.deliver(window(0, 0.0, -1.0))
+    ledger.deliver(window(1, 0.0, -1.0))
+    with pytest.raises(ValueError, match="longer than 2 windows"):
+        ledger.deliver(window(2, 0.0, -1.0))

@@ -1,0 +1,157 @@
+"""A card is refused with the entry that is wrong, not with what Python thought of it; none at all
+gives the defaults."""
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from streamer.model.checkpoint.card import (
+    FILE,
+    ModelCard,
+    ModelWarning,
+    read_card,
+    warn_of_defaults,
+)
+from streamer.model.checkpoint.card_write import write_gate
+from streamer.model.checkpoint.weights import ModelError
+from streamer.model.thinker import load, shapes_of
+
+SLOW = {"name": "slow", "phrases": ["缓慢"]}
+LONE = "\ud800"  # JSON can spell half a surrogate pair; no tokenizer and no terminal takes it
+
+
+def write(directory, text):
+    (directory / FILE).write_text(text if isinstance(text, str) else json.dumps(text), "utf-8")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("card", "reason"),
+    [
+        ([], r"the card is \[\], not an object"),
+        (None, "the card is None, not an object"),
+        ({"prompt": None}, "prompt is None, not an object"),
+        ({"prompt": "x"}, "prompt is 'x', not an object"),
+        ({"prompt": {"prefix": LONE}}, "prefix is '.ud800', not a text"),
+        ({"name": LONE}, "name is '.ud800', not a text"),
+        ({"name": "two\nlines"}, "name is .*, not one printable line"),
+        ({"gate": {"fluent": []}}, r"gate fluent is \[\], not an object"),
+        (
+            {"gate": {"fluent": {"entropy": 1, "margins": 0.1}}},
+            "gate fluent has no 'margins'; it takes entropy, k,",
+        ),
+        ({"attributes": None}, "attributes is None, not an object"),
+        ({"attributes": {"rate": ""}}, "rate is '', not a list of levels"),
+        ({"attributes": {"rate": {}}}, "rate is {}, not a list of levels"),
+        ({"attributes": {"rate": []}}, r"rate is \[\], not a list of levels"),
+        ({"attributes": {"rate": ["slow"]}}, "a level of rate is 'slow', not an object"),
+        ({"attributes": {"rate": [None]}}, "a level of rate is None, not an object"),
+        (
+            {"attributes": {"rate": [SLOW | {"phrases": 3}]}},
+            "level 'slow' of rate has no list of phrases",
+        ),
+        (
+            {"attributes": {"rate": [SLOW | {"phrases": ["a", 3]}]}},
+            "a phrase of rate is 3, not a text",
+        ),
+        (
+            {"attributes": {"rate": [SLOW | {"phrases": [LONE]}]}},
+            "a phrase of rate is '.ud800', not a text",
+        ),
+        ({"attributes": {"rate": [SLOW | {"name": "a\x1b[31m"}]}}, "not one printable line"),
+    ],
+)
+def test_the_wrong_entry_is_named(tmp_path, card, reason):
+    with pytest.raises(ModelError, match=reason) as error:
+        read_card(write(tmp_path, card))
+    assert str(error.value).startswith(f"{tmp_path / FILE}: is not a model card (")
+    assert str(error.value).endswith(
+        "); mend it, or copy it again from where the model came from"
+    ), "it holds more than defaults"
+    assert str(error.value).isprintable()
+
+
+def test_a_card_that_is_there_but_cannot_be_read_gives_no_defaults(tmp_path):
+    """A hub's cache is links: one whose file is gone is a card lost, not a model without one."""
+    (tmp_path / FILE).symlink_to("gone")
+    with pytest.raises(ModelError, match="No such file") as error:
+        read_card(tmp_path)
+    assert str(error.value).count(str(tmp_path)) == 1
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(ModelError, match="Is a directory"):
+        read_card(tmp_path)
+
+
+def test_no_card_and_an_empty_one_give_the_defaults(tmp_path):
+    assert read_card(tmp_path) == ModelCard(name=tmp_path.name)
+    assert read_card(write(tmp_path, {})) == ModelCard(name=tmp_path.name)
+
+
+def test_a_gate_is_written_whole_or_not_at_all(tmp_path):
+    before = {
+        "name": "x",
+        "max_turn_s": 30,
+        "extra": ["kept"],
+        "gate": {"quality": {"entropy": 1.0, "k": 6}},
+    }
+    write(tmp_path, before)
+    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"margin": 0.5, "k": 3}})
+    after = json.loads((tmp_path / FILE).read_text("utf-8"))
+    assert after == before | {"gate": before["gate"] | {"fluent": {"margin": 0.5, "k": 3}}}
+    for gate, out in (
+        ({"fluent": {"margin": 9}}, tmp_path / FILE),
+        ({"fluent": {"margin": 0.1}}, tmp_path / "no" / FILE),
+    ):
+        with pytest.raises(ModelError) as error:
+            write_gate(tmp_path, out, gate)
+        assert str(error.value).isprintable()
+    assert json.loads((tmp_path / FILE).read_text("utf-8")) == after
+    assert [path.name for path in tmp_path.iterdir()] == [FILE], "no half of a file is left"
+
+
+def test_a_model_without_a_card_gets_one(tmp_path):
+    write_gate(tmp_path, tmp_path / FILE, {"fluent": {"entropy": 0.5, "k": 4}})
+    assert read_card(tmp_path).presets["fluent"].gate.entropy == 0.5
+    assert not read_card(tmp_path).promises
+
+
+def test_defaults_that_stand_in_for_a_lost_card_are_told(tiny_pair, tmp_path):
+    """The published models come without a card, and the defaults are theirs; others lose prompt and
+    language with it."""
+    copy = shutil.copytree(tiny_pair[0], tmp_path / "edge")
+    (copy / FILE).unlink()
+    with pytest.warns(ModelWarning) as told:
+        assert load(str(copy), "edge").card == ModelCard(name="edge")
+    (line,) = (str(one.message) for one in told)
+    assert line.startswith(
+        f"{copy}: has no streamer.json and is no published Qwen2.5-Omni: the default prompt, "
+    )
+    assert "uncalibrated gate" in line
+    assert line.isprintable()
+    warn_of_defaults(copy, dataclasses.replace(shapes_of(copy).text, hidden=2048, layers=36))
+    warn_of_defaults(tiny_pair[0], shapes_of(tiny_pair[0]).text)
+
+
+def test_a_command_tells_it_in_one_line(tiny_pair, tmp_path):
+    copy = shutil.copytree(tiny_pair[0], tmp_path / "edge")
+    (copy / FILE).unlink()
+    command = [
+        sys.executable,
+        "-m",
+        "streamer",
+        "describe",
+        "no.wav",
+        "--edge",
+        str(copy),
+        "--mode",
+        "edge",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    first, *others = done.stderr.splitlines()
+    assert first.startswith(f"streamer: {copy}: has no streamer.json and is no published")
+    assert (len(others), done.returncode) == (1, 1)

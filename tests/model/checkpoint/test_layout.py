@@ -1,0 +1,170 @@
+"""Config against weights, one harm at a time on a real tiny checkpoint: refused by name before a
+tensor is read."""
+
+import json
+import shutil
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from streamer.model.checkpoint.layout import check_layout
+from streamer.model.checkpoint.shapes import read_shapes
+from streamer.model.checkpoint.weights import ModelError
+from streamer.model.thinker import load
+
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+DEEP = "[" * 100_000
+EMBED = "model.embed_tokens.weight"
+
+
+def config(part, **change):
+    def harm(directory):
+        found = json.loads((directory / "config.json").read_text())
+        (found[part] if part else found).update(change)
+        (directory / "config.json").write_text(json.dumps(found))
+
+    return harm
+
+
+def write(name, text):
+    return lambda directory: (directory / name).write_text(text)
+
+
+def header(**change):
+    """Change what the header says of the embedding, by hand: no library writes such a file."""
+
+    def harm(directory):
+        data = (directory / WEIGHTS).read_bytes()
+        end = 8 + int.from_bytes(data[:8], "little")
+        entries = json.loads(data[8:end])
+        next(
+            entry for name, entry in entries.items() if name.endswith("embed_tokens.weight")
+        ).update(change)
+        text = json.dumps(entries).encode()
+        (directory / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+
+    return harm
+
+
+def cut_short(directory):
+    data = (directory / WEIGHTS).read_bytes()
+    (directory / WEIGHTS).write_bytes(data[:-64])
+
+
+def saved_twice(directory):
+    """What a run that saved under the other naming scheme leaves behind: which one counts would be
+    chance."""
+    weights = load_file(directory / WEIGHTS)
+    again = {
+        "thinker." + name.replace("language_model.", ""): weight for name, weight in weights.items()
+    }
+    save_file(again, directory / "other.safetensors")
+
+
+TEXT, AUDIO = "text_config", "audio_config"
+HARMS = [
+    (config(TEXT, num_hidden_layers=1), "'model.layers.1.* is beyond the 1 layers of config.json"),
+    (
+        config(AUDIO, encoder_layers=1),
+        "'audio_tower.layers.1.* is beyond the 1 layers of config.json",
+    ),
+    *[(config(TEXT, num_hidden_layers=n), "num_hidden_layers is") for n in (2.9, "2", True, 0, -1)],
+    *[
+        (config(TEXT, hidden_size=n), "hidden_size is")
+        for n in (float("inf"), float("nan"), None, [1], 10**13)
+    ],
+    (config(TEXT, num_key_value_heads=0), "num_key_value_heads is 0"),
+    (config(TEXT, head_dim=0), "head_dim is 0"),
+    (config(AUDIO, encoder_layers=0), "encoder_layers is 0"),
+    (config(AUDIO, num_mel_bins="128"), "num_mel_bins is '128'"),
+    *[
+        (config(None, audio_token_index=i), "audio_token_index is")
+        for i in (float("inf"), 2.5, "x", -1)
+    ],
+    (config(None, tie_word_embeddings="no"), "tie_word_embeddings is 'no'"),
+    (config(None, text_config=None), "text_config is None, not an object"),
+    (config(TEXT, rms_norm_eps="x"), "rms_norm_eps is 'x'"),
+    (config(TEXT, rope_parameters=[1]), r"rope_parameters is \[1\], not an object"),
+    (config(TEXT, rope_parameters={"rope_theta": 0}), "rope_theta is 0"),
+    (
+        config(TEXT, rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}),
+        "rope type 'yarn' is not supported",
+    ),
+    (config(TEXT, hidden_act="gelu"), "activation 'gelu' is not supported"),
+    (write("config.json", DEEP), "recursion"),
+    (write("config.json", "[]"), r"config is \[\], not an object"),
+    (write(INDEX, DEEP), "not a safetensors index"),
+    (write(INDEX, '{"weight_map": {"a": 1}}'), "not a safetensors index"),
+    (header(shape=[float("inf"), 32]), f"describes '.*{EMBED[6:]}' in no known way"),
+    (header(shape=[2.0, 32]), f"describes '.*{EMBED[6:]}' in no known way"),
+    (header(data_offsets=[8, 4]), "in no known way"),
+    (cut_short, "ends before"),
+    (saved_twice, "is there twice"),
+]
+
+
+@pytest.mark.parametrize(("harm", "reason"), HARMS)
+def test_config_and_headers_alone_show_what_is_wrong(
+    tiny_pair, tmp_path, monkeypatch, harm, reason
+):
+    def never(*_):
+        raise AssertionError("read the tensors of a checkpoint that cannot be used")
+
+    target = tmp_path / "broken"
+    shutil.copytree(tiny_pair[0], target)
+    harm(target)
+    monkeypatch.setattr("streamer.model.thinker.load_weights", never)
+    with pytest.raises(ModelError, match=reason) as error:
+        load(str(target), "edge")
+    assert str(error.value).isprintable()
+    assert str(error.value).count(str(target)) == 1
+
+
+PUBLISHED = {  # hidden, layers, heads, kv heads, ffn, vocabulary
+    "3B": (2048, 36, 16, 2, 11_008, 151_936),
+    "7B": (3584, 28, 28, 4, 18_944, 152_064),
+}
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_configs_as_transformers_4_wrote_them(size):
+    """Long dumps: both spellings of the audio layers, `rope_scaling` with its type twice, nulls
+    where nothing is set."""
+    hidden, layers, heads, kv_heads, ffn, vocab = PUBLISHED[size]
+    text = {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "vocab_size": vocab,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": ffn,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0,
+        "max_position_embeddings": 32768,
+        "use_sliding_window": False,
+        "head_dim": None,
+        "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
+    }
+    audio = {
+        "d_model": 1280,
+        "encoder_layers": 32,
+        "num_hidden_layers": 32,
+        "encoder_attention_heads": 20,
+        "encoder_ffn_dim": 5120,
+        "activation_function": "gelu",
+        "num_mel_bins": 128,
+        "n_window": 100,
+        "output_dim": hidden,
+    }
+    thinker = {"text_config": text, "audio_config": audio, "audio_token_index": 151646}
+    shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": thinker})
+    assert (shapes.text.layers, shapes.text.head_dim, shapes.text.rope_theta) == (layers, 128, 1e6)
+    assert (shapes.audio.layers, shapes.text.tied, shapes.audio_id) == (32, False, 151_646)
+
+
+def test_the_tiny_and_the_shipped_checkpoints_pass(tiny_pair):
+    from streamer.model.thinker import EMBEDDED
+
+    for directory in (*tiny_pair, EMBEDDED / "edge", EMBEDDED / "cloud"):
+        check_layout(directory, read_shapes(json.loads((directory / "config.json").read_text())))

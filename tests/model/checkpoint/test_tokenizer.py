@@ -1,0 +1,131 @@
+"""Tokenizer files to bytes: byte-level BPE in Qwen2's format, with and without tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
+
+SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGED = ["慢", "音", "慢慢", "，"]
+
+
+def spelled(text: str) -> str:
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return "".join(piece for piece, _ in byte_level.pre_tokenize_str(text))
+
+
+def parts() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """256 bytes, then what the merges build."""
+    vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges: dict[tuple[str, str], None] = {}
+    for text in MERGED:
+        pieces = [spelled(c) for c in text]
+        for piece in pieces:
+            for end in range(1, len(piece)):
+                merges[piece[:end], piece[end]] = None
+        if len(pieces) > 1:
+            merges[pieces[0], pieces[1]] = None
+    for left, right in merges:
+        vocabulary.setdefault(left + right, len(vocabulary))
+    return vocabulary, list(merges)
+
+
+def save(directory: Path, specials: tuple[str, ...] = SPECIALS) -> Path:
+    vocabulary, merges = parts()
+    tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(
+        [tokenizers.AddedToken(s, normalized=False, special=True) for s in specials]
+    )
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return directory
+
+
+def save_in_pieces(directory: Path) -> Path:
+    """vocab.json and merges.txt, as the published directories also have them."""
+    vocabulary, merges = parts()
+    (directory / "vocab.json").write_text(json.dumps(vocabulary), "utf-8")
+    lines = [f"{left} {right}" for left, right in merges]
+    (directory / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]), "utf-8")
+    added = {
+        str(len(vocabulary) + i): {
+            "content": s,
+            "special": True,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+        }
+        for i, s in enumerate(SPECIALS)
+    }
+    config = {
+        "tokenizer_class": "Qwen2Tokenizer",
+        "added_tokens_decoder": added,
+        "eos_token": "<|im_end|>",
+    }
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
+    (directory / "config.json").write_text(json.dumps({"model_type": "qwen2"}), "utf-8")
+    return directory
+
+
+def test_ids_spell_the_text(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(save(tmp_path))
+    vocabulary = vocabulary_of(tmp_path, 400)
+    text = "慢慢说，é\n😀 a"
+    ids = tokenizer.encode("<|im_start|>" + text + "<|im_end|>")
+    first = vocabulary.num_ids - 400 + len(parts()[0])
+    assert ids[0] == first + 1
+    assert ids[-1] == first + 2
+    assert vocabulary.text_of(ids) == text
+    assert [vocabulary.texts[i] for i in ids[1:3]] == ["慢慢", None]
+
+
+def test_vocabulary_has_its_specials_and_its_padding(tmp_path: Path) -> None:
+    vocabulary = vocabulary_of(save(tmp_path), 300)
+    first = len(parts()[0])
+    assert vocabulary.eos == {first, first + 2}
+    assert vocabulary.never[first + 1]
+    assert not vocabulary.never[[first, first + 2]].any()
+    assert vocabulary.special[first:].all()
+    assert vocabulary.num_ids == 300
+    assert vocabulary.fingerprint == vocabulary_of(tmp_path, 512).fingerprint
+
+
+@pytest.mark.filterwarnings("default")
+def test_vocab_and_merges_do_without_tokenizer_json(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one = vocabulary_of(save(tmp_path / "one"), 300)
+    two = vocabulary_of(save_in_pieces(tmp_path / "two"), 300)
+    assert two.fingerprint == one.fingerprint
+    text = "慢慢，音<|im_end|>"
+    assert Tokenizer.load(tmp_path / "two").encode(text) == Tokenizer.load(tmp_path / "one").encode(
+        text
+    )
+
+
+def test_errors_are_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match=r"no tokenizer\.json, nor vocab\.json") as none:
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{not json")
+    with pytest.raises(TokenizerError, match="cannot read its tokenizer") as broken:
+        Tokenizer.load(tmp_path)
+    save(tmp_path, ("<|im_start|>",))
+    with pytest.raises(TokenizerError, match="neither") as endless:
+        vocabulary_of(tmp_path, 400)
+    save(tmp_path)
+    with pytest.raises(TokenizerError, match="10 in the model") as narrow:
+        vocabulary_of(tmp_path, 10)
+    tokenizers.Tokenizer(models.WordLevel({"慢": 0, "▁a": 1}, unk_token="慢")).save(
+        str(tmp_path / "tokenizer.json")
+    )
+    with pytest.raises(TokenizerError, match="not a byte-level tokenizer") as foreign:
+        vocabulary_of(tmp_path, 400)
+    for error in (none, broken, endless, narrow, foreign):
+        assert "\n" not in str(error.value)

@@ -1,0 +1,435 @@
+"""Real checkpoints: the published layout in all its forms loads and gives the stock model's logits;
+bad ones tell."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tiny
+import torch
+from safetensors.torch import load_file, save_file
+
+from streamer.model.checkpoint.shapes import read_shapes
+from streamer.model.checkpoint.weights import ModelError, wanted_name
+from streamer.model.engines.engine import Row
+from streamer.model.thinker import check_pair, load, resolve
+
+# The release's special ids and the two sizes' padded vocabularies (engine-facts).
+PUBLISHED = {
+    "audio_token_index": 151646,
+    "audio_start_token_id": 151647,
+    "audio_end_token_id": 151648,
+}
+
+
+def full_model(source, target, shards=2, **config):
+    """The same weights as the full model is published: `thinker_config`, `thinker.` prefixes,
+    shards, an index."""
+    shutil.copytree(source, target)
+    thinker = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(
+        json.dumps(
+            {
+                "model_type": "qwen2_5_omni",
+                "enable_audio_output": True,
+                "thinker_config": thinker | config,
+            }
+        )
+    )
+    weights = load_file(target / "model.safetensors")
+    (target / "model.safetensors").unlink()
+    names, index = sorted(weights), {}
+    for i in range(shards):
+        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+        part = {"thinker." + name: weights[name] for name in names[i::shards]}
+        part[f"talker.noise.{i}"] = torch.zeros(2)
+        save_file(part, target / file)
+        index |= dict.fromkeys(part, file)
+    (target / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": index})
+    )
+    return target
+
+
+def first_logits(thinker):
+    slot = thinker.engine.open()
+    out = thinker.engine.step([Row(slot, len(thinker.engine.prompt_ids), [5, 6, 7], num_logits=3)])[
+        0
+    ]
+    thinker.engine.close(slot)
+    return out
+
+
+def test_full_model_in_shards_equals_the_thinker_alone(tiny_pair, tmp_path):
+    alone = load(str(tiny_pair[0]), "edge")
+    full = load(str(full_model(tiny_pair[0], tmp_path / "full")), "edge")
+    assert torch.equal(first_logits(full), first_logits(alone))
+
+
+def test_both_published_vocabularies_make_a_pair(tmp_path):
+    """151,936 and 152,064 rows over one tokenizer: a pair by content, whatever the padding."""
+    pair = []
+    for role, size, seed in (("edge", 151_936, 1), ("cloud", 152_064, 2)):
+        alone = tiny.save_tiny(tmp_path / f"{role}-alone", seed=seed, vocab=size)
+        pair.append(load(str(full_model(alone, tmp_path / role, shards=3, **PUBLISHED)), role))
+    edge, cloud = pair
+    assert (edge.vocabulary.num_ids, cloud.vocabulary.num_ids) == (151_936, 152_064)
+    assert edge.shapes.audio_id == 151_646
+    check_pair(edge, cloud)
+
+
+def test_a_pair_with_two_tokenizers_is_refused(tiny_pair, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(tiny_pair[0], other)
+    table = json.loads((other / "tokenizer.json").read_text("utf-8"))
+    vocabulary = table["model"]["vocab"]
+    words = [word for word in vocabulary if len(word) == 6][:2]
+    vocabulary[words[0]], vocabulary[words[1]] = vocabulary[words[1]], vocabulary[words[0]]
+    (other / "tokenizer.json").write_text(json.dumps(table), "utf-8")
+    with pytest.raises(ModelError, match="different tokenizers"):
+        check_pair(load(str(other), "edge"), load(str(tiny_pair[1]), "cloud"))
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("thinker.model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"),
+        ("model.language_model.norm.weight", "model.norm.weight"),
+        ("thinker.audio_tower.conv1.bias", "audio_tower.conv1.bias"),
+        ("model.audio_tower.proj.weight", "audio_tower.proj.weight"),
+        ("thinker.lm_head.weight", "lm_head.weight"),
+        ("thinker.visual.blocks.0.attn.q.weight", None),
+        ("talker.model.layers.0.mlp.up_proj.weight", None),
+        ("token2wav.x", None),
+    ],
+)
+def test_names_of_all_layouts(name, known):
+    assert wanted_name(name) == known
+
+
+def broken(tiny_pair, tmp_path, harm):
+    target = tmp_path / "broken"
+    shutil.copytree(tiny_pair[0], target)
+    harm(target)
+    return target
+
+
+def harm_card(**change):
+    return lambda d: (d / "streamer.json").write_text(json.dumps(tiny.CARD | change))
+
+
+def harm_config(part, **change):
+    def harm(directory):
+        config = json.loads((directory / "config.json").read_text())
+        config[part] |= change
+        (directory / "config.json").write_text(json.dumps(config))
+
+    return harm
+
+
+def harm_weight(name, change):
+    """Change, or with None drop, the one tensor whose 4.x name is `name`."""
+
+    def harm(directory):
+        weights = load_file(directory / "model.safetensors")
+        key = next(key for key in weights if wanted_name(key) == name)
+        old = weights.pop(key)
+        if change is not None:
+            weights[key] = change(old)
+        save_file(weights, directory / "model.safetensors")
+
+    return harm
+
+
+def gate(**fluent):
+    return {"gate": {"fluent": {"entropy": 0.5, "k": 4} | fluent}}
+
+
+def levels(*found):
+    return {"attributes": {"rate": list(found)}}
+
+
+SLOW = {"name": "slow", "phrases": ["缓慢"]}
+BAD_CARDS = [
+    *[
+        ({"max_turn_s": seconds}, "max_turn_s")
+        for seconds in (0, -1, 1.9, 301, float("nan"), float("inf"), "60", True)
+    ],
+    *[(gate(k=k), "k is|draft length") for k in (0, 100, 2.5, "4", True)],
+    *[(gate(entropy=x), "entropy") for x in (None, -1, "0.5", float("nan"))],
+    (gate(margin=2), "margin"),
+    (gate(log_prob=1), "log_prob"),
+    ({"gate": {"best": {"entropy": 1.0}}}, "no preset 'best'"),
+    ({"gate": {"fluent": {"k": 4}}}, "gate fluent has no threshold; give one of entropy, margin"),
+    ({"gate": {"fluent": {"entropy": 1.0, "promise": {"risk": 0.1}}}}, "lacks 'confidence'"),
+    ({"gate": {"fluent": {"entropy": 1.0, "promise": {"risk": 3}}}}, "risk is 3, not a number"),
+    (gate(surprise=-1), "surprise"),
+    ({"gate": []}, "not a model card"),
+    ({"prompt": "x"}, "not a model card"),
+    ({"prompt": {"prefix": ""}}, "prefix"),
+    ({"prompt": {"suffix": 3}}, "suffix"),
+    ({"attributes": {"colour": [SLOW]}}, "unknown attributes colour"),
+    ({"attributes": []}, "not a model card"),
+    (levels({"phrases": ["缓慢"]}), "lacks 'name'"),
+    (levels({"name": "slow"}), "lacks 'phrases'"),
+    (levels({"name": "slow", "phrases": []}), "no list of phrases"),
+    (levels({"name": "slow", "phrases": "缓慢"}), "no list of phrases"),
+    (levels({"name": "slow", "phrases": [3]}), "not a model card"),
+    ({"attributes": {"rate": {"slow": SLOW}}}, "not a model card"),
+]
+TEXT, AUDIO = "text_config", "audio_config"
+BAD_CONFIGS = [  # each once gave a torch traceback, or was loaded as if it fitted
+    (TEXT, {"num_key_value_heads": 3}, "cannot share 3 key heads"),
+    (TEXT, {"num_key_value_heads": 2}, "config and weights belong to different models"),
+    (TEXT, {"head_dim": 8}, "different models"),
+    (TEXT, {"head_dim": 15}, "heads of 15"),
+    (TEXT, {"vocab_size": 151_936}, "embed_tokens.weight' is"),
+    (TEXT, {"num_hidden_layers": 0}, "layers is 0"),
+    (TEXT, {"num_hidden_layers": 3}, "lack 'model.layers.2"),
+    (TEXT, {"hidden_size": 48}, "gives 32 numbers, the language model takes 48"),
+    (TEXT, {"intermediate_size": 40}, "different models"),
+    (TEXT, {"rms_norm_eps": float("nan")}, "eps is nan"),
+    (TEXT, {"num_attention_heads": 0}, "0"),
+    (AUDIO, {"d_model": 64}, "different models"),
+    (AUDIO, {"encoder_attention_heads": 3}, "cannot have 3 heads"),
+    (AUDIO, {"encoder_ffn_dim": 32}, "different models"),
+    (AUDIO, {"encoder_layers": 3}, "lack 'audio_tower.layers.2"),
+    (AUDIO, {"n_window": 50}, "only the published 128 mels and n_window 100"),
+    (AUDIO, {"num_mel_bins": 80}, "only the published"),
+]
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda d: (d / "config.json").unlink(), "no config.json"),
+        (lambda d: (d / "config.json").write_text("{"), "Expecting"),
+        (
+            lambda d: (d / "config.json").write_text('{"model_type": "llama"}'),
+            "not a Qwen2.5-Omni thinker",
+        ),
+        (
+            lambda d: (d / "config.json").write_text('{"model_type": "qwen2_5_omni"}'),
+            "lacks 'text_config'",
+        ),
+        (lambda d: (d / "model.safetensors").unlink(), r"no \*.safetensors"),
+        (lambda d: (d / "model.safetensors").write_bytes(b"not tensors"), "cannot be read"),
+        (
+            lambda d: save_file({"x": torch.zeros(1)}, d / "model.safetensors"),
+            "no weights of a Qwen2.5-Omni",
+        ),
+        (
+            lambda d: save_file({"lm_head.weight": torch.zeros(1)}, d / "model.safetensors"),
+            "lack 'model.embed_tokens",
+        ),
+        (
+            lambda d: (d / "model.safetensors.index.json").write_text(
+                '{"weight_map": {"a": "gone"}}'
+            ),
+            "lacks gone",
+        ),
+        (
+            lambda d: (d / "model.safetensors.index.json").write_text("[]"),
+            "not a safetensors index",
+        ),
+        (lambda d: (d / "tokenizer.json").unlink(), "tokenizer"),
+        (lambda d: (d / "tokenizer.json").write_text("no"), "tokenizer"),
+        (lambda d: (d / "streamer.json").write_text("no"), "not a model card"),
+        (lambda d: (d / "streamer.json").write_bytes(b"\xff{}"), "not a model card"),
+        *[(harm_card(**change), reason) for change, reason in BAD_CARDS],
+        *[(harm_config(part, **change), reason) for part, change, reason in BAD_CONFIGS],
+        (
+            harm_weight("model.norm.weight", lambda w: w * float("nan")),
+            "'model.*norm.weight' holds values",
+        ),
+        (
+            harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w + float("inf")),
+            "up_proj.weight' holds values",
+        ),
+        (
+            harm_weight("model.layers.1.mlp.up_proj.weight", lambda w: w.to(torch.int8)),
+            "is I8; give weights in F32",
+        ),
+        (
+            harm_weight("audio_tower.layers.1.self_attn.k_proj.weight", None),
+            "lack 'audio_tower.layers.1.self_attn.k_proj",
+        ),
+        (lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}"), "header claims"),
+        (lambda d: (d / "model.safetensors").write_bytes(b"\x02" + b"\0" * 7 + b"[]"), "no header"),
+    ],
+)
+def test_a_broken_directory_gives_one_clear_line(tiny_pair, tmp_path, harm, reason):
+    target = broken(tiny_pair, tmp_path, harm)
+    with pytest.raises(ModelError, match=reason) as error:
+        load(str(target), "edge")
+    assert str(error.value).startswith(str(target))
+    assert str(error.value).count("\n") == 0
+    assert str(error.value).count(str(target)) == 1
+
+
+def test_specs():
+    assert resolve("embedded", "cloud").name == "cloud"
+    with pytest.raises(ModelError, match="no such model directory"):
+        resolve("./nowhere", "edge")
+    with pytest.raises(ModelError, match="is a file"):
+        resolve(__file__, "edge")
+    with pytest.raises(
+        ModelError, match=r"hub id like owner/name, or ws://127\.0\.0\.1:8766 for a verifier there"
+    ):
+        resolve("127.0.0.1:8766", "cloud")
+    with pytest.raises(ModelError, match=r"owner/name$"):
+        resolve("127.0.0.1:8766", "edge")
+
+
+def test_a_hub_id_that_cannot_be_had_names_the_way_out(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    code = (
+        "from streamer.model.thinker import resolve; resolve('no-such-owner/no-such-model', 'edge')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    last = done.stderr.splitlines()[-1]
+    assert (
+        "ModelError: no-such-owner/no-such-model: no such directory, and the hub did not give it ("
+        in last
+    )
+    assert last.endswith("); download it where there is a network and give the directory")
+
+
+def test_shapes_of_the_published_sizes():
+    text = {
+        "hidden_size": 2048,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "intermediate_size": 11008,
+        "vocab_size": 151936,
+        "rope_theta": 1000000.0,
+    }
+    audio = {
+        "d_model": 1280,
+        "encoder_layers": 32,
+        "encoder_attention_heads": 20,
+        "output_dim": 2048,
+    }
+    shapes = read_shapes(
+        {
+            "model_type": "qwen2_5_omni",
+            "thinker_config": {"text_config": text, "audio_config": audio},
+        }
+    )
+    assert (shapes.text.head_dim, shapes.text.rope_theta, shapes.audio.n_window) == (128, 1e6, 100)
+    with pytest.raises(ValueError, match="sliding"):
+        read_shapes(
+            {
+                "model_type": "qwen2_5_omni_thinker",
+                "text_config": text | {"use_sliding_window": True},
+                "audio_config": audio,
+            }
+        )
+
+
+def test_the_published_sizes_ask_for_the_published_tensors():
+    """3B and 7B as released: the tensors that layout.expected names, in the shapes transformers'
+    modules have."""
+    from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
+
+    from streamer.model.checkpoint.layout import expected
+
+    sizes = {
+        "3B": {
+            "hidden_size": 2048,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 2,
+            "intermediate_size": 11_008,
+            "vocab_size": 151_936,
+        },
+        "7B": {
+            "hidden_size": 3584,
+            "num_hidden_layers": 28,
+            "num_attention_heads": 28,
+            "num_key_value_heads": 4,
+            "intermediate_size": 18_944,
+            "vocab_size": 152_064,
+        },
+    }
+    for name, text in sizes.items():
+        audio = {
+            "d_model": 1280,
+            "encoder_layers": 32,
+            "encoder_attention_heads": 20,
+            "encoder_ffn_dim": 5120,
+            "output_dim": text["hidden_size"],
+            "num_mel_bins": 128,
+            "n_window": 100,
+        }
+        config = Qwen2_5OmniThinkerConfig(
+            text_config=text, audio_config=audio, tie_word_embeddings=name == "3B"
+        )
+        with torch.device("meta"):
+            state = Qwen2_5OmniThinkerForConditionalGeneration(config).state_dict()
+        found = {known: tuple(w.shape) for key, w in state.items() if (known := wanted_name(key))}
+        shapes = read_shapes({"model_type": "qwen2_5_omni", "thinker_config": config.to_dict()})
+        wanted = dict(expected(shapes))
+        assert wanted == {key: found[key] for key in wanted}
+        unused = set(found) - set(wanted) - {"lm_head.weight"}
+        assert all("audio_bos_eos" in key or "positional" in key for key in unused), unused
+
+
+def test_a_cards_margin_and_log_prob_reach_the_gate(tiny_pair, tmp_path):
+    from streamer.assembly.models import Models
+    from streamer.config import Config
+
+    target = broken(
+        tiny_pair, tmp_path, harm_card(**gate(entropy=1.5, margin=0.25, log_prob=-2.0, k=7))
+    )
+    models = Models(Config(edge=str(target), cloud="none"))
+    plan = models.config.plan(models.first.card.presets["fluent"])
+    assert (plan.gate.entropy, plan.gate.margin, plan.gate.log_prob, plan.k) == (1.5, 0.25, -2.0, 7)
+    own = Config(edge=str(target), cloud="none", threshold=0.7).plan(
+        models.first.card.presets["fluent"]
+    )
+    assert (own.gate.entropy, own.gate.margin) == (0.7, 0.25)
+
+
+def test_a_threshold_of_ones_own_replaces_a_calibrated_signal(tiny_pair, tmp_path):
+    from streamer.config import Config
+    from streamer.model.checkpoint.card import read_card
+
+    promise = {
+        "risk": 0.1,
+        "confidence": 0,
+        "signal": "surprise",
+        "num_clips": 9,
+        "num_groups": 1,
+        "date": "2026-11-21",
+        "cloud": "c",
+        "fingerprint": "0123456789abcdef",
+    }
+    card = {"gate": {"fluent": {"surprise": 0.3, "k": 4, "promise": promise}}}
+    target = broken(tiny_pair, tmp_path, harm_card(**card))
+    preset = read_card(target).presets["fluent"]
+    assert (preset.gate.entropy, preset.gate.surprise) == (None, 0.3)
+    assert vars(read_card(target).promises["fluent"]) == promise
+    gate = Config(threshold=0.7).plan(preset).gate
+    assert (gate.entropy, gate.surprise, gate.density, gate.loop) == (0.7, None, 0.4, True)
+
+
+def test_one_broken_model_in_the_hubs_cache_does_not_hide_the_others(
+    tiny_pair, tmp_path, monkeypatch, capsys
+):
+    from streamer.cli import main
+
+    snapshot = tmp_path / "hub" / "models--Qwen--Qwen2.5-Omni-3B" / "snapshots" / "abc"
+    shutil.copytree(tiny_pair[0], snapshot)
+    (snapshot / "model.safetensors").write_bytes(b"\xff" * 100)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert main(["models", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert [row["role"] for row in json.loads(out)["models"]] == ["edge", "cloud"]
+    assert err.count("\n") == 1
+    assert "cannot be read" in err

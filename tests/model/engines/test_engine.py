@@ -1,0 +1,158 @@
+"""The engine against transformers' own modules: hidden states, tower, ragged rows, rollback,
+slots."""
+
+import json
+
+import pytest
+import torch
+
+from streamer.model.engines.engine import Row
+from streamer.model.engines.kv_slots import SlotsFull
+from streamer.model.engines.stock_modules import load_stock
+from streamer.model.thinker import load
+
+
+@pytest.fixture(scope="module")
+def thinker(tiny_pair):
+    return load(str(tiny_pair[1]), "cloud", num_slots=3)
+
+
+@pytest.fixture(scope="module")
+def stock(tiny_pair):
+    return load_stock(tiny_pair[1])
+
+
+def ids_of(n, seed, num_ids=900):
+    return torch.randint(0, num_ids, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@torch.inference_mode()
+def whole(stock, ids):
+    return stock(input_ids=torch.tensor([ids])).logits[0]
+
+
+@pytest.mark.parametrize("frames", [200, 199, 57, 4, 3])
+def test_the_tower_equals_the_stock_tower(thinker, stock, frames):
+    features = torch.randn(128, frames, generator=torch.Generator().manual_seed(frames))
+    with torch.inference_mode():
+        ours = thinker.tower.encode(features[None])[0]
+        theirs = stock.model.audio_tower(
+            features, feature_lens=torch.tensor([frames])
+        ).last_hidden_state
+    assert ours.shape == theirs.shape == (thinker.tower.num_embeddings(frames), theirs.shape[1])
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cut", [[1] * 40, [40], [1, 5, 2, 9, 1, 1, 21], [33, 7]])
+def test_fed_in_pieces_equals_whole(thinker, stock, cut):
+    """Prefill streamed == whole, against the stock model's one pass."""
+    engine, ids, slot = thinker.engine, ids_of(40, 1), thinker.engine.open()
+    out, at = [], len(engine.prompt_ids)
+    for n in cut:
+        first = at - len(engine.prompt_ids)
+        out.append(engine.step([Row(slot, at, ids[first : first + n], num_logits=n)])[0])
+        at += n
+    engine.close(slot)
+    wanted = whole(stock, [*engine.prompt_ids, *ids])[len(engine.prompt_ids) :]
+    torch.testing.assert_close(torch.cat(out), wanted, atol=2e-4, rtol=1e-4)
+    assert torch.equal(torch.cat(out).argmax(-1), wanted.argmax(-1))
+
+
+def test_rows_of_other_streams_change_nothing(thinker):
+    """Ragged rows in one step: each row's logits are what it gets alone, to the last bit."""
+    engine = thinker.engine
+    a, b = engine.open(), engine.open()
+    n = len(engine.prompt_ids)
+    together = engine.step(
+        [Row(a, n, ids_of(5, 2), num_logits=2), Row(b, n, ids_of(11, 3), num_logits=3)]
+    )
+    engine.close(a)
+    engine.close(b)
+    for seed, size, got in ((2, 5, together[0]), (3, 11, together[1])):
+        slot = engine.open()
+        alone = engine.step([Row(slot, n, ids_of(size, seed), num_logits=len(got))])[0]
+        engine.close(slot)
+        assert torch.equal(got, alone)
+
+
+def test_rollback_is_a_number(thinker):
+    """Rejected ids past the length are garbage that the next step overwrites: the same logits as if
+    never fed."""
+    engine, n = thinker.engine, len(thinker.engine.prompt_ids)
+    clean, dirty = engine.open(), engine.open()
+    engine.step([Row(dirty, n, ids_of(20, 4), num_logits=0)])
+    wanted = engine.step([Row(clean, n, ids_of(6, 5), num_logits=6)])[0]
+    got = engine.step([Row(dirty, n, ids_of(6, 5), num_logits=6)])[0]
+    engine.close(clean)
+    engine.close(dirty)
+    assert torch.equal(got, wanted)
+
+
+def test_embeddings_stand_in_for_ids(thinker):
+    engine, n = thinker.engine, len(thinker.engine.prompt_ids)
+    ids = ids_of(7, 6)
+    slot = engine.open()
+    wanted = engine.step([Row(slot, n, ids, num_logits=1)])[0]
+    got = engine.step([Row(slot, n, [0, 0, 0, *ids[3:]], embeds=engine.text.embed(ids[:3]))])[0]
+    engine.close(slot)
+    assert torch.equal(got, wanted)
+
+
+def test_slots_are_bounded_and_come_back(thinker):
+    engine = thinker.engine
+    taken = [engine.open() for _ in range(3)]
+    with pytest.raises(SlotsFull, match="3 KV slots"):
+        engine.open()
+    for slot in taken:
+        engine.close(slot)
+    assert engine.slots.num_free == 3
+    with pytest.raises(KeyError):
+        engine.close(0)
+
+
+def test_misuse_of_a_step_is_refused(thinker):
+    engine = thinker.engine
+    with pytest.raises(ValueError, match="two rows"):
+        engine.step([Row(0, 5, [1]), Row(0, 5, [1])])
+    with pytest.raises(ValueError, match="cannot give"):
+        engine.step([Row(0, 5, [1], num_logits=2)])
+    with pytest.raises(ValueError, match="beyond the slot"):
+        engine.step([Row(0, engine.slots.max_len, [1])])
+
+
+def test_the_card_s_prompt_is_prefilled_once(thinker, tiny_pair):
+    card = json.loads((tiny_pair[1] / "streamer.json").read_text("utf-8"))
+    assert thinker.card.prefix == card["prompt"]["prefix"]
+    slot = thinker.engine.open()
+    kept = thinker.engine.slots.beginning(slot, len(thinker.engine.prompt_ids))
+    assert all(torch.equal(a, b) for a, b in zip(kept, thinker.engine._prompt, strict=True))
+    thinker.engine.close(slot)
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_the_stock_engine_hears_and_says_the_same(tiny_pair, role):
+    """`--engine stock`: ragged rows, a rollback, audio; logits to 1e-5 and the same greedy ids."""
+    fast, stock = (
+        load(str(tiny_pair[role]), "edge", num_slots=3, engine=kind) for kind in ("fast", "stock")
+    )
+    ids, found = ids_of(60, 9), []
+    features = torch.randn(2, 128, 200, generator=torch.Generator().manual_seed(9))
+    for thinker in (fast, stock):
+        engine, out = thinker.engine, []
+        a, b, n = engine.open(), engine.open(), len(thinker.engine.prompt_ids)
+        embeds = engine.encode(features)
+        out += engine.step(
+            [Row(a, n, [0] * 50 + ids[:2], embeds[0], num_logits=2), Row(b, n, ids[:7])]
+        )
+        out += engine.step(
+            [
+                Row(b, n + 7, [0] * 50, embeds[1], num_logits=0),
+                Row(a, n + 52, ids[2:9], num_logits=7),
+            ]
+        )
+        out += engine.step([Row(a, n + 54, ids[20:25], num_logits=5), Row(b, n + 57, ids[7:8])])
+        found.append(torch.cat([logits for logits in out if len(logits)]))
+        engine.close(a)
+        engine.close(b)
+    torch.testing.assert_close(found[0], found[1], atol=2e-4, rtol=1e-5)
+    assert torch.equal(found[0].argmax(-1), found[1].argmax(-1))

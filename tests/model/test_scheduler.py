@@ -1,0 +1,227 @@
+"""Many streams on one engine: a stream's ids do not depend on its company, nor does its end touch
+the others'."""
+
+import functools
+
+import pytest
+import torch
+from speech import recording
+
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.model.audio.frontend import Ear
+from streamer.model.drafters import IncrementalDrafter
+from streamer.model.engines.engine import Row
+from streamer.model.listener import Listener
+from streamer.model.scheduler import PREFILL_IDS, Encode, StepScheduler, drive
+from streamer.model.thinker import load
+
+NUM_IDS = 20
+
+
+@pytest.fixture(scope="module")
+def thinker(tiny_pair):
+    return load(str(tiny_pair[0]), "edge", num_slots=6)
+
+
+@functools.cache
+def windows_of(seed):
+    ear = Ear()
+    complete = ear.push(recording(seed))
+    rest = ear.finish()
+    return complete, rest, ear.maximum
+
+
+def sentence(thinker, seed, listener):
+    """Steps of a whole turn: hear, finish, draft."""
+    complete, rest, maximum = windows_of(seed)
+    for window in complete:
+        yield from listener.hear(window)
+    yield from listener.finish(rest, maximum)
+    drafter = IncrementalDrafter(listener, Rules(), Sampling(temperature=0.8, seed=seed))
+    for _ in range(NUM_IDS):
+        yield from drafter.draft(1)
+    return listener.sequence.answer
+
+
+def alone(thinker, seed):
+    listener = Listener(thinker)
+    ids = drive(thinker.engine, sentence(thinker, seed, listener))
+    listener.close()
+    return ids
+
+
+def test_ids_alone_equal_ids_in_company(thinker):
+    """Streams that come and go in any round, one of them dropped, one that breaks: the others' ids
+    stay."""
+    wanted = {seed: alone(thinker, seed) for seed in range(4)}
+    rounds, listeners, found, number = StepScheduler(thinker.engine), {}, {}, 0
+    comes = {0: 0, 2: 1, 3: "dropped", 5: 2, 7: "broken", 9: 3}
+
+    def broken(listener):
+        yield from listener.feed(0)
+        yield Row(listener._slot, 10**6, [1])
+
+    while len(found) < 5 or rounds:
+        if (key := comes.get(number)) is not None:
+            listeners[key] = Listener(thinker)
+            if key == "broken":
+                listeners[key].sequence.extend([1, 2])
+                rounds.add(key, broken(listeners[key]))
+            else:
+                rounds.add(key, sentence(thinker, 0 if key == "dropped" else key, listeners[key]))
+        if number == 12:
+            rounds.drop("dropped")
+        found |= {done.key: done for done in rounds.run()}
+        number += 1
+        assert number < 200
+    assert {seed: found[seed].value for seed in wanted} == wanted
+    assert "beyond the slot" in str(found["broken"].error)
+    assert "dropped" not in found
+    for listener in listeners.values():
+        listener.close()
+    assert thinker.engine.slots.num_free == 6
+
+
+def test_one_round_feeds_all_rows_in_one_step(thinker, monkeypatch):
+    sizes, step = [], thinker.engine.step
+    monkeypatch.setattr(thinker.engine, "step", lambda rows: sizes.append(len(rows)) or step(rows))
+    rounds = StepScheduler(thinker.engine)
+    listeners = [Listener(thinker) for _ in range(3)]
+    for seed, listener in enumerate(listeners):
+        listener.sequence.extend([seed, 5])
+        rounds.add(seed, listener.feed(1))
+    assert {done.key: tuple(done.value.shape) for done in rounds.run()} == dict.fromkeys(
+        range(3), (1, thinker.shapes.text.vocab)
+    )
+    assert sizes == [3]
+    assert len(rounds) == 0
+    for listener in listeners:
+        listener.close()
+
+
+def test_an_error_inside_the_steps_is_theirs_alone(thinker):
+    def fails():
+        raise KeyError("mine")
+        yield
+
+    rounds, listener = StepScheduler(thinker.engine), Listener(thinker)
+    listener.sequence.extend([3])
+    rounds.add("fails", fails())
+    rounds.add("lives", listener.feed(1))
+    done = {found.key: found for found in rounds.run()}
+    assert isinstance(done["fails"].error, KeyError)
+    assert torch.isfinite(done["lives"].value).all()
+    listener.close()
+
+
+def next_ids(listener, n):
+    """n next ids of a listener, by no rule: the highest logit each."""
+    for _ in range(n):
+        logits = yield from listener.feed(1)
+        listener.sequence.extend([int(logits[0].argmax())])
+    return listener.sequence.ids
+
+
+def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
+    """While others prefill 400 ids each, every round gives the one who speaks its next id and is
+    bounded."""
+    sizes, step = [], thinker.engine.step
+    monkeypatch.setattr(
+        thinker.engine, "step", lambda rows: sizes.append([len(r.ids) for r in rows]) or step(rows)
+    )
+    rounds, speaker, others = (
+        StepScheduler(thinker.engine),
+        Listener(thinker),
+        [Listener(thinker) for _ in range(3)],
+    )
+    speaker.sequence.extend([7])
+    rounds.add("speaker", next_ids(speaker, 15))
+    for i, other in enumerate(others):
+        other.sequence.extend([i + 1] * 400)
+        rounds.add(i, other.feed(1 if i == 2 else 0))
+    finished = []
+    for number in range(15):
+        finished += [done.key for done in rounds.run()]
+        assert sizes[-1][0] == 1
+        assert sum(sizes[-1][1:]) <= PREFILL_IDS
+        assert len(speaker.sequence) == len(thinker.engine.prompt_ids) + 1 + number + 1
+    while rounds:
+        finished += [done.key for done in rounds.run()]
+    assert [key for key in finished if key != "speaker"] == [2, 0, 1], (
+        "those that end a turn first, as they came"
+    )
+    assert sum(map(sum, sizes)) == 15 + 3 * 400, "each id is fed once"
+    for listener in (speaker, *others):
+        listener.close()
+
+
+@pytest.mark.parametrize("num_logits", [1, 5, 200])
+def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
+    whole, cut, engine = Listener(thinker), Listener(thinker), thinker.engine
+    embeds = torch.randn(
+        210, thinker.shapes.text.hidden, generator=torch.Generator().manual_seed(3)
+    )
+    rows = [
+        Row(x._slot, len(engine.prompt_ids), [3] * 333, embeds, num_logits) for x in (whole, cut)
+    ]
+
+    def once(row):
+        return (yield row)
+
+    rounds = StepScheduler(engine)
+    rounds.add("cut", once(rows[1]))
+    found = []
+    while not found:
+        found = rounds.run()
+    assert torch.equal(found[0].value, engine.step([rows[0]])[0])
+    whole.close()
+    cut.close()
+
+
+def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker, monkeypatch):
+    batches, encode = [], thinker.tower.encode
+    monkeypatch.setattr(
+        thinker.tower, "encode", lambda features: batches.append(len(features)) or encode(features)
+    )
+
+    def window(frames, is_urgent):
+        return (yield Encode(torch.full((128, frames), 0.1), is_urgent))
+
+    rounds, order = StepScheduler(thinker.engine), []
+    for key, frames, is_urgent in (
+        ("a", 200, False),
+        ("b", 200, False),
+        ("c", 90, True),
+        ("d", 200, True),
+    ):
+        rounds.add(key, window(frames, is_urgent))
+    while rounds:
+        order += [done.key for done in rounds.run()]
+    assert order == ["c", "d", "a", "b"]
+    assert batches == [1, 1, 1, 1]
+    monkeypatch.setattr(thinker.tower, "windows_at_once", 8)
+    for key in "abc":
+        rounds.add(key, window(90 if key == "b" else 200, False))
+    together = {done.key: done.value for done in rounds.run()} | {
+        done.key: done.value for done in rounds.run()
+    }
+    assert sorted(together) == ["a", "b", "c"]
+    assert batches[4:] == [2, 1]
+    assert torch.equal(together["a"], drive(thinker.engine, window(200, False)))
+
+
+def test_a_window_that_cannot_be_encoded_is_its_stream_s_alone(thinker):
+    def hears(frames):
+        return (yield Encode(torch.zeros(128, frames)))
+
+    rounds, listener = StepScheduler(thinker.engine), Listener(thinker)
+    listener.sequence.extend([3])
+    rounds.add("bad", hears(100_000))
+    rounds.add("good", listener.feed(1))
+    done = {}
+    while rounds:
+        done |= {found.key: found for found in rounds.run()}
+    assert isinstance(done["bad"].error, ValueError)
+    assert torch.isfinite(done["good"].value).all()
+    listener.close()

@@ -1,0 +1,34 @@
+"""What the tests of the link share: verifier processes, and what one process says about the bundled
+recordings."""
+
+import os
+
+import pytest
+from far import verifying
+from speech import SAMPLES
+from wire import describe_files
+
+
+@pytest.fixture(scope="package")
+def verifier():
+    """A verifier of the shipped cloud model: its address."""
+    with verifying() as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="package")
+def wanted():
+    """mode -> file name -> what `streamer describe` says in one process."""
+    found = {}
+    for mode in ("exact", "gated", "edge"):
+        found[mode] = {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, mode)}
+    return found
+
+
+@pytest.fixture(scope="package")
+def tokenizer():
+    """Of the shipped models' tokenizer."""
+    from streamer.model.checkpoint.tokenizer import vocabulary_of
+    from streamer.model.thinker import EMBEDDED, shapes_of
+
+    return vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).fingerprint

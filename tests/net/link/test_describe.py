@@ -1,0 +1,136 @@
+"""`streamer describe` with a verifier elsewhere says what one process says; errors are one line."""
+
+import os
+import re
+import sys
+
+import anyio
+import pytest
+import soundfile
+from processes import ENVIRONMENT, describe
+from speech import RATE_HZ, SAMPLES, speech
+from websockets.asyncio.client import connect
+from wire import describe as describe_live
+from wire import serving, session_update, text_of, until
+
+from bench.proxy import Proxy, Toxics
+from streamer import Config, Describer
+from streamer.config import ConfigError
+
+
+@pytest.mark.parametrize("mode", ["exact", "cloud", "gated"])
+def test_two_processes_say_what_one_says(verifier, wanted, mode):
+    status, rows, told = describe(*SAMPLES, "--mode", mode, "--cloud", verifier)
+    assert (status, told) == (0, "")
+    for row in rows:
+        one = wanted["gated" if mode == "gated" else "exact"][os.path.basename(row["file"])]
+        assert (row["text"], row["ids"], row["stop_reason"]) == (
+            one["text"],
+            one["ids"],
+            one["stop_reason"],
+        )
+        assert row["mode"] == mode
+    assert len(rows) == len(SAMPLES)
+
+
+async def test_a_server_whose_cloud_is_elsewhere(verifier, wanted):
+    """streamer serve --cloud ws://...: edge here, cloud there, a client at the edge."""
+    with serving("--mode", "exact", "--cloud", verifier) as (url, _):
+        async with connect(url) as ws:
+            await ws.send(session_update(binary=True))
+            await until(ws, "session.updated")
+            for file in SAMPLES[:2]:
+                events = await describe_live(ws, file.read_bytes()[44:])
+                assert text_of(events) == wanted["exact"][file.name]["text"]
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "options", "is_told"),
+    [(50_000, [], True), (50_000, ["--quiet"], False), (None, [], False)],
+)
+async def test_a_slow_upload_is_told(verifier, wanted, bytes_per_s, options, is_told):
+    """The link takes 3 s for the file; no time of the result counts it, so it is said, and the
+    sentence is the same."""
+    command = [
+        sys.executable,
+        "-m",
+        "streamer",
+        "describe",
+        str(SAMPLES[0]),
+        "--mode",
+        "exact",
+        *options,
+    ]
+    async with Proxy(int(verifier.rsplit(":", 1)[1]), Toxics(bandwidth=bytes_per_s)) as proxy:
+        done = await anyio.run_process(
+            [*command, "--cloud", f"ws://127.0.0.1:{proxy.port}"], env=ENVIRONMENT
+        )
+    assert done.stdout.decode() == wanted["exact"][SAMPLES[0].name]["text"] + "\n"
+    waits = re.findall(
+        r"^streamer: .+: waiting until the verifier has heard all: [1-5] s of audio are on their way$",
+        done.stderr.decode(),
+        re.M,
+    )
+    assert (len(waits), done.stderr.count(b"\n")) == (is_told, is_told + ("--quiet" not in options))
+
+
+@pytest.mark.parametrize("rate", [48_000, pytest.param(44_100, marks=pytest.mark.long)])
+async def test_other_rates_cross_without_a_bit_lost(verifier, tmp_path, rate):
+    """Resampled audio too is PCM16 on the wire, and what both sides hear."""
+    soundfile.write(tmp_path / "a.wav", 0.5 * speech(3, 1), rate, subtype="PCM_16")
+    async with (
+        Describer.open(mode="exact") as near,
+        Describer.open(mode="exact", cloud=verifier) as far,
+    ):
+        one, two = await near.describe(tmp_path / "a.wav"), await far.describe(tmp_path / "a.wav")
+        assert (one.ids, one.stop_reason) == (two.ids, two.stop_reason)
+        assert two.bytes_up < 2.2 * two.audio_s * RATE_HZ + 2_000
+
+
+@pytest.mark.parametrize("seconds", [30, pytest.param(75, marks=pytest.mark.long)])
+async def test_long_turns_and_their_parts(verifier, tmp_path, seconds):
+    soundfile.write(
+        tmp_path / "a.wav", speech(seconds, 2, crescendo=True), RATE_HZ, subtype="PCM_16"
+    )
+    async with (
+        Describer.open(mode="exact") as near,
+        Describer.open(mode="exact", cloud=verifier) as far,
+    ):
+        one, two = await near.describe(tmp_path / "a.wav"), await far.describe(tmp_path / "a.wav")
+        assert (one.ids, one.text) == (two.ids, two.text)
+        assert len(one.parts) == len(two.parts)
+
+
+async def test_what_is_no_recording_is_told_as_ever(verifier, tmp_path):
+    """No samples, silence, garbage: over the link as in one process."""
+    soundfile.write(tmp_path / "none.wav", speech(1)[:0], RATE_HZ)
+    soundfile.write(tmp_path / "sample.wav", speech(1)[:1], 384_000)
+    soundfile.write(tmp_path / "silence.wav", 0 * speech(2), RATE_HZ)
+    (tmp_path / "garbage.wav").write_bytes(b"RIFF....")
+    status, rows, told = describe(
+        *sorted(tmp_path.glob("*.wav")), "--cloud", verifier, "--mode", "exact"
+    )
+    assert status == 1
+    assert [row["stop_reason"] for row in rows] == ["no_speech", "no_speech"]
+    assert [line.split(":")[1].split("/")[-1] for line in told.splitlines()] == [
+        "garbage.wav",
+        "none.wav",
+    ]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ws://",
+        "ws://:8766",
+        "wss:///x",
+        "ws://host:port",
+        "ws://h:99999",
+        "ws://h:0",
+        "ws://a..b:1",
+        "ws://" + 70 * "h",
+    ],
+)
+def test_an_address_without_a_host_is_refused(url):
+    with pytest.raises(ConfigError, match="names no host"):
+        Config(cloud=url)

@@ -1,0 +1,244 @@
+"""A verifier that is wrong: bad ids, wrong epochs, garbage, silence, another model. Gated goes on
+within its budget, exact ends with an error within its limit; what was committed stays, and the next
+verifier is trusted again."""
+
+import random
+
+import anyio
+import pytest
+from far import honest, lying
+from speech import SAMPLES
+
+from bench.proxy import Proxy, Toxics
+from streamer import Describer, TextDelta
+from streamer.core.link import wire
+from streamer.model.checkpoint.tokenizer import vocabulary_of
+from streamer.model.thinker import EMBEDDED, shapes_of
+from streamer.net.link.remote_target import FarTarget
+from streamer.stages.events import TurnFailed
+from streamer.stages.plumbing.ports import TargetLost
+
+WHOLE = 1 << 20
+ESCAPE = vocabulary_of(EMBEDDED / "cloud", shapes_of(EMBEDDED / "cloud").text.vocab).texts.index(
+    "\x1b"
+)
+
+
+def with_verdict(make):
+    """Honest but for its verdicts."""
+
+    def reply(message, chance):
+        if isinstance(message, wire.VerifyMessage):
+            return make(message, chance)
+        return honest(message, chance)
+
+    return reply
+
+
+def fuzzed(message, chance):
+    return [chance.randbytes(chance.randint(0, 60))]
+
+
+def repeating(message, chance):
+    """It opens turns, answers pings and talks all the time, and hears nothing."""
+    return [] if isinstance(message, wire.AudioMessage | wire.Finish) else honest(message, chance)
+
+
+repeating.repeats_s = 0.2
+
+HOSTILE = {
+    "an id beyond the vocabulary": with_verdict(
+        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, WHOLE)]
+    ),
+    "an escape code": with_verdict(
+        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, ESCAPE)]
+    ),
+    "more accepted than sent": with_verdict(
+        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 99, 5)]
+    ),
+    "an epoch that is not": with_verdict(
+        lambda m, _: [wire.Judged(m.channel, m.epoch + 5, m.number, 0, 5)]
+    ),
+    "a number that is not": with_verdict(
+        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number + 1000, 0, 5)]
+    ),
+    "refuses all": with_verdict(
+        lambda m, _: [wire.Refused(m.channel, m.epoch, m.number, "prefix")]
+    ),
+    "rejects all": with_verdict(lambda m, _: [wire.Rejected(m.channel, m.epoch, False, "not now")]),
+    "rejects for good": with_verdict(
+        lambda m, _: [wire.Rejected(m.channel, m.epoch, True, "not ever")]
+    ),
+    "no verdict": with_verdict(lambda m, _: []),
+    "garbage for a verdict": with_verdict(fuzzed),
+    "garbage for everything": fuzzed,
+    "more samples than there are": lambda m, _: (
+        [wire.OpenedMessage(m.channel, m.epoch, 1 << 30, "")]
+        if isinstance(m, wire.Open)
+        else honest(m, _)
+    ),
+    "more samples heard than there are": lambda m, _: (
+        [wire.HeardMessage(m.channel, 0, 1 << 30, True)]
+        if isinstance(m, wire.AudioMessage)
+        else honest(m, _)
+    ),
+    "repeats Heard": repeating,
+    "silence": lambda m, _: [],
+    "closes at once": None,
+}
+
+
+async def one_turn(describer, file):
+    async with describer.session() as session:
+        await session.feed(file.read_bytes()[44:])
+        await session.commit()
+        started = anyio.current_time()
+        events = [event async for event in session]
+        return events, anyio.current_time() - started
+
+
+SELDOM = (
+    "more accepted than sent",
+    "a number that is not",
+    "garbage for everything",
+    "closes at once",
+    "no verdict",
+)
+
+
+LIES = pytest.mark.parametrize(
+    "lie", [pytest.param(lie, marks=pytest.mark.long) if lie in SELDOM else lie for lie in HOSTILE]
+)
+
+
+@LIES
+async def test_gated_goes_on_and_exact_says_so(lie, wanted):
+    options = {"threshold": 0.0, "verify_budget_s": 0.3}
+    async with lying(HOSTILE[lie]) as port:
+        cloud = f"ws://127.0.0.1:{port}"
+        async with Describer.open(mode="gated", cloud=cloud, **options) as describer:
+            await describer.load()
+            events, _ = await one_turn(describer, SAMPLES[0])
+            assert (list(events[-1].ids), events[-1].verified_share) == (
+                wanted["edge"][SAMPLES[0].name]["ids"],
+                0.0,
+            )
+            assert events[-1].text == "".join(
+                event.text for event in events if isinstance(event, TextDelta)
+            )
+            assert events[-1].stall_ms < 1000 * (0.3 + 0.25)
+        async with Describer.open(mode="exact", cloud=cloud, verify_budget_s=0.3) as describer:
+            await describer.load()
+            events, seconds = await one_turn(describer, SAMPLES[0])
+            assert isinstance(events[-1], TurnFailed), events[-1]
+            assert seconds < 2.0
+            assert "\n" not in events[-1].message
+
+
+@LIES
+async def test_a_file_is_not_held_up(lie, wanted):
+    """It waits for what a live turn would have waited for, and no longer, whatever is said
+    meanwhile."""
+    options = {"threshold": 0.0, "verify_budget_s": 0.3}
+    async with lying(HOSTILE[lie]) as port:
+        cloud = f"ws://127.0.0.1:{port}"
+        async with Describer.open(mode="gated", cloud=cloud, **options) as describer:
+            await describer.load()
+            with anyio.fail_after(3.0):
+                found = await describer.describe(SAMPLES[0])
+            assert (list(found.ids), found.verified_share) == (
+                wanted["edge"][SAMPLES[0].name]["ids"],
+                0.0,
+            )
+            assert found.stall_ms < 1000 * (0.3 + 0.25)
+        async with Describer.open(mode="exact", cloud=cloud, verify_budget_s=0.3) as describer:
+            await describer.load()
+            with anyio.fail_after(3.0), pytest.raises(TargetLost):
+                await describer.describe(SAMPLES[0])
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(2), *(pytest.param(i, marks=pytest.mark.long) for i in range(2, 60))]
+)
+async def test_verdicts_that_could_be_are_taken_and_the_rest_is_not(seed):
+    """A verifier that mixes lies with verdicts that could be true: the edge lives, its text is what
+    its deltas say."""
+    chance = random.Random(seed)
+    lies = [reply for reply in HOSTILE.values() if reply is not None]
+
+    def mixed(message, chance=chance):
+        if isinstance(message, wire.VerifyMessage) and chance.random() < 0.6:
+            return [
+                wire.Judged(
+                    message.channel, message.epoch, message.number, 0, chance.randint(2, 900)
+                )
+            ]
+        return (chance.choice(lies) if chance.random() < 0.1 else honest)(message, chance)
+
+    async with lying(lambda m, _: mixed(m), seed) as port:
+        cloud = f"ws://127.0.0.1:{port}"
+        async with Describer.open(
+            mode="gated", cloud=cloud, threshold=0.0, verify_budget_s=0.2
+        ) as describer:
+            events, _ = await one_turn(describer, SAMPLES[seed % 4])
+            assert events[-1].text == "".join(
+                event.text for event in events if isinstance(event, TextDelta)
+            )
+            assert events[-1].stop_reason in ("sentence", "eos", "loop", "max_tokens")
+
+
+async def test_a_turn_rejected_for_good_asks_no_more(monkeypatch):
+    """One request, one answer; the rest of the turn is the edge's alone, also where it is exact and
+    may fall back."""
+    asked, wanted = [], []
+    verify = FarTarget.verify
+    monkeypatch.setattr(
+        FarTarget,
+        "verify",
+        lambda target, request: (wanted.append(request), verify(target, request))[1],
+    )
+
+    def reply(message, chance):
+        asked.extend([message] * isinstance(message, wire.VerifyMessage))
+        return HOSTILE["rejects for good"](message, chance)
+
+    async with lying(reply) as port:
+        for options in ({"mode": "gated", "threshold": 0.0}, {"mode": "exact", "degrade": True}):
+            asked.clear()
+            wanted.clear()
+            async with Describer.open(
+                cloud=f"ws://127.0.0.1:{port}", draft_ahead=0, **options
+            ) as describer:
+                await describer.load()
+                events, _ = await one_turn(describer, SAMPLES[0])
+                assert len(asked) == len(wanted) == 1
+                assert (events[-1].cloud_calls, events[-1].n_uploaded) == (
+                    1,
+                    len(asked[0].draft) // 3,
+                )
+                assert (events[-1].verified_share, events[-1].stop_reason) == (0.0, "sentence")
+                assert describer._parts.cloud.is_up, "another turn may be served"
+
+
+async def test_what_never_left_was_not_uploaded(verifier, wanted):
+    """A link so thin that the turn's audio is still on its way when its verdict is given up: no
+    call, no upload, and no blame for the verifier; the turn does not stall again for each further
+    block."""
+    options = {"mode": "gated", "threshold": 0.0, "verify_budget_s": 0.3, "draft_ahead": 0}
+    pcm = SAMPLES[0].read_bytes()[44:]
+    async with (
+        Proxy(int(verifier.rsplit(":", 1)[1])) as proxy,
+        Describer.open(cloud=f"ws://127.0.0.1:{proxy.port}", **options) as describer,
+        describer.session() as session,
+    ):
+        await session.feed(pcm[:6_400])
+        await session._stream.catch_up()
+        proxy.toxics = Toxics(bandwidth=50_000)
+        await session.feed(pcm[6_400:])
+        await session.commit()
+        end = [event async for event in session][-1]
+        assert (end.cloud_calls, end.n_uploaded, end.n_accepted) == (0, 0, 0)
+        assert end.bytes_up > 10_000
+        assert end.stall_ms < 1000 * (0.3 + 0.25)
+        assert list(end.ids) == wanted["edge"][SAMPLES[0].name]["ids"]
+        assert describer._parts.cloud.breaker.num_failures == 0

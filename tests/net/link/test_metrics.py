@@ -1,0 +1,85 @@
+"""What a server tells Prometheus of its link to a verifier; and the README's table, which names all
+that there is."""
+
+import re
+from types import SimpleNamespace
+
+import anyio
+import numpy as np
+from far import HOUSE, finish, free_port, hear, honest, linked, lying, until, verifying
+from places import ROOT
+from wire import http, serving
+
+from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.net.service.metrics import Metrics, VerifierMetrics
+
+TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def gauges(text):
+    """streamer_link_X -> its value, without the prefix."""
+    return {
+        name: float(value) for name, value in re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)
+    }
+
+
+async def test_the_link_of_a_server_is_told():
+    """Up; down and not asked when the verifier is killed; up again, by another link."""
+    port = free_port()
+
+    async def told(url, wanted):
+        with anyio.fail_after(30):
+            while not wanted(found := gauges(http(url, "/metrics")[1])):
+                await anyio.sleep(0.05)
+        return found
+
+    with verifying(port=port) as (address, process), serving("--cloud", address) as (url, _):
+        found = await told(url, lambda found: not found["breaker_open"])
+        assert (found["up"], found["reconnects"], found["blocks_in_flight"]) == (1, 0, 0)
+        assert 0 < found["rtt_seconds"] < 10
+        process.kill()
+        found = await told(url, lambda found: not found["up"])
+        assert found["breaker_open"] == 1
+        with verifying(port=port):
+            found = await told(url, lambda found: not found["breaker_open"])
+            assert (found["up"], found["reconnects"] >= 1) == (1, True)
+
+
+async def test_blocks_in_flight_are_counted():
+    """By a verifier that never answers; before the first ping there is no round trip to tell."""
+    metrics, first = Metrics(), VerifyRequest(1, 0, prefix_hash(()), (), ())
+    async with lying(
+        lambda message, _: honest(message, _) if not isinstance(message, wire.Ping) else []
+    ) as port:
+        async with linked(port, TERMS) as link, anyio.create_task_group() as group:
+            metrics.watch_link(link)
+            target = link.listen()
+            await hear(target, np.zeros(16_000, np.float32))
+            await finish(target)
+            group.start_soon(target.verify, first)
+            await until(lambda: gauges(metrics.text().decode())["blocks_in_flight"] == 1)
+            found = gauges(metrics.text().decode())
+            assert (found["breaker_open"], np.isnan(found["rtt_seconds"])) == (1, True)
+            group.cancel_scope.cancel()
+        assert gauges(metrics.text().decode())["blocks_in_flight"] == 0
+
+
+def test_the_readmes_table_names_all_of_them():
+    serve, verifier = Metrics(), VerifierMetrics()
+    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_links=1)
+    serve.watch_link(link)
+    serve.watch_sessions(SimpleNamespace(talks=(), num_held=0))
+    names = set(
+        re.findall(
+            r"^# TYPE streamer_(\w+?)(?:_total)? ", (serve.text() + verifier.text()).decode(), re.M
+        )
+    )
+    # net/link/server.py's own
+    names = {name for name in names if not name.endswith("_created")} | {"links"}
+    table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", README, re.M)
+    assert {name for row in table for name in re.findall(r"`(\w+)", row)} == names

@@ -1,0 +1,126 @@
+"""Permanent mistakes in --cloud end at once with one line that names the way out; what may pass is
+tried again."""
+
+import ssl
+import time
+
+import anyio
+import pytest
+from far import verifying
+from tls import certificate
+from wire import serving
+
+from streamer import Describer, ModelError
+from streamer.config import Config, ConfigError
+from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.net.link.dial import PORT, VerifierAddress
+from streamer.net.link.edge import EdgeLink
+
+TERMS = DecodingTerms("tokenizer", "zh", 1_000, Rules(), Sampling())
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A verifier with a certificate and a key: (its address, the authority's certificate)."""
+    chain, key, ca = certificate(tmp_path_factory.mktemp("tls"))
+    with verifying("--cert", chain, "--key", key, "--api-key", "secret") as (url, _):
+        yield url, str(ca)
+
+
+async def told(**options):
+    """The one line, and that it came at once."""
+    started = time.perf_counter()
+    with pytest.raises(ModelError) as refused:
+        async with Describer.open(mode="exact", **options) as describer:
+            await describer.load()
+    assert time.perf_counter() - started < 15, "half of what exact mode waits for a verdict"
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+async def test_tls_and_keys(guarded):
+    url, ca = guarded
+    line = await told(cloud=url)
+    assert (
+        "its certificate does not verify (unable to get local issuer certificate); name the PEM"
+        in line
+    )
+    assert "--cloud-ca" in line
+    line = await told(cloud=url.replace("127.0.0.1", "localhost"), cloud_ca=ca)
+    assert "not valid for 'localhost'" in line
+    assert "it speaks TLS; give wss:// instead of ws://" in await told(
+        cloud=url.replace("wss:", "ws:")
+    )
+    line = await told(cloud=url, cloud_ca=ca, cloud_key="wrong")
+    way = "give its key with --cloud-key or STREAMER_CLOUD_KEY"
+    assert line == f"the verifier at {url}: HTTP 401 (wrong or missing API key); {way}"
+
+
+async def test_tls_where_there_is_none():
+    ways = "give it --cert and --key, or take ws:// where the network is your own"
+    with verifying() as (url, _):
+        url = url.replace("ws:", "wss:")
+        assert await told(cloud=url) == f"the verifier at {url}: it does not speak TLS; {ways}"
+
+
+async def test_a_host_that_nobody_knows():
+    line = await told(cloud="ws://nowhere.invalid:8766")
+    assert line.startswith("the verifier at ws://nowhere.invalid:8766: ")
+
+
+async def test_a_streamer_serve_is_no_verifier():
+    with serving("--mode", "edge") as (url, _):
+        line = await told(cloud=url.removesuffix("/v1/realtime"))
+        assert line.endswith("it is a `streamer serve`; give the address of a `streamer verifier`")
+
+
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+async def test_who_closes_at_once_is_tried_again(scheme):
+    """It may be a balancer whose verifier restarts."""
+    count, again = 0, anyio.Event()
+
+    async def slam(stream):
+        nonlocal count
+        count += 1
+        await stream.aclose()
+        if count > 6:
+            again.set()
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    async with listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, slam)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        tls = ssl.create_default_context() if scheme == "wss" else None
+        link = EdgeLink(
+            VerifierAddress(f"{scheme}://127.0.0.1:{port}", tls=tls), TERMS, time.perf_counter
+        )
+        group.start_soon(link.run)
+        with anyio.fail_after(20):
+            await again.wait()
+        assert link.lost is None
+        assert link.trouble in ("it closes connections at once", "Connection reset by peer")
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("scheme", "ours"), [("http", "ws"), ("https", "wss")])
+def test_http_is_no_way_to_a_verifier(scheme, ours):
+    with pytest.raises(ConfigError, match=f"a verifier elsewhere is {ours}://HOST:PORT"):
+        Config(cloud=f"{scheme}://h:1")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("ws://h", f"ws://h:{PORT}"),
+        ("wss://u:p@h/", f"wss://u:p@h:{PORT}/"),
+        ("ws://[::1]", f"ws://[::1]:{PORT}"),
+        ("ws://h:", f"ws://h:{PORT}"),
+        ("ws://h:1/x", "ws://h:1/x"),
+    ],
+)
+def test_an_address_without_a_port_has_the_verifiers(url, address):
+    assert VerifierAddress(url).address == address
+    assert str(PORT) in VerifierAddress(url).name or "h:1" in VerifierAddress(url).name
+    assert "p@" not in VerifierAddress(url).name

@@ -1,0 +1,200 @@
+"""What a person is told of a verifier that is not there, gives no verdict, or refuses: one line,
+and few of them."""
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from far import HOUSE, free_port, hear, honest, linked, lying, verifying
+from far import until as until_true
+from processes import ENVIRONMENT, describe
+from speech import SAMPLES
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from wire import describe as describe_live
+from wire import session_update, until
+
+from streamer.core.decoding.counts import Counts
+from streamer.core.description import describe_turn, join_parts, unverified
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.rules.constrain import Rules
+from streamer.core.rules.sampling import Sampling
+from streamer.net.service.notices import EVERY_S, Notices
+
+TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (["--threshold", 0], " that the gate wanted verified"),
+        (["--mode", "exact", "--degrade"], ""),
+    ],
+)
+def test_a_verifier_that_is_not_there_is_told_beside_the_sentence(options, wanted):
+    url = f"ws://127.0.0.1:{free_port()}"
+    status, rows, told = describe(SAMPLES[0], "--cloud", url, "--verify-budget-s", 0.3, *options)
+    row = rows[0]
+    assert status == 0, "it was described"
+    assert row["verified_share"] == 0
+    assert row["warning"].startswith(
+        f"the verifier at {url} gave no verdict (Connection refused): "
+    )
+    assert row["warning"].endswith(f"blocks{wanted} went unverified")
+    # behind that of the gate's promise
+    assert told.splitlines()[-1] == f"streamer: {SAMPLES[0]}: {row['warning']}"
+    assert not row["is_cut"]
+
+
+def test_a_gate_that_never_fires_warns_of_nothing():
+    """Of the bundled recordings some have not one doubtful block."""
+    rows = describe(
+        *SAMPLES,
+        "--cloud",
+        f"ws://127.0.0.1:{free_port()}",
+        "--verify-budget-s",
+        0.3,
+        "--threshold",
+        99,
+    )[1]
+    calm = [row for row in rows if row["warning"] is None]
+    assert calm
+    for row in calm:
+        assert row["verified_share"] == 0
+        assert row["stop_reason"] == "sentence"
+
+
+def test_warnings_of_parts_and_of_the_file_are_one_line():
+    def part(n):
+        one = describe_turn(
+            "a",
+            "x",
+            (1,),
+            "sentence",
+            "gated",
+            Counts(blocks_unverified=n),
+            1.0,
+            1.0,
+            1.0,
+            2.0,
+            0.0,
+            {},
+        )
+        return type(one)(
+            **vars(one) | {"warning": unverified(Counts(blocks_unverified=n), "gated", "V", "gone")}
+        )
+
+    assert (
+        part(1).warning
+        == "V gave no verdict (gone): 1 block that the gate wanted verified went unverified"
+    )
+    assert part(0).warning is None
+    assert join_parts("a", [part(0)]).warning is None
+    both = join_parts("a", [part(2), part(0), part(1)], "cut short")
+    assert both.warning == f"cut short; {part(2).warning} (so in 2 of 3 parts)"
+    assert both.is_cut
+    assert not join_parts("a", [part(2)]).is_cut
+
+
+def test_notices_are_few_and_the_last_state_is_told(caplog):
+    now = [0.0]
+    notices = Notices(lambda: now[0])
+    notices.state(True, "there")
+    for _ in range(100):
+        notices.state(False, "gone")
+        notices.state(True, "back")
+    assert caplog.messages == ["gone"], "flapping is no flood"
+    now[0] += EVERY_S
+    notices.state(True, "back")
+    notices.state(True, "back")
+    assert caplog.messages == ["gone", "back"]
+    events = Notices(lambda: now[0])
+    for i in range(5):
+        events.event(f"event {i}")
+    now[0] += EVERY_S
+    events.event("event 5")
+    assert caplog.messages[2:] == ["event 0", "event 5; 4 more before it"]
+
+
+async def test_a_verifier_whose_model_changes_between_turns_is_told_of(caplog):
+    """Once for many turns at one time; the same model on every turn is no news, nor a name that a
+    terminal obeys."""
+    models = ["model a", "model a", "model\x1b[2J b\n", "model a", "model a"]
+    opened = iter(models)
+
+    def reply(message, chance):
+        if isinstance(message, wire.Open):
+            return [wire.OpenedMessage(message.channel, message.epoch, 0, next(opened))]
+        return honest(message, chance)
+
+    async with lying(reply) as port, linked(port, TERMS) as link:
+        await link.settled(5.0)
+        for _ in models:
+            target = link.listen()
+            await hear(target, np.ones(1_600, np.float32))
+            await until_true(lambda target=target: target.turn.num_prefilled == 1_600)
+            target.close()
+    told = f"the verifier at ws://127.0.0.1:{port} has another model than before: "
+    assert len(caplog.messages) == 1, caplog.messages
+    assert caplog.messages[0].startswith(told)
+    assert caplog.messages[0].isprintable()
+    assert caplog.messages[0].endswith(", it was model a; sentences may differ")
+
+
+async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
+    """One line each, on stderr; it serves all the while."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "streamer",
+        "serve",
+        "--port",
+        "0",
+        "--cloud",
+        f"ws://127.0.0.1:{port}",
+        "--threshold",
+        "0",
+    ]
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    try:
+        url = server.stdout.readline().split()[2]
+        assert server.stderr.readline().startswith("loading ")
+        named = f"streamer: the verifier at ws://127.0.0.1:{port} is"
+        # --threshold replaces what it was made for
+        told = next(line for line in server.stderr if "promise" not in line)
+        assert told == f"{named} not there (Connection refused); it is tried again\n"
+        async with connect(url) as ws:
+            await ws.send(session_update(binary=True))
+            await until(ws, "session.updated")
+            assert await describe_live(ws, SAMPLES[0].read_bytes()[44:])
+        assert server.stderr.readline().endswith(
+            " blocks that the gate wanted verified went unverified\n"
+        )
+        with verifying(port=port):
+            assert server.stderr.readline() == f"{named} there again\n"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        assert server.communicate(timeout=20)[1] == ""
+
+
+async def test_a_verifier_says_whom_it_refused():
+    command = [sys.executable, "-m", "streamer", "verifier", "--port", "0", "--api-key", "secret"]
+    verifier = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    try:
+        url = verifier.stdout.readline().split()[2]
+        for _ in range(3):
+            with pytest.raises(InvalidStatus):
+                await connect(url + wire.PATH)
+    finally:
+        verifier.send_signal(signal.SIGTERM)
+        told = verifier.communicate(timeout=20)[1].splitlines()
+    assert len(told) == 2, "one in ten seconds"
+    assert told[1].startswith("streamer: refused 127.0.0.1: HTTP 401 (wrong or missing API key")

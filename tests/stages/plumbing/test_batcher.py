@@ -1,0 +1,136 @@
+"""One thread for many streams: results reach their callers, errors too, and a cancelled caller's
+steps are let go."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+from places import SUPPORT
+
+from streamer.stages.plumbing.batcher import Batcher
+
+
+@dataclass
+class Finished:
+    key: Any
+    value: Any = None
+    error: Exception | None = None
+
+
+class CountingRounds:
+    """Steps are (number of rounds, result); a round takes a moment, as an engine step does."""
+
+    def __init__(self):
+        self.left, self.widths, self.dropped = {}, [], []
+        self.threads = set()
+
+    def add(self, key, steps):
+        self.left[key] = list(steps)
+
+    def drop(self, key):
+        self.dropped.append(key)
+        self.left.pop(key, None)
+
+    def __len__(self):
+        return len(self.left)
+
+    def run(self):
+        self.threads.add(threading.get_ident())
+        self.widths.append(len(self.left))
+        time.sleep(0.001)
+        finished = []
+        for key, steps in list(self.left.items()):
+            steps[0] -= 1
+            if steps[0] <= 0:
+                del self.left[key]
+                error = steps[1] if isinstance(steps[1], Exception) else None
+                finished.append(Finished(key, None if error else steps[1], error))
+        return finished
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_many_callers_share_rounds_and_get_their_own_results(backend):
+    rounds = CountingRounds()
+
+    async def main():
+        found = {}
+
+        async def call(i):
+            found[i] = await batcher.submit((1 + i % 5, i))
+
+        async with Batcher(rounds, "test") as batcher:
+            async with anyio.create_task_group() as group:
+                for i in range(40):
+                    group.start_soon(call, i)
+            with pytest.raises(ValueError, match="mine"):
+                await batcher.submit((2, ValueError("mine")))
+        return found, batcher.statistics
+
+    found, statistics = anyio.run(main, backend=backend)
+    assert found == {i: i for i in range(40)}
+    assert max(rounds.widths) > 4, "ready rows of many streams go into one round"
+    assert len(rounds.threads) == 1
+    assert rounds.threads != {threading.get_ident()}
+    assert statistics.num_rows == sum(rounds.widths)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_cancelled_caller_waits_until_its_steps_are_let_go(backend):
+    rounds = CountingRounds()
+
+    async def main():
+        async with Batcher(rounds, "test") as batcher:
+            async with anyio.create_task_group() as group:
+                group.start_soon(batcher.submit, (10**9, "never"))
+                assert await batcher.submit((3, "other")) == "other"
+                group.cancel_scope.cancel()
+            assert len(rounds.dropped) == 1
+            assert len(rounds) == 0
+            assert await batcher.submit((1, "lives")) == "lives"
+
+    anyio.run(main, backend=backend)
+
+
+async def test_closing_ends_what_is_in_hand():
+    async with anyio.create_task_group() as group:
+        batcher = Batcher(CountingRounds(), "test")
+        await batcher.__aenter__()
+
+        async def call():
+            with pytest.raises(RuntimeError, match="closed"):
+                await batcher.submit((10**9, None))
+
+        group.start_soon(call)
+        await anyio.wait_all_tasks_blocked()
+        await batcher.__aexit__()
+
+
+async def test_who_comes_after_the_end_is_told_at_once():
+    """Nobody would ever answer: the wait has no other end, and a cancelled one waits for the
+    engine."""
+    async with Batcher(CountingRounds(), "test") as batcher:
+        assert await batcher.submit((1, "heard")) == "heard"
+    with anyio.fail_after(5), pytest.raises(RuntimeError, match="the describer was closed"):
+        await batcher.submit((1, "late"))
+
+
+def test_a_process_that_forgets_to_close_ends_all_the_same():
+    """Daemon threads that come back from torch into an interpreter that is going down abort the
+    process."""
+    command = [sys.executable, str(SUPPORT / "forgets_to_close.py")]
+    given = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    started = [
+        subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(5)
+    ]
+    ends = [(process.communicate(timeout=60)[0], process.returncode) for process in started]
+    assert ends == [(b"", 0)] * 5

@@ -1,0 +1,160 @@
+"""A real Chromium on the page. In: a server's address, a recording in the place of the microphone.
+Out: what a user sees.
+
+The page must have nothing to complain of: no error on the console, no breach of its content
+security policy, no request to anybody but its server.
+"""
+
+import base64
+import contextlib
+import json
+import shutil
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+from playwright.async_api import async_playwright
+from websockets.asyncio.client import connect
+from wire import until
+
+NAMES = ("chromium-headless-shell", "chromium", "google-chrome", "chromium-browser")
+PATIENCE_MS = 20_000
+# What a browser itself writes when a connection is refused or cut; only where a test does that.
+LINK_ERRORS = ("WebSocket connection to", "Failed to load resource")
+
+
+@dataclass
+class Socket:
+    """One websocket of the page: its messages both ways, str or bytes."""
+
+    sent: list = field(default_factory=list)
+    heard: list = field(default_factory=list)
+
+
+class Guest:
+    """A page and what it did."""
+
+    def __init__(self, page):
+        self.page, self.sockets, self.complaints, self.urls = page, [], [], []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on(
+            "console",
+            lambda message: (
+                message.type in ("error", "warning") and self.complaints.append(message.text)
+            ),
+        )
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.urls.append(request.url))
+        page.on("websocket", self._watch)
+
+    def _watch(self, socket):
+        found = Socket()
+        self.sockets.append(found)
+        self.urls.append(socket.url)
+        socket.on("framesent", lambda data: found.sent.append(data))
+        socket.on("framereceived", lambda data: found.heard.append(data))
+
+    async def text(self, selector):
+        return (await self.page.text_content(selector)).strip()
+
+    async def until_said(self, selector, part):
+        """Wait until an element holds `part`."""
+        await self.page.locator(selector, has_text=part).first.wait_for()
+
+    async def until_described(self):
+        """Wait for a whole sentence; returns it."""
+        await self.page.wait_for_selector("#facts span")
+        return await self.text("#sentence")
+
+    async def levels(self):
+        """attribute -> level, as the chart shows them."""
+        rows = await self.page.locator("#attributes tr").evaluate_all(
+            "rows => rows.map(row => [row.id.replace('attribute-', ''), row.querySelectorAll('i.on').length])"
+        )
+        return {attribute: num - 1 if num else None for attribute, num in rows}
+
+    async def tab(self):
+        """Press Tab; returns the id of what has the focus then."""
+        await self.page.keyboard.press("Tab")
+        return await self.page.evaluate("document.activeElement.id")
+
+    async def drop(self, path):
+        """A file dropped on the page."""
+        fill = """([name, text]) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name));
+            return transfer;
+        }"""
+        transfer = await self.page.evaluate_handle(
+            fill, [path.name, base64.b64encode(path.read_bytes()).decode()]
+        )
+        await self.page.dispatch_event("main", "drop", {"dataTransfer": transfer})
+
+    async def fits(self):
+        """Whether nothing is wider than the window."""
+        return await self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@contextlib.asynccontextmanager
+async def visiting(url, microphone=None, size=(1280, 800), tolerates=()):
+    """A Guest on the page of the server at `url`. `microphone`: a WAV, played once, from when the
+    page listens."""
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.fail(
+            "there is no Chromium; install it (Debian: apt-get install chromium-headless-shell)",
+            pytrace=False,
+        )
+    flags = ["--no-sandbox", "--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    flags += [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone else []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=found, args=flags)
+        guest = Guest(await browser.new_page(viewport={"width": size[0], "height": size[1]}))
+        home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
+        await guest.page.goto(home)
+        await guest.page.wait_for_selector("#attributes tr:nth-child(7)")
+        try:
+            yield guest
+        finally:
+            await browser.close()
+    assert [text for text in guest.complaints if not text.startswith(tolerates)] == []
+    assert all(address.startswith((home, home.replace("http", "ws", 1))) for address in guest.urls)
+
+
+def save_speech(path, samples, rate_hz, source_hz=16_000, after_s=1.5):
+    """A WAV of half a second of silence, speech, and silence again; returns the speech at
+    `rate_hz`."""
+    speech = soxr.resample(samples, source_hz, rate_hz)
+    quiet = np.zeros(rate_hz // 2, np.float32)
+    soundfile.write(
+        path,
+        np.concatenate([quiet, speech, np.zeros(int(after_s * rate_hz), np.float32)]),
+        rate_hz,
+        subtype="PCM_16",
+    )
+    return speech
+
+
+def taken(sockets):
+    """Every message that the server took, in order, over all the links of one session."""
+    messages = []
+    for socket in sockets:
+        first = json.loads(socket.heard[0]) if socket.heard else {"type": "nothing"}
+        if first["type"] == "streamer.resumed":
+            del messages[first["messages"] :]
+        if first["type"] != "nothing":
+            messages += socket.sent
+    return messages
+
+
+async def replay(url, messages, num_turns=1):
+    """What the server says of the same messages, sent by another client: its sentences."""
+    async with connect(url + "?intent=transcription", compression=None) as ws:
+        for message in messages:
+            await ws.send(message)
+        return [
+            (await until(ws, "streamer.description"))[-1]["description"]["text"]
+            for _ in range(num_turns)
+        ]

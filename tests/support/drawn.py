@@ -1,0 +1,83 @@
+"""Rules and small vocabularies of any kind, for property tests."""
+
+from hypothesis import strategies as st
+
+from streamer.core.rules.constrain import Rules
+from streamer.core.text.vocabulary import Vocabulary
+
+PIECES = [
+    "音",
+    "色",
+    "中",
+    "慢",
+    "慢慢",
+    "音色",
+    "色音",
+    "，",
+    "。",
+    "、",
+    "，请",
+    "音，色",
+    "色。",
+    "。”",
+    "语速",
+    "a",
+    "b1",
+    "A",
+    " ",
+    "_",
+    "\n",
+    "a\nb",
+    "\ufffd",
+    "音\ufffd音",
+    "Hum",
+    "Human",
+    "an",
+    "系",
+    "统",
+    "！",
+    ".",
+    "哈哈哈",
+    "〇",
+    "İ",
+    "微",
+    "，，",
+    "”",
+    "us",
+    "er",
+]
+SPLIT = [b"\xe9\xbe", b"\x98", b"\x99", b"\xe9"]
+rules_of_any_kind = st.builds(
+    Rules,
+    repetition_penalty=st.sampled_from([1.0, 1.22, 0.7]),
+    penalty_window=st.sampled_from([0, 1, 5, 128]),
+    adjacency=st.booleans(),
+    ngram=st.integers(0, 4),
+    comma_gap=st.integers(0, 5),
+    end_gap=st.integers(0, 8),
+    end_bias=st.sampled_from([0.0, 8.0]),
+    end_since=st.sampled_from(["sentence", "punctuation"]),
+    min_new_tokens=st.integers(0, 16),
+    max_new_tokens=st.integers(1, 24),
+    loop_local=st.booleans(),
+    loop_window=st.integers(0, 6),
+    loop_count=st.integers(1, 3),
+    loop_global=st.booleans(),
+    loop_min_ids=st.integers(2, 9),
+    loop_max_period=st.integers(0, 8),
+    clean=st.booleans(),
+)
+
+
+@st.composite
+def vocabularies(draw: st.DrawFn) -> Vocabulary:
+    """Any of the pieces and words of two of them, some split characters, two ends, padding."""
+    pieces = draw(st.lists(st.sampled_from(PIECES), min_size=4, max_size=20, unique=True))
+    pairs = draw(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(PIECES)), max_size=6))
+    data = [p.encode() for p in [*pieces, *(a + b for a, b in pairs)]] + draw(
+        st.sampled_from([[], SPLIT])
+    )
+    n = len(data)
+    return Vocabulary.build(
+        [*data, b"<eos>", b"<end>"], [n, n + 1], [n, n + 1], n + 2 + draw(st.integers(0, 3))
+    )

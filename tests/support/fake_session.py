@@ -1,0 +1,89 @@
+"""A scripted Session for the wire's tests: as slow, as talkative or as broken as they want, with no
+model behind it."""
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+
+from streamer.core.decoding.counts import Counts
+from streamer.core.description import TextDelta, describe_turn
+from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
+
+
+class FakeSession:
+    """Answers each commit with the number of bytes of its turn, digit by digit; feeding takes
+    `feed_s` a message."""
+
+    def __init__(self, options, feed_s=0.0, num_said=0, fails=False):
+        self.options, self.feed_s, self.fails = options, feed_s, fails
+        self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
+        self.backlog = {"pieces": 0, "audio_ms": 0, "turns": 0, "events": 0}
+        self._say, self._said = anyio.create_memory_object_stream(100_000)
+        self._is_ended = False
+        for _ in range(num_said):
+            self._say.send_nowait(TurnCommitted(0, 1.0))
+
+    async def feed(self, pcm):
+        if self._is_ended:
+            raise anyio.ClosedResourceError
+        if self.fails:
+            raise RuntimeError("broken")
+        await anyio.sleep(self.feed_s)
+        self.num_bytes_fed += len(pcm)
+        self.num_turn_bytes += len(pcm)
+
+    def feed_nowait(self, pcm):
+        return False
+
+    async def commit(self):
+        if self.num_turn_bytes == 0:
+            raise NothingToCommit("nothing")
+        turn, text = self.num_turns, str(self.num_turn_bytes)
+        self.num_turns, self.num_turn_bytes = turn + 1, 0
+        await self._say.send(TurnCommitted(turn, 1.0))
+        for i, digit in enumerate(text):
+            await self._say.send(TextDelta(digit, (i,), True, float(i), turn))
+        found = describe_turn(
+            "", text, range(len(text)), "eos", "exact", Counts(), 1.0, 1.0, 0.0, 2.0, None, {}
+        )
+        await self._say.send(replace(found, turn=turn))
+        return turn
+
+    async def answer(self):
+        pass
+
+    async def clear(self):
+        self.num_turn_bytes = 0
+        await self._say.send(Cleared(self.num_turns))
+
+    async def cancel(self):
+        pass
+
+    async def end(self):
+        self._is_ended = True
+        self._say.close()
+
+    def events(self):
+        return self._said
+
+    def close(self):
+        self._say.close()
+        self._said.close()
+
+
+def opening(sessions=None, **script):
+    """A factory of fake sessions; those that are open are in `sessions`."""
+    sessions = [] if sessions is None else sessions
+
+    @asynccontextmanager
+    async def open_session(options):
+        session = FakeSession(options, **script)
+        sessions.append(session)
+        try:
+            yield session
+        finally:
+            sessions.remove(session)
+            session.close()
+
+    return open_session

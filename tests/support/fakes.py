@@ -1,0 +1,198 @@
+"""Fakes for delay, loss and hostility, and a toy model over a few tokens. In: seeds. Out: models,
+drafters, links.
+
+The toy stands for a thinker where thousands of runs are needed; the same properties are proved
+again on the shipped pair (tests/test_pair.py). Its logits are a pure function of the whole context,
+so any wrong id in it shows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from streamer.core.decoding.gate import Signal
+from streamer.core.decoding.sequence import Sequence as Ids
+from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.sampling import Sampling
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.choose import choose
+
+WORDS = (
+    "说话人",
+    "语速",
+    "较慢",
+    "音调",
+    "平稳",
+    "，",
+    "停顿",
+    "音色",
+    "中",
+    "。",
+    "看",
+    "看看",
+    "轻",
+    "很",
+    "快",
+    "高",
+    "低",
+    "情绪",
+    "平静",
+    "而",
+    "且",
+    "声音",
+    "响亮",
+    "柔和",
+    "a",
+    "B",
+    "、",
+)
+
+
+def toy_vocabulary() -> Vocabulary:
+    """27 words, a special id and an EOS."""
+    table = [w.encode() for w in WORDS] + [b"<|AUDIO|>", b"<|im_end|>"]
+    return Vocabulary.build(table, special=[len(WORDS), len(WORDS) + 1], eos=[len(WORDS) + 1])
+
+
+@dataclass(frozen=True)
+class ToyModel:
+    """Logits [V] as a hash of the last `order` ids and the length: a language model without a
+    network."""
+
+    num_ids: int
+    seed: int
+    order: int = 3
+    sharpness: float = 2.5
+
+    def logits(self, context: Sequence[int]) -> torch.Tensor:
+        key = hash((self.seed, len(context), *context[-self.order :])) & 0xFFFFFFFF
+        noise = np.random.default_rng(key).normal(0.0, self.sharpness, self.num_ids)
+        return torch.tensor(noise, dtype=torch.float32)
+
+
+@dataclass
+class ToyStream:
+    """A stream on a toy model: feeds `sequence.pending` into a "cache" of (position, id) and keeps
+    its books."""
+
+    model: ToyModel
+    sequence: Ids
+    cache: list[int] = field(default_factory=list)  # what each cached position was fed with
+    num_refed: int = 0  # ids fed again though the slot held them behind the same ids
+
+    def feed(self, num_logits: int) -> torch.Tensor:
+        start, pending = self.sequence.n_cached, self.sequence.pending
+        assert self.cache[:start] == list(self.sequence.ids[:start]), (
+            "the slot holds other ids than the sequence says"
+        )
+        for old, new in zip(self.cache[start:], pending, strict=False):
+            if old != new:
+                break
+            self.num_refed += 1
+        self.cache[start:] = pending
+        self.sequence.mark_fed(len(pending))
+        end = len(self.cache)
+        return torch.stack(
+            [self.model.logits(self.cache[: end - num_logits + 1 + i]) for i in range(num_logits)]
+        )
+
+
+@dataclass
+class ToyVerifier:
+    """LocalVerifier's logic over a ToyStream: the same ledger, rules and choice."""
+
+    stream: ToyStream
+    vocabulary: Vocabulary
+    rules: Rules
+    sampling: Sampling
+
+    def __post_init__(self) -> None:
+        self.ledger = TargetLedger(self.stream.sequence)
+        self.never = torch.from_numpy(self.vocabulary.never)
+
+    def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        known = self.ledger.begin(request)
+        if known is not None:
+            return known
+        answer, k = self.stream.sequence.answer, len(request.draft)
+        logits = self.stream.feed(k + 1)
+        first = len(answer) - k
+        constraints = [
+            constrain(self.vocabulary, self.rules, answer[: first + i]) for i in range(k + 1)
+        ]
+        return self.ledger.conclude(
+            request, choose(logits, constraints, self.never, self.sampling, self.rules).ids
+        )
+
+
+@dataclass
+class ToyDrafter:
+    """Drafts from a toy model by the rules ("model"), by chance ("random"), or to do harm
+    ("hostile")."""
+
+    stream: ToyStream
+    vocabulary: Vocabulary
+    rules: Rules
+    sampling: Sampling
+    kind: str
+    chance: random.Random
+
+    def draft(self, n: int) -> tuple[list[int], list[Signal]]:
+        sequence = self.stream.sequence
+        logits = self.stream.feed(1)
+        if self.kind == "model":
+            never = torch.from_numpy(self.vocabulary.never)
+            constraint = constrain(self.vocabulary, self.rules, sequence.answer)
+            choices = choose(logits, [constraint], never, self.sampling, self.rules)
+            ids, signals = choices.ids, choices.signals
+        else:
+            count = 1 if self.kind == "random" else self.chance.randint(1, n)
+            pool = (
+                range(self.vocabulary.num_ids)
+                if self.kind == "random"
+                else _worst(self.vocabulary, sequence.answer)
+            )
+            ids = [self.chance.choice(pool) for _ in range(count)]
+            signals = [Signal(self.chance.uniform(0, 3), 0.1, -1.0) for _ in ids]
+        sequence.extend(ids)
+        return ids, signals
+
+
+def _worst(vocabulary: Vocabulary, answer: Sequence[int]) -> list[int]:
+    """Ids that no rule allows: repeats, EOS, specials, commas."""
+    return [*answer[-2:], *vocabulary.eos, vocabulary.num_ids - 2, 5, 9]
+
+
+class FlakyLink:
+    """A link without a socket: requests and verdicts may be lost, doubled, delayed and
+    reordered."""
+
+    def __init__(self, verifier: ToyVerifier, chance: random.Random, loss: float = 0.2) -> None:
+        self._verifier, self._chance, self._loss = verifier, chance, loss
+        self._requests: list[VerifyRequest] = []
+        self._replies: list[Verdict | Refusal] = []
+
+    def send(self, request: VerifyRequest) -> None:
+        copies = self._chance.choices(
+            (0, 1, 2), (self._loss, 1 - 1.5 * self._loss, self._loss / 2)
+        )[0]
+        self._requests += [request] * copies
+
+    def receive(self) -> Iterator[Verdict | Refusal]:
+        """What arrives now: some of the requests are handled, in any order, some replies come
+        through."""
+        for request in self._some(self._requests):
+            self._replies.append(self._verifier.verify(request))
+        for reply in self._some(self._replies):
+            if self._chance.random() >= self._loss:
+                yield reply
+
+    def _some(self, queue: list) -> list:
+        self._chance.shuffle(queue)
+        return [queue.pop() for _ in range(self._chance.randint(0, len(queue)))]

@@ -1,0 +1,32 @@
+"""A program whose event loop runs in a thread of its own; it ends, and nobody closes anything. For
+test_batcher.py."""
+
+import asyncio
+import threading
+
+from streamer.assembly.models import Models
+from streamer.config import Config
+from streamer.model.engines.engine import Row
+from streamer.model.scheduler import StepScheduler
+from streamer.stages.plumbing.batcher import Batcher
+
+
+def endless(engine):
+    slot, num_steps = engine.open(), 0
+    while True:
+        yield Row(slot, 10, [1] * 40)
+        num_steps += 1
+        if num_steps == 3:
+            is_at_work.set()
+
+
+async def main(engine):
+    async with Batcher(StepScheduler(engine), "edge") as batcher:
+        await batcher.submit(endless(engine))
+
+
+# int8: torch's products, which let the GIL go
+engine = Models(Config(mode="edge", engine="int8")).first.engine
+is_at_work = threading.Event()
+threading.Thread(target=lambda: asyncio.run(main(engine)), daemon=True).start()
+is_at_work.wait()

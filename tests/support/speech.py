@@ -1,0 +1,43 @@
+"""Sound to test with. In: seeds. Out: samples at 16 kHz, float32: real speech from samples/, joined
+and scaled."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import soundfile
+from places import ROOT
+
+SAMPLES = sorted((ROOT / "samples").glob("*.wav"))
+RATE_HZ = 16_000
+
+
+def recording(index: int) -> np.ndarray:
+    """One of the bundled recordings."""
+    samples, rate = soundfile.read(SAMPLES[index % len(SAMPLES)], dtype="float32")
+    assert rate == RATE_HZ
+    return samples
+
+
+def speech(seconds: float, seed: int = 0, crescendo: bool = False) -> np.ndarray:
+    """Bundled speech, joined in a random order to `seconds`; with `crescendo` it grows by 40 dB to
+    its end."""
+    chance = np.random.default_rng(seed)
+    pieces, n = [], int(seconds * RATE_HZ)
+    while sum(map(len, pieces)) < n:
+        pieces.append(recording(int(chance.integers(len(SAMPLES)))) * chance.uniform(0.3, 1.0))
+    samples = np.concatenate(pieces)[:n].astype(np.float32)
+    return samples * np.linspace(0.01, 1.0, n, dtype=np.float32) if crescendo else samples
+
+
+def cuts(n: int, seed: int) -> list[slice]:
+    """0..n cut at random places, short and long pieces mixed."""
+    chance = np.random.default_rng(seed)
+    places, at = [0], 0
+    while at < n:
+        at = min(
+            n, at + int(chance.choice([1, 160, 512, 3200, 40_000]) * chance.uniform(0.5, 1.5)) + 1
+        )
+        places.append(at)
+    return [slice(a, b) for a, b in itertools.pairwise(places)]

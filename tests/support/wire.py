@@ -1,0 +1,151 @@
+"""Real servers and what speaks to them, for tests of the wire: processes, HTTP, raw and strict
+clients."""
+
+import asyncio
+import contextlib
+import json
+import random
+import urllib.error
+import urllib.request
+
+import anyio
+import pipecat_types
+import processes
+import pytest
+from openai.types import realtime as types
+from processes import listening
+
+from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
+from streamer.net.service.admission import Admission
+from streamer.net.service.service import Address
+
+COMMIT = '{"type": "input_audio_buffer.commit"}'
+ANSWER = '{"type": "response.create"}'
+
+
+def serving(*options, **environment):
+    """A server process on a free port: (its websocket address, the process)."""
+    return listening("serve", "--port", 0, *options, **environment)
+
+
+def describe_files(files, mode):
+    """What `streamer describe --json` says, a row for each."""
+    status, rows, told = processes.describe(*files, "--mode", mode)
+    assert status == 0, told
+    return rows
+
+
+def http(url, path, headers=None):
+    """(status, body, headers) of a GET."""
+    request = urllib.request.Request(
+        url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode(), dict(answer.headers)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(), dict(error.headers)
+
+
+def pcm(samples):
+    return (samples * 32767).astype("<i2").tobytes()
+
+
+def session_update(rate=16_000, vad=None, **extensions):
+    audio = {"input": {"format": {"type": "audio/pcm", "rate": rate}, "turn_detection": vad}}
+    return json.dumps(
+        {
+            "type": "session.update",
+            "session": {"type": "realtime", "audio": audio, "streamer": extensions},
+        }
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None):
+    """A server in this process: (its websocket address, the server)."""
+    server, port = (
+        RealtimeServer(
+            open_session, Admission((PATH,), max_sessions, api_key), ServerTerms(hold_s)
+        ),
+        [],
+    )
+    is_ready = anyio.Event()
+
+    def ready(found):
+        port.append(found)
+        is_ready.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(server.run, Address(port=0), ready)
+        await is_ready.wait()
+        yield f"ws://127.0.0.1:{port[0]}{PATH}", server
+        server.stop()
+
+
+async def until_left(url):
+    """The server has noticed that everyone is gone."""
+    for _ in range(100):
+        if "\nstreamer_sessions 0.0" in http(url, "/metrics")[1]:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("sessions stay")
+
+
+async def until(ws, kind):
+    """Events up to the first of `kind`."""
+    events = []
+    while not events or events[-1]["type"] != kind:
+        events.append(json.loads(await asyncio.wait_for(ws.recv(), 30)))
+    return events
+
+
+async def describe(ws, data, seed=0):
+    """Feed raw PCM16 in random pieces, commit, ask: all events to response.done."""
+    chance, at = random.Random(seed), 0
+    while at < len(data):
+        n = chance.choice([1, 333, 3_200, 16_000])
+        await ws.send(data[at : at + n])
+        at += n
+    await ws.send(COMMIT)
+    await ws.send(ANSWER)
+    return await until(ws, "response.done")
+
+
+def text_of(events):
+    return "".join(
+        event["delta"] for event in events if event["type"] == "response.output_text.delta"
+    )
+
+
+STRICT = {
+    "session.created": types.SessionCreatedEvent,
+    "session.updated": types.SessionUpdatedEvent,
+    "error": types.RealtimeErrorEvent,
+    "input_audio_buffer.committed": types.InputAudioBufferCommittedEvent,
+    "input_audio_buffer.cleared": types.InputAudioBufferClearedEvent,
+    "input_audio_buffer.speech_started": types.InputAudioBufferSpeechStartedEvent,
+    "input_audio_buffer.speech_stopped": types.InputAudioBufferSpeechStoppedEvent,
+    "conversation.item.added": types.ConversationItemAdded,
+    "conversation.item.done": types.ConversationItemDone,
+    "response.created": types.ResponseCreatedEvent,
+    "response.done": types.ResponseDoneEvent,
+    "response.output_item.added": types.ResponseOutputItemAddedEvent,
+    "response.output_item.done": types.ResponseOutputItemDoneEvent,
+    "response.content_part.added": types.ResponseContentPartAddedEvent,
+    "response.content_part.done": types.ResponseContentPartDoneEvent,
+    "response.output_text.delta": types.ResponseTextDeltaEvent,
+    "response.output_text.done": types.ResponseTextDoneEvent,
+    "conversation.item.input_audio_transcription.delta": types.ConversationItemInputAudioTranscriptionDeltaEvent,
+    "conversation.item.input_audio_transcription.completed": types.ConversationItemInputAudioTranscriptionCompletedEvent,
+    "conversation.item.input_audio_transcription.failed": types.ConversationItemInputAudioTranscriptionFailedEvent,
+}
+
+
+def validate(raw):
+    """Strictly, by the official client's types and by pipecat's; ours only where they were asked
+    for."""
+    STRICT[raw["type"]].model_validate(raw, strict=True)
+    if raw.get("session", {}).get("type") != "transcription":
+        pipecat_types.TYPES[raw["type"]].model_validate(raw)
