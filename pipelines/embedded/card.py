@@ -41,14 +41,9 @@ def by_length(report: dict) -> str:
             ("its standard error", "gap_se"), ("most frequent level", "majority"),
             ("sentences of another clip", "wrong_clip"),
             ("accepted / uploaded, k 4", "acceptance"), ("... with the wrong audio", "acceptance_wrong")]  # fmt: skip
-    lines = [
-        "| | " + " | ".join(f"{s} s" for s in LENGTHS_S) + " |",
-        "|---" * (len(LENGTHS_S) + 1) + "|",
-    ]
+    lines = ["| | " + " | ".join(f"{s} s" for s in LENGTHS_S) + " |", "|---" * (len(LENGTHS_S) + 1) + "|"]
     for title, key in rows:
-        lines.append(
-            f"| {title} | " + " | ".join(f"{report[str(s)][key]:.3f}" for s in LENGTHS_S) + " |"
-        )
+        lines.append(f"| {title} | " + " | ".join(f"{report[str(s)][key]:.3f}" for s in LENGTHS_S) + " |")
     for model in ("cloud", "edge"):
         for key, title in (("within", "within one level"), ("well", "well formed")):
             found = " | ".join(f"{report[str(s)][model][key]:.3f}" for s in LENGTHS_S)
@@ -59,15 +54,8 @@ def by_length(report: dict) -> str:
 def by_attribute(report: dict) -> str:
     """Mean over the lengths."""
     lines = ["| | " + " | ".join(ATTRIBUTES) + " |", "|---" * (len(ATTRIBUTES) + 1) + "|"]
-    for title, pick in (
-        ("cloud", "cloud"),
-        ("edge", "edge"),
-        ("most frequent level", "majorities"),
-    ):
-        found = [
-            sum(report[str(s)][pick][name] for s in LENGTHS_S) / len(LENGTHS_S)
-            for name in ATTRIBUTES
-        ]
+    for title, pick in (("cloud", "cloud"), ("edge", "edge"), ("most frequent level", "majorities")):
+        found = [sum(report[str(s)][pick][name] for s in LENGTHS_S) / len(LENGTHS_S) for name in ATTRIBUTES]
         lines.append(f"| {title} | " + " | ".join(f"{value:.2f}" for value in found) + " |")
     return "\n".join(lines)
 
@@ -78,9 +66,7 @@ def contrasts(found: dict) -> str:
     lines = [head, "|---" * (len(ATTRIBUTES) + 3) + "|"]
     for name, row in found.items():
         each = " | ".join(f"{row['attributes'][a]:.2f}" for a in ATTRIBUTES[:-1])
-        lines.append(
-            f"| {name} | {row['num']} | {row['strict']:.3f} | {row['reversed']} | {each} |"
-        )
+        lines.append(f"| {name} | {row['num']} | {row['strict']:.3f} | {row['reversed']} | {each} |")
     return "\n".join(lines)
 
 
@@ -91,9 +77,7 @@ def gate(rows: list[dict]) -> str:
     for row in rows:
         if "length" in row:
             cells = (row[c] if isinstance(row[c], int) else f"{row[c]:.3f}" for c in columns)
-            lines.append(
-                f"| {row['preset']} | {row['length']} | " + " | ".join(map(str, cells)) + " |"
-            )
+            lines.append(f"| {row['preset']} | {row['length']} | " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 
@@ -129,9 +113,7 @@ changes, of held-out voices. Reproduce: `python -m pipelines.embedded.contrast`.
 {contrasts(pairs)}
 """
     if args.gate:
-        text += (
-            GATE + gate([json.loads(line) for line in args.gate.read_text().splitlines()]) + "\n"
-        )
+        text += GATE + gate([json.loads(line) for line in args.gate.read_text().splitlines()]) + "\n"
     args.out.write_text(text, "utf-8")
 
 

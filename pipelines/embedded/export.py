@@ -40,10 +40,7 @@ def export(model, name: str, out: Path) -> None:
     """Write into a folder beside `out`, then rename file by file: a reader never sees half a file."""
     half = copy.deepcopy(model).half()
     config = half.config
-    half.generation_config.eos_token_id = [
-        config.text_config.eos_token_id,
-        config.text_config.pad_token_id,
-    ]
+    half.generation_config.eos_token_id = [config.text_config.eos_token_id, config.text_config.pad_token_id]
     half.generation_config.pad_token_id = config.text_config.pad_token_id
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
@@ -51,9 +48,7 @@ def export(model, name: str, out: Path) -> None:
         half.save_pretrained(folder)
         tokenizer.save(folder)
         (folder / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR, indent=2) + "\n")
-        (folder / "streamer.json").write_text(
-            json.dumps(card(name), ensure_ascii=False, indent=1) + "\n"
-        )
+        (folder / "streamer.json").write_text(json.dumps(card(name), ensure_ascii=False, indent=1) + "\n")
         for file in folder.iterdir():
             file.chmod(0o644)
             os.replace(file, out / file.name)

@@ -47,9 +47,7 @@ def describe(model, prompted: Prompted, mel: torch.Tensor) -> list[int]:
     text, cache, ids = model.model.language_model, DynamicCache(config=model.config.text_config), []
     x = prompt_rows(model, prompted, mel)[None]
     while len(ids) < MAX_IDS:
-        hidden = text(inputs_embeds=x, past_key_values=cache, use_cache=True).last_hidden_state[
-            :, -1
-        ]
+        hidden = text(inputs_embeds=x, past_key_values=cache, use_cache=True).last_hidden_state[:, -1]
         choice = int(model.lm_head(hidden).argmax())
         if choice == prompted.end:
             break
@@ -59,14 +57,10 @@ def describe(model, prompted: Prompted, mel: torch.Tensor) -> list[int]:
 
 
 @torch.inference_mode()
-def follow(
-    model, prompted: Prompted, mel: torch.Tensor, ids: list[int]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def follow(model, prompted: Prompted, mel: torch.Tensor, ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The model's own choice before each id of `ids` [n], and the entropy of its softmax there [n], nats."""
     text = model.model.language_model
-    row = torch.cat([prompt_rows(model, prompted, mel), text.embed_tokens(torch.tensor(ids[:-1]))])[
-        None
-    ]
+    row = torch.cat([prompt_rows(model, prompted, mel), text.embed_tokens(torch.tensor(ids[:-1]))])[None]
     hidden = text(inputs_embeds=row, use_cache=False).last_hidden_state[0, -len(ids) :]
     logp = model.lm_head(hidden).float().log_softmax(-1)
     return logp.argmax(-1), -(logp.exp() * logp).sum(-1)

@@ -51,9 +51,7 @@ def tilted(samples: np.ndarray, slope_db: float) -> np.ndarray:
     """A spectral slope of dB per octave around 1 kHz, clipped at 60 Hz and 8 kHz."""
     freq = np.fft.rfftfreq(len(samples), 1 / SAMPLE_RATE)
     octaves = np.log2(np.clip(freq, 60, 8000) / 1000)
-    return np.fft.irfft(
-        np.fft.rfft(samples) * 10 ** (slope_db * octaves / 20), len(samples)
-    ).astype(np.float32)
+    return np.fft.irfft(np.fft.rfft(samples) * 10 ** (slope_db * octaves / 20), len(samples)).astype(np.float32)
 
 
 def recorded(clean: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
@@ -97,10 +95,7 @@ def main() -> None:
         name = f"{len(rows):04d}.wav"
         soundfile.write(args.out / name, samples, SAMPLE_RATE, subtype="PCM_16")
         row = {"file": name, "seconds": round(len(samples) / SAMPLE_RATE, 3), "voice": voice.name}
-        row |= {
-            "levels": measures.levels(),
-            "measures": {k: float(v) for k, v in asdict(measures).items()},
-        }
+        row |= {"levels": measures.levels(), "measures": {k: float(v) for k, v in asdict(measures).items()}}
         rows.append(row)
         bar.update()
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

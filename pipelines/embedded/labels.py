@@ -68,10 +68,7 @@ def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -
 
 
 def measure(
-    raw: np.ndarray,
-    f0: np.ndarray,
-    num_syllables: float | None,
-    speech: np.ndarray | None = None,
+    raw: np.ndarray, f0: np.ndarray, num_syllables: float | None, speech: np.ndarray | None = None
 ) -> Measures:
     """Measure `raw` [n_frames, 128] log10 mel with `f0` [n_frames] Hz, 0 where unvoiced.
 

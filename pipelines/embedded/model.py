@@ -86,11 +86,7 @@ def tower(encoder, mels: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
     x = F.gelu(encoder.conv2(x)).transpose(1, 2)
     x = x + encoder.positional_embedding.positional_embedding[: x.shape[1]]
     after = (lengths - 1) // 2 + 1
-    mask = (
-        None
-        if bool((after == x.shape[1]).all())
-        else (torch.arange(x.shape[1]) < after[:, None])[:, None, None]
-    )
+    mask = None if bool((after == x.shape[1]).all()) else (torch.arange(x.shape[1]) < after[:, None])[:, None, None]
     heads = encoder.config.encoder_attention_heads
     for layer in encoder.layers:
         y, attention = layer.self_attn_layer_norm(x), layer.self_attn
@@ -110,9 +106,7 @@ def tower(encoder, mels: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
     return x, counts
 
 
-def hidden_states(
-    model, rows: list[torch.Tensor], jumps: list[tuple[int, int]] | None = None
-) -> torch.Tensor:
+def hidden_states(model, rows: list[torch.Tensor], jumps: list[tuple[int, int]] | None = None) -> torch.Tensor:
     """The text model on embedded rows [n, width] of any lengths, padded on the right: [batch, longest, width].
 
     A jump (at, by) moves every position from `at` on, so that short turns also see long distances.
@@ -122,6 +116,4 @@ def hidden_states(
     for i, (at, by) in enumerate(jumps or ()):
         positions[i, at:] += by
     text = model.model.language_model
-    return text(
-        inputs_embeds=x, position_ids=positions.expand(3, -1, -1), use_cache=False
-    ).last_hidden_state
+    return text(inputs_embeds=x, position_ids=positions.expand(3, -1, -1), use_cache=False).last_hidden_state

@@ -19,8 +19,8 @@ from pipelines.embedded.codecs import passed_on
 from pipelines.embedded.labels import PAUSE_FRAMES, frame_power
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.recordings import Clip, clips, decoded, missing, noises, table
-from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import HAN, count, counted
 from pipelines.embedded.synthesis import GAP_S, Shard, f0_track, resynthesise
 

@@ -60,22 +60,14 @@ def all_words() -> list[str]:
 def attributes() -> dict[str, list[dict]]:
     """The table of `streamer.json`: per attribute its levels, physically lowest first, with all their phrases."""
     return {
-        name: [
-            {"name": level[0], "phrases": [text.replace("|", "") for text in level[1:]]}
-            for level in levels
-        ]
+        name: [{"name": level[0], "phrases": [text.replace("|", "") for text in level[1:]]} for level in levels]
         for name, levels in LEVELS.items()
     }
 
 
 def parse(text: str) -> dict[str, int | None]:
     """A sentence back into levels: phrases by longest match first, not overlapping; None where absent."""
-    table = {
-        p: (name, i)
-        for name, levels in attributes().items()
-        for i, lv in enumerate(levels)
-        for p in lv["phrases"]
-    }
+    table = {p: (name, i) for name, levels in attributes().items() for i, lv in enumerate(levels) for p in lv["phrases"]}
     found: dict[str, int | None] = dict.fromkeys(LEVELS)
     for phrase in sorted(table, key=len, reverse=True):
         if phrase in text:

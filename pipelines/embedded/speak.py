@@ -19,31 +19,11 @@ def speak(voice: Voice, text: str, *, wpm: int = 160, pitch: int = 50) -> np.nda
     `wpm` is espeak-ng's words per minute (flite: a duration stretch from it), `pitch` its 0-99 scale.
     """
     if voice.engine == "espeak":
-        spoken = [
-            "espeak-ng",
-            "-v",
-            f"{voice.language}+{voice.variant}",
-            "-s",
-            str(wpm),
-            "-p",
-            str(pitch),
-        ]
-        raw = subprocess.run(
-            [*spoken, "--stdout", text], capture_output=True, timeout=TIMEOUT_S, check=True
-        ).stdout
+        spoken = ["espeak-ng", "-v", f"{voice.language}+{voice.variant}", "-s", str(wpm), "-p", str(pitch)]
+        raw = subprocess.run([*spoken, "--stdout", text], capture_output=True, timeout=TIMEOUT_S, check=True).stdout
     else:
         stretch = f"duration_stretch={160 / wpm:.3f}"
-        spoken = [
-            "flite",
-            "-voice",
-            voice.variant,
-            "--setf",
-            stretch,
-            "-t",
-            text,
-            "-o",
-            "/dev/stdout",
-        ]
+        spoken = ["flite", "-voice", voice.variant, "--setf", stretch, "-t", text, "-o", "/dev/stdout"]
         raw = subprocess.run(spoken, capture_output=True, timeout=TIMEOUT_S, check=True).stdout
     return _decode(raw)
 
@@ -53,11 +33,7 @@ def _decode(wav: bytes) -> np.ndarray:
     with soundfile.SoundFile(io.BytesIO(wav)) as file:
         rate = file.samplerate
         samples = file.read(dtype="float32")
-    return (
-        soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32)
-        if rate != SAMPLE_RATE
-        else samples
-    )
+    return soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32) if rate != SAMPLE_RATE else samples
 
 
 def trim(samples: np.ndarray, margin_db: float = 30.0) -> np.ndarray:

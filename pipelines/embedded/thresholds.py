@@ -17,9 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edge", type=Path, default=Path("streamer/model/embedded/edge"))
     parser.add_argument("--cloud", type=Path, default=Path("streamer/model/embedded/cloud"))
-    parser.add_argument(
-        "--risk", type=float, default=0.05, help="of preset fluent; of quality half of it"
-    )
+    parser.add_argument("--risk", type=float, default=0.05, help="of preset fluent; of quality half of it")
     parser.add_argument("--confidence", type=float, default=0.9)
     parser.add_argument("--plot", type=Path, required=True)
     parser.add_argument("clips", nargs="+", type=Path, help="held-out recordings")

@@ -20,10 +20,7 @@ WORDS = ("描述", "说话方式", "描述说话方式")
 
 def _bytes(text: str) -> str:
     """A text in the byte alphabet of GPT-2, as the vocabulary spells it."""
-    return "".join(
-        piece
-        for piece, _ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-    )
+    return "".join(piece for piece, _ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text))
 
 
 def merges() -> list[tuple[str, str]]:
@@ -49,15 +46,10 @@ def build() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, fuse_unk=False, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
-            ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
+        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(
-        [AddedToken(name, normalized=False, special=True) for name in SPECIALS]
-    )
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in SPECIALS])
     return tokenizer
 
 
@@ -76,6 +68,4 @@ def save(folder: Path) -> None:
         "audio_bos_token": "<|audio_bos|>",
         "audio_eos_token": "<|audio_eos|>",
     }
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps(config, ensure_ascii=False, indent=2) + "\n"
-    )
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n")

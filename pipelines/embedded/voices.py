@@ -36,11 +36,7 @@ LANGUAGES = ("cmn", "cmn", "cmn", "en", "en-us", "es", "it", "id", "sw", "ms", "
 def voices(held_out: bool) -> list[Voice]:
     """All voices of one side, in a fixed order."""
     if held_out:
-        espeak = [
-            Voice("espeak", lang, v, True)
-            for v in HELD_OUT_VARIANTS
-            for lang in ("cmn", "en", "es")
-        ]
+        espeak = [Voice("espeak", lang, v, True) for v in HELD_OUT_VARIANTS for lang in ("cmn", "en", "es")]
         return espeak + [Voice("flite", "en", v, True) for v in HELD_OUT_FLITE for _ in range(2)]
     espeak = [Voice("espeak", lang, v) for v in TRAIN_VARIANTS for lang in LANGUAGES]
     return espeak + [Voice("flite", "en", v) for v in TRAIN_FLITE for _ in range(60)]

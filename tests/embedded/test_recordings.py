@@ -17,7 +17,15 @@ from pipelines.embedded.joint import Prompted
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.people import sessions, spoken, write_noise, write_shard
 from pipelines.embedded.people_held import join
-from pipelines.embedded.recordings import TABLE, clips, decoded, git_folder, held_out, missing, table
+from pipelines.embedded.recordings import (
+    TABLE,
+    clips,
+    decoded,
+    git_folder,
+    held_out,
+    missing,
+    table,
+)
 from pipelines.embedded.speak import SAMPLE_RATE, speak
 from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import count
@@ -51,8 +59,12 @@ def cloned(tmp_path_factory):
             samples = say(text, f"m{1 + speaker % 4}", 150 + 10 * speaker)
             samples = samples * (1e-4 if (speaker, i) == (0, 2) else 1.0)
             soundfile.write(folder / "zh-CN" / "clips" / name, samples, SAMPLE_RATE, format="MP3")
-            rows.append(f"person{speaker}\t{name}\t{text}\t2\t0\t\t{'female' if speaker % 2 else 'male'}")
-    (folder / "zh-CN" / "clips" / "7_2.mp3").write_text("version https://git-lfs.github.com/spec/v1\n")
+            rows.append(
+                f"person{speaker}\t{name}\t{text}\t2\t0\t\t{'female' if speaker % 2 else 'male'}"
+            )
+    (folder / "zh-CN" / "clips" / "7_2.mp3").write_text(
+        "version https://git-lfs.github.com/spec/v1\n"
+    )
     (folder / "zh-CN" / "validated.tsv").write_text("\n".join(rows) + "\n", "utf-8")
     git(folder, "init", "-q")
     git(folder, "add", "-A")
@@ -107,7 +119,15 @@ def test_a_clone_that_is_missing_or_at_another_commit_is_told_in_one_line(cloned
 
 
 def test_training_without_recordings_says_what_to_do(tmp_path):
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--cache", tmp_path / "cache", "--clones", tmp_path]
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.embedded.train",
+        "--cache",
+        tmp_path / "cache",
+        "--clones",
+        tmp_path,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -138,7 +158,11 @@ def test_a_pause_is_heard_in_noise_too():
     """A gap of half a second between two sentences, clean and with noise 15 dB under the voice."""
     parts = [say(text) for text in SENTENCES[:2]]
     whole = np.concatenate([parts[0], np.zeros(SAMPLE_RATE // 2, np.float32), parts[1]])
-    noise = np.random.default_rng(1).standard_normal(len(whole)) * np.sqrt(np.mean(parts[0] ** 2)) * 10 ** (-15 / 20)
+    noise = (
+        np.random.default_rng(1).standard_normal(len(whole))
+        * np.sqrt(np.mean(parts[0] ** 2))
+        * 10 ** (-15 / 20)
+    )
     for samples in (whole, (whole + noise).astype(np.float32)):
         flags = speech_frames(samples)
         middle = slice(len(parts[0]) // 160 + 12, len(parts[0]) // 160 + 38)
@@ -180,7 +204,10 @@ def corpus(cloned, tmp_path_factory):
     clones, source = cloned
     folder = tmp_path_factory.mktemp("people")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.embedded.people.table", lambda: {"source": [source], "noise": [], "filters": FILTERS})
+        patch.setattr(
+            "pipelines.embedded.people.table",
+            lambda: {"source": [source], "noise": [], "filters": FILTERS},
+        )
         chunks = sessions(clones, 1)
     assert all(not clip.held for chunk in chunks for clip in chunk)
     write_shard(folder, 0, chunks, FILTERS, 1)
