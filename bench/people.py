@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def needed(options: argparse.Namespace) -> int | None:
-    """How many recordings are measured: for pairs or changes alone, enough for the ordinary ones."""
+    """How many recordings are measured: for pairs or changes alone, enough for ordinary ones."""
     if options.only in (None, "table"):
         return options.num
     enough = 2 * (options.pairs if options.only == "pairs" else options.robust)

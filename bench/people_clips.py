@@ -24,6 +24,7 @@ from bench.common import progress
 from pipelines.embedded.labels import Measures, measure
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.synthesis import f0_track
 
 MANIFEST = "manifest.jsonl"
@@ -69,13 +70,13 @@ def truth(samples: np.ndarray, syllables: float | None) -> Measures:
     Raises ValueError where too little of it is voiced.
     """
     mel = raw_log_mel(samples)
-    return measure(mel, f0_track(samples, len(mel)), syllables or 1)
+    return measure(mel, f0_track(samples, len(mel)), syllables or 1, speech_frames(samples))
 
 
 def sound_measures(samples: np.ndarray) -> Measures:
     """The same where loudness and timbre alone are wanted: they need no pitch, so any will do."""
     mel = raw_log_mel(samples)
-    return measure(mel, np.full(len(mel), 100.0, np.float32), 1)
+    return measure(mel, np.full(len(mel), 100.0, np.float32), 1, speech_frames(samples))
 
 
 def recordings(folder: Path, num: int | None, num_joined: int) -> list[Clip]:

@@ -147,7 +147,7 @@ def paused(samples: np.ndarray, seconds: float, chance: random.Random) -> np.nda
     places = quiet_places(samples, max(1, round(seconds / GAP_S)))
     if not places:
         raise ValueError("too short for a pause")
-    gap = int(max(0.25, seconds / len(places)) * SAMPLE_RATE)
+    gap = int(max(0.35, seconds / len(places)) * SAMPLE_RATE)
     fade = np.linspace(1, 0, SAMPLE_RATE // 200, dtype=np.float32)
     parts = []
     for first, last in itertools.pairwise((0, *places, len(samples))):

@@ -106,14 +106,19 @@ def test_the_table_counts_groups_and_gaps(described):
     clips.append(clip(0, length="30 s, joined", speaker="0"))
     levels = MIDDLE.levels()
     cloud = [saying(right, **levels)] * len(clips)
-    edge = [saying(right, **levels | {"rate": 0} if i % 3 == 0 else levels) for i in range(len(clips))]
+    edge = [
+        saying(right, **levels | {"rate": 0} if i % 3 == 0 else levels) for i in range(len(clips))
+    ]
     rows = table_rows(clips, {"edge": edge, "cloud": cloud})
     found = {(row["mode"], row["by"], row["group"]): row for row in rows}
     assert found["edge", "all", "all"]["rate"]["exact"] == pytest.approx(2 / 3)
     assert found["edge", "all", "all"]["mean"] == pytest.approx((6 + 2 / 3) / 7)
     assert found["cloud", "all", "all"]["mean"] == 1.0
     assert found["edge", "all", "all"]["speakers"] == found["edge", "all", "all"]["clips"] == 75
-    assert [group for mode, by, group in found if by == "language" and mode == "edge"] == ["en", "zh"]
+    assert [group for mode, by, group in found if by == "language" and mode == "edge"] == [
+        "en",
+        "zh",
+    ]
     assert found["edge", "length", "30 s, joined"]["clips"] == 1
     gap = next(row for row in gap_rows(clips, {"edge": edge, "cloud": cloud}) if row["by"] == "all")
     assert gap["mean"] == pytest.approx(1 / 21)
@@ -124,13 +129,18 @@ def test_the_table_counts_groups_and_gaps(described):
 def test_small_groups_are_told_together(described):
     clips = [clip(language=name) for name in ("de", "fr", *["en"] * 32)]
     rows = table_rows(clips, {"edge": [described[0]] * len(clips)})
-    assert [(r["group"], r["clips"]) for r in rows if r["by"] == "language"] == [("en", 32), ("others", 2)]
+    assert [(r["group"], r["clips"]) for r in rows if r["by"] == "language"] == [
+        ("en", 32),
+        ("others", 2),
+    ]
 
 
 def test_the_order_of_rates_is_spearmans(described):
     rates = np.linspace(2, 9, 40)
     clips = [clip(measures=dataclasses.replace(MIDDLE, rate=float(rate))) for rate in rates]
-    upward = [saying(described[0], rate=int(np.searchsorted(BOUNDS["rate"], rate))) for rate in rates]
+    upward = [
+        saying(described[0], rate=int(np.searchsorted(BOUNDS["rate"], rate))) for rate in rates
+    ]
     up, down = order_rows(clips, {"edge": upward})[0], order_rows(clips, {"edge": upward[::-1]})[0]
     assert up["spearman"] > 0.95
     assert down["spearman"] == pytest.approx(-up["spearman"])
@@ -150,22 +160,32 @@ def test_a_changed_sound_is_the_same_speech(name):
     assert np.abs(changed).max() <= 1
     assert abs(len(changed) - len(clean.samples)) <= 2 * RATE_HZ
     assert not np.array_equal(changed[: len(clean.samples)], clean.samples[: len(changed)])
-    lag = np.correlate(changed[: 6 * RATE_HZ], clean.samples[RATE_HZ : 2 * RATE_HZ], "valid").argmax() - RATE_HZ
+    lag = (
+        np.correlate(changed[: 6 * RATE_HZ], clean.samples[RATE_HZ : 2 * RATE_HZ], "valid").argmax()
+        - RATE_HZ
+    )
     assert -141 <= lag <= RATE_HZ
 
 
 @pytest.mark.parametrize("snr_db", [10, 20])
 def test_noise_lies_so_far_under_the_active_level(snr_db):
-    clean = dataclasses.replace(heard(), samples=heard().samples * 0.1, level_db=heard().level_db - 20)
+    clean = dataclasses.replace(
+        heard(), samples=heard().samples * 0.1, level_db=heard().level_db - 20
+    )
     added = noise(clean, snr_db) - clean.samples
     assert clean.level_db - 20 * np.log10(added.std()) == pytest.approx(snr_db, abs=0.1)
 
 
 def test_a_telephone_leaves_its_band():
     clean = heard()
-    power = [np.abs(np.fft.rfft(s, 2**17)) ** 2 for s in (clean.samples, CHANGES["telephone"](clean))]
+    power = [
+        np.abs(np.fft.rfft(s, 2**17)) ** 2 for s in (clean.samples, CHANGES["telephone"](clean))
+    ]
     hz = np.fft.rfftfreq(2**17, 1 / RATE_HZ)
-    kept = [10 * np.log10(power[1][band].sum() / power[0][band].sum()) for band in (hz < 150, (hz > 500) & (hz < 3000), hz > 4000)]
+    kept = [
+        10 * np.log10(power[1][band].sum() / power[0][band].sum())
+        for band in (hz < 150, (hz > 500) & (hz < 3000), hz > 4000)
+    ]
     assert kept[0] < -15
     assert kept[1] == pytest.approx(0, abs=1.5)
     assert kept[2] < -15
@@ -227,9 +247,17 @@ def test_a_pair_differs_where_it_should(attribute):
 def test_pairs_are_strict_tied_or_reversed(described):
     silent = np.zeros(1, np.float32)
     levels = MIDDLE.levels()
-    pairs = [Pair("rate", "large", silent, silent, (levels, levels | {"rate": 4, "pitch": 3})) for _ in range(4)]
+    pairs = [
+        Pair("rate", "large", silent, silent, (levels, levels | {"rate": 4, "pitch": 3}))
+        for _ in range(4)
+    ]
     one = levels | {"rate": 1}
-    said = [(one, one | {"rate": 3, "timbre": 0}), (one, one), (one | {"rate": 2}, one), (one, one | {"rate": None})]
+    said = [
+        (one, one | {"rate": 3, "timbre": 0}),
+        (one, one),
+        (one | {"rate": 2}, one),
+        (one, one | {"rate": None}),
+    ]
     row = compared(list(zip(pairs, said, strict=True)))
     assert (row["pairs"], row["strict"], row["ties"], row["reversed"]) == (4, 0.25, 0.5, 1)
     assert row["others moved"] == (levels["timbre"] - 0) / 4
@@ -244,11 +272,18 @@ def test_levels_are_counted_that_change(described):
 
 
 def test_noises_are_told_apart_from_speech(tmp_path, say):
-    for folder, sound in (("hiss", np.random.default_rng(0).standard_normal(3 * RATE_HZ) * 0.05), ("people", speech.recording(0))):
+    for folder, sound in (
+        ("hiss", np.random.default_rng(0).standard_normal(3 * RATE_HZ) * 0.05),
+        ("people", speech.recording(0)),
+    ):
         (tmp_path / folder).mkdir()
         soundfile.write(tmp_path / folder / "a.wav", sound, RATE_HZ)
     rows = noise_rows(tmp_path, ["edge"], say)
-    assert {row["noise"]: row["called no speech"] for row in rows} == {"all": 0.5, "hiss": 1.0, "people": 0.0}
+    assert {row["noise"]: row["called no speech"] for row in rows} == {
+        "all": 0.5,
+        "hiss": 1.0,
+        "people": 0.0,
+    }
     (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit, match="--noise takes a folder"):
         noise_rows(tmp_path / "empty", ["edge"], say)
