@@ -32,12 +32,12 @@ from streamer import Describer, Description
 
 PARTS = ("table", "pairs", "robust")
 MODES = ("edge", "cloud", "gated", "exact")
-TOLD = (
-    "edge",
-    "cloud",
-)  # the modes of pairs, changes and noises: the others say what one of these says
+# Pairs, changes and noises are told of these alone: the other modes say what one of them says.
+TOLD = ("edge", "cloud")
 JOINED_S = (10, 30, 60)
-MIN_S, MAX_S = 2.0, 10.0  # of the recordings that pairs and changes are made of
+# Pairs and changes are made of recordings between these lengths.
+MIN_S = 2.0
+MAX_S = 10.0
 Say = Callable[[str, Sequence[np.ndarray], str], list[Description]]
 
 

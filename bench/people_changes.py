@@ -18,7 +18,9 @@ from pipelines.embedded.speak import SAMPLE_RATE
 
 Range = tuple[float, float]
 SOUND_M_S = 343.0
-OPUS_16, MP3_32 = 0.96, 0.84  # libsndfile's compression levels for these rates, mono at 16 kHz
+# libsndfile's compression levels for these rates in kbit/s, mono at 16 kHz
+OPUS_16 = 0.96
+MP3_32 = 0.84
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,10 @@ def room_response(chance: np.random.Generator, away_m: Range, fall_s: Range) -> 
     from_wall = 0.3 + np.abs(away)
     speaker = chance.uniform(from_wall, np.maximum(size - from_wall, from_wall))
     surface = 2 * (size[0] * size[1] + size[1] * size[2] + size[0] * size[2])
-    reflected = np.sqrt(
-        np.exp(-0.161 * size.prod() / (surface * drawn_s))
-    )  # Eyring: of the pressure
-    delays, gains = images(
-        size, speaker, speaker + away, float(reflected), SOUND_M_S * 0.8 * drawn_s
-    )
+    # Eyring's formula gives what a wall reflects of the energy; of the pressure it is the root.
+    reflected = float(np.sqrt(np.exp(-0.161 * size.prod() / (surface * drawn_s))))
+    reach_m = SOUND_M_S * 0.8 * drawn_s
+    delays, gains = images(size, speaker, speaker + away, reflected, reach_m)
     at = np.round(delays * SAMPLE_RATE).astype(int)
     response = np.bincount(at - at.min(), gains)
     # A low and wide room rings longer than Eyring says: what is left over is taken off.

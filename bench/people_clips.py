@@ -28,10 +28,8 @@ from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.synthesis import f0_track
 
 MANIFEST = "manifest.jsonl"
-OF_TEXT = (
-    "rate",
-    "arousal",
-)  # arousal sums the rate: both are unknown without the number of syllables
+# Unknown without the number of syllables: arousal sums the rate and others.
+OF_TEXT = ("rate", "arousal")
 LENGTHS = ((0, 3), (3, 6), (6, 15), (15, 1e9))  # seconds, of recordings as they are
 
 

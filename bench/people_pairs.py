@@ -7,6 +7,7 @@ arousal apart: it follows rate, pitch, variation, loudness and pauses by its def
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,23 +27,17 @@ def pair_rows(pairs: Sequence[Pair], modes: Sequence[str], say: Say) -> list[Row
     """A row for every mode, attribute and size, and one for all together."""
     rows = []
     for mode in modes:
-        found = say(
-            mode, [sound for pair in pairs for sound in (pair.low, pair.high)], f"{mode}, pairs"
-        )
-        said = [
-            (low.attributes, high.attributes)
-            for low, high in zip(found[::2], found[1::2], strict=True)
-        ]
-        told = list(zip(pairs, said, strict=True))
-        cases = [("all", "all"), *((name, size) for name in ATTRIBUTES for size in SIZES)]
-        for name, size in cases:
-            own = [
-                (p, s) for p, s in told if name in ("all", p.attribute) and size in ("all", p.size)
-            ]
-            rows += (
-                [{"mode": mode, "attribute": name, "size": size, **compared(own)}] if own else []
-            )
+        sounds = [sound for pair in pairs for sound in (pair.low, pair.high)]
+        levels = [found.attributes for found in say(mode, sounds, f"{mode}, pairs")]
+        told = list(zip(pairs, zip(levels[::2], levels[1::2], strict=True), strict=True))
+        for name, size in [("all", "all"), *itertools.product(ATTRIBUTES, SIZES)]:
+            if own := [case for case in told if is_of(case[0], name, size)]:
+                rows.append({"mode": mode, "attribute": name, "size": size, **compared(own)})
     return rows
+
+
+def is_of(pair: Pair, attribute: str, size: str) -> bool:
+    return attribute in ("all", pair.attribute) and size in ("all", pair.size)
 
 
 def compared(told: Sequence[tuple[Pair, tuple[Levels, Levels]]]) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipelines.embedded.confusion import draw
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 
 Row = dict[str, Any]
+Order = Callable[[Sequence[Row]], list[str]]  # rows -> their groups, in the order of the picture
 COLOURS = {"edge": "tab:blue", "cloud": "tab:orange", "gated": "tab:green", "exact": "tab:red"}
 
 
@@ -59,39 +60,40 @@ def plot_table(rows: Sequence[Row], name: str) -> Path:
     figure, axes = plt.subplots(
         1, 3, figsize=(17, 4.4), layout="constrained", width_ratios=(3, 2, 2)
     )
-    whole = [row for row in rows if row["by"] == "all"]
+    draw_all(axes[0], [row for row in rows if row["by"] == "all"])
+    draw_means(axes[1], rows, "language", largest)
+    draw_means(axes[2], rows, "length", by_length)
+    return saved(figure, f"{name}.png")
+
+
+def draw_all(axis: Any, rows: Sequence[Row]) -> None:
+    """Every attribute's share of exact levels, by mode."""
     bars(
-        axes[0],
-        {row["mode"]: [row[a]["exact"] or 0.0 for a in ATTRIBUTES] for row in whole},
+        axis,
+        {row["mode"]: [row[a]["exact"] or 0.0 for a in ATTRIBUTES] for row in rows},
         ATTRIBUTES,
     )
-    constant = [whole[0][a]["constant"] or 0.0 for a in ATTRIBUTES]
+    constant = [rows[0][a]["constant"] or 0.0 for a in ATTRIBUTES]
     at = np.arange(len(ATTRIBUTES))
-    axes[0].hlines(constant, at - 0.4, at + 0.4, "k", label="always the most frequent level")
-    axes[0].set(
-        title=f"exact, {whole[0]['clips']} recordings of {whole[0]['speakers']} people", ylim=(0, 1)
-    )
-    for axis, by in zip(axes[1:], ("language", "length"), strict=True):
-        of = [row for row in rows if row["by"] == by]
-        groups = (
-            largest(of)
-            if by == "language"
-            else sorted({row["group"] for row in of}, key=length_order)
-        )
-        means = {
-            m: [mean_of(of, m, g) for g in groups]
-            for m in COLOURS
-            if any(r["mode"] == m for r in of)
-        }
-        numbers = [next(r["clips"] for r in of if r["group"] == g) for g in groups]
-        bars(
-            axis,
-            means,
-            [f"{g}\n{n}".replace(", ", "\n") for g, n in zip(groups, numbers, strict=True)],
-        )
-        axis.set(title=f"mean of the attributes, by {by}, and clips", ylim=(0, 1))
-    axes[0].legend(fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.1))
-    return saved(figure, f"{name}.png")
+    axis.hlines(constant, at - 0.4, at + 0.4, "k", label="always the most frequent level")
+    title = f"exact, {rows[0]['clips']} recordings of {rows[0]['speakers']} people"
+    axis.set(title=title, ylim=(0, 1))
+    axis.legend(fontsize=8, ncols=5, loc="upper center", bbox_to_anchor=(0.5, -0.1))
+
+
+def draw_means(axis: Any, rows: Sequence[Row], by: str, order: Order) -> None:
+    """The mean over the attributes, by group and mode; the number of clips under each."""
+    own = [row for row in rows if row["by"] == by]
+    groups = order(own)
+    modes = dict.fromkeys(row["mode"] for row in own)
+    sizes = {row["group"]: row["clips"] for row in own}
+    names = [f"{group}\n{sizes[group]}".replace(", ", "\n") for group in groups]
+    bars(axis, {mode: [mean_of(own, mode, group) for group in groups] for mode in modes}, names)
+    axis.set(title=f"mean of the attributes, by {by}, and clips", ylim=(0, 1))
+
+
+def by_length(rows: Sequence[Row]) -> list[str]:
+    return sorted({row["group"] for row in rows}, key=length_order)
 
 
 def largest(rows: Sequence[Row], num: int = 6) -> list[str]:

@@ -22,14 +22,14 @@ from streamer import Description
 Said = Mapping[str, Sequence[Description]]  # mode -> a description of each clip
 Row = dict[str, Any]
 SHORT_S = 1.5  # so short speech may be missed
-MIN_GROUP, OTHERS = 30, "others"  # clips: a smaller group means nothing by itself
+MIN_GROUP = 30  # clips: a smaller group means nothing by itself
+OTHERS = "others"
 
 
 def table_rows(clips: Sequence[Clip], said: Said) -> list[Row]:
     """A row for every mode and group; joined turns count by their length alone."""
-    whole = [i for i, clip in enumerate(clips) if not clip.is_joined]
     rows = []
-    for by, group, members in groups(clips, whole):
+    for by, group, members in groups(clips):
         own = [clips[i] for i in members]
         here = {mode: [found[i] for i in members] for mode, found in said.items()}
         rows += [
@@ -38,9 +38,16 @@ def table_rows(clips: Sequence[Clip], said: Said) -> list[Row]:
     return rows
 
 
-def groups(clips: Sequence[Clip], whole: Sequence[int]) -> list[tuple[str, str, list[int]]]:
+def whole_of(clips: Sequence[Clip]) -> list[int]:
+    """The places of recordings as they are; of all where every one is joined."""
+    whole = [i for i, clip in enumerate(clips) if not clip.is_joined]
+    return whole or list(range(len(clips)))
+
+
+def groups(clips: Sequence[Clip]) -> list[tuple[str, str, list[int]]]:
     """(by what, the group's name, its clips' places)."""
-    found = [("all", "all", list(whole))]
+    whole = whole_of(clips)
+    found = [("all", "all", whole)]
     for by in ("language", "source", "sex"):
         members = defaultdict(list)
         for i in whole:
@@ -108,54 +115,36 @@ def rightness(clip: Clip, found: Description) -> float:
 
 def gap_rows(clips: Sequence[Clip], said: Said, base: str = "edge") -> list[Row]:
     """Each other mode minus the edge, clip by clip, with the standard error of the mean."""
-    whole = [i for i, clip in enumerate(clips) if not clip.is_joined]
+    right = {
+        mode: np.array([rightness(*pair) for pair in zip(clips, found, strict=True)])
+        for mode, found in said.items()
+    }
     rows = []
-    for by, group, members in groups(clips, whole):
+    for by, group, members in groups(clips):
         for mode in (mode for mode in said if mode != base and base in said):
-            gaps = np.array(
-                [
-                    rightness(clips[i], said[mode][i]) - rightness(clips[i], said[base][i])
-                    for i in members
-                ]
-            )
-            error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else None
-            rows.append(
-                {
-                    "by": by,
-                    "group": group,
-                    "gap": f"{mode} - {base}",
-                    "clips": len(gaps),
-                    "mean": float(gaps.mean()),
-                    "se": error,
-                }
-            )
+            found = mean_and_error((right[mode] - right[base])[members])
+            rows.append({"by": by, "group": group, "gap": f"{mode} - {base}", **found})
     return rows
+
+
+def mean_and_error(values: np.ndarray) -> Row:
+    error = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    return {"clips": len(values), "mean": float(values.mean()), "se": error}
 
 
 def order_rows(clips: Sequence[Clip], said: Said) -> list[Row]:
     """Spearman's correlation of the level of rate said with the true syllables per second."""
+    known = [i for i in whole_of(clips) if clips[i].syllables]
     rows = []
     for mode, found in said.items():
-        heard = [
-            (c.language, c.measures.rate, f.attributes.get("rate"))
-            for c, f in zip(clips, found, strict=True)
-            if c.syllables and not c.is_joined
-        ]
-        for language in ("all", *sorted({language for language, _, _ in heard})):
-            pairs = [
-                (rate, level)
-                for of, rate, level in heard
-                if language in ("all", of) and level is not None
-            ]
+        for language in ("all", *sorted({clips[i].language for i in known})):
+            own = [i for i in known if language in ("all", clips[i].language)]
+            pairs = [(clips[i].measures.rate, found[i].attributes.get("rate")) for i in own]
+            pairs = [(rate, level) for rate, level in pairs if level is not None]
             if len(pairs) >= MIN_GROUP:
-                rows.append(
-                    {
-                        "mode": mode,
-                        "language": language,
-                        "clips": len(pairs),
-                        "spearman": float(spearmanr(*zip(*pairs, strict=True)).statistic),
-                    }
-                )
+                order = float(spearmanr(*zip(*pairs, strict=True)).statistic)
+                row = {"mode": mode, "language": language, "clips": len(pairs)}
+                rows.append({**row, "spearman": order})
     return rows
 
 
@@ -165,11 +154,9 @@ def shown(row: Row) -> list[str]:
 
 
 def cell(of: Row) -> str:
-    return (
-        f"{of['exact']:.2f} / {of['within']:.2f} / {of['bias']:+.2f}"
-        if of["n"] and of["bias"] is not None
-        else "-"
-    )
+    if not of["n"]:
+        return "-"
+    return f"{of['exact']:.2f} / {of['within']:.2f} / {of['bias']:+.2f}"
 
 
 def constant_row(row: Row) -> list[str]:

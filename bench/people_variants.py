@@ -33,11 +33,9 @@ STEPS = {
 }
 FACTORS = ("rate", "pitch", "variation")
 PAUSES = 0.06  # of the span: so far over a bound is a share of pauses that is put in
-APART_S, EDGE_S, GAP_S = (
-    0.4,
-    0.3,
-    0.45,
-)  # pauses: from each other, from the ends, how long each about is
+APART_S = 0.4  # pauses lie so far from each other,
+EDGE_S = 0.3  # and so far from the ends
+GAP_S = 0.5  # each is about so long
 OWN_SPREAD = 2.4  # contrast.py counts the spread of a contour in these semitones
 ATTRIBUTES = (*STEPS, "pauses")
 
