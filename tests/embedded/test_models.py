@@ -89,7 +89,7 @@ def test_the_shipped_models_know_when_nobody_speaks(role):
 @pytest.mark.long
 def test_make_train_in_miniature(tmp_path):
     """The whole command, interrupted after synthesis and run again: both models, thresholds, report, plots."""
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
+    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
                "--shards", 2, "--held-shards", 1, "--workers", 2, "--edge-steps", 3, "--cloud-steps", 3,
                "--distil-steps", 2, "--clips", 2, "--risk", 0.9, "--confidence", 0,
                "--evaluate", 2, "--contrast", 1]  # fmt: skip
