@@ -12,18 +12,21 @@ ids, do the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from streamer.core.attributes import Phrases
 from streamer.core.rules.id_sets import Ids
 from streamer.core.text.characters import PUNCTUATION
 from streamer.core.text.vocabulary import Vocabulary
 
-COMMA, END = "，", "。"
+# attribute -> levels, each with its phrases, as core/attributes.py reads them
+Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
+COMMA = "，"
+END = "。"
 MAX_OPENING = 8  # characters before the first phrase
 
 
