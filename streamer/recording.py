@@ -7,7 +7,6 @@ is. A recording longer than the model's `max_turn_s` is described in parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import anyio
@@ -20,7 +19,7 @@ from streamer.core.audio.chunker import SAMPLE_RATE_HZ, BadAudio, Chunker, on_gr
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts
-from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
+from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.plumbing.ports import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
 
@@ -111,16 +110,20 @@ async def _feed(
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:
         following = await anyio.to_thread.run_sync(next, pieces, None)
-        if following is None:
-            is_fed.set()
-            await stream.catch_up(len(held))
-        await stream.feed(held.astype("<f4").tobytes())
         progress.heard(len(held))
+        if following is None:
+            break
+        await stream.feed(_bytes_of(held))
         held = following
     is_fed.set()
-    with suppress(NothingToCommit):
-        await stream.commit()
+    if held is not None:
+        await stream.catch_up(len(held))
+        await stream.commit(_bytes_of(held))
     await stream.end()
+
+
+def _bytes_of(samples: Samples) -> bytes:
+    return samples.astype("<f4").tobytes()
 
 
 class _Progress:
@@ -186,7 +189,7 @@ def _begin_of(parts: Sequence[Description]) -> float:
 
 def _nothing(parts: Parts, name: str) -> Description:
     """Of a recording without a sample."""
-    closed = Closed(0, (), 0.0, 0, False, None)
+    closed = Closed(0, (), 0.0, 0, False, lambda: None)
     written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
     return replace(parts.describe(written), file=name)
 
