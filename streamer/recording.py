@@ -26,7 +26,7 @@ from streamer.stages.stream import Stream, open_stream
 WINDOW_SAMPLES = 2 * SAMPLE_RATE_HZ
 BEHIND_SAMPLES = 40  # the log-mel completes a window so many samples behind its boundary
 LAST_SAMPLES = SAMPLE_RATE_HZ // 10
-HEARD_S = 5.0  # of the recording, between two calls of `on_heard`
+HEARD_S = 5.0  # of the recording: about so often `on_heard` is told
 PATIENCE_S = 1.0  # of waiting for a verifier, before `on_wait` is told
 Samples = NDArray[np.float32]
 
@@ -133,13 +133,13 @@ class _Progress:
         self._of_s = of_s
         self._on_heard = on_heard
         self._num_heard = 0
-        self._told_s = 0.0
+        self._num_told = 0
 
     def heard(self, num_samples: int) -> None:
         self._num_heard += num_samples
         heard_s = self._num_heard / SAMPLE_RATE_HZ
-        if heard_s - self._told_s >= HEARD_S:
-            self._told_s = heard_s
+        if heard_s // HEARD_S > self._num_told:
+            self._num_told = int(heard_s // HEARD_S)
             self._on_heard(heard_s, max(self._of_s, heard_s))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from anyio import WouldBlock
+from anyio import BrokenResourceError, WouldBlock
+from anyio.lowlevel import checkpoint
 from anyio.streams.memory import MemoryObjectSendStream
 
 Item = TypeVar("Item")
@@ -17,3 +18,6 @@ async def put(queue: MemoryObjectSendStream[Item], item: Item) -> None:
         queue.send_nowait(item)
     except WouldBlock:
         await queue.send(item)
+    except BrokenResourceError:
+        await checkpoint()  # mostly the stream is being left: then this says so
+        raise
