@@ -1,5 +1,5 @@
-"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, as live audio
-would."""
+"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, timed as for
+live audio."""
 
 from __future__ import annotations
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-SAMPLES_PER_MS = 16
-
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:
