@@ -7,12 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from documents import PAGES, anchors_of, blocks, links_of, name_of, sentences_of, without_code
 from places import ROOT, SAMPLES
 
 from streamer.cli import build_parser
+from streamer.config import Config
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 MAX_MEAN_WORDS = 16
@@ -124,6 +126,11 @@ def test_every_command_has_the_options_that_there_are(kind, capsys):
             assert not unknown, f"{name_of(page)}: {words}"
         assert capsys.readouterr().err == "", f"{name_of(page)}: {words}"
     assert found
+
+
+@runnable("toml")
+def test_a_pipeline_is_one(block):
+    assert Config.from_mapping(tomllib.loads(block.code))
 
 
 def test_modules_that_are_called_are_there():
