@@ -6,9 +6,8 @@ of its own, or takes --url. So many clients at once play clips at real time. The
 TTFT from the end of speech, ITL, the time to the whole sentence, commit lag. The same run measures,
 behind the same socket, what a person would write today (bench/one_shot_server.py).
 
-Overhead is measured for one client. Each turn goes over the socket, and at once the same turn runs
-in one loop of this process. That loop has the same engine, hears windows while they arrive, and has
-the cloud beside the edge; it has no queue, socket or JSON. The overhead is the median over pairs of
+Overhead is measured for one client. Each turn goes over the socket, and at once the same turn goes
+through a stream of this process, without socket and JSON. The overhead is the median over pairs of
 (whole time over the socket / whole time alone) - 1, from the last sample on. One client's turns are
 played at LEAD times real time up to their last 6 s, so that there are many. `behind_max` says where
 the server fell behind by that.

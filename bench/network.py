@@ -46,7 +46,6 @@ from streamer.core.link import wire
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.describer import Describer
 from streamer.net.link.remote_target import FarTarget
-from streamer.recording_live import describe_live
 from streamer.stages.stream import Stream
 
 EXACT_ARMS = ("edge only", "cloud only", "plain, preset's k", "ours, exact")
@@ -224,8 +223,7 @@ def check_slow(arm: str, num_slept: int, num_drafted: int) -> None:
 
 
 async def play(describer: Describer, clip: Clip) -> Description:
-    parts = await describer._live_parts()
-    return await describe_live(parts, clip.path, lambda delta: None, anyio.CapacityLimiter(1))
+    return await describer.describe(clip.path)
 
 
 async def run(

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.arms import Run, models_of, run
+from bench.arms import Arm, Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
 from bench.keep import options_of
@@ -109,7 +109,7 @@ def main() -> None:
     print("\nwritten:", write("quality", [*rows, *({"set": "stress", **row} for row in stressed)]))
 
 
-def run_all(models: Models, clips: Sequence[Clip], what: str) -> list[Run]:
+def run_all(models: Arm, clips: Sequence[Clip], what: str) -> list[Run]:
     return [run(models, clip.samples) for clip in progress(clips, what)]
 
 

@@ -21,12 +21,12 @@ from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Specul
 from streamer.core.decoding.verdict import Verdict
 from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
-from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.kernels.gate import gate_fires, gate_numbers
 from streamer.model.kernels.rule_book import rule_book
 from streamer.model.kernels.text import FastText
 from streamer.model.listener import Listener
+from streamer.model.offline import hear_turn
 from streamer.model.scheduler import StepScheduler, drive
 from streamer.model.thinker import EMBEDDED, Thinker, load
 
@@ -188,10 +188,8 @@ def test_speech_is_answered_by_runs_as_by_blocks(edge: Thinker, mode: Any, secon
         ):
             plan, seen = Plan(mode=mode, gate=gate), []
             for draft_s in (NO_RUNS, 0.00015, 1e-9):
-                ear, listener, found, calls = Ear(), Listener(edge), dict[str, Any](), list[int]()
-                for window in ear.push(samples):
-                    drive(listener.engine, listener.hear(window))
-                drive(listener.engine, listener.finish(ear.finish(), ear.maximum))
+                listener = hear_turn(edge, samples, prefills=False)
+                found, calls = dict[str, Any](), list[int]()
                 drive(listener.engine, judged(listener, plan, Pace(draft_s), found, calls))
                 listener.close()
                 seen.append((found, len(calls)))
