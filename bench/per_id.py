@@ -38,7 +38,8 @@ from bench.common import median, progress, table, write
 from bench.keep import options_of
 from streamer.core.decoding.gate import Gate, Signal, fires
 from streamer.core.decoding.pace import Pace
-from streamer.core.decoding.speculate import Done, DraftMore, Emit, Speculator
+from streamer.core.decoding.plan import Done, DraftMore, Emit
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.description import TextDelta
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.stop import stop

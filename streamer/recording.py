@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.audio.file import Audio, AudioError, Source, open_audio
-from streamer.core.audio.chunker import SAMPLE_RATE_HZ, BadAudio, Chunker, on_grid
+from streamer.core.audio.chunker import BadAudio, Chunker
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts

@@ -11,7 +11,8 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.decoding.counts import Counts
-from streamer.core.decoding.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
+from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
 from streamer.stages.plumbing.messages import (
@@ -168,9 +169,8 @@ class Draft:
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
                     prefilled_at = prefilled_at or self._clock()
-                case Emit(_, verified) as emit:
-                    for ids in spec.plan.deltas_of(emit):
-                        await self._said.send(Said(ready, ids, verified))
+                case Emit(ids, verified):
+                    await self._said.send(Said(ready, ids, verified))
                 case Done("error"):
                     return Failed(turn.number, self._why_lost(spec), is_target_lost=True)
                 case Done(reason):

@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
-from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.audio.chunker import Chunker
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, on_grid
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
 from streamer.model.audio.mel import WINDOW_SAMPLES
 from streamer.model.audio.vad import (
