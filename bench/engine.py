@@ -25,7 +25,7 @@ from bench.keep import options_of, place
 from bench.limits import bandwidth, rate
 from streamer.model.checkpoint.weights import load_weights
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.model.engines.text import TextModel
 from streamer.model.engines.tower import AudioTower
 from streamer.model.kernels import arithmetic

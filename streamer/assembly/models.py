@@ -138,7 +138,7 @@ class Models:
 
     @functools.cached_property
     def _stock_edge(self) -> Any:
-        from streamer.model.engines.stock_modules import load_stock
+        from streamer.model.engines.stock import load_stock
 
         assert self.pair[0] is not None
         return load_stock(self.pair[0].directory)

@@ -18,22 +18,25 @@ import torch
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, read_card, warn_of_defaults
 from streamer.model.checkpoint.layout import check_layout
-from streamer.model.checkpoint.shapes import Shapes, TextShape, read_shapes
+from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, load_weights
-from streamer.model.engine_choice import choose, is_exact
 from streamer.model.engines.cuda_graphs import GraphText
-from streamer.model.engines.engine import Engine
+from streamer.model.engines.engine import Engine, Text, Tower
 from streamer.model.engines.int8 import Int8Text
 from streamer.model.engines.stable import StableText
-from streamer.model.engines.text import Text, TextModel
-from streamer.model.engines.tower import AudioTower, Tower
+from streamer.model.engines.text import TextModel
+from streamer.model.engines.tower import AudioTower
 
 Role = Literal["edge", "cloud"]
 Engines = Literal["fast", "stable", "int8", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
+# Parameters up to which the compiled kernels run a model on a CPU. Up to 140 M they were faster
+# than torch at every step but a window of 50 ids (2026-11, AVX2). A larger model would be held
+# twice in memory while its weights are packed.
+MOST_COMPILED = 300_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,6 @@ class Thinker:
     card: ModelCard
     shapes: Shapes
     vocabulary: Vocabulary
-    never: torch.Tensor  # [vocab] bool, `vocabulary.never` on the model's device
     suffix_ids: tuple[int, ...]
     tower: Tower
     engine: Engine
@@ -125,22 +127,15 @@ def load(
             directory,
             f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer",
         )
-    never = torch.from_numpy(vocabulary.never).to(device)
     steps = Engine(text, text.slots(num_slots, length), prompt, tower)
     if device != "cpu" and isinstance(text, GraphText):
         text.prepare()
-    return Thinker(
-        directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params
-    )
+    return Thinker(directory, card, shapes, vocabulary, tuple(suffix), tower, steps, num_params)
 
 
-def runs_compiled(num_params: int, device: str, shape: TextShape, is_half: bool) -> bool:
-    """Whether engine `fast` takes the compiled kernels: on a CPU, where they were measured to be
-    faster than torch.
-
-    is_half: float16 holds the weights.
-    """
-    return device == "cpu" and choose(shape, num_params, is_half).is_compiled
+def runs_compiled(num_params: int, device: str) -> bool:
+    """Whether engine `fast` takes the compiled kernels."""
+    return device == "cpu" and num_params <= MOST_COMPILED
 
 
 def check_device(device: str) -> None:
@@ -157,10 +152,7 @@ def _functions(
 ) -> tuple[Tower, Text]:
     if device != "cpu":
         return AudioTower(weights, shapes.audio), GraphText(weights, shapes.text)
-    is_half = all(
-        is_exact(weight) for name, weight in weights.items() if name.startswith("model.layers.0.")
-    )
-    if not runs_compiled(num_params, device, shapes.text, is_half):
+    if not runs_compiled(num_params, device):
         return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(
             weights, shapes.text
         )
@@ -173,10 +165,7 @@ def _functions(
 def _stock_functions(
     directory: Path, shapes: Shapes, dtype: torch.dtype, device: str
 ) -> tuple[Tower, Text]:
-    from streamer.model.engines.stock import StockText, StockTower
-
-    # late: transformers' modelling code costs seconds
-    from streamer.model.engines.stock_modules import load_stock
+    from streamer.model.engines.stock import StockText, StockTower, load_stock
 
     stock = load_stock(directory, dtype).to(device)
     return StockTower(stock), StockText(stock, shapes.text)

@@ -14,7 +14,7 @@ from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
 from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.model.listener import Listener
 from streamer.model.live_update import describe_so_far
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria

@@ -14,17 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import PUNCTUATION_WEIGHT, SIGNALS, Gate
-from streamer.model.kernels import rule_book as at
 from streamer.model.kernels.arithmetic import compiled
+from streamer.model.kernels.cells import BOOK, COMMA, END, GATE, HAS_CONTENT, INVALID, address
 
-ENTROPY, MARGIN, LOG_PROB, SURPRISE, DENSITY, LOOP, GATE_CELLS = range(7)
-_FLAGS = at.AT_FLAGS
-_STARTS = at.AT_STARTS
-_CHARACTERS = at.AT_CHARACTERS
-_INVALID = at.INVALID
-_HAS_CONTENT = at.HAS_CONTENT
-_COMMA = at.COMMA
-_END = at.END
 _WEIGHT = PUNCTUATION_WEIGHT
 # core/rules/stop.py's loop_suspected
 _LOOKED_AT = 12
@@ -34,11 +26,14 @@ _LEAST = 3
 
 @functools.lru_cache(maxsize=64)
 def gate_numbers(gate: Gate) -> tuple[NDArray[np.float64], int]:
-    """([GATE_CELLS]: the doubt above which each signal fires, and the density; not a number: never.
+    """([GATE]: the doubt above which each signal fires, and the density; not a number: never.
     Loop: 0 or 1. Where they lie)"""
-    limits = [_limit(getattr(gate, name), sign) for name, sign in SIGNALS.items()]
-    numbers = np.array([*limits, _limit(gate.density, 1.0), float(gate.loop)])
-    return numbers, numbers.ctypes.data
+    numbers = np.zeros(len(GATE))
+    for name, sign in SIGNALS.items():
+        numbers[getattr(GATE, name)] = _limit(getattr(gate, name), sign)
+    numbers[GATE.density] = _limit(gate.density, 1.0)
+    numbers[GATE.loop] = gate.loop
+    return numbers, address(numbers)
 
 
 def _limit(threshold: float | None, sign: float) -> float:
@@ -47,7 +42,7 @@ def _limit(threshold: float | None, sign: float) -> float:
 
 @compiled
 def gate_fires(gate, book, answer, begin, end, signals):
-    """gate [GATE_CELLS] float64; answer [>= end] int64, of which [begin, end) is the block; signals
+    """gate [GATE] float64; answer [>= end] int64, of which [begin, end) is the block; signals
     [3 * ids] float64: entropy, margin and log-probability of each of its ids."""
     if end <= begin:
         return False
@@ -60,29 +55,29 @@ def gate_fires(gate, book, answer, begin, end, signals):
     last = 0
     for i in range(end - begin):
         token = answer[begin + i]
-        flags = book[book[_FLAGS] + token]
-        if flags & _INVALID:
+        flags = book[book[BOOK.flags_at] + token]
+        if flags & INVALID:
             return True
         entropy = max(entropy, signals[3 * i])
         margin = min(margin, signals[3 * i + 1])
         log_prob = min(log_prob, signals[3 * i + 2])
-        total += (1.0 if flags & _HAS_CONTENT else _WEIGHT) * signals[3 * i + 2]
-        place = book[_STARTS] + token
+        total += (1.0 if flags & HAS_CONTENT else _WEIGHT) * signals[3 * i + 2]
+        place = book[BOOK.starts_at] + token
         for j in range(book[place], book[place + 1]):
-            last = book[book[_CHARACTERS] + j]
-            num_marks += (last & (_COMMA | _END)) != 0
+            last = book[book[BOOK.characters_at] + j]
+            num_marks += (last & (COMMA | END)) != 0
             count += 1
     if (
-        entropy > gate[ENTROPY]
-        or -margin > gate[MARGIN]
-        or -log_prob > gate[LOG_PROB]
-        or -total > gate[SURPRISE]
+        entropy > gate[GATE.entropy]
+        or -margin > gate[GATE.margin]
+        or -log_prob > gate[GATE.log_prob]
+        or -total > gate[GATE.surprise]
     ):
         return True
-    num_marks -= (last & _END) != 0  # the end that closes a block is no flood
-    if (num_marks / count if count else 0.0) > gate[DENSITY]:
+    num_marks -= (last & END) != 0  # the end that closes a block is no flood
+    if (num_marks / count if count else 0.0) > gate[GATE.density]:
         return True
-    return gate[LOOP] > 0 and _looks_like_a_loop(answer, end)
+    return gate[GATE.loop] > 0 and _looks_like_a_loop(answer, end)
 
 
 @compiled
