@@ -27,8 +27,8 @@ from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
 from bench.keep import options_of
 from streamer.assembly.models import Models
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.quality import measure
+from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import FILE as CARD
 from streamer.model.checkpoint.weights import wanted_name
 from streamer.model.thinker import resolve

@@ -12,9 +12,9 @@ from speech import cuts, recording, speech
 from streamer.config import Config
 from streamer.core.attributes import parse
 from streamer.core.decoding.speculate import Plan
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.quality import measure
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.thinker import check_pair, load
 from streamer.model.turn import Turn

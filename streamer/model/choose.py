@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.constrain import Constraint, Rules
+from streamer.core.rules.constrain import Constraint
 from streamer.core.rules.id_sets import Ids
 from streamer.core.rules.sampling import Sampling, gumbel
+from streamer.core.rules.settings import Rules
 from streamer.model.kernels.greedy import measure
 
 BANNED = -math.inf

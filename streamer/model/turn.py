@@ -105,11 +105,11 @@ class Turn:
         emitter = Emitter(spec.vocabulary)
         while True:
             match spec.next(self.clock()):
-                case DraftMore(n, run):
+                case DraftMore(n):
                     assert self._edge is not None
                     assert drafter is not None
                     # The first step ends the prefill, and when it does is told.
-                    steps = drafter.draft(n, run) if self.prefilled_at else drafter.draft(1)
+                    steps = drafter.draft(n if self.prefilled_at else 1)
                     spec.drafted(*drive(self._edge.engine, steps), self.clock())
                     self._first_step_done()
                 case Verify(request):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import entr, log_softmax, softmax
 
-from streamer.core.rules.constrain import Constraint, Rules, constrain
+from streamer.core.rules.constrain import Constraint, constrain
 from streamer.core.rules.sampling import Sampling, gumbel
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose, pick, processed, signals_of
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from speech import recording
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.engines.engine import Row

@@ -10,8 +10,8 @@ from speech import cuts, recording, speech
 
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.speculate import Plan
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 from streamer.model.engines.stock import load_stock

@@ -9,7 +9,7 @@ from typing import Literal
 
 from streamer.core.decoding.gate import PRESETS, Gate, Signal
 from streamer.core.decoding.verdict import VerifyRequest
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 
 Mode = Literal["gated", "exact", "edge", "cloud"]
 MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")

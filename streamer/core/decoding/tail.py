@@ -10,7 +10,7 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Emit
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 

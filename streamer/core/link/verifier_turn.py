@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import wire
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 
 RATE_HZ = 16_000
 MAX_RULE = 4_096  # of any number in an edge's rules: they run in everybody's step

@@ -69,7 +69,6 @@ class RowWriter(Protocol):
     """Whoever chooses a row's next ids inside the step (model/kernels/lane.py)."""
 
     def limit(self, most: int) -> None: ...
-    def share(self, num_rows: int) -> None: ...
 
 
 class Row(NamedTuple):
@@ -178,8 +177,6 @@ class Engine:
                         f"a row with a writer gives one row of logits, not {row.num_logits}"
                     )
                 row.writer.limit(self.slots.max_len - row.start - n + 1)
-                if len(rows) > 1:
-                    row.writer.share(len(rows))
             seen.add(row.slot)
             spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n

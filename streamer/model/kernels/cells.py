@@ -128,22 +128,6 @@ class Lane(NamedTuple):
     is_last: int  # 1: the last id ends the answer
     is_rare: int  # 1: the next id is to be chosen the readable way, from the logits at `home`
     home: int  # float32 [num_ids]: the step's own row of logits
-    size: int  # number: ids of a block in a run of blocks; 0: no run
-    gate: int  # float64 [GATE]: the run's gate; 0: none
-    block: int  # number: where the block in hand begins in the answer
-    first_signal: int  # number: whose id's signals stand first
-    passed: int  # number: written ids in blocks that passed the gate
-
-
-class GateLimits(NamedTuple):
-    """float64: the doubt above which each signal fires, not a number where it never does."""
-
-    entropy: int
-    margin: int
-    log_prob: int
-    surprise: int
-    density: int
-    loop: int  # 1: a suspected loop fires
 
 
 class Book(NamedTuple):
@@ -180,7 +164,6 @@ TEXT = _numbered(Text)
 TOWER = _numbered(Tower)
 SPAN = _numbered(Span)
 LANE = _numbered(Lane)
-GATE = _numbered(GateLimits)
 BOOK = _numbered(Book)
 
 # Bits of an id's flags; bits of a character above its code point.

@@ -12,8 +12,7 @@ from numba import carray
 
 from streamer.model.kernels.arithmetic import part
 from streamer.model.kernels.atomics import at_address
-from streamer.model.kernels.cells import GATE, LANE, SPAN
-from streamer.model.kernels.gate import gate_fires
+from streamer.model.kernels.cells import LANE, SPAN
 from streamer.model.kernels.rules import next_id
 
 
@@ -61,23 +60,14 @@ def _write_one(lane, logits):
     n = lane[LANE.said]
     raw = carray(at_address(logits), lane[LANE.num_ids], np.float32)
     token, is_last, entropy, margin, log_prob = next_id(
-        raw,
-        scores,
-        mask,
-        book,
-        marks,
-        answer,
-        n,
-        factors[0],
-        factors[1],
-        lane[LANE.size] == 0 or lane[LANE.gate] != 0,
+        raw, scores, mask, book, marks, answer, n, factors[0], factors[1], True
     )
     if token < 0:
         lane[LANE.is_rare] = 1
         _copy(logits, lane[LANE.home], lane[LANE.num_ids])
         return -1
     answer[n] = token
-    place = 3 * (n - lane[LANE.first_signal])
+    place = 3 * lane[LANE.written]
     signals = carray(at_address(lane[LANE.signals]), place + 3, np.float64)
     signals[place] = entropy
     signals[place + 1] = margin
@@ -87,25 +77,7 @@ def _write_one(lane, logits):
     lane[LANE.wanted] = lane[LANE.wanted] - 1
     if is_last:
         lane[LANE.is_last] = 1
-    if lane[LANE.size] > 0 and (is_last or n + 1 - lane[LANE.block] == lane[LANE.size]):
-        _end_block(lane, book, answer, signals)
     return -1 if is_last or lane[LANE.wanted] == 0 else token
-
-
-@part
-def _end_block(lane, book, answer, signals):
-    """The block in hand is whole: the next one begins, or the run ends with it."""
-    begin = lane[LANE.block]
-    end = lane[LANE.said]
-    if lane[LANE.gate] != 0:
-        gate = carray(at_address(lane[LANE.gate]), len(GATE), np.float64)
-        if gate_fires(
-            gate, book, answer, begin, end, signals[3 * (begin - lane[LANE.first_signal]) :]
-        ):
-            lane[LANE.wanted] = 0
-            return
-    lane[LANE.block] = end
-    lane[LANE.passed] = lane[LANE.written]
 
 
 @part

@@ -20,7 +20,7 @@ from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Cloud, Parts
 
-# deltas that the next stage has no room for; then drafting waits for it (a run brings up to 32)
+# deltas that the next stage has no room for; then drafting waits for it
 MAX_UNSAID = 8
 
 
@@ -72,9 +72,7 @@ class Drafting:
             # The first id alone: when prefill was over is told.
             drafter = self._drafter
             is_first = self.prefilled_at is None
-            ids, signals = (
-                yield from drafter.draft(1) if is_first else drafter.draft(wanted.n, wanted.run)
-            )
+            ids, signals = yield from drafter.draft(1 if is_first else wanted.n)
             now = self._clock()
             self.prefilled_at = self.prefilled_at or now
             self.spec.drafted(ids, signals, now)

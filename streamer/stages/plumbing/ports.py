@@ -14,7 +14,6 @@ from anyio import Semaphore
 
 from streamer.core.audio.turn_items import Closed, Heard, Item
 from streamer.core.decoding.counts import Counts
-from streamer.core.decoding.plan import Run
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
@@ -50,7 +49,7 @@ class Hearer(Protocol):
 
 
 class Drafter(Protocol):
-    def draft(self, n: int, run: Run | None = None) -> Steps: ...
+    def draft(self, n: int) -> Steps: ...
 
 
 class Target(Protocol):

@@ -17,8 +17,8 @@ from streamer.core.decoding.plan import Emit, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Done, DraftMore, Plan, Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
 CALM, TORN = Signal(0.0, 1.0, -0.1), Signal(3.0, 0.1, -2.0)

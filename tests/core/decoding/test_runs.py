@@ -13,8 +13,8 @@ from streamer.core.decoding.pace import RUN_IDS, RUN_S, Pace
 from streamer.core.decoding.plan import Run
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 
 VOCABULARY = toy_vocabulary()

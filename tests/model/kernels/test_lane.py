@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from speech import recording
 from tiny_thinker import MOST_STREAMS, thinker_of
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import IncrementalDrafter

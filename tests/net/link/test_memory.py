@@ -21,8 +21,9 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, pref
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
 from streamer.core.link.verifier_turn import End, Hear, House, ServedTurn, VerifyWork
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.model.choose import choose
 

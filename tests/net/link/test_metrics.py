@@ -13,8 +13,8 @@ from wire import http, serving
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.service.metrics import Metrics, VerifierMetrics
 
 TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
