@@ -18,6 +18,7 @@ from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
     Failed,
+    Mark,
     Over,
     Prepare,
     Ready,
@@ -37,7 +38,7 @@ class Draft:
 
     def __init__(
         self,
-        ready: MemoryObjectReceiveStream[Ready | Answer | Failed],
+        ready: MemoryObjectReceiveStream[Ready | Answer | Mark | Failed],
         requests: MemoryObjectSendStream[Prepare | Ask | Settle],
         replies: MemoryObjectReceiveStream[Reply],
         said: MemoryObjectSendStream[Said | Over | Failed],
@@ -71,6 +72,8 @@ class Draft:
                         self._books.close(held.turn)
                     held = None
                     await self._said.send(item)
+                elif isinstance(item, Mark):
+                    item.is_done.set()
                 elif isinstance(item, Answer):
                     if held is not None:
                         await self._answer(held)
@@ -169,7 +172,7 @@ class Draft:
                     for ids in spec.plan.deltas_of(emit):
                         await self._said.send(Said(ready, ids, verified))
                 case Done("error"):
-                    return Failed(turn.number, self._why_lost(spec))
+                    return Failed(turn.number, self._why_lost(spec), is_target_lost=True)
                 case Done(reason):
                     if turn.cloud is not None:
                         self._count_sent(spec.counts, turn.cloud)
