@@ -102,10 +102,7 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
 
 
 async def _feed(
-    stream: Stream,
-    audio: Audio,
-    is_fed: anyio.Event,
-    on_heard: Callable[[float, float], None],
+    stream: Stream, audio: Audio, is_fed: anyio.Event, on_heard: Callable[[float, float], None]
 ) -> None:
     """Feed all, the last piece when everything before it is done. is_fed: set when only the
     models, and the link, are waited for."""

@@ -95,7 +95,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
         "fingerprint": fingerprint_of(directory),
         "device": "cpu",
-        "engine": "compiled kernels" if runs_compiled(num_params, "cpu") else "torch",
+        "engine": "compiled kernels" if runs_compiled(num_params) else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
         "presets": {name: _preset(card, name) for name in card.presets},

@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -92,8 +90,9 @@ class GenerateDrafter:
         return self._generate(n)
         yield
 
-    @torch.inference_mode()
     def _generate(self, n: int) -> Draft:
+        import torch  # it is loaded: the stock model is torch's
+
         sequence = self.listener.sequence
         features = self.listener.features()
         ids = torch.tensor([sequence.ids])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 
-def put(cells: Any, table: Any, **numbers: int) -> None:
+def put(cells: Any, table: Any, /, **numbers: int) -> None:
     """Write numbers into `cells` by their names in `table`. Raises AttributeError for a name that
     is not there."""
     for name, number in numbers.items():
