@@ -23,8 +23,8 @@ import torch
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
 from bench.limits import bandwidth, rate
-from streamer.model.checkpoint.weights import load_weights
 from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.load import load_weights
 from streamer.model.engines.stock import load_stock
 from streamer.model.engines.text import TextModel
 from streamer.model.engines.tower import AudioTower

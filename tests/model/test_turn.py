@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from speech import cuts, recording, speech
+from streamer.model.turn import Turn
 
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.speculate import Plan
@@ -20,7 +21,6 @@ from streamer.model.live_update import describe_so_far
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load
-from streamer.model.turn import Turn
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.gpu import random_weights
+from tiny_text import random_weights
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.cuda_graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText
 from streamer.model.engines.engine import Engine, Row, Span

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.model.checkpoint.weights import load_weights
 from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.load import load_weights
 from streamer.model.engines.text import TextModel
 from streamer.model.kernels.helpers import WORTH, Crew, num_running
 from streamer.model.kernels.job import chunk_begins, num_chunks

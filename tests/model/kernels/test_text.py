@@ -11,8 +11,8 @@ from tiny_text import random_weights, shape_of
 from streamer.model.audio.mel import num_embeddings
 from streamer.model.checkpoint.layout import _audio_ends, _audio_layer
 from streamer.model.checkpoint.shapes import AudioShape
-from streamer.model.checkpoint.weights import load_weights
 from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.load import load_weights
 from streamer.model.engines.text import TextModel
 from streamer.model.engines.tower import AudioTower
 from streamer.model.kernels import arithmetic
