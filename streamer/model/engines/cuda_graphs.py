@@ -108,7 +108,7 @@ class GraphText(TextModel):
             if s.num_logits
         ]
         # copies: the next replay overwrites them
-        return (torch.cat(wanted) if wanted else logits.new_empty((0, 0))).cpu().numpy()
+        return (torch.cat(wanted) if wanted else logits.new_empty((0, 0))).float().cpu().numpy()
 
     def forward_fixed(self, table: Tensor, fixed: Fixed) -> Tensor:
         """Logits [rows, q, vocab] float32 of `table` [rows, q + 3] int64: q ids, slot, start, how

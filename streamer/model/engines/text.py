@@ -60,7 +60,7 @@ class TextModel:
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
         for."""
-        return self.fed(ids, audio, spans, slots).cpu().numpy()
+        return self.fed(ids, audio, spans, slots).float().cpu().numpy()
 
     def fed(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
         """What `step` gives, on the model's device."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tiny_text import random_weights
+from bench.large import random_weights
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.cuda_graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText
 from streamer.model.engines.engine import Engine, Row, Span
@@ -160,9 +160,9 @@ def test_bfloat16_runs_and_stays_near(device):
                 engine.step([Row(slot, at, ids_of(5, 1), num_logits=5) for slot, at in rows])
             )
         )
-    assert out[0].dtype == torch.float32
-    assert torch.isfinite(out[0]).all()
-    correlation = torch.corrcoef(torch.stack([part.flatten() for part in out]))[0, 1]
+    assert out[0].dtype == np.float32
+    assert np.isfinite(out[0]).all()
+    correlation = np.corrcoef([part.flatten() for part in out])[0, 1]
     assert 0.9 < correlation < 1 - 1e-9
 
 

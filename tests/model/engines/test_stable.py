@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tiny_text import random_weights
+from bench.large import random_weights
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines import stable
 from streamer.model.engines.engine import Engine, Row
