@@ -89,7 +89,9 @@ def main() -> None:
     for mode in options.modes:
         workers = [Worker(tree, mode) for tree in (HERE, options.other.resolve())]
         for seconds in options.seconds:
-            rows.append({"mode": mode, "seconds": seconds, **compare(workers, seconds, options.num, median)})
+            rows.append(
+                {"mode": mode, "seconds": seconds, **compare(workers, seconds, options.num, median)}
+            )
             print(rows[-1], file=sys.stderr)
         for worker in workers:
             worker.close()
@@ -108,9 +110,11 @@ def compare(workers: list[Worker], seconds: float, num: int, median: Any) -> dic
         if i > 1:
             pairs.append((found[0], found[1]))
     row = {f"{key} ratio": median(ours[key] / other[key] for ours, other in pairs) for key in KEYS}
-    return row | {
-        f"{key} ms": median(ours[key] for ours, _ in pairs) for key in KEYS
-    } | {f"{key} ms, other": median(other[key] for _, other in pairs) for key in KEYS}
+    return (
+        row
+        | {f"{key} ms": median(ours[key] for ours, _ in pairs) for key in KEYS}
+        | {f"{key} ms, other": median(other[key] for _, other in pairs) for key in KEYS}
+    )
 
 
 if __name__ == "__main__":
