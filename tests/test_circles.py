@@ -21,10 +21,7 @@ FILES_LEFT = [
     {"streamer.net.link.edge", "streamer.net.link.remote_target"},
     {"streamer.calibrate.command", "streamer.calibrate.report"},
 ]
-FOLDERS_LEFT = [
-    {"streamer.stages", "streamer.stages.plumbing"},
-    {"streamer.model.engines", "streamer.model.kernels"},
-]
+FOLDERS_LEFT = [{"streamer.stages", "streamer.stages.plumbing"}]
 
 
 def modules() -> dict[str, str]:
