@@ -130,8 +130,8 @@ async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
     cell's."""
     catch_up = Stream.catch_up
 
-    async def heard(self: Stream) -> None:
-        await catch_up(self)
+    async def heard(self: Stream, *until: Any) -> None:
+        await catch_up(self, *until)
         proxy.set(cell.rtt_ms, cell.mbit)
 
     Stream.catch_up = heard  # type: ignore[method-assign]
