@@ -33,7 +33,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     import anyio
     import anyio.to_thread
 
-    from streamer.assembly.judge import ModelJudge, house_of
+    from streamer.assembly.judge import ModelJudge, verifier_model_of
     from streamer.assembly.parts import open_side
     from streamer.core.link.wire import PATH
     from streamer.model.checkpoint.weights import ModelError
@@ -49,7 +49,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
 
     def ready(port: int) -> None:
         print(
-            f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})",
+            f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {verifier.fingerprint})",
             flush=True,
         )
 
@@ -65,13 +65,13 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     try:
         with loading():
             thinker = await anyio.to_thread.run_sync(load_cloud)
-        house = house_of(thinker)
+        verifier = verifier_model_of(thinker)
         threads = anyio.CapacityLimiter(HEARING_THREADS)
         admission = Admission((PATH,), options.max_sessions, key)
         async with open_side(thinker, "verifier") as side:
             server = VerifierServer(
                 lambda turn: ModelJudge(thinker, side, turn, threads),
-                house,
+                verifier,
                 admission,
                 VerifierTerms(options.resume_s),
             )

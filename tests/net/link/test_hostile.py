@@ -14,7 +14,7 @@ from streamer import Describer, TextDelta
 from streamer.core.link import wire
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.thinker import EMBEDDED, shapes_of
-from streamer.net.link.remote_target import FarTarget
+from streamer.net.link.remote_target import RemoteTarget
 from streamer.stages.events import TurnFailed
 from streamer.stages.plumbing.ports import TargetLost
 
@@ -191,9 +191,9 @@ async def test_a_turn_rejected_for_good_asks_no_more(monkeypatch):
     """One request, one answer; the rest of the turn is the edge's alone, also where it is exact and
     may fall back."""
     asked, wanted = [], []
-    verify = FarTarget.verify
+    verify = RemoteTarget.verify
     monkeypatch.setattr(
-        FarTarget,
+        RemoteTarget,
         "verify",
         lambda target, request: (wanted.append(request), verify(target, request))[1],
     )
@@ -241,4 +241,4 @@ async def test_what_never_left_was_not_uploaded(verifier, wanted):
         assert end.bytes_up > 10_000
         assert end.stall_ms < 1000 * (0.3 + 0.25)
         assert list(end.ids) == wanted["edge"][SAMPLES[0].name]["ids"]
-        assert describer._parts.cloud.breaker.num_failures == 0
+        assert describer._parts.cloud.presence.breaker.num_failures == 0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from far import HOUSE, finish, free_port, hear, honest, linked, lying, until, verifying
+from far import MODEL, finish, free_port, hear, honest, linked, lying, until, verifying
 from places import ROOT
 from wire import http, serving
 
@@ -17,7 +17,7 @@ from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
 from streamer.net.service.metrics import Metrics, VerifierMetrics
 
-TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
+TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
 README = (ROOT / "README.md").read_text("utf-8")
 
 
