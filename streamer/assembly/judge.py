@@ -26,7 +26,9 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
     vocabulary = thinker.vocabulary
     card = thinker.card
     model = fingerprint_of(thinker.directory)
-    return VerifierModel(model, vocabulary.fingerprint, card.language, vocabulary.num_ids, card.max_turn_s)
+    return VerifierModel(
+        model, vocabulary.fingerprint, card.language, vocabulary.num_ids, card.max_turn_s
+    )
 
 
 class ModelJudge:

@@ -49,7 +49,8 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
 
     def ready(port: int) -> None:
         print(
-            f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {verifier.fingerprint})",
+            f"listening on ws{s}://{shown}:{port} "
+            f"({thinker.card.name}, fingerprint {verifier.fingerprint})",
             flush=True,
         )
 

@@ -11,7 +11,7 @@ from streamer.core.decoding.verdict import Refusal, Verdict
 
 
 @dataclass(eq=False)
-class _Waiter:
+class _ReplyWaiter:
     asked_at: float  # or sent, where that came later
     reply: Verdict | Refusal | str = ""  # a text: why there is none
     is_given_up: bool = False
@@ -22,7 +22,7 @@ class ReplyWaiters:
     """Of one turn, by the number of the request."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, _Waiter] = {}
+        self._waiting: dict[int, _ReplyWaiter] = {}
         self._sent: set[int] = set()  # on whatever link
 
     def __len__(self) -> int:
@@ -30,7 +30,7 @@ class ReplyWaiters:
 
     async def wait(self, number: int, now: float) -> Verdict | Refusal | str:
         """The reply, or in one line why there will be none."""
-        waiter = self._waiting[number] = _Waiter(now)
+        waiter = self._waiting[number] = _ReplyWaiter(now)
         try:
             await waiter.over.wait()
         finally:

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
-from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
 from streamer.net.link.served_turns import ServedTurns
 from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
 from streamer.net.service.service import Address, Query, Service
@@ -89,7 +90,7 @@ class VerifierServer:
             return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
         return None if self.turns.num_held else self._admission.check_room()
 
-    async def serve(self, socket: ServerConnection, query: Query) -> None:
+    async def serve(self, socket: PacedConnection, query: Query) -> None:
         """One edge's link, to its end."""
         link = ServedLink(socket, self.turns, self._terms.idle_s)
         self._links.add(link)
@@ -110,7 +111,7 @@ class VerifierServer:
 class ServedLink:
     """One edge's socket: messages up to the turns, what they say down."""
 
-    def __init__(self, socket: ServerConnection, turns: ServedTurns, idle_s: float) -> None:
+    def __init__(self, socket: PacedConnection, turns: ServedTurns, idle_s: float) -> None:
         self.socket = socket
         self._turns = turns
         self._idle_s = idle_s
@@ -141,6 +142,8 @@ class ServedLink:
     async def _write(self) -> None:
         try:
             async for message in self._says:
+                if self.socket.transport.is_closing():  # asyncio would log each further write
+                    return
                 await self.socket.send(wire.encode(message))
         except ConnectionClosed:
             return  # the reader notices it too
@@ -149,6 +152,7 @@ class ServedLink:
         while True:
             with anyio.fail_after(self._idle_s):
                 data = await self.socket.recv()
+            await anyio.lowlevel.checkpoint()  # many that wait are no reason to hold others up
             await self._take(wire.decode_up(data))
 
     async def _take(self, message: wire.Up) -> None:

@@ -32,6 +32,7 @@ from streamer.stages.events import (
 MIN_RATE_HZ = 8_000
 MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
+MAX_APPEND_BYTES = 15 << 20  # as OpenAI's
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Conversation:
             case c.SessionUpdate(session=config):
                 return self._update(config, event.event_id)
             case c.BufferAppend(audio=audio):
-                return [], [Feed(audio)] if audio else []
+                return self._append(audio, event.event_id)
             case c.BufferCommit():
                 return [], [Do("commit", event.event_id)]
             case c.BufferClear():
@@ -133,7 +134,7 @@ class Conversation:
             return [
                 s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)
             ], []
-        return [], [Feed(pcm)]
+        return self._append(pcm, None)
 
     def fed(self, num_bytes: int) -> None:
         """So many bytes of audio were taken."""
@@ -193,6 +194,12 @@ class Conversation:
             case TurnFailed():
                 return self._failed(event, item)
         return self._described(event)
+
+    def _append(self, pcm: bytes, cause: str | None) -> Result:
+        if len(pcm) > MAX_APPEND_BYTES:
+            text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
+            return [s.error(text, "append_too_large", cause)], []
+        return [], [Feed(pcm)] if pcm else []
 
     def _update(self, config: c.SessionConfig, cause: str | None) -> Result:
         try:
