@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ssl
 
+from streamer import __version__
 from streamer.commands.describe import fail
 from streamer.commands.process import loading, tell_loading
 from streamer.commands.serve import door_of
@@ -76,6 +77,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
                 admission,
                 VerifierTerms(options.resume_s),
             )
+            server.metrics.build(__version__)
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))

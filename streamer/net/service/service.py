@@ -91,6 +91,7 @@ class Service:
         self._handler = handler
         self._admission = admission
         self._metrics = metrics
+        metrics.watch("streamer_sessions_limit", "Sessions at most", lambda: admission.max_sessions)
         self._files: dict[str, Response] = {}
         self._stop = anyio.Event()
 
