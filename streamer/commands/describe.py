@@ -19,8 +19,7 @@ from anyio import get_cancelled_exc_class
 from streamer.audio.file import AudioError
 from streamer.commands.process import loading
 from streamer.config import Config
-from streamer.core.description import Description, TextDelta
-from streamer.core.plain import one_line
+from streamer.core.description import Description, TextDelta, one_line
 from streamer.describer import Describer
 from streamer.stages.plumbing.ports import TargetLost
 

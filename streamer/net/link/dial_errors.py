@@ -9,7 +9,7 @@ import ssl
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 
-from streamer.core.plain import one_line
+from streamer.core.description import one_line
 from streamer.net.link.dial import CONNECT_S
 
 REFUSED_FOR_GOOD = (401, 403)  # this key, or this edge: no pause makes it another one

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import anyio
 from websockets.exceptions import WebSocketException
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.link import wire
 from streamer.core.link.backoff import Redial
 from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
@@ -24,7 +25,7 @@ from streamer.net.link.dial import VerifierAddress, dial
 from streamer.net.link.dial_errors import VerifierSilent
 from streamer.net.link.open_link import OpenLink
 from streamer.net.link.presence import Presence
-from streamer.net.link.remote_target import RATE_HZ, RemoteTarget
+from streamer.net.link.remote_target import RemoteTarget
 from streamer.stages.plumbing.ports import TargetLost
 
 
@@ -87,7 +88,7 @@ class EdgeLink:
         """Seconds of audio of all turns on their way to the verifier; 0 while there is no link."""
         if not self.is_linked:
             return 0.0
-        return sum(turn.num_unheard for turn in self._turns.values()) / RATE_HZ
+        return sum(turn.num_unheard for turn in self._turns.values()) / SAMPLE_RATE_HZ
 
     def listen(self) -> RemoteTarget:
         """A turn begins: it takes the lowest free channel. Raises TargetLost where all are

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import anyio
 
+from streamer.core.description import one_line
 from streamer.core.link import wire
-from streamer.core.link.breaker import Breaker
+from streamer.core.link.backoff import Breaker
 from streamer.core.link.plausible import RemoteFault
-from streamer.core.plain import one_line
 from streamer.net.link.dial_errors import is_final, is_nobody, why
 from streamer.net.service.notices import Notices
 

@@ -9,14 +9,15 @@ from typing import Protocol
 
 import anyio
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.description import one_line
 from streamer.core.link import wire
 from streamer.core.link.backoff import jittered
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.link.patience import STUCK_S, VerifierProgress
 from streamer.core.link.send_window import SendWindow
-from streamer.core.plain import one_line
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.reply_waiters import ReplyWaiters
 from streamer.net.link.unheard_audio import UnheardAudio
@@ -24,7 +25,6 @@ from streamer.stages.plumbing.ports import TargetLost
 
 # Before a turn that found no place asks again; the last one from then on.
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
-RATE_HZ = 16_000
 
 
 class TurnLink(Protocol):
@@ -150,7 +150,7 @@ class RemoteTarget:
         does not prolong the wait."""
         patience = self._verifier.patience
         since = self._clock()
-        audio_s = self.turn.num_samples / RATE_HZ
+        audio_s = self.turn.num_samples / SAMPLE_RATE_HZ
         while self._unheard is not None and self.num_unheard:
             ends_at = patience.ends_at(self._progress.began_at, since, audio_s)
             stuck_at = max(since, self._progress.moved_at) + patience.stuck_s

@@ -1,5 +1,5 @@
-"""What a server tells Prometheus of its link to a verifier; and the README's table, which names all
-that there is."""
+"""What a server tells Prometheus of its link to a verifier; and the table in docs/realtime.md,
+which names all that there is."""
 
 import re
 from types import SimpleNamespace
@@ -14,13 +14,14 @@ from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.description import TextDelta
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import Metrics, VerifierMetrics
 from streamer.net.service.service import Service
 
 TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
+PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
 
 
 def gauges(text):
@@ -88,9 +89,7 @@ def test_the_table_names_all_of_them():
     names = set(re.findall(r"^# TYPE streamer_(\w+?)(?:_total)? ", "".join(everything()), re.M))
     # net/link/server.py's own
     names = {name for name in names if not name.endswith("_created")} | {"links"}
-    docs = ROOT / "docs" / "realtime.md"
-    told = (docs if docs.exists() else ROOT / "README.md").read_text("utf-8")
-    table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", told, re.M)
+    table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", PAGE, re.M)
     assert {name for row in table for name in re.findall(r"`(\w+)", row)} - {"process_"} == names
 
 
