@@ -108,9 +108,9 @@ class EdgeLink:
             target.attach(self.open_link.window)
         return target
 
-    def leave(self, target: RemoteTarget, was_served: bool) -> None:
-        turn = target.turn
-        if self._turns.get(turn.channel) is not target:
+    def leave(self, turn: RemoteTurn, was_served: bool) -> None:
+        target = self._turns.get(turn.channel)
+        if target is None or target.turn is not turn:
             return
         if was_served:
             self._redial.succeeded()

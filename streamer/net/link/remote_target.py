@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import anyio
 
@@ -20,39 +19,12 @@ from streamer.core.link.patience import STUCK_S, VerifierProgress
 from streamer.core.link.send_window import SendWindow
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.reply_waiters import ReplyWaiters
+from streamer.net.link.turn_link import TurnLink
 from streamer.net.link.unheard_audio import UnheardAudio
 from streamer.stages.plumbing.ports import TargetLost
 
 # Before a turn that found no place asks again; the last one from then on.
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
-
-
-class TurnLink(Protocol):
-    """What a turn needs of its link (net/link/edge.py)."""
-
-    @property
-    def why_not(self) -> str | None:
-        """Why no turn need wait for a verdict; None where one may come."""
-        ...
-
-    def wake(self) -> None:
-        """There is something to send."""
-        ...
-
-    def verdict_came(self) -> None: ...
-
-    def failed(self, asked_at: float) -> None:
-        """A verdict asked for then did not come in time: ask the verifier whether it is there, and
-        again after a pause."""
-        ...
-
-    def rejected(self, reason: str) -> None:
-        """The verifier has no place for this turn now."""
-        ...
-
-    def leave(self, target: RemoteTarget, was_served: bool) -> None:
-        """The turn is over. was_served: verdicts came on the present link."""
-        ...
 
 
 class RemoteTarget:
@@ -169,7 +141,7 @@ class RemoteTarget:
     def close(self) -> None:
         """A second call does nothing."""
         self._drop_unheard()
-        self._link.leave(self, self._was_served)
+        self._link.leave(self.turn, self._was_served)
 
     def pull(self) -> wire.Up | None:
         """What the link is to send next, but for audio."""

@@ -50,7 +50,7 @@ async def statuses(guest):
 async def test_done_is_said_when_all_is_done_and_parts_have_their_times(sound):
     """A recording of three parts: it is sent, then described, then done. Each sentence says which
     part it is of."""
-    async with page(part_s=30, feed_s=0.005) as guest:
+    async with page(part_s=30, feed_s=0.001) as guest:
         found = await statuses(guest)
         await guest.page.set_input_files("#file", sound("long.wav", 75))
         await guest.until_said("#status", "Done.")
