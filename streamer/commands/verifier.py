@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ssl
 
+from streamer import __version__
 from streamer.commands.describe import fail
 from streamer.commands.process import loading, tell_loading
 from streamer.commands.serve import door_of
@@ -33,7 +34,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     import anyio
     import anyio.to_thread
 
-    from streamer.assembly.judge import ModelJudge, house_of
+    from streamer.assembly.judge import ModelJudge, verifier_model_of
     from streamer.assembly.parts import open_side
     from streamer.core.link.wire import PATH
     from streamer.model.checkpoint.weights import ModelError
@@ -48,7 +49,8 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
 
     def ready(port: int) -> None:
         print(
-            f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})",
+            f"listening on ws{s}://{shown}:{port} "
+            f"({thinker.card.name}, fingerprint {verifier.fingerprint})",
             flush=True,
         )
 
@@ -64,16 +66,17 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     try:
         with loading():
             thinker = await anyio.to_thread.run_sync(load_cloud)
-        house = house_of(thinker)
+        verifier = verifier_model_of(thinker)
         threads = anyio.CapacityLimiter(HEARING_THREADS)
         admission = Admission((PATH,), options.max_sessions, key)
         async with open_side(thinker, "verifier") as side:
             server = VerifierServer(
                 lambda turn: ModelJudge(thinker, side, turn, threads),
-                house,
+                verifier,
                 admission,
                 VerifierTerms(options.resume_s),
             )
+            server.metrics.build(__version__)
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))

@@ -21,7 +21,7 @@ from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
-from streamer.core.link.verifier_turn import End, Hear, House, ServedTurn, VerifyWork
+from streamer.core.link.verifier_turn import End, Hear, ServedTurn, VerifierModel, VerifyWork
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -29,7 +29,7 @@ from streamer.core.rules.stop import stop
 from streamer.model.choose import choose
 
 VOCABULARY = toy_vocabulary()
-HOUSE = House("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
+MODEL = VerifierModel("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
 EDGE_PROMPT = (3, 7, 1)
 
 
@@ -59,14 +59,14 @@ class Far:
         if isinstance(message, wire.Open):
             turn = self.turns.get(message.session)
             if turn is None:
-                turn = self.turns[message.session] = Hosted(ServedTurn(HOUSE, message))
+                turn = self.turns[message.session] = Hosted(ServedTurn(MODEL, message))
             else:
                 turn.served.reopen(message)
             self.channels[message.channel] = turn
             return [
                 wire.encode(
                     wire.OpenedMessage(
-                        message.channel, message.epoch, turn.served.num_samples, HOUSE.model
+                        message.channel, message.epoch, turn.served.num_samples, MODEL.fingerprint
                     )
                 )
             ]
