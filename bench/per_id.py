@@ -188,8 +188,7 @@ def answer(models: Any, clip: Clip, arm: str, pace: Pace) -> Spent:
                         is_first = False
                         spec.drafted(*found, time.perf_counter())
                     case Emit(_, verified) as emit:
-                        for ids in plan.deltas_of(emit):
-                            TextDelta(emitter.push(ids), ids, verified, 0.0)
+                        TextDelta(emitter.push(emit.ids), emit.ids, verified, 0.0)
                         clock.over("out")
                     case Done(reason):
                         return clock.per_id(spec.counts.n_drafted) if reason == "sentence" else {}
