@@ -37,8 +37,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     from streamer.assembly.parts import open_side
     from streamer.core.link.wire import PATH
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.model.kernels.threads import set_threads
-    from streamer.model.thinker import Thinker, load, num_params_of, resolve
+    from streamer.model.thinker import Thinker, load, resolve, set_threads
     from streamer.model.warm import warm_up
     from streamer.net.link.server import VerifierServer, VerifierTerms
     from streamer.net.service.admission import Admission
@@ -55,7 +54,7 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
 
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
-        set_threads(num_params_of(directory))
+        set_threads([directory], options.device, options.engine)
         thinker = load(
             str(directory), "cloud", options.max_sessions + 1, options.device, options.engine
         )

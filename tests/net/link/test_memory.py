@@ -10,7 +10,6 @@ import random
 
 import numpy as np
 import pytest
-import torch
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 from oracles import target_alone
 
@@ -386,7 +385,7 @@ def test_what_degraded_exact_calls_verified_is_the_targets(seed):
         said=said,
     )
     answer = [i for _, ids, _ in said for i in ids]
-    model, never = ToyModel(VOCABULARY.num_ids, 2), torch.from_numpy(VOCABULARY.never)
+    model, never = ToyModel(VOCABULARY.num_ids, 2), VOCABULARY.never
     for start, ids, verified in said:
         for at in range(start, start + len(ids) if verified else start):
             logits = model.logits([*prompt_of(samples), *answer[:at]])[None]
