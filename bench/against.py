@@ -70,21 +70,14 @@ async def work(mode: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("other", type=Path, nargs="?", help="the other checkout")
+    parser.add_argument("other", type=Path, help="the other checkout")
     parser.add_argument("--seconds", type=float, nargs="+", default=(3, 10, 30, 60))
     parser.add_argument("--modes", nargs="+", default=("edge", "gated", "exact"))
     parser.add_argument("--num", type=int, default=24, help="pairs of each length and mode")
-    parser.add_argument("--work", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.work:
-        import anyio
-
-        anyio.run(work, options.work)
-        return
-    if options.other is None:
-        parser.error("give the folder of the other checkout")
     from bench.common import median, table, write
+    from bench.keep import options_of
 
+    options = options_of(parser)
     rows = []
     for mode in options.modes:
         workers = [Worker(tree, mode) for tree in (HERE, options.other.resolve())]
@@ -118,4 +111,9 @@ def compare(workers: list[Worker], seconds: float, num: int, median: Any) -> dic
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--work"]:
+        import anyio
+
+        anyio.run(work, sys.argv[2])
+    else:
+        main()

@@ -266,10 +266,10 @@ async def test_one_turns_failure_is_its_own(options, monkeypatch):
 
     draft, fails = IncrementalDrafter.draft, [True]
 
-    def hostile(self, n, run=None):
+    def hostile(self, n):
         if fails and fails.pop():
             raise RuntimeError("the drafter fell over")
-        return (yield from draft(self, n, run))
+        return (yield from draft(self, n))
 
     async with Describer.open(mode="edge", **options) as describer:
         await describer.load()

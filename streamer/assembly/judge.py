@@ -50,7 +50,7 @@ class ModelJudge:
             side.batcher,
             self._listener,
             lambda listener: LocalVerifier(listener, turn.rules, turn.sampling),
-            True,
+            lambda: True,
         )
 
     async def hear(self, samples: Any) -> None:

@@ -81,7 +81,8 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 
     rules = models.plan.rules
     sampling = models.config.sampling()
-    return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling))
+    follows_edge = models.plan.mode != "cloud"
+    return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling), follows_edge)
 
 
 class LiveParts:

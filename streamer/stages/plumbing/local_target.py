@@ -32,7 +32,7 @@ class LocalTarget:
         batcher: Batcher,
         hearer: Hearer,
         verifier_of: Callable[[Any], BlockVerifier],
-        prefills: bool = False,
+        prefills: Callable[[], bool],
     ) -> None:
         self._batcher = batcher
         self._hearer = hearer
@@ -52,8 +52,10 @@ class LocalTarget:
             await self._batcher.submit(steps)
 
     async def finish(self, closed: Closed) -> None:
-        """The last window; with `prefills` it is prefilled now, else with the first request."""
-        await self._batcher.submit(self._hearer.finish(closed.rest, closed.maximum, self._prefills))
+        """The last window; where `prefills` says so it is prefilled now, else with the first
+        request."""
+        steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
+        await self._batcher.submit(steps)
         self._verifier = self._verifier_of(self._hearer)
 
     async def prefilled(self) -> None:
@@ -94,8 +96,12 @@ class LocalCloud:
     name = "the cloud model"
     trouble = "it is slow"
 
-    def __init__(self, side: Side, verifier_of: Callable[[Any], BlockVerifier]) -> None:
+    def __init__(
+        self, side: Side, verifier_of: Callable[[Any], BlockVerifier], follows_edge: bool
+    ) -> None:
+        """follows_edge: an edge drafts first; so long an idle cloud has time to prefill."""
         self.side = side
+        self._follows_edge = follows_edge
         self._verifier_of = verifier_of
 
     @property
@@ -103,4 +109,7 @@ class LocalCloud:
         return self.side.batcher.is_busy
 
     def listen(self) -> LocalTarget:
-        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)
+        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of, self._has_time)
+
+    def _has_time(self) -> bool:
+        return self._follows_edge and not self.is_busy

@@ -38,9 +38,9 @@ def turns(items):
             case TurnOpened():
                 found.append({"opened": item.at_ms, "windows": []})
             case Heard():
-                found[-1]["windows"] += [w.raw.numpy().tobytes() for w in item.windows]
+                found[-1]["windows"] += [np.asarray(w.raw).tobytes() for w in item.windows]
             case Closed():
-                found[-1]["windows"] += [w.raw.numpy().tobytes() for w in item.rest]
+                found[-1]["windows"] += [np.asarray(w.raw).tobytes() for w in item.rest]
                 found[-1] |= {
                     "samples": item.num_samples,
                     "speech": item.has_speech,
