@@ -13,7 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from streamer.core.decoding.gate import Gate, Preset
-from streamer.core.decoding.speculate import MODES, Mode, Plan
+from streamer.core.decoding.plan import MODES, Mode, Plan
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 

@@ -12,7 +12,7 @@ from speech import cuts, recording, speech
 
 from streamer.config import Config
 from streamer.core.attributes import parse
-from streamer.core.decoding.speculate import Plan
+from streamer.core.decoding.plan import Plan
 from streamer.core.rules.quality import measure
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules

@@ -12,7 +12,7 @@ from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
-    from streamer.core.decoding.speculate import Plan
+    from streamer.core.decoding.plan import Plan
     from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.audio.array import AudioArray
-from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
+from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
     from soundfile import SoundFile

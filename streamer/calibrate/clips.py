@@ -34,9 +34,9 @@ def hear_clip(models: Models, file: str) -> Clip | None:
         name: {signal: [] for signal in SIGNALS} for name in plans
     }
     with open_audio(file) as audio:
-        for pair, has_speech in hear_parts(thinkers, chunks_of(audio)):
+        for (drafter, target), has_speech in hear_parts(thinkers, chunks_of(audio)):
             for name, plan in plans.items() if has_speech else ():
-                block_at = Shadow(*pair, plan).block_at
+                block_at = Shadow(drafter, target, plan).block_at
                 branches = Branches(block_at, edge.vocabulary, plan.rules)
                 for signal in SIGNALS:
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
+from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 from streamer.core.description import Description, TextDelta
 
 MIN_UPDATE_S = 0.1

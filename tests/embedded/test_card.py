@@ -8,7 +8,9 @@ from places import ROOT
 
 from pipelines.embedded.card import GATE, gate
 
-ROWS = [json.loads(line) for line in (ROOT / "bench/results/gate.jsonl").read_text("utf-8").splitlines()]
+ROWS = [
+    json.loads(line) for line in (ROOT / "bench/results/gate.jsonl").read_text("utf-8").splitlines()
+]
 LOSSES = {(row["preset"], row["length"]): row["loss"] for row in ROWS if "length" in row}
 
 

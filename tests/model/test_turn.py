@@ -7,9 +7,9 @@ import torch
 from answers import answer
 from speech import cuts, recording, speech
 
-from streamer.core.audio.chunker import on_grid
+from streamer.core.audio.pcm import on_grid
 from streamer.core.decoding.gate import Gate
-from streamer.core.decoding.speculate import Plan
+from streamer.core.decoding.plan import Plan
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.audio.turn_cutter import PartCutter

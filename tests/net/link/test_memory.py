@@ -15,8 +15,9 @@ from oracles import target_alone
 
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
