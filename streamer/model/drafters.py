@@ -74,7 +74,8 @@ class IncrementalDrafter:
 
 
 class GenerateDrafter:
-    """Seed 000's drafter: transformers' own `generate()` over the whole context for every block.
+    """The first version's drafter: transformers' own `generate()` over the whole context, for every
+    block.
 
     no_repeat_ngram_size 2, repetition_penalty 1.05, over prompt and answer alike, and none of our
     rules. Audio is encoded and prefilled again per block (the original's defect 7): kept as

@@ -1,4 +1,4 @@
-"""Logits to ids against a slow wording of 004-A; chance against the target's distribution; rows on
+"""Logits to ids against a slow wording of the rules; chance against the target's distribution; rows on
 their own."""
 
 from __future__ import annotations

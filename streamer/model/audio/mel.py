@@ -145,26 +145,31 @@ class StreamingLogMel:
             self._has_start = True
         step = BLOCK_FRAMES * HOP_SAMPLES
         count = max(0, (len(held) - BLOCK_SAMPLES) // step + 1) if self._has_start else 0
-        blocks = [_log_mel(held[i * step : i * step + BLOCK_SAMPLES]) for i in range(count)]
         self._samples = held[count * step :].copy()
-        self.maximum = max([self.maximum, *(float(block.max()) for block in blocks)])
-        return blocks
+        if not count:
+            return []
+        pieces = np.lib.stride_tricks.sliding_window_view(held, BLOCK_SAMPLES)[::step]
+        blocks = _log_mel(pieces[:count])
+        self.maximum = max(self.maximum, float(blocks.max()))
+        return list(blocks)
 
 
 def _log_mel(samples: Floats) -> Floats:
-    """Raw log10 mel power [128, 20] of samples [3440].
+    """Raw log10 mel power [n, 128, 20] of samples [n, 3440].
 
-    The product with the filters is the compiled kernels': its sums have one order on any machine
-    and any number of threads.
+    The product with the filters is the compiled kernels': its sums have one order for any number of
+    rows, on any machine and any number of threads.
     """
-    frames = np.lib.stride_tricks.sliding_window_view(samples, FFT_SAMPLES)[::HOP_SAMPLES]
-    spectrum = np.fft.rfft(frames * _hann())
+    frames = np.lib.stride_tricks.sliding_window_view(samples, FFT_SAMPLES, axis=1)
+    spectrum = np.fft.rfft(frames[:, ::HOP_SAMPLES] * _hann())
     power = (spectrum.real**2 + spectrum.imag**2).reshape(-1)
-    mels = np.zeros(BLOCK_FRAMES * NUM_MELS, np.float32)
+    rows = len(samples) * BLOCK_FRAMES
+    mels = np.zeros(rows * NUM_MELS, np.float32)
     bins = HALF_SAMPLES + 1
-    sizes = (BLOCK_FRAMES, bins, NUM_MELS // PANEL)
+    sizes = (rows, bins, NUM_MELS // PANEL)
     multiply(power, bins, _panels(), 0, PANEL, bins * PANEL, mels, NUM_MELS, *sizes)
-    return np.log10(np.maximum(mels, np.float32(MIN_POWER))).reshape(BLOCK_FRAMES, NUM_MELS).T
+    raw = np.log10(np.maximum(mels, np.float32(MIN_POWER)))
+    return raw.reshape(-1, BLOCK_FRAMES, NUM_MELS).transpose(0, 2, 1)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from streamer.model.checkpoint.weights import ModelError, wanted_name
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import check_pair, load, resolve
 
-# The release's special ids and the two sizes' padded vocabularies (engine-facts).
+# The release's special ids and the two sizes' padded vocabularies.
 PUBLISHED = {
     "audio_token_index": 151646,
     "audio_start_token_id": 151647,

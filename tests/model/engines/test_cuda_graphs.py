@@ -131,7 +131,7 @@ def test_logits_outlive_the_next_step(device):
     [engine] = engines(SIZES[0], device=device, kinds=(GraphText,))
     [(slot, at)] = prefilled(engine, [30])
     first = engine.step([Row(slot, at, [7])])[0]
-    kept = first.clone()
+    kept = first.copy()
     engine.step([Row(slot, at + 1, [8])])
     assert np.array_equal(first, kept)
 
