@@ -35,7 +35,7 @@ from bench.keep import options_of, place
 from bench.one_shot_server import OneShot, opening
 from streamer.core.description import Description, TextDelta
 from streamer.describer import Describer
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.stages.events import SessionOptions
 
 PIECE_S = 0.1

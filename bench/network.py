@@ -45,7 +45,7 @@ from streamer.core.description import Description
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.describer import Describer
-from streamer.net.link.remote_target import FarTarget
+from streamer.net.link.remote_target import RemoteTarget
 from streamer.stages.stream import Stream
 
 EXACT_ARMS = ("edge only", "cloud only", "plain, preset's k", "ours, exact")
@@ -130,8 +130,8 @@ async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
     cell's."""
     catch_up = Stream.catch_up
 
-    async def heard(self: Stream) -> None:
-        await catch_up(self)
+    async def heard(self: Stream, *until: Any) -> None:
+        await catch_up(self, *until)
         proxy.set(cell.rtt_ms, cell.mbit)
 
     Stream.catch_up = heard  # type: ignore[method-assign]
@@ -159,11 +159,11 @@ class Ends:
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Within: both times are noted."""
-        verify = FarTarget.verify
+        verify = RemoteTarget.verify
         take = RemoteTurn.take
         ends = self
 
-        async def asked(self: FarTarget, request: VerifyRequest) -> Verdict | Refusal:
+        async def asked(self: RemoteTarget, request: VerifyRequest) -> Verdict | Refusal:
             ends._asked = min(time.perf_counter(), ends._asked)
             return await verify(self, request)
 
@@ -172,11 +172,11 @@ class Ends:
                 ends._heard = min(time.perf_counter(), ends._heard)
             return take(self, message)
 
-        FarTarget.verify, RemoteTurn.take = asked, heard  # type: ignore[method-assign]
+        RemoteTarget.verify, RemoteTurn.take = asked, heard  # type: ignore[method-assign]
         try:
             yield
         finally:
-            FarTarget.verify, RemoteTurn.take = verify, take  # type: ignore[method-assign]
+            RemoteTarget.verify, RemoteTurn.take = verify, take  # type: ignore[method-assign]
 
 
 class SlowEdge:

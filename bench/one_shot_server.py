@@ -29,7 +29,7 @@ from bench.vs_transformers import one_shot
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import TextDelta, describe_turn
 from streamer.core.text.emitter import Emitter
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.net.realtime.server import PATH, RealtimeServer
 from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address

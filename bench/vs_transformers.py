@@ -36,7 +36,7 @@ from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
 from streamer.model.audio.mel import StreamingLogMel
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import Thinker
 
 LENGTHS = (3, 10, 20, 30, 60)

@@ -29,8 +29,7 @@ class Models:
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere.
         Raises ModelError."""
-        from streamer.model.kernels.threads import set_threads
-        from streamer.model.thinker import check_pair, load, num_params_of, resolve
+        from streamer.model.thinker import check_pair, load, resolve, set_threads
         from streamer.model.warm import warm_up
 
         c = self.config
@@ -38,15 +37,8 @@ class Models:
         is_away = self.verifier_url is not None
         edge_at = None if mode == "cloud" and not is_away else resolve(c.edge, "edge")
         cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
-        # Before they are read: threads that wait for work on small tensors take a second of the
-        # CPU's time.
-        set_threads(
-            max(
-                num_params_of(directory)
-                for directory in (edge_at, cloud_at)
-                if directory is not None
-            )
-        )
+        directories = [at for at in (edge_at, cloud_at) if at is not None]
+        set_threads(directories, c.device, c.engine)
         edge = (
             None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
         )
@@ -126,7 +118,7 @@ class Models:
 
     @functools.cached_property
     def _stock_edge(self) -> Any:
-        from streamer.model.engines.stock_modules import load_stock
+        from streamer.model.engines.stock import load_stock
 
         assert self.pair[0] is not None
         return load_stock(self.pair[0].directory)

@@ -22,8 +22,7 @@ from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.devices import devices
-from streamer.model.engine_choice import known
-from streamer.model.thinker import resolve, shapes_of
+from streamer.model.thinker import resolve, runs_compiled, shapes_of
 
 
 def print_models(as_json: bool, given: Sequence[str] = ()) -> int:
@@ -72,13 +71,6 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
             gate,
         )
         print(table_row(cells, widths))
-    for row in rows:
-        if ratios := row["torch_over_kernels"]:
-            at = ", ".join(f"{ratio:g} at {step}" for step, ratio in ratios.items())
-            print(
-                f"{row['spec']} {row['role']}: torch's time over the compiled kernels', measured "
-                f"here: {at}"
-            )
     for device in devices():
         print(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
 
@@ -95,7 +87,6 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     tensors = check_layout(directory, shapes)
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     num_params = sum(math.prod(t.shape) for t in tensors)
-    chosen = known(shapes.text, num_params, is_half=all(t.dtype == "F16" for t in tensors))
     return {
         "spec": spec,
         "role": role,
@@ -104,8 +95,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
         "fingerprint": fingerprint_of(directory),
         "device": "cpu",
-        "engine": chosen.name if chosen else "measured at the first load",
-        "torch_over_kernels": chosen.ratios if chosen else {},
+        "engine": "compiled kernels" if runs_compiled(num_params) else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
         "presets": {name: _preset(card, name) for name in card.presets},

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from streamer import __version__
 from streamer.commands.describe import fail
 from streamer.commands.process import loading, tell_loading
 from streamer.config import VERIFIER_SCHEMES, Config, ConfigError
@@ -62,6 +63,7 @@ async def _serve(
             admission = Admission((PATH,), options.max_sessions, key, origins)
             terms = ServerTerms(options.resume_s, options.live_updates, describer.attributes)
             server = RealtimeServer(describer.stream, admission, terms)
+            server.metrics.build(__version__)
             if describer.link is not None:
                 server.metrics.watch_link(describer.link)
             await server.run(Address(options.host, options.port, tls), ready)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ssl
 
+from streamer import __version__
 from streamer.commands.describe import fail
 from streamer.commands.process import loading, tell_loading
 from streamer.commands.serve import door_of
@@ -33,12 +34,11 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     import anyio
     import anyio.to_thread
 
-    from streamer.assembly.judge import ModelJudge, house_of
+    from streamer.assembly.judge import ModelJudge, verifier_model_of
     from streamer.assembly.parts import open_side
     from streamer.core.link.wire import PATH
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.model.kernels.threads import set_threads
-    from streamer.model.thinker import Thinker, load, num_params_of, resolve
+    from streamer.model.thinker import Thinker, load, resolve, set_threads
     from streamer.model.warm import warm_up
     from streamer.net.link.server import VerifierServer, VerifierTerms
     from streamer.net.service.admission import Admission
@@ -49,13 +49,14 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
 
     def ready(port: int) -> None:
         print(
-            f"listening on ws{s}://{shown}:{port} ({thinker.card.name}, fingerprint {house.model})",
+            f"listening on ws{s}://{shown}:{port} "
+            f"({thinker.card.name}, fingerprint {verifier.fingerprint})",
             flush=True,
         )
 
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
-        set_threads(num_params_of(directory))
+        set_threads([directory], options.device, options.engine)
         thinker = load(
             str(directory), "cloud", options.max_sessions + 1, options.device, options.engine
         )
@@ -65,16 +66,17 @@ async def _serve(options: argparse.Namespace, tls: ssl.SSLContext | None, key: s
     try:
         with loading():
             thinker = await anyio.to_thread.run_sync(load_cloud)
-        house = house_of(thinker)
+        verifier = verifier_model_of(thinker)
         threads = anyio.CapacityLimiter(HEARING_THREADS)
         admission = Admission((PATH,), options.max_sessions, key)
         async with open_side(thinker, "verifier") as side:
             server = VerifierServer(
                 lambda turn: ModelJudge(thinker, side, turn, threads),
-                house,
+                verifier,
                 admission,
                 VerifierTerms(options.resume_s),
             )
+            server.metrics.build(__version__)
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))

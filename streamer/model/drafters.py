@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -43,7 +41,7 @@ class IncrementalDrafter:
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
-        chooser = Chooser(thinker.vocabulary, thinker.never, self.rules, self.sampling)
+        chooser = Chooser(thinker.vocabulary, self.rules, self.sampling)
         object.__setattr__(self, "chooser", chooser)
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
         object.__setattr__(self, "_writes", thinker.engine.writes)
@@ -92,15 +90,16 @@ class GenerateDrafter:
         return self._generate(n)
         yield
 
-    @torch.inference_mode()
     def _generate(self, n: int) -> Draft:
+        import torch  # it is loaded: the stock model is torch's
+
         sequence = self.listener.sequence
         features = self.listener.features()
         ids = torch.tensor([sequence.ids])
         out = self._stock.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            input_features=features[None],
+            input_features=torch.from_numpy(features)[None],
             feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
             max_new_tokens=n,
             do_sample=False,
@@ -111,4 +110,4 @@ class GenerateDrafter:
         )
         new = out.sequences[0, ids.shape[1] :].tolist()
         sequence.extend(new)
-        return new, signals_of(torch.cat(out.logits)[: len(new)], new)
+        return new, signals_of(torch.cat(out.logits)[: len(new)].float().numpy(), new)

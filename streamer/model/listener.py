@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from streamer.core.audio.turn_items import Heard
 from streamer.core.decoding.sequence import Sequence
 from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.window_ledger import WindowLedger
-from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.engine import Engine, Row, joined
 from streamer.model.kernels.lane import Writer
 from streamer.model.scheduler import Encode, Steps
 from streamer.model.thinker import Thinker
@@ -36,9 +37,9 @@ class Listener:
         self._ledger = WindowLedger()
         self._windows: list[MelWindow] = []
         # per window [n, hidden], kept for a redo behind a stale window
-        self._embeddings: list[Tensor] = []
+        self._embeddings: list[Any] = []
         self._starts: list[int] = []  # per window, its first position
-        self._tail: Tensor | None = None  # embeddings of pending audio positions
+        self._tail: Any = None  # embeddings of pending audio positions
 
     @property
     def engine(self) -> Engine:
@@ -91,7 +92,7 @@ class Listener:
         self.sequence.extend(self.thinker.suffix_ids)
         self.sequence.start_answer()
 
-    def feed(self, num_logits: int, writer: Writer | None = None) -> Steps[Tensor]:
+    def feed(self, num_logits: int, writer: Writer | None = None) -> Steps[NDArray[np.float32]]:
         """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of
         them.
 
@@ -112,10 +113,12 @@ class Listener:
             self.sequence.mark_fed(len(ids) - (not writer.is_rare))
         return logits
 
-    def features(self) -> Tensor:
+    def features(self) -> NDArray[np.float32]:
         """[mels, frames] of all windows heard, under the clip's maximum: the stock extractor's
         output."""
-        return torch.cat([window.features(self._ledger.maximum) for window in self._windows], dim=1)
+        return np.concatenate(
+            [window.features(self._ledger.maximum) for window in self._windows], axis=1
+        )
 
     def close(self) -> None:
         """Give the KV slot back; a second call does nothing."""
@@ -139,15 +142,13 @@ class Listener:
         self._embeddings.append(embeddings)
         self._hold(embeddings)
 
-    def _encode(self, window: MelWindow, maximum: float, is_urgent: bool = False) -> Steps[Tensor]:
-        return (
-            yield Encode(window.features(maximum).to(self.engine.text.embedding.device), is_urgent)
-        )
+    def _encode(self, window: MelWindow, maximum: float, is_urgent: bool = False) -> Steps[Any]:
+        return (yield Encode(np.asarray(window.features(maximum)), is_urgent))
 
-    def _hold(self, embeddings: Tensor) -> None:
+    def _hold(self, embeddings: Any) -> None:
         """Put audio placeholders at the sequence's end; their embeddings wait for the next step."""
         self.sequence.extend([self.thinker.shapes.audio_id] * len(embeddings))
-        self._tail = embeddings if self._tail is None else torch.cat([self._tail, embeddings])
+        self._tail = embeddings if self._tail is None else joined([self._tail, embeddings])
 
     def _prefill(self) -> Steps[None]:
         if self.sequence.pending:

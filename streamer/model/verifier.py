@@ -18,7 +18,7 @@ class LocalVerifier:
     def __init__(self, listener: Listener, rules: Rules, sampling: Sampling) -> None:
         thinker = listener.thinker
         self._listener = listener
-        self._chooser = Chooser(thinker.vocabulary, thinker.never, rules, sampling)
+        self._chooser = Chooser(thinker.vocabulary, rules, sampling)
         self._ledger = TargetLedger(listener.sequence)
 
     def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:

@@ -53,7 +53,7 @@ DATA = [
 SPECIAL = list(range(len(DATA) - 3, len(DATA)))
 SIZE = len(DATA) + 3
 VOCABULARY = Vocabulary.build(DATA, SPECIAL, SPECIAL[1:], SIZE)
-NEVER = torch.from_numpy(VOCABULARY.never)
+NEVER = VOCABULARY.never
 SETTINGS = [
     Rules(max_new_tokens=40),
     Rules(max_new_tokens=40, repetition_penalty=1.0, ngram=0, adjacency=False),

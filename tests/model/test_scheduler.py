@@ -3,8 +3,8 @@ the others'."""
 
 import functools
 
+import numpy as np
 import pytest
-import torch
 from speech import recording
 
 from streamer.core.rules.sampling import Sampling
@@ -109,7 +109,7 @@ def test_an_error_inside_the_steps_is_theirs_alone(thinker):
     rounds.add("lives", listener.feed(1))
     done = {found.key: found for found in rounds.run()}
     assert isinstance(done["fails"].error, KeyError)
-    assert torch.isfinite(done["lives"].value).all()
+    assert np.isfinite(done["lives"].value).all()
     listener.close()
 
 
@@ -157,9 +157,8 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
 @pytest.mark.parametrize("num_logits", [1, 5, 200])
 def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
     whole, cut, engine = Listener(thinker), Listener(thinker), thinker.engine
-    embeds = torch.randn(
-        210, thinker.shapes.text.hidden, generator=torch.Generator().manual_seed(3)
-    )
+    hidden = thinker.shapes.text.hidden
+    embeds = np.random.default_rng(3).standard_normal((210, hidden), np.float32)
     rows = [
         Row(x._slot, len(engine.prompt_ids), [3] * 333, embeds, num_logits) for x in (whole, cut)
     ]
@@ -172,7 +171,7 @@ def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
     found = []
     while not found:
         found = rounds.run()
-    assert torch.equal(found[0].value, engine.step([rows[0]])[0])
+    assert np.array_equal(found[0].value, engine.step([rows[0]])[0])
     whole.close()
     cut.close()
 
@@ -184,7 +183,7 @@ def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker
     )
 
     def window(frames, is_urgent):
-        return (yield Encode(torch.full((128, frames), 0.1), is_urgent))
+        return (yield Encode(np.full((128, frames), 0.1, np.float32), is_urgent))
 
     rounds, order = StepScheduler(thinker.engine), []
     for key, frames, is_urgent in (
@@ -206,12 +205,12 @@ def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker
     }
     assert sorted(together) == ["a", "b", "c"]
     assert batches[4:] == [2, 1]
-    assert torch.equal(together["a"], drive(thinker.engine, window(200, False)))
+    assert np.array_equal(together["a"], drive(thinker.engine, window(200, False)))
 
 
 def test_a_window_that_cannot_be_encoded_is_its_stream_s_alone(thinker):
     def hears(frames):
-        return (yield Encode(torch.zeros(128, frames)))
+        return (yield Encode(np.zeros((128, frames), np.float32)))
 
     rounds, listener = StepScheduler(thinker.engine), Listener(thinker)
     listener.sequence.extend([3])
@@ -221,5 +220,5 @@ def test_a_window_that_cannot_be_encoded_is_its_stream_s_alone(thinker):
     while rounds:
         done |= {found.key: found for found in rounds.run()}
     assert isinstance(done["bad"].error, ValueError)
-    assert torch.isfinite(done["good"].value).all()
+    assert np.isfinite(done["good"].value).all()
     listener.close()

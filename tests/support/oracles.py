@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from fakes import ToyModel
 
 from streamer.core.rules.constrain import constrain
@@ -21,7 +20,7 @@ def target_alone(
 ) -> tuple[list[int], str]:
     """One id at a time from the whole context, no cache, no draft: (answer, stop reason)."""
     answer: list[int] = []
-    never = torch.from_numpy(vocabulary.never)
+    never = vocabulary.never
     while True:
         logits = model.logits([*prompt, *answer])[None]
         [token] = choose(logits, [constrain(vocabulary, rules, answer)], never, sampling, rules).ids

@@ -2,7 +2,7 @@
 choice.
 
 A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable),
-so it needs no undo when a block is rolled back (decoding.md). How it acts on logits is
+so it needs no undo when a block is rolled back (docs/decoding.md). How it acts on logits is
 model/choose.py's.
 """
 

@@ -20,7 +20,7 @@ from streamer.core.text.vocabulary import Vocabulary
 Ids = NDArray[np.int64]
 none: Ids = np.zeros(0, dtype=np.int64)
 
-# The template words: the original leaked them in 29-33 % of its outputs (decoding.md).
+# The template words: the original leaked them in 29-33 % of its outputs (docs/decoding.md).
 ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
 _INITIALS = frozenset(role[0] for role in ROLES)

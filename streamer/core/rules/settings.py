@@ -22,8 +22,7 @@ _LEAST = {
 
 @dataclass(frozen=True)
 class Rules:
-    """The table of rules, with the seed each comes from; a number of 0, a penalty of 1 or False is
-    off."""
+    """The table of rules. A number of 0, a penalty of 1 or False switches a rule off."""
 
     repetition_penalty: float = 1.22  # Report 5: on ids of pure Han; never on punctuation
     penalty_window: int = 128  # Report 4: how many answer ids back

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-import torch
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
 from streamer.core.decoding.gate import Gate
@@ -26,7 +25,7 @@ from streamer.model.choose import choose
 
 VOCABULARY = toy_vocabulary()
 PROMPT = (3, 7, 1)
-NEVER = torch.from_numpy(VOCABULARY.never)
+NEVER = VOCABULARY.never
 FAULTS = ("loss", "refusal", "twice", "restart", "absence", "cancel", "gone")
 
 

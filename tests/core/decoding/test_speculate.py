@@ -227,7 +227,7 @@ def test_an_eos_ends_the_answer_and_is_not_shown():
 
 
 def test_a_loop_stops_across_blocks_before_it_is_shown():
-    """Defect 3, seed 002: the loop is found over several blocks, and the id that closes it is not
+    """Fix report 3: the loop is found over several blocks, and the id that closes it is not
     committed."""
     rules = Rules.off(loop_global=True)
     out, reason, _ = drive(

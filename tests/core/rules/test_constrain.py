@@ -1,4 +1,4 @@
-"""Every rule of the table: an example from the seeds, and a property against a count by hand."""
+"""Every rule of the table: an example from the fix reports, and a property against a count by hand."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -68,7 +67,7 @@ def beside(thinker: Thinker, num_ids: int, found: list[Any]) -> Any:
 def same(found: list[Any], wanted: list[Any]) -> None:
     assert len(found) == len(wanted)
     for one, other in zip(found, wanted, strict=True):
-        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+        assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
 
 
 @st.composite

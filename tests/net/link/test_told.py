@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from far import HOUSE, free_port, hear, honest, linked, lying, verifying
+from far import MODEL, free_port, hear, honest, linked, lying, verifying
 from far import until as until_true
 from processes import ENVIRONMENT, describe
 from speech import SAMPLES
@@ -24,7 +24,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.service.notices import EVERY_S, Notices
 
-TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
+TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
 
 
 @pytest.mark.parametrize(
