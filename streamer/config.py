@@ -252,6 +252,19 @@ class Config:
             mode=mode, k=k, gate=gate, rules=rules, verify_budget_s=budget_s, degrade=self.degrade
         )
 
+    def for_jobs(self, jobs: int) -> Config:
+        """The same with KV slots for `jobs` recordings at once: one is heard, one is answered."""
+        return replace(self, num_slots=max(self.num_slots, 2 * jobs + 1))
+
+    @classmethod
+    def of(cls, config: Config | str | Path | None, options: Mapping[str, Any]) -> Config:
+        """From a Config, the path of a TOML pipeline, or keywords. Raises ConfigError."""
+        if config is not None and options:
+            raise ConfigError("give a config or keywords, not both")
+        if isinstance(config, str | Path):
+            return cls.from_toml(config)
+        return config or cls.from_mapping(options)
+
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Config:
         """From keywords. Raises ConfigError for an unknown or ill-typed one."""

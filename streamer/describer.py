@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
-from streamer.config import Config, ConfigError
+from streamer.config import Config
 from streamer.core.description import Description, TextDelta
 from streamer.logs import log
 from streamer.session import LiveSession
@@ -54,13 +54,8 @@ class Describer:
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
         Keywords are the fields of Config; an unknown one is told with the list of all.
         """
-        if config is not None and options:
-            raise ConfigError("give a config or keywords, not both")
-        if isinstance(config, str | Path):
-            config = Config.from_toml(config)
-        config = config or Config.from_mapping(options)
         async with AsyncExitStack() as stack:
-            describer = cls(config, stack)
+            describer = cls(Config.of(config, options), stack)
             if describer._models.verifier_url is not None:
                 from streamer.assembly.link import background
 

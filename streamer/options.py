@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -70,11 +70,10 @@ def option(
 
 def same(owner: type, name: str, default: Any = MISSING, group: Group | None = None) -> Any:
     """The option `name` of another dataclass, with another default or in another group if given."""
-    found = owner.__dataclass_fields__[name]
-    about = found.metadata["about"]
-    values = {key: getattr(about, key) for key in About.__dataclass_fields__}
-    values["group"] = group or about.group
-    return option(found.default if default is MISSING else default, **values)
+    (found,) = (each for each in fields(owner) if each.name == name)
+    about = replace(found.metadata["about"], group=group or found.metadata["about"].group)
+    value = found.default if default is MISSING else default
+    return field(default=value, repr=found.repr, metadata={"about": about})
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _is_union(hint: Any) -> bool:
 
 
 @functools.cache
-def declared(owner: type) -> tuple[tuple[Field[Any], About, Kind], ...]:
+def declared(owner: Any) -> tuple[tuple[Field[Any], About, Kind], ...]:
     """The options of a dataclass, in order."""
     hints = get_type_hints(owner)
     return tuple((f, f.metadata["about"], kind_of(hints[f.name])) for f in fields(owner))
@@ -117,7 +116,7 @@ def check(options: Any, is_typed: bool = True) -> None:
 
     is_typed: options of a command are told as they are typed, those of Config by their key.
     """
-    for each, about, kind in declared(type(options)):
+    for each, about, kind in declared(options.__class__):
         value = getattr(options, each.name)
         name = flag_of(each.name) if is_typed else each.name
         if (value is None and each.default is None) or kind.is_many:
@@ -128,13 +127,14 @@ def check(options: Any, is_typed: bool = True) -> None:
             raise ConfigError(f"{name} is {value!r}, the wrong type; give a value of type {told}")
         if kind.choices and value not in kind.choices:
             raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(kind.choices)}")
-        if not about.allows(value):
+        number: Any = value
+        if not about.allows(number):
             raise ConfigError(f"{name} is {value:g}; it may be {about.range()}")
 
 
 def check_known(names: Iterable[str], owner: type) -> None:
     """Raises ConfigError for a key that is no option of `owner`."""
-    known = sorted(owner.__dataclass_fields__)
+    known = sorted(each.name for each in fields(owner))
     for name in names:
         if name not in known:
             raise ConfigError(
@@ -172,7 +172,7 @@ def _add(
     if about.is_argument:
         nargs = "+" if each.default is MISSING else "*" if kind.is_many else "?"
         return group.add_argument(each.name, nargs=nargs, metavar=about.metavar, **more)
-    names = [about.short] * bool(about.short) + [flag_of(each.name)]
+    names = [name for name in (about.short, flag_of(each.name)) if name]
     if kind.type is bool:
         return group.add_argument(*names, action="store_true", **more)
     if kind.choices:
@@ -204,6 +204,5 @@ def shown_default(each: Field[Any], about: About) -> str:
 
 def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """What of `given` are options of `owner`; lists become tuples."""
-    names = [name for name in owner.__dataclass_fields__ if name in given]
-    found = {name: given[name] for name in names}
+    found = {each.name: given[each.name] for each in fields(owner) if each.name in given}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}

@@ -51,7 +51,7 @@ def describe_recording(
         for part in cut_parts(_checked(chunks_of(audio), check, heard), limit_s):
             from_s = begin_of(parts) if parts or audio.duration_s > limit_s else None
             parts.append(describe_part(models, audio.path, part, on_delta, from_s))
-        return join_parts(audio.path, parts, audio.warning)
+        return join_parts(audio.path, parts, audio.warning, audio.cut is not None)
 
 
 def begin_of(parts: Sequence[Description]) -> float:

@@ -70,7 +70,7 @@ async def describe_live(
             described = [replace(one, file=name, turn=0) for one in found] or [
                 _nothing(parts, name)
             ]
-            return join_parts(name, described, audio.warning)
+            return join_parts(name, described, audio.warning, audio.cut is not None)
 
 
 def _first(errors: ExceptionGroup) -> Exception:

@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -35,8 +34,7 @@ RESET = "\x1b[0m"
 
 def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when any recording, or a model, failed. Raises ConfigError."""
-    config = combined(options.pipeline, given)
-    config = replace(config, num_slots=max(config.num_slots, 2 * options.jobs + 1))
+    config = combined(options.pipeline, given).for_jobs(options.jobs)
     files = [file for path in options.files for file in recordings_in(path)]
     with _logging(options):
         return anyio.run(_describe_all, files, config, options)

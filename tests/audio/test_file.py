@@ -4,6 +4,7 @@ left open."""
 import gc
 import io
 import os
+import re
 import resource
 import struct
 import subprocess
@@ -18,6 +19,9 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from streamer.audio.file import BLOCK_SAMPLES, AudioError, open_audio
+
+# ffmpeg is asked where it is installed, and named where it is not
+UNREADABLE = re.compile(r"is no recording that libsndfile (or ffmpeg )?can read \(.+\)")
 
 
 def noise(n: int, channels: int = 1) -> np.ndarray:
@@ -161,8 +165,7 @@ def test_no_recording_at_all(tmp_path, content):
     path = tmp_path / "text.wav"
     path.write_bytes(content)
     reason = refusal(path)
-    assert reason.startswith("is no recording that libsndfile can read (")
-    assert "ffmpeg" in reason
+    assert UNREADABLE.match(reason)
 
 
 def test_zero_frames(tmp_path):
@@ -230,7 +233,7 @@ def test_other_formats_cut_short(tmp_path, container):
 def test_a_wav_cut_inside_its_header(tmp_path, size):
     path = tmp_path / "cut.wav"
     path.write_bytes(encoded(noise(1_000))[:size])
-    assert refusal(path).startswith("is no recording that libsndfile can read (")
+    assert UNREADABLE.match(refusal(path))
 
 
 def test_a_wav_cut_right_behind_its_header(tmp_path):
@@ -305,7 +308,7 @@ def test_a_truncated_wav_on_stdin():
 
 def test_nothing_or_nonsense_on_stdin():
     assert say(None) == "-: brings no data; pipe a WAV file into it"
-    assert say(b"words").startswith("-: is no recording that libsndfile can read (")
+    assert UNREADABLE.match(say(b"words").removeprefix("-: "))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/stdin"), reason="needs /dev/stdin")
