@@ -1,4 +1,4 @@
-# make setup | run | test | test-long | train | bench. Needs Python 3.11+ and make; everything else goes into .venv.
+# make setup | run | test | test-long | train | options | bench. Needs Python 3.11+ and make; everything else goes into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 # TORCH may name another build of the same release, or carry pip options of your own (such as an index of CPU wheels).
@@ -9,7 +9,7 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: setup run test test-long train bench clean
+.PHONY: setup run test test-long train options bench clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m streamer.model.warm  # kernels for this processor, once: 13 s
+	$(BIN)/streamer warm  # kernels for this processor, once: 30 s of CPU time
 	touch $@
 
 run: $(STAMP)
@@ -33,6 +33,9 @@ test-long: $(STAMP)
 
 train: $(STAMP)
 	$(BIN)/python -m pipelines.embedded.train
+
+options: $(STAMP)
+	$(BIN)/python -m streamer.commands.options_page > docs/options.md
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.quality

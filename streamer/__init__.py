@@ -3,8 +3,8 @@
 The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter,
 wire) -> `model` (torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages`
 (anyio: one live stream, many on one model) -> `net` (the realtime server, a verifier's server and
-the link to it) -> `audio`, `config`, `describer` (the public API), `blocking` (the same in one line)
--> `cli`. Importing this package is instant: torch is loaded when a model is.
+the link to it) -> `audio`, `config`, `describer` (the public API), `blocking` (the same
+without async) -> `cli`. Importing this package is instant: torch is loaded when a model is.
 """
 
 from __future__ import annotations

@@ -170,7 +170,10 @@ class Config:
         4, None, "KV slots per model: how many turns may be in hand at once", "8", low=1, high=256
     )
     rules: Rules | None = option(
-        None, None, "rules of the sentence in place of the default ones (Python only)"
+        None,
+        None,
+        "rules of the sentence in place of the default ones (Python only)",
+        metavar="Rules",
     )
 
     def __post_init__(self) -> None:

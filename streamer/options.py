@@ -178,13 +178,14 @@ def _add(
     if kind.choices:
         more["choices"] = kind.choices
     else:
-        more |= {"type": kind.type, "metavar": about.metavar or _metavar(each.name, kind)}
+        more |= {"type": kind.type, "metavar": metavar_of(each.name, about, kind)}
     more |= {"action": "append"} if kind.is_many else {}
     return group.add_argument(*names, required=each.default is MISSING, **more)
 
 
-def _metavar(name: str, kind: Kind) -> str:
-    return "N" if kind.type is int else "S" if name.endswith("_s") else "X"
+def metavar_of(name: str, about: About, kind: Kind) -> str:
+    """What stands for the value in `--help`."""
+    return about.metavar or ("N" if kind.type is int else "S" if name.endswith("_s") else "X")
 
 
 def help_of(each: Field[Any], about: About, kind: Kind) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import anyio
@@ -25,7 +25,7 @@ from streamer.core.description import Description, TextDelta
 from streamer.core.plain import one_line
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.describer import Describer
-from streamer.logs import log_to
+from streamer.logs import logging_to
 from streamer.stages.plumbing.ports import TargetLost
 
 DIM = "\x1b[2m"
@@ -36,23 +36,14 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when any recording, or a model, failed. Raises ConfigError."""
     config = combined(options.pipeline, given).for_jobs(options.jobs)
     files = [file for path in options.files for file in recordings_in(path)]
-    with _logging(options):
+    with ExitStack() as stack:
+        if options.log:
+            try:
+                stack.enter_context(logging_to(options.log, text=options.log_text))
+            except OSError as error:
+                told = f"--log {options.log}: cannot be written ({error.strerror})"
+                raise ConfigError(told) from None
         return anyio.run(_describe_all, files, config, options)
-
-
-@contextmanager
-def _logging(options: DescribeOptions) -> Iterator[None]:
-    if not options.log:
-        yield
-        return
-    try:
-        file = open(options.log, "a", encoding="utf-8")  # noqa: SIM115 - closed below
-    except OSError as error:
-        told = f"--log {options.log}: cannot be written ({error.strerror})"
-        raise ConfigError(told) from None
-    with file:
-        log_to(file, text=options.log_text)
-        yield
 
 
 async def _describe_all(files: Sequence[str], config: Config, options: DescribeOptions) -> int:

@@ -130,7 +130,7 @@ class ServeOptions(DoorOptions):
     live_updates: float | None = option(
         None,
         CLIENTS,
-        "a sentence every S seconds of a turn, 0.5 to 3600, for clients that ask for events",
+        "a sentence every S seconds of a turn, for clients that ask for events",
         "3",
         low=0.5,
         high=3600,

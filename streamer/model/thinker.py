@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 
+from streamer.core.choices import EngineName
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, read_card, warn_of_defaults
 from streamer.model.checkpoint.layout import check_layout
@@ -30,7 +31,6 @@ from streamer.model.engines.text import Text, TextModel
 from streamer.model.engines.tower import AudioTower, Tower
 
 Role = Literal["edge", "cloud"]
-Engines = Literal["fast", "stable", "int8", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
@@ -86,7 +86,7 @@ def _download(hub_id: str) -> Path:
 
 
 def load(
-    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast"
+    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: EngineName = "fast"
 ) -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
