@@ -1,8 +1,8 @@
 """Structured logs: one JSON object per line, by stream id. In: an event and numbers. Out: the
 `streamer` logger.
 
-No audio ever; the described text only after `logging_to(..., text=True)`. Silent unless a handler is
-attached.
+No audio ever; the described text only inside `logging_to(..., text=True)`. Silent unless a handler
+is attached.
 """
 
 from __future__ import annotations
