@@ -1,15 +1,17 @@
-# make setup | run | test | test-long | train | options | bench. Needs Python 3.11+ and make; everything else goes into .venv.
+# make setup | run | test | test-long | docs | options | train | bench | clean. It needs Python 3.11 or newer and
+# make; everything else goes into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-# TORCH may name another build of the same release, or carry pip options of your own (such as an index of CPU wheels).
+# TORCH may name another build of the same release. It may carry options of pip, such as the index of
+# PyTorch's wheels for CPUs.
 TORCH ?= torch==2.13.0
 STAMP := .venv/.ready
-# Tests run in so many processes; most of a test's time is a process that starts.
+# So many processes run the tests. Most of a test's time goes into processes that start.
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: setup run test test-long train options bench clean
+.PHONY: setup run test test-long docs options train bench clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
@@ -17,7 +19,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/streamer warm  # kernels for this processor, once: 30 s of CPU time
+	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 30 s of CPU time
 	touch $@
 
 run: $(STAMP)
@@ -30,6 +32,12 @@ test: $(STAMP)
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest
+
+# The site, into build/site. Strict: a link that leads nowhere ends it. The variable silences a notice
+# of the theme's makers.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 train: $(STAMP)
 	$(BIN)/python -m pipelines.embedded.train

@@ -1,11 +1,11 @@
-"""How many edges does one verifier process carry? In: held-out clips. Out: ids per second,
-verifying or decoding alone.
+"""How many edges does one verifier process carry? In: held-out clips. Out: tokens per second,
+verifying and decoding alone.
 
-`python -m bench.capacity` (5 minutes, most of it prefill: turns of 10, 30 and 60 s). The requests
-of real turns in exact mode are recorded once. Then so many turns at once are prefilled, and when
-all are ready each sends the requests of its turn: what is measured is the verifier alone, no edge
-computes beside it. In the same run, alternating, the rival: the same turns decoded by the cloud
-alone (Decode). Both give the same ids, both are batched by the same engine. Prefill is apart, and
+`python -m bench.capacity` takes 5 minutes, most of it prefill of turns of 10, 30 and 60 s. First it
+records the requests of real turns in exact mode. Then it prefills many turns at once. When all are
+ready, each sends the requests of its turn. So the verifier alone is measured: no edge computes
+beside it. In the same run, alternating, the rival decodes the same turns by the cloud alone
+(Decode). Both give the same tokens, and the same engine batches both. Prefill is not counted; it is
 the same for both.
 """
 

@@ -91,12 +91,20 @@ def tell_steps(clip: str) -> None:
         warm_up(edge)
         warm_up(cloud)
         lap("warm-up, onnxruntime")
+    import anyio
+
     from streamer.assembly.models import Models
+    from streamer.assembly.parts import open_parts
     from streamer.recording import describe_recording
 
     models = Models(Config())
     models.__dict__["pair"] = (edge, cloud)
-    describe_recording(models, clip, lambda delta: None)
+
+    async def describe() -> None:
+        async with open_parts(models) as parts:
+            await describe_recording(parts, clip)
+
+    anyio.run(describe)
     lap("hearing and describing")
 
 

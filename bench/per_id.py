@@ -38,17 +38,18 @@ from bench.common import median, progress, table, write
 from bench.keep import options_of
 from streamer.core.decoding.gate import Gate, Signal, fires
 from streamer.core.decoding.pace import Pace
-from streamer.core.decoding.speculate import Done, DraftMore, Emit
+from streamer.core.decoding.plan import Done, DraftMore, Emit
+from streamer.core.decoding.speculate import Speculator
+from streamer.core.description import TextDelta
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.stop import stop
 from streamer.core.text.emitter import Emitter
-from streamer.model.audio.frontend import Ear
 from streamer.model.choose import choose
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.listener import Listener
+from streamer.model.offline import hear_turn
 from streamer.model.sampler import Chooser
 from streamer.model.scheduler import StepScheduler, drive
-from streamer.model.turn import Delta, start_answer
 
 # asked, and passed by every block of speech
 OPEN = Gate(entropy=None, margin=-1.0, density=1.0, loop=True)
@@ -149,12 +150,7 @@ def watching(text: Any, clock: Clock) -> Iterator[None]:
 
 def heard(models: Any, clip: Clip) -> Listener:
     """A listener of the edge whose turn is over, and its first id's step is all that is left."""
-    ear = Ear()
-    listener = Listener(models.pair[0])
-    for window in ear.push(clip.samples):
-        drive(listener.engine, listener.hear(window))
-    drive(listener.engine, listener.finish(ear.finish(), ear.maximum, prefills=True))
-    return listener
+    return hear_turn(models.pair[0], clip.samples)
 
 
 def drafter_of(models: Any, listener: Listener, way: str) -> IncrementalDrafter:
@@ -171,9 +167,8 @@ def answer(models: Any, clip: Clip, arm: str, pace: Pace) -> Spent:
     (mode, way) = arm.split(", ")
     try:
         plan = replace(models.plan, mode=mode, gate=OPEN)
-        spec = start_answer(
-            plan, listener, listener.thinker, pace if way == "runs" else Pace(ENDLESS)
-        )
+        its_pace = pace if way == "runs" else Pace(ENDLESS)
+        spec = Speculator(plan, listener.thinker.vocabulary, listener.sequence, its_pace)
         drafter = drafter_of(models, listener, way)
         emitter = Emitter(listener.thinker.vocabulary)
         engine = listener.engine
@@ -194,7 +189,7 @@ def answer(models: Any, clip: Clip, arm: str, pace: Pace) -> Spent:
                         spec.drafted(*found, time.perf_counter())
                     case Emit(_, verified) as emit:
                         for ids in plan.deltas_of(emit):
-                            Delta(emitter.push(ids), ids, verified, 0.0)
+                            TextDelta(emitter.push(ids), ids, verified, 0.0)
                         clock.over("out")
                     case Done(reason):
                         return clock.per_id(spec.counts.n_drafted) if reason == "sentence" else {}

@@ -17,12 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.arms import Run, run
+from bench.arms import Run, models_of, run
 from bench.clips import Clip, held_out
 from bench.common import mean, median, progress, table, write
 from bench.keep import options_of
-from streamer.assembly.models import Models
-from streamer.config import Config
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.int8 import Int8Text
@@ -120,7 +118,7 @@ def accuracy(runs: Sequence[Run], clips: Sequence[Clip]) -> float:
 def heard(num: int) -> list[dict[str, Any]]:
     """The shipped cloud with its own weights and with 8-bit ones, on the same clips."""
     rows = []
-    kinds = {engine: Models(Config(mode="cloud", engine=engine)) for engine in ("fast", "int8")}  # type: ignore[arg-type]
+    kinds = {engine: models_of(mode="cloud", engine=engine) for engine in ("fast", "int8")}
     for seconds in (3, 10, 30, 60):
         clips = held_out(num, seconds)
         runs = {

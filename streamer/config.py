@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from streamer.core.choices import DeviceName, EngineName
 from streamer.core.decoding.gate import Gate, Preset
-from streamer.core.decoding.speculate import Mode, Plan
-from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.plan import Mode, Plan
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.options import ConfigError as ConfigError
 from streamer.options import Group, check, check_known, option
 

@@ -451,17 +451,17 @@ def test_compiling_is_told_once_with_the_way_out(is_kept, tmp_path, monkeypatch,
 def test_one_files_failure_never_ends_the_run(models, samples, monkeypatch, capsys):
     """Whatever one file does to the program, the others are described and the line says it is a
     defect."""
-    import streamer.recording as recording
+    import streamer.describer as describer
     from streamer.cli import main
 
-    real = recording.describe_recording
+    real = describer.describe_recording
 
-    def hostile(describing, source, *more):
+    async def hostile(parts, source, *more):
         if "bad" in str(source):
             raise RuntimeError("the decoder\nfell over")
-        return real(describing, source, *more)
+        return await real(parts, source, *more)
 
-    monkeypatch.setattr(recording, "describe_recording", hostile)
+    monkeypatch.setattr(describer, "describe_recording", hostile)
     status = main(["describe", "bad.wav", str(samples[0]), "--json", *map(str, models)])
     out, err = capsys.readouterr()
     assert status == 1

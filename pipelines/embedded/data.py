@@ -1,49 +1,102 @@
 """In: shards of phrases, a seed. Out: turns of 1.5-60 s as normalised log-mel, their levels and their sentence.
 
 Turns are put together online from one session's phrases, in the mel domain: tempo, pauses, gain and tilt move the
-labels (which are measured on the clean result); then rooms, microphones and noise are added, which do not.
+labels (which are measured on the clean result); then rooms, microphones and noise are added, which do not. A phrase
+has two mels: what was said, which is measured, and what a codec or a room made of it, which the model hears.
 """
 
 import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.signal import lfilter
 
-from pipelines.embedded.labels import ATTRIBUTES, Measures, measure
-from pipelines.embedded.mel import band_hz, normalise, raw_log_mel
+from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, measure
+from pipelines.embedded.mel import band_hz, normalise
+from pipelines.embedded.noise import noise_bank, recorded_noise
 from pipelines.embedded.sentences import no_speech, sentence
 
 MAX_FRAMES = 6000
 SILENCE = -10.0  # log10 of the extractor's floor
+GROUPS = {"synthetic": 0.44, "zh": 0.26, "en": 0.17, "other": 0.13}  # how often each speaks
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One training example. `levels` is None where nobody speaks."""
+    """One training example. `levels` is None where nobody speaks, one of its values where it is not known."""
 
     mel: np.ndarray  # [n_frames, 128] float32, normalised
-    tracks: np.ndarray  # [n_frames, 2]: f0 in Hz, 0 where unvoiced; syllables per second, 0 in pauses
+    tracks: np.ndarray  # [n_frames, 3]: f0 in Hz or 0; syllables per second or 0; speech 1 or 0
     words: list[str]
-    levels: dict[str, int] | None
+    levels: dict[str, int | None] | None
     measures: Measures | None
     voice: str
 
 
-class Corpus:
-    """Sessions of phrases, memory-mapped from the shards of one folder."""
+class Phrase(NamedTuple):
+    """A stretch of a shard. `syllables` is None where no text is known, `speech` where the level says it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.sessions: dict[str, list[tuple]] = {}
-        for listing in sorted(folder.glob("*.json")):
-            mel = np.load(listing.with_suffix(".mel.npy"), mmap_mode="r")
-            f0 = np.load(listing.with_suffix(".f0.npy"))
-            for row in json.loads(listing.read_text()):
-                part = (mel, f0, row["start"], row["end"], row["syllables"], row["voice"])
-                self.sessions.setdefault(row["session"], []).append(part)
+    mel: np.ndarray
+    f0: np.ndarray
+    start: int
+    end: int
+    syllables: float | None
+    voice: str
+    group: str
+    natural: bool  # nothing was resynthesised
+    heard: np.ndarray
+    speech: np.ndarray | None
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Both mels side by side [n, 256], f0 [n], speech [n] or None."""
+        at = slice(self.start, self.end)
+        both = np.concatenate([self.mel[at], self.heard[at]], 1).astype(np.float32)
+        return (
+            both,
+            self.f0[at].astype(np.float32),
+            None if self.speech is None else self.speech[at] > 0,
+        )
+
+
+class Corpus:
+    """Sessions of phrases, memory-mapped from the shards of some folders."""
+
+    def __init__(self, *folders: Path) -> None:
+        self.sessions: dict[str, list[Phrase]] = {}
+        self.groups: dict[str, list[str]] = {}
+        for listing in (path for folder in folders for path in sorted(folder.glob("*.json"))):
+            self._add(listing)
+        for name, phrases in self.sessions.items():
+            self.groups.setdefault(phrases[0].group, []).append(name)
         self.names = sorted(self.sessions)
+
+    def _add(self, listing: Path) -> None:
+        mel, f0 = (
+            np.load(listing.with_suffix(f".{name}.npy"), mmap_mode="r") for name in ("mel", "f0")
+        )
+        heard, speech = listing.with_suffix(".heard.npy"), listing.with_suffix(".speech.npy")
+        heard = np.load(heard, mmap_mode="r") if heard.exists() else mel
+        speech = np.load(speech, mmap_mode="r") if speech.exists() else None
+        for row in json.loads(listing.read_text()):
+            group, natural = row.get("group", "synthetic"), row.get("natural", False)
+            place = (row["start"], row["end"], row["syllables"], row["voice"], group, natural)
+            self.sessions.setdefault(row["session"], []).append(
+                Phrase(mel, f0, *place, heard, speech)
+            )
+
+    def draw(self, rng: random.Random) -> list[Phrase]:
+        """One session: first its group by its share, then one of the group."""
+        if len(self.groups) == 1:
+            return self.sessions[rng.choice(self.names)]
+        there = [name for name in GROUPS if name in self.groups]
+        group = rng.choices(there, [GROUPS[name] for name in there])[0]
+        return self.sessions[rng.choice(self.groups[group])]
 
 
 def split(mel: np.ndarray, rng: random.Random) -> list[int]:
@@ -55,78 +108,142 @@ def split(mel: np.ndarray, rng: random.Random) -> list[int]:
     return [*cuts, len(mel)]
 
 
-def join(phrases: list[tuple], num_frames: int, rng: random.Random) -> tuple[np.ndarray, np.ndarray, float]:
-    """Phrases in random order with drawn pauses, up to about `num_frames`; returns raw mel, tracks, syllables."""
-    share = rng.choices((0.0, rng.uniform(0.04, 0.15), rng.uniform(0.17, 0.42)), (0.36, 0.36, 0.28))[0]
+class Joined(NamedTuple):
+    """`mel` [n, 256] raw: clean beside heard; `tracks` [n, 3]; `speech` [n] bool, or None where the level says it."""
+
+    mel: np.ndarray
+    tracks: np.ndarray
+    syllables: float | None
+    speech: np.ndarray | None
+
+
+def room_tone(mel: np.ndarray, num_frames: int, rng: random.Random) -> np.ndarray:
+    """Silence as this recording has it: its quietest frames' spectrum, with the flicker of noise."""
+    floor = np.percentile(mel, 8, axis=0)
+    chance = np.random.default_rng(rng.randrange(2**31))
+    flicker = np.log10(np.maximum(chance.gamma(3.0, 1 / 3, (num_frames, mel.shape[1])), 1e-3))
+    return np.maximum(floor + flicker, SILENCE).astype(np.float32)
+
+
+def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
+    """Phrases in random order with drawn pauses, up to about `num_frames`."""
+    shares = (0.0, rng.uniform(0.04, 0.15), rng.uniform(0.17, 0.42))
+    share = rng.choices(shares, (0.36, 0.36, 0.28))[0]
     longest = min(MAX_FRAMES - 400, 1.15 * num_frames) * (1 - share)
     debt, most = rng.uniform(5, 40) * (share > 0), min(90.0, max(26.0, share * num_frames))
-    mels, tracks, syllables, spoken = [], [], 0.0, 0
+    mels, tracks, flags, syllables, spoken = [], [], [], 0.0, 0
+    human = phrases[0].speech is not None
+    toned = human and rng.random() < 0.75
     while spoken < 0.8 * longest:
-        fitting = [p for p in phrases if p[3] - p[2] <= longest - spoken]
+        fitting = [p for p in phrases if len(p) <= longest - spoken]
         if not fitting:
             break
-        mel, f0, start, end, count, _ = rng.choice(fitting)
-        mel, f0, at = np.asarray(mel[start:end], np.float32), f0[start:end].astype(np.float32), 0
-        track = np.stack([f0, np.full_like(f0, 100 * count / len(f0))], 1)
+        phrase = rng.choice(fitting)
+        (mel, f0, speech), at = phrase.parts(), 0
+        speaks = np.ones(len(mel), bool) if speech is None else speech
+        tempo = 100 * (phrase.syllables or 0) / max(1, speaks.sum())
+        track = np.stack([f0, tempo * speaks, speaks], 1).astype(np.float32)
         for cut in split(mel, rng) if share else [len(mel)]:
             mels.append(mel[at:cut])
             tracks.append(track[at:cut])
+            flags.append(speaks[at:cut])
             debt += share / (1 - share) * (cut - at)
-            gap = int(debt) if debt > rng.uniform(19, most) else rng.randint(0, 10) if cut == len(mel) else 0
+            gap = (
+                int(debt)
+                if debt > rng.uniform(19, most)
+                else rng.randint(0, 10)
+                if cut == len(mel)
+                else 0
+            )
             debt = 0.0 if gap > 10 else debt
-            mels.append(np.full((gap, 128), SILENCE, np.float32))
-            tracks.append(np.zeros((gap, 2), np.float32))
+            silence = (
+                room_tone(mel, gap, rng) if toned else np.full((gap, 256), SILENCE, np.float32)
+            )
+            mels.append(silence)
+            tracks.append(np.zeros((gap, 3), np.float32))
+            flags.append(np.zeros(gap, bool))
             at = cut
-        syllables += count
+        syllables = (
+            None if syllables is None or phrase.syllables is None else syllables + phrase.syllables
+        )
         spoken += len(mel)
     if not spoken:
         raise ValueError("no phrase is short enough")
-    return np.concatenate(mels[:-1]), np.concatenate(tracks[:-1]), syllables
+    speech = np.concatenate(flags[:-1]) if human else None
+    return Joined(np.concatenate(mels[:-1]), np.concatenate(tracks[:-1]), syllables, speech)
 
 
-def stretch(mel: np.ndarray, tracks: np.ndarray, factor: float) -> tuple[np.ndarray, np.ndarray]:
+def stretch(said: Joined, factor: float) -> Joined:
     """Slow down by `factor`: linear in time for the mel, nearest for the tracks."""
+    mel = said.mel
     at = np.arange(int(len(mel) * factor)) / factor
     low = np.minimum(at.astype(int), len(mel) - 1)
     part = (at - low)[:, None].astype(np.float32)
-    return mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part, tracks[low] / np.float32([1, factor])
+    slower = mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part
+    speech = None if said.speech is None else said.speech[low]
+    return Joined(slower, said.tracks[low] / np.float32([1, factor, 1]), said.syllables, speech)
 
 
 def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
-    """Tilt by dB per octave around 1 kHz, and gain; the floor stays."""
+    """Tilt by dB per octave around 1 kHz, and gain; the floor stays. `mel` is [n, 128] or [n, 256]."""
     octaves = np.clip(np.log2(np.maximum(band_hz(), 30) / 1000), -3.5, 3)
-    return np.maximum(mel + (slope_db * octaves + gain_db).astype(np.float32) / 10, SILENCE)
+    change = np.tile((slope_db * octaves + gain_db).astype(np.float32) / 10, mel.shape[1] // 128)
+    return np.maximum(mel + change, SILENCE)
 
 
 class Composer:
-    """Draws turns: `speech` and `silence`. One random.Random per call makes each turn reproducible."""
+    """Draws turns: `speech` and `silence`. One random.Random per call makes each turn reproducible.
 
-    def __init__(self, corpus: Corpus, seed: int) -> None:
+    `noise` is a folder of recordings.py's noise. With it come louder noise, babble, telephones and breaths.
+    """
+
+    def __init__(self, corpus: Corpus, seed: int, noise: Path | None = None) -> None:
         self.corpus = corpus
-        self.noises = noise_bank(np.random.default_rng(seed))
+        self.noises = noise_bank(seed)
+        self.recorded = recorded_noise(noise) if noise else {}
 
     def speech(self, num_frames: int, rng: random.Random) -> Turn:
         """A turn of about `num_frames`. Raises ValueError when the drawn phrases hold too little speech."""
-        phrases = self.corpus.sessions[rng.choice(self.corpus.names)]
+        phrases = self.corpus.draw(rng)
         factor = 2.0 ** rng.uniform(-0.3, 0.3)
-        mel, tracks, syllables = join(phrases, int(num_frames / factor), rng)
-        mel, tracks = stretch(mel, tracks, factor)
-        f0 = tracks[:, 0]
-        first = measure(mel, f0, syllables)
+        if phrases[0].natural and rng.random() < 0.5:
+            factor = 1.0
+        said = stretch(join(phrases, int(num_frames / factor), rng), factor)
+        said = said._replace(mel=self.styled(said, phrases[0].natural, rng))
+        clean = measure(said.mel[:, :128], said.tracks[:, 0], said.syllables, said.speech)
+        levels = clean.levels()
+        prominence = dict(zip(ATTRIBUTES, np.nan_to_num(clean.vector()).tolist(), strict=True))
+        spoken = {k: rng.randrange(NUM_LEVELS[k]) if v is None else v for k, v in levels.items()}
+        words = sentence(spoken, prominence, rng)
+        heard, tracks = self.placed(said, rng)
+        heard = normalise(self.record(heard, clean.loudness, rng))
+        return Turn(heard.astype(np.float32), tracks, words, levels, clean, phrases[0].voice)
+
+    def styled(self, said: Joined, natural: bool, rng: random.Random) -> np.ndarray:
+        """Both mels with a drawn tilt and level; what is natural keeps its own half of the time."""
+        f0, mel = said.tracks[:, 0], said.mel
+        first = measure(mel[:, :128], f0, said.syllables, said.speech)
         tilt = rng.uniform(*rng.choice(((-19, -13), (-13, -6), (-6, 1))))
         level = rng.uniform(*rng.choice(((-46, -38), (-38, -29), (-29, -20), (-20, -13))))
-        slope = float(np.clip((tilt - first.timbre) / 2.2, -6, 6))
-        mel = colour(mel, slope, 0.0)
-        mel = colour(mel, 0.0, level - measure(mel, f0, syllables).loudness)
-        clean = measure(mel, f0, syllables)
-        levels = clean.levels()
-        prominence = dict(zip(ATTRIBUTES, clean.vector().tolist(), strict=True))
-        words = sentence(levels, prominence, rng)
-        edges = [rng.randint(0, 50) if rng.random() < 0.8 else rng.randint(50, 150) for _ in range(2)]
-        mel = np.pad(mel, (edges, (0, 0)), constant_values=SILENCE)[:MAX_FRAMES]
-        heard = normalise(self.record(mel, clean.loudness, rng))
-        tracks = np.pad(tracks, (edges, (0, 0)))[:MAX_FRAMES]
-        return Turn(heard.astype(np.float32), tracks, words, levels, clean, phrases[0][5])
+        if not (natural and rng.random() < 0.5):
+            mel = colour(mel, float(np.clip((tilt - first.timbre) / 2.2, -6, 6)), 0.0)
+        if natural and rng.random() < 0.5:
+            return mel
+        return colour(
+            mel, 0.0, level - measure(mel[:, :128], f0, said.syllables, said.speech).loudness
+        )
+
+    def placed(self, said: Joined, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
+        """What is heard, with silence at both ends."""
+        often = 0.6 if self.recorded else 0.8
+        edges = [
+            rng.randint(0, 50) if rng.random() < often else rng.randint(50, 150) for _ in range(2)
+        ]
+        heard = np.pad(said.mel[:, 128:], (edges, (0, 0)), constant_values=SILENCE)[:MAX_FRAMES]
+        if said.speech is not None and rng.random() < 0.75:
+            before, after = (room_tone(said.mel[:, 128:], n, rng) for n in edges)
+            heard = np.concatenate([before, said.mel[:, 128:], after])[:MAX_FRAMES]
+        return heard, np.pad(said.tracks, (edges, (0, 0)))[:MAX_FRAMES]
 
     def record(self, mel: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
         """A room, a microphone and a noise floor: what the labels do not see."""
@@ -136,11 +253,39 @@ class Composer:
             tail = lfilter([0, 1 - decay], [1, -decay], power, axis=0).astype(np.float32)
             power += tail * 10 ** (-rng.uniform(4, 20) / 10)
         if rng.random() < 0.5:
-            bands = np.interp(np.arange(128), np.linspace(0, 127, 8), [rng.gauss(0, 1.2) for _ in range(8)])
+            bands = np.interp(
+                np.arange(128), np.linspace(0, 127, 8), [rng.gauss(0, 1.2) for _ in range(8)]
+            )
             power *= 10 ** (bands.astype(np.float32) / 10)
         if rng.random() < 0.85:
             power += self.noise(len(power), rng) * 10 ** ((level_db - rng.uniform(14, 55)) / 10)
+        if self.recorded:
+            power = self.around(power, level_db, rng)
         return np.log10(np.maximum(power, 1e-10))
+
+    def around(self, power: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
+        """What recordings brought: breaths, other people, louder noise, a telephone's band."""
+        for kind, chance, least, most in (("noise", 0.2, 7, 30), ("babble", 0.12, 9, 30)):
+            if rng.random() < chance:
+                layer = self.stretch_of(kind, len(power), rng)
+                power = power + layer * 10 ** ((level_db - rng.uniform(least, most)) / 10)
+        if rng.random() < 0.3:
+            for _ in range(1 + len(power) // 400):
+                breath = rng.choice(self.recorded["breaths"])[: len(power)]
+                at = rng.randrange(len(power) - len(breath) + 1)
+                gain = 10 ** ((level_db - rng.uniform(22, 50)) / 10)
+                power[at : at + len(breath)] += breath * gain
+        if rng.random() < 0.1:
+            low, high = rng.uniform(150, 350), rng.uniform(3200, 3900)
+            octaves = np.log2(np.maximum(band_hz(), 20))
+            outside = np.maximum(np.log2(low) - octaves, octaves - np.log2(high)).clip(0)
+            power = power * 10 ** (-rng.uniform(24, 90) * outside.astype(np.float32) / 10)
+        return power
+
+    def stretch_of(self, kind: str, num_frames: int, rng: random.Random) -> np.ndarray:
+        """Recorded noise of 0 dBFS, [num_frames, 128], repeated where it is shorter."""
+        bank = rng.choice(self.recorded[kind])
+        return bank[(rng.randrange(len(bank)) + np.arange(num_frames)) % len(bank)]
 
     def noise(self, num_frames: int, rng: random.Random) -> np.ndarray:
         """Noise of 0 dBFS as mel power, [num_frames, 128]."""
@@ -149,21 +294,31 @@ class Composer:
         return bank[np.arange(start, start + num_frames) % len(bank)]
 
     def silence(self, num_frames: int, rng: random.Random) -> Turn:
-        """Nobody speaks: noise, hum, tones, breaths, or nothing at all."""
+        """Nobody speaks: noise, hum, tones, breaths, animals, a crowd, or nothing at all."""
         power = np.full((num_frames, 128), 1e-10, np.float32)
         for _ in range(rng.randint(0, 3)):
-            layer = self.noise(num_frames, rng) * 10 ** (rng.uniform(-75, -15) / 10)
+            recorded = self.recorded and rng.random() < 0.5
+            layer = (
+                self.stretch_of("noise", num_frames, rng)
+                if recorded
+                else self.noise(num_frames, rng)
+            )
+            layer = layer * 10 ** (rng.uniform(-75, -15) / 10)
             if rng.random() < 0.4:  # comes and goes, like breathing or a passing car
                 period, phase = rng.uniform(50, 500), rng.uniform(0, 6)
-                swell = np.sin(np.arange(num_frames) * 2 * np.pi / period + phase) * rng.uniform(1, 12) / 10
+                swell = (
+                    np.sin(np.arange(num_frames) * 2 * np.pi / period + phase)
+                    * rng.uniform(1, 12)
+                    / 10
+                )
                 layer = layer * 10 ** swell[:, None].astype(np.float32)
             power += layer
         mel = normalise(np.log10(power)).astype(np.float32)
-        return Turn(mel, np.zeros((num_frames, 2), np.float32), no_speech(), None, None, "none")
+        return Turn(mel, np.zeros((num_frames, 3), np.float32), no_speech(), None, None, "none")
 
     def batch(self, audio_s: float, rng: random.Random) -> list[Turn]:
-        """Turns of like length that sum up to about `audio_s`; lengths are log-uniform over 1.5-60 s."""
-        length_s = 1.5 * 40 ** rng.random()
+        """Turns of like length that sum up to about `audio_s`; lengths are about log-uniform over 1.5-60 s."""
+        length_s = 1.5 * 40 ** (rng.random() ** 1.35)
         turns = []
         for _ in range(max(1, int(audio_s / length_s))):
             num_frames = int(100 * min(60.0, length_s * rng.uniform(0.85, 1.15)))
@@ -173,33 +328,3 @@ class Composer:
             except ValueError:
                 continue
         return turns or self.batch(audio_s, rng)
-
-
-def noise_bank(rng: np.random.Generator, seconds: int = 20) -> list[np.ndarray]:
-    """Stretches of noise at 0 dBFS as mel power: coloured noise, hum, tones, chords that change, crackle."""
-    num = seconds * 16_000
-    freq = np.fft.rfftfreq(num, 1 / 16_000)
-    t = np.arange(num) / 16_000
-    signals = []
-    for exponent in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5):
-        spectrum = np.fft.rfft(rng.standard_normal(num)) / np.maximum(freq, 20) ** exponent
-        signals.append(np.fft.irfft(spectrum, num))
-    for low, high in ((100, 700), (300, 3000), (1500, 7000)):
-        spectrum = np.fft.rfft(rng.standard_normal(num)) * ((freq > low) & (freq < high))
-        signals.append(np.fft.irfft(spectrum, num))
-    for hum in (50, 60, 100, 120):
-        signals.append(sum(np.sin(2 * np.pi * hum * k * t + rng.uniform(0, 6)) / k**1.3 for k in range(1, 9))
-                       + 0.02 * rng.standard_normal(num))  # fmt: skip
-    for _ in range(2):
-        signals.append(np.sin(2 * np.pi * rng.uniform(200, 2500) * t))
-    for _ in range(5):
-        music = np.zeros(num)
-        for start in range(0, num - 16_000, int(rng.uniform(3000, 12_000))):
-            tone = np.arange(16_000) / 16_000
-            for _ in range(rng.integers(1, 4)):
-                f = 110 * 2 ** (rng.integers(0, 36) / 12)
-                wave = sum(np.sin(2 * np.pi * f * k * tone) / k**1.5 for k in range(1, 6))
-                music[start : start + 16_000] += wave * np.exp(-tone * rng.uniform(2, 8))
-        signals.append(music)
-    signals.append((rng.random(num) < 3e-4) * rng.standard_normal(num) + 1e-3 * rng.standard_normal(num))
-    return [10.0 ** raw_log_mel((s / np.sqrt(np.mean(s**2))).astype(np.float32)) for s in signals]

@@ -27,18 +27,24 @@ def distil(args) -> None:
     if last.exists() and torch.load(last, weights_only=True)["step"] >= args.steps:
         return
     torch.set_num_threads(1)
-    edge, cloud, prompted = load_run(args.edge_size, args.edge), load_run(args.cloud_size, args.cloud), Prompted()
+    edge, cloud, prompted = (
+        load_run(args.edge_size, args.edge),
+        load_run(args.cloud_size, args.cloud),
+        Prompted(),
+    )
     edge.train()
     heads = Heads(SIZES[args.edge_size].text_width)
     steppers = optimizers(edge, heads, args.lr)
-    composer = Composer(Corpus(args.data), args.seed)
+    composer = Composer(Corpus(*args.data), args.seed, args.noise)
     args.out.mkdir(parents=True, exist_ok=True)
     log = (args.out / "log.jsonl").open("a")
     for step in (bar := tqdm(range(args.steps), desc="distil")):
         rng = random.Random(f"{args.seed}/{step}")
         turns = composer.batch(args.audio_s, rng)
         mels = [torch.from_numpy(turn.mel) for turn in turns]
-        answers = [torch.tensor([*ids, prompted.end]) for ids in describe_batch(cloud, prompted, mels)]
+        answers = [
+            torch.tensor([*ids, prompted.end]) for ids in describe_batch(cloud, prompted, mels)
+        ]
         with torch.no_grad():
             flat, counts = tower(cloud.model.audio_tower, mels)
             said = prompted.logits(cloud, list(flat.split(counts)), answers, random.Random(0))
@@ -55,7 +61,10 @@ def distil(args) -> None:
             stepper.step()
             stepper.zero_grad(set_to_none=True)
         agree = (logits.argmax(-1) == torch.cat(answers)).float().mean().item()
-        log.write(json.dumps({"step": step, "soft": soft.item(), "hard": hard.item(), "agree": agree}) + "\n")
+        log.write(
+            json.dumps({"step": step, "soft": soft.item(), "hard": hard.item(), "agree": agree})
+            + "\n"
+        )
         log.flush()
         bar.set_postfix(soft=f"{soft.item():.3f}", agree=f"{agree:.3f}")
         if step % 50 == 49 or step == args.steps - 1:
@@ -68,7 +77,8 @@ def main() -> None:
     parser.add_argument("--cloud-size", default="cloud", choices=list(SIZES))
     parser.add_argument("--edge", type=Path, required=True)
     parser.add_argument("--cloud", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders of shards")
+    parser.add_argument("--noise", type=Path, help="folder of recorded noise")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--audio-s", type=float, default=100.0)

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from pipelines.embedded.data import Composer, Corpus, Turn
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 from pipelines.embedded.model import SIZES, create, hidden_states, tower
+from pipelines.embedded.sentences import parse
 from pipelines.embedded.tokenizer import PREFIX, SUFFIX, build
 
 
@@ -27,24 +28,32 @@ class Heads(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(2 * width, 2 * width)
-        self.classes = nn.ModuleDict({name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()})
+        self.classes = nn.ModuleDict(
+            {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
+        )
         self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
-        self.frames = nn.Linear(width, 3)  # every 40 ms: voiced or not, f0, syllables per second
+        self.frames = nn.Linear(width, 4)  # every 40 ms: voiced, f0, syllables per second, speech
 
     def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
-        """Pitch and tempo frame by frame: targets pooled over a whole turn teach the tower these two slowly."""
+        """Pitch, tempo and speech frame by frame: targets pooled over a turn teach the tower these slowly."""
         read = self.frames(torch.cat(embeddings))
-        tracks = [np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)] for t, e in zip(turns, embeddings, strict=True)]
-        tracks = np.concatenate(tracks).reshape(-1, 4, 2)
+        tracks = [
+            np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)]
+            for t, e in zip(turns, embeddings, strict=True)
+        ]
+        tracks = np.concatenate(tracks).reshape(-1, 4, 3)
         counts = (tracks > 0).sum(1)
         there = torch.from_numpy(counts >= 2).float()
-        mean = torch.from_numpy(tracks.sum(1) / np.maximum(counts, 1)).float()
+        mean = torch.from_numpy(tracks.sum(1) / np.maximum(counts, 1)).float()[:, :2]
         target = 2 * torch.log2(mean.clamp(min=1.0) / torch.tensor([160.0, 4.9]))
-        off = F.smooth_l1_loss(read[:, 1:], target, reduction="none", beta=0.2) * there
-        off = (off.sum(0) / there.sum(0).clamp(min=1)).sum()
-        return F.binary_cross_entropy_with_logits(read[:, 0], there[:, 0]) + off
+        off = F.smooth_l1_loss(read[:, 1:3], target, reduction="none", beta=0.2) * there[:, :2]
+        off = (off.sum(0) / there[:, :2].sum(0).clamp(min=1)).sum()
+        flags = F.binary_cross_entropy_with_logits(read[:, (0, 3)], there[:, (0, 2)])
+        return off + 2 * flags
 
-    def forward(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> tuple[torch.Tensor, dict[str, float]]:
+    def forward(
+        self, embeddings: list[torch.Tensor], turns: list[Turn]
+    ) -> tuple[torch.Tensor, dict[str, float]]:
         pooled = torch.stack([torch.cat([e.mean(0), e.std(0)]) for e in embeddings])
         hidden = F.gelu(self.hidden(pooled))
         spoken = [i for i, turn in enumerate(turns) if turn.levels]
@@ -52,13 +61,18 @@ class Heads(nn.Module):
             return pooled.sum() * 0, {}
         loss, right = torch.zeros(()), {}
         for name, head in self.classes.items():
-            target = torch.tensor([turns[i].levels[name] for i in spoken])
-            logits = head(hidden[spoken])
+            known = [i for i in spoken if turns[i].levels[name] is not None]
+            if not known:
+                continue
+            target = torch.tensor([turns[i].levels[name] for i in known])
+            logits = head(hidden[known])
             loss = loss + F.cross_entropy(logits, target)
             right[name] = (logits.argmax(-1) == target).float().mean().item()
-        measures = torch.stack([torch.from_numpy(turns[i].measures.vector()) for i in spoken]).clamp(-3, 3)
-        loss = loss / 7 + F.smooth_l1_loss(self.measures(hidden[spoken]), measures)
-        return loss + 0.5 * self.frame_loss(embeddings, turns), right
+        vectors = np.stack([turns[i].measures.vector() for i in spoken])
+        there = torch.from_numpy(~np.isnan(vectors)).float()
+        measures = torch.from_numpy(np.nan_to_num(vectors)).clamp(-3, 3)
+        off = F.smooth_l1_loss(self.measures(hidden[spoken]), measures, reduction="none") * there
+        return loss / 7 + off.sum() / there.sum() + 0.5 * self.frame_loss(embeddings, turns), right
 
 
 class Prompted:
@@ -66,29 +80,60 @@ class Prompted:
 
     def __init__(self) -> None:
         self.tokenizer = build()
-        self.prefix, self.suffix = (torch.tensor(self.tokenizer.encode(t).ids) for t in (PREFIX, SUFFIX))
+        self.prefix, self.suffix = (
+            torch.tensor(self.tokenizer.encode(t).ids) for t in (PREFIX, SUFFIX)
+        )
         self.end = self.tokenizer.token_to_id("<|im_end|>")
 
     def answer(self, turn: Turn) -> torch.Tensor:
         return torch.tensor([*self.tokenizer.encode("".join(turn.words)).ids, self.end])
 
-    def logits(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
+    def logits(
+        self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random
+    ):
         """What the model says before each id of the answers, [total ids, vocabulary]."""
         embed = model.model.language_model.embed_tokens
         rows, at, jumps = [], [], []
         for audio, answer in zip(embeddings, answers, strict=True):
             start = len(self.prefix) + len(audio) + len(self.suffix) - 1
-            rows.append(torch.cat([embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])]))
+            rows.append(
+                torch.cat([embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])])
+            )
             at.append(torch.arange(start, start + len(answer)))
             room = max(0, 1500 - len(audio))
-            jumps.append((rng.randrange(2, start), rng.randint(0, room)) if rng.random() < 0.25 else (0, 0))
+            jumps.append(
+                (rng.randrange(2, start), rng.randint(0, room)) if rng.random() < 0.25 else (0, 0)
+            )
         hidden = hidden_states(model, rows, jumps)
         return model.lm_head(torch.cat([hidden[i, a] for i, a in enumerate(at)]))
 
-    def loss(self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random):
-        """Mean cross-entropy over answer ids, and the share that is predicted right."""
-        logits, target = self.logits(model, embeddings, answers, rng), torch.cat(answers)
-        return F.cross_entropy(logits, target), (logits.argmax(-1) == target).float().mean().item()
+    def known(self, turn: Turn) -> torch.Tensor:
+        """Which ids of the answer count: those that say a level nobody knows do not."""
+        unknown = {name for name, level in (turn.levels or {}).items() if level is None}
+        marks: list[bool] = []
+        for clause in clauses(turn.words):
+            said = {name for name, level in parse("".join(clause)).items() if level is not None}
+            number = len(self.tokenizer.encode("".join(clause)).ids)
+            marks += [not said & unknown] * number
+        return torch.tensor([*marks, True])
+
+    def loss(self, model, embeddings, answers, rng: random.Random, known: list[torch.Tensor]):
+        """Mean cross-entropy over answer ids that are known, and the share that is predicted right."""
+        counts = torch.cat(known)
+        logits = self.logits(model, embeddings, answers, rng)[counts]
+        target = torch.cat(answers)[counts]
+        right = (logits.argmax(-1) == target).float().mean().item()
+        return F.cross_entropy(logits, target), right
+
+
+def clauses(words: list[str]) -> list[list[str]]:
+    """A sentence's words up to each comma or full stop."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        parts[-1].append(word)
+        if word in "，。":
+            parts.append([])
+    return parts[:-1]
 
 
 class Muon(torch.optim.Optimizer):
@@ -114,33 +159,58 @@ class Muon(torch.optim.Optimizer):
                     x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
                 x = x.T if update.shape[0] > update.shape[1] else x
                 scale = 0.2 * max(update.shape) ** 0.5
-                weight.mul_(1 - group["lr"] * 0.01).add_(x.view_as(weight), alpha=-group["lr"] * scale)
+                weight.mul_(1 - group["lr"] * 0.01).add_(
+                    x.view_as(weight), alpha=-group["lr"] * scale
+                )
 
 
 def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
-    named = [(n, p) for n, p in model.named_parameters() if "visual" not in n and "audio_bos_eos" not in n]
+    named = [
+        (n, p)
+        for n, p in model.named_parameters()
+        if "visual" not in n and "audio_bos_eos" not in n
+    ]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
     inside = {id(p) for p in matrices}
     others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
     return [Muon(matrices, lr), torch.optim.AdamW(others, lr, betas=(0.9, 0.98), weight_decay=0.0)]
 
 
+def load_folder(folder: Path) -> dict[str, torch.Tensor]:
+    """The fp32 weights of an exported model folder, under the names that training uses."""
+    from transformers import Qwen2_5OmniThinkerForConditionalGeneration
+
+    model = Qwen2_5OmniThinkerForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+    return model.state_dict()
+
+
 def warm_start(model, heads, path: Path) -> None:
     """Take every tensor of another run that fits in name and shape (a tower moves to another text model so)."""
-    state = torch.load(path, weights_only=True)
+    state = {"model": load_folder(path)} if path.is_dir() else torch.load(path, weights_only=True)
     for module, name in ((model, "model"), (heads, "heads")):
         own = module.state_dict()
-        fitting = {k: v for k, v in state.get(name, {}).items() if k in own and own[k].shape == v.shape}
+        fitting = {
+            k: v for k, v in state.get(name, {}).items() if k in own and own[k].shape == v.shape
+        }
         module.load_state_dict(fitting, strict=False)
         for key, weight in own.items():  # layers the other run does not have start as the identity
-            if "audio_tower.layers" in key and key not in fitting and ("out_proj" in key or "fc2" in key):
+            if (
+                "audio_tower.layers" in key
+                and key not in fitting
+                and ("out_proj" in key or "fc2" in key)
+            ):
                 weight.zero_()
         print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
 
 
-def save(out: Path, model, heads, steppers, step: int) -> None:
+def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0) -> None:
     """last.pt, replaced in one rename: a run that is cut off resumes from it."""
-    state = {"model": model.state_dict(), "heads": heads.state_dict(), "step": step}
+    state = {
+        "model": model.state_dict(),
+        "heads": heads.state_dict(),
+        "step": step,
+        "minutes": minutes,
+    }
     torch.save(state | {"steppers": [s.state_dict() for s in steppers]}, out / "new.pt")
     (out / "new.pt").rename(out / "last.pt")
 
@@ -148,13 +218,46 @@ def save(out: Path, model, heads, steppers, step: int) -> None:
 def average_gradients(model, heads, world: int) -> None:
     """All processes step with the mean of their gradients, as one with a batch `world` times larger."""
     grads = []
-    for weight in (*model.parameters(), *heads.parameters()):  # a silent batch gives some of them no gradient
+    for weight in (
+        *model.parameters(),
+        *heads.parameters(),
+    ):  # a silent batch gives some of them no gradient
         weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         grads.append(weight.grad)
     flat = torch.cat([g.flatten() for g in grads])
     dist.all_reduce(flat)
     for grad, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
         grad.copy_(part.view_as(grad) / world)
+
+
+def both_losses(model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, args):
+    """What the tower hears on all turns, and what is said on a share of their audio: (loss, figures)."""
+    flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
+    embeddings = list(flat.split(counts))
+    heard, right = heads(embeddings, turns)
+    wanted, chosen = args.said_share * sum(counts), []
+    for i in rng.sample(range(len(turns)), len(turns)):
+        if counts[i] <= wanted or rng.random() < wanted / counts[i]:
+            chosen.append(i)
+        wanted = max(0, wanted - counts[i])
+    figures = {"heard": heard.item(), "turns": len(turns), "seconds": 0.04 * sum(counts), **right}
+    if not chosen:
+        return args.heads_weight * heard, figures
+    some = [turns[i] for i in chosen]
+    said, tokens = prompted.loss(
+        model,
+        [embeddings[i] for i in chosen],
+        [prompted.answer(t) for t in some],
+        rng,
+        [prompted.known(t) for t in some],
+    )
+    return said + args.heads_weight * heard, {"said": said.item(), "tokens": tokens, **figures}
+
+
+def mean_of(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Mean of each figure over the rows that have it."""
+    names = {name for row in rows for name in row} | {"said", "tokens"}
+    return {n: float(np.mean([r[n] for r in rows if n in r] or [np.nan])) for n in sorted(names)}
 
 
 def train(rank: int, args) -> None:
@@ -165,32 +268,39 @@ def train(rank: int, args) -> None:
     model, prompted = create(SIZES[args.size], args.seed), Prompted()
     heads = Heads(SIZES[args.size].text_width)
     steppers = optimizers(model, heads, args.lr)
-    last, first_step = args.out / "last.pt", 0
+    last, first_step, earlier = args.out / "last.pt", 0, 0.0
     if last.exists():
         state = torch.load(last, weights_only=True)
         model.load_state_dict(state["model"])
         heads.load_state_dict(state["heads"])
-        first_step = state["step"]
+        first_step, earlier = state["step"], state.get("minutes", 0.0)
         for stepper, saved_state in zip(steppers, state["steppers"], strict=True):
             stepper.load_state_dict(saved_state)
     elif args.init:
         warm_start(model, heads, args.init)
-    composer = Composer(Corpus(args.data), args.seed)
+    composer = Composer(Corpus(*args.data), args.seed, args.noise)
     log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
+    began = time.monotonic()
     steps = range(first_step, args.steps)
-    for step in (bar := tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)):
-        if step % 200 == 199:
-            composer = Composer(Corpus(args.data), args.seed + step)  # synthesis may have written more
+    for step in (
+        bar := tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)
+    ):
+        if step % 50 == 49:
+            composer = Composer(
+                Corpus(*args.data), args.seed, args.noise
+            )  # synthesis may have written more
         rng = random.Random(f"{args.seed}/{step}/{rank}")
-        turns = composer.batch(args.audio_s, rng)
-        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, (args.steps - step) / (0.35 * args.steps)))
+        minutes = earlier + (time.monotonic() - began) / 60
+        left = 1 - max(step / args.steps, minutes / args.minutes)
+        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, left / 0.4))
         for group in (g for s in steppers for g in s.param_groups):
             group["lr"] = args.lr * scale
-        flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
-        embeddings = list(flat.split(counts))
-        heard, right = heads(embeddings, turns)
-        said, tokens = prompted.loss(model, embeddings, [prompted.answer(t) for t in turns], rng)
-        (said + args.heads_weight * heard).backward()
+        rows = []
+        for _ in range(args.accumulate):
+            turns = composer.batch(args.audio_s, rng)
+            loss, found = both_losses(model, heads, prompted, turns, rng, args)
+            (loss / args.accumulate).backward()
+            rows.append(found)
         if args.world > 1:
             average_gradients(model, heads, args.world)
         nn.utils.clip_grad_norm_([*model.parameters(), *heads.parameters()], 1.0)
@@ -199,34 +309,52 @@ def train(rank: int, args) -> None:
             stepper.zero_grad(set_to_none=True)
         if rank:
             continue
-        row = {"step": step, "said": said.item(), "heard": heard.item(), "tokens": tokens, "turns": len(turns),
-               "seconds": sum(len(t.mel) for t in turns) / 100, **right}  # fmt: skip
+        row = {"step": step, "minutes": round(minutes, 2), **mean_of(rows)}
         log.write(json.dumps(row) + "\n")
         log.flush()
-        bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}", tokens=f"{tokens:.3f}")
-        if time.monotonic() - saved > 60 or step == args.steps - 1:
+        bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}")
+        if time.monotonic() - saved > 60 or step == args.steps - 1 or left <= 0:
             saved = time.monotonic()
-            save(args.out, model, heads, steppers, step + 1)
+            save(args.out, model, heads, steppers, step + 1, minutes)
+        if left <= 0:
+            break
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders of shards")
+    parser.add_argument("--noise", type=Path, help="folder of recorded noise")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--init", type=Path, help="another run's last.pt to start from")
+    parser.add_argument("--init", type=Path, help="another run's last.pt, or an exported folder")
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop then, if steps are left")
     parser.add_argument("--audio-s", type=float, default=120.0)
     parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--accumulate", type=int, default=1, help="batches of one step")
+    parser.add_argument(
+        "--said-share", type=float, default=1.0, help="of the audio, that sentences are learnt from"
+    )
     parser.add_argument("--heads-weight", type=float, default=1.0)
-    parser.add_argument("--world", type=int, default=1, help="processes that average their gradients")
+    parser.add_argument(
+        "--world", type=int, default=1, help="processes that average their gradients"
+    )
     parser.add_argument("--rank", type=int, help="set by the first process for the others")
     parser.add_argument("--store", help="set by the first process: where the others meet")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    if args.world > 1 and args.minutes < 1e9:
+        parser.error("--minutes is for one process: several would stop at different steps")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.world > 1 and args.rank is None:
-        again = [sys.executable, "-m", "pipelines.embedded.joint", *sys.argv[1:], "--store", str(time.time_ns())]
+        again = [
+            sys.executable,
+            "-m",
+            "pipelines.embedded.joint",
+            *sys.argv[1:],
+            "--store",
+            str(time.time_ns()),
+        ]
         ranks = [subprocess.Popen([*again, "--rank", str(rank)]) for rank in range(args.world)]
         sys.exit(max([process.wait() for process in ranks]))
     train(args.rank or 0, args)

@@ -38,8 +38,13 @@ class Measures:
     timbre: float
     arousal: float
 
-    def levels(self) -> dict[str, int]:
-        return {name: int(np.searchsorted(BOUNDS[name], getattr(self, name))) for name in ATTRIBUTES}
+    def levels(self) -> dict[str, int | None]:
+        """Level of each attribute; None for one that was not measured."""
+        values = {name: getattr(self, name) for name in ATTRIBUTES}
+        return {
+            name: None if np.isnan(value) else int(np.searchsorted(BOUNDS[name], value))
+            for name, value in values.items()
+        }
 
     def vector(self) -> np.ndarray:
         """About zero mean and unit range, [7]: regression targets, and what arousal and word order use."""
@@ -62,34 +67,45 @@ def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -
     return 2.0 * (10.0 ** raw[:, inside].astype(np.float32) / unit).sum(1) / (400 * 150)
 
 
-def measure(raw: np.ndarray, f0: np.ndarray, num_syllables: float) -> Measures:
+def measure(
+    raw: np.ndarray, f0: np.ndarray, num_syllables: float | None, speech: np.ndarray | None = None
+) -> Measures:
     """Measure `raw` [n_frames, 128] log10 mel with `f0` [n_frames] Hz, 0 where unvoiced.
 
-    Raises ValueError when too little of it is voiced.
+    `speech` [n_frames] bool says in which frames somebody speaks (speech.py): recordings of people need it. Without
+    it, every frame within 25 dB of the active level is speech, which holds for clean synthetic voices only. Without
+    syllables, rate and arousal are NaN. Raises ValueError when too little of it is voiced.
     """
     power = frame_power(raw)
     level_db = 10 * np.log10(power + 1e-12)
-    loud = level_db > np.percentile(level_db, 95) - SILENT_DB
+    spoken = np.ones(len(raw), bool) if speech is None else speech
+    if spoken.sum() < 20:
+        raise ValueError("no speech")
+    loud = spoken & (level_db > np.percentile(level_db[spoken], 95) - SILENT_DB)
     active_db = 10 * np.log10(power[loud].mean() + 1e-12)
-    heard = level_db > active_db - SILENT_DB
-    first, last = np.flatnonzero(heard)[[0, -1]]
+    heard = spoken & (level_db > active_db - SILENT_DB)
+    talking = heard if speech is None else speech
+    first, last = np.flatnonzero(talking)[[0, -1]]
     span = last - first + 1
-    paused = _paused_frames(~heard[first : last + 1])
+    paused = paused_frames(~talking[first : last + 1])
     voiced = f0[heard & (f0 > 0)].astype(np.float32)
-    if len(voiced) < 20 or num_syllables < 1:
+    if len(voiced) < 20 or (num_syllables is not None and num_syllables < 1):
         raise ValueError("no voiced speech")
     pitch = float(np.median(voiced))
     semitones = 12 * np.log2(voiced / pitch)
     variation = max(0.1, float(np.std(semitones[np.abs(semitones) < 12])))  # beyond: octave errors
-    rate = 100.0 * num_syllables / (span - paused)
+    rate = float("nan") if num_syllables is None else 100.0 * num_syllables / (span - paused)
     low, high = (frame_power(raw[heard], *band).mean() for band in ((80, 1000), (1000, 5000)))
     z = _z(rate, pitch, variation, active_db, paused / span)
     arousal = sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True))
     tilt = 10 * np.log10(high / low)
-    return Measures(rate, pitch, variation, float(active_db), paused / span, float(tilt), float(arousal))
+    return Measures(
+        rate, pitch, variation, float(active_db), paused / span, float(tilt), float(arousal)
+    )
 
 
-def _paused_frames(silent: np.ndarray) -> int:
+def paused_frames(silent: np.ndarray) -> int:
+    """Frames in stretches of `silent` that are long enough for a pause."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], silent.astype(np.int8), [0]])))
     lengths = edges[1::2] - edges[::2]
     return int(lengths[lengths >= PAUSE_FRAMES].sum())

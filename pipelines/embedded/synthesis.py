@@ -16,6 +16,7 @@ import soxr
 from parselmouth.praat import call
 from tqdm import tqdm
 
+from pipelines.embedded.codecs import passed_on
 from pipelines.embedded.labels import frame_power
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speak import SAMPLE_RATE, speak, trim
@@ -26,7 +27,9 @@ GAP_S = 0.3
 SESSIONS_PER_SHARD = 40
 
 
-def session(voice: Voice, rng: random.Random, num_phrases: int = 7) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+def session(
+    voice: Voice, rng: random.Random, num_phrases: int = 7
+) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
     """Say one session; returns samples at -26 dBFS and per phrase (first sample, end sample, syllables)."""
     rate = 2.0 ** rng.uniform(np.log2(2.5), np.log2(8.6))
     pitch_hz = 2.0 ** rng.uniform(np.log2(75), np.log2(320))
@@ -37,7 +40,11 @@ def session(voice: Voice, rng: random.Random, num_phrases: int = 7) -> tuple[np.
         text, count = phrase(voice.language, rng.randint(3, 15), rng)
         key = int(np.clip(50 + 40 * np.log2(pitch_hz / 130), 5, 95))
         samples = trim(speak(voice, text, wpm=int(np.clip(165 * rate / 4.8, 90, 330)), pitch=key))
-        samples = soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE) if formant != 1.0 else samples
+        samples = (
+            soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE)
+            if formant != 1.0
+            else samples
+        )
         spans.append((at, at + len(samples), count))
         spoken += [samples, np.zeros(int(GAP_S * SAMPLE_RATE), np.float32)]
         at += len(samples) + int(GAP_S * SAMPLE_RATE)
@@ -50,14 +57,18 @@ def session(voice: Voice, rng: random.Random, num_phrases: int = 7) -> tuple[np.
     return (whole * np.sqrt(10**-2.6 / (power + 1e-12))).astype(np.float32), spans
 
 
-def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, stretch: float, rng) -> np.ndarray:
+def resynthesise(
+    samples: np.ndarray, spans, pitch_hz: float, spread: float, stretch: float, rng
+) -> np.ndarray:
     """New pitch contour (median Hz, SD in semitones) and tempo by overlap-add.
 
     The contour is the voice's own plus slow random waves: synthetic voices vary by under a semitone on their own,
     and scaling that alone would only ever give one melody.
     """
     # Overlap-add places the pulses of voiceless sounds by Praat's own chance, which else no seed reaches.
-    parselmouth.praat.run(f"random_initializeWithSeedUnsafelyButPredictably: {rng.randrange(2**31)}")
+    parselmouth.praat.run(
+        f"random_initializeWithSeedUnsafelyButPredictably: {rng.randrange(2**31)}"
+    )
     sound = parselmouth.Sound(samples, SAMPLE_RATE)
     manipulation = call(sound, "To Manipulation", 0.01, 60, 500)
     own = sound.to_pitch(0.02, 60, 500)
@@ -72,10 +83,15 @@ def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, str
         here = (times >= start / SAMPLE_RATE) & (times < end / SAMPLE_RATE)
         t = times[here] - start / SAMPLE_RATE
         for _ in range(3):
-            wave[here] += rng.gauss(0, 1) * np.sin(2 * np.pi * (rng.uniform(0.2, 2.5) * t + rng.random()))
+            wave[here] += rng.gauss(0, 1) * np.sin(
+                2 * np.pi * (rng.uniform(0.2, 2.5) * t + rng.random())
+            )
         wave[here] += -rng.uniform(0, 1.5) * t / max(t.max(initial=1e-3), 1e-3) + rng.gauss(0, 0.4)
     share = rng.uniform(0.0, 0.8)
-    contour = semitones / (semitones[voiced].std() + 0.1) * (1 - share) + wave / (wave[voiced].std() + 1e-6) * share
+    contour = (
+        semitones / (semitones[voiced].std() + 0.1) * (1 - share)
+        + wave / (wave[voiced].std() + 1e-6) * share
+    )
     contour = (contour - np.median(contour[voiced])) / (contour[voiced].std() + 1e-6) * spread
     tier = call("Create PitchTier", "f0", 0, sound.xmax)
     for t, value in zip(times[voiced], contour[voiced], strict=True):
@@ -90,14 +106,42 @@ def resynthesise(samples: np.ndarray, spans, pitch_hz: float, spread: float, str
 def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
     """Median-free f0 in Hz on the mel's frames, [num_frames]; 0 where unvoiced."""
     pitch = parselmouth.Sound(samples, SAMPLE_RATE).to_pitch(0.01, 60, 500)
-    at = np.clip(np.round((np.arange(num_frames) * 0.01 - pitch.xs()[0]) / 0.01).astype(int), 0, len(pitch.xs()) - 1)
+    at = np.clip(
+        np.round((np.arange(num_frames) * 0.01 - pitch.xs()[0]) / 0.01).astype(int),
+        0,
+        len(pitch.xs()) - 1,
+    )
     return pitch.selected_array["frequency"][at].astype(np.float32)
+
+
+class Shard:
+    """Collects the phrases of sessions, and writes them so that the listing says the shard is whole."""
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self.path, self.rows, self.at = folder / f"{index:05d}", [], 0
+        self.arrays: dict[str, list[np.ndarray]] = {}
+
+    def add(self, row: dict, **frames: np.ndarray) -> None:
+        """One phrase: `row` with its session, voice and syllables, and its arrays, all [n_frames, ...]."""
+        length = len(frames["mel"])
+        for name, values in frames.items():
+            self.arrays.setdefault(name, []).append(
+                values.astype(np.uint8 if name == "speech" else np.float16)
+            )
+        self.rows.append({**row, "start": self.at, "end": self.at + length})
+        self.at += length
+
+    def write(self) -> None:
+        for name, parts in self.arrays.items():
+            np.save(self.path.with_suffix(f".{name}.npy"), np.concatenate(parts))
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(self.rows))
+        part.rename(self.path.with_suffix(".json"))
 
 
 def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
     """Write one shard, deterministic in (seed, index); sessions that fail or hang are left out."""
-    rng = random.Random(f"{seed}/{index}")
-    mels, tracks, rows, at = [], [], [], 0
+    rng, shard = random.Random(f"{seed}/{index}"), Shard(folder, index)
     for number in range(SESSIONS_PER_SHARD):
         voice = rng.choice(pool)
         style = random.Random(rng.random())
@@ -106,6 +150,7 @@ def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
             samples, spans = session(voice, style)
             mel = raw_log_mel(samples)
             f0 = f0_track(samples, len(mel))
+            heard = raw_log_mel(passed_on(samples, style)[0])
         except Exception as error:  # a voice that espeak-ng or praat cannot do: the rest must go on
             tqdm.write(f"{voice.name}: {type(error).__name__} {error}")
             continue
@@ -115,15 +160,9 @@ def write_shard(folder: Path, index: int, pool: list[Voice], seed: int) -> None:
             a, b = max(0, start // 160 - 1), min(len(mel), end // 160 + 2)
             if b - a < 15 or (f0[a:b] > 0).mean() < 0.25 or frame_power(mel[a:b]).max() < 1e-5:
                 continue
-            mels.append(mel[a:b].astype(np.float16))
-            tracks.append(f0[a:b].astype(np.float16))
-            rows.append({"session": f"{index}/{number}", "voice": voice.name, "start": at, "end": at + b - a,
-                         "syllables": count})  # fmt: skip
-            at += b - a
-    np.save(folder / f"{index:05d}.mel.npy", np.concatenate(mels))
-    np.save(folder / f"{index:05d}.f0.npy", np.concatenate(tracks))
-    (folder / f"{index:05d}.part").write_text(json.dumps(rows))
-    (folder / f"{index:05d}.part").rename(folder / f"{index:05d}.json")  # last: its presence says the shard is whole
+            row = {"session": f"{index}/{number}", "voice": voice.name, "syllables": count}
+            shard.add(row, mel=mel[a:b], f0=f0[a:b], heard=heard[a:b])
+    shard.write()
 
 
 def main() -> None:
@@ -141,7 +180,9 @@ def main() -> None:
         raise TimeoutError("hung")
 
     signal.signal(signal.SIGALRM, hung)
-    for index in tqdm(range(args.first, args.first + args.num * args.step, args.step), desc="shards"):
+    for index in tqdm(
+        range(args.first, args.first + args.num * args.step, args.step), desc="shards"
+    ):
         if not (args.out / f"{index:05d}.json").exists():
             write_shard(args.out, index, voices(args.held_out), args.seed)
 

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pipelines.embedded.recordings import missing, table
+
 LENGTHS_S = (3, 10, 30, 60)
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -37,7 +39,9 @@ def run(module: str, *arguments: object) -> None:
     print("+", *command[1:], flush=True)
     with started([command]) as (process,):
         if process.wait():
-            raise SystemExit(f"{module} failed (above); what was done before it is kept: run it again to go on")
+            raise SystemExit(
+                f"{module} failed (above); what was done before it is kept: run it again to go on"
+            )
 
 
 def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None:
@@ -47,21 +51,51 @@ def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None
     jobs = [[*base, "--out", cache / "train", "--first", first, "--step", workers, "--num", per_worker]
             for first in range(workers)]  # fmt: skip
     jobs.append([*base, "--out", cache / "held", "--held-out", "--num", held_shards, "--seed", 9])
+    together(jobs, "synthesis")
+
+
+def together(jobs: list[list], what: str) -> None:
+    """Run the commands side by side, and wait for all of them."""
     with started([[str(part) for part in job] for job in jobs]) as processes:
-        if sum([abs(process.wait()) for process in processes]):  # a list: all of them are waited for
-            raise SystemExit("synthesis failed; run it again, whole shards are kept")
+        if sum([abs(process.wait()) for process in processes]):
+            raise SystemExit(f"{what} failed; run it again, whole shards are kept")
+
+
+def people(args: argparse.Namespace) -> None:
+    """Shards of recorded people, noise beside them, and the folder of held-out people."""
+    base = [sys.executable, "-m", "pipelines.embedded.people", "--clones", args.clones,
+            "--out", args.cache / "people", "--step", args.workers, "--num", -(-args.people_shards // args.workers)]  # fmt: skip
+    first = [*base, "--noise", args.cache / "noise", "--first", 0]
+    together(
+        [first, *([*base, "--first", n] for n in range(1, args.workers))], "reading recordings"
+    )
+    if not (args.cache / "people-held" / "manifest.jsonl").exists():
+        run("recordings", "--clones", args.clones, "--held-out", args.cache / "people-held")
+
+
+def require_recordings(clones: Path) -> None:
+    """Say in one line what to do where there is no recording at all."""
+    known = table()["source"]
+    if len(missing(clones, known)) == len({row["repository"] for row in known}):
+        raise SystemExit(
+            f"no recordings of people in {clones}: `python -m pipelines.embedded.recordings --clones {clones}` lists "
+            "what to clone; or train without them: --without-people"
+        )
 
 
 def learn(args: argparse.Namespace) -> tuple[Path, Path]:
     """The edge, the cloud that starts from its tower, the edge distilled on the cloud; the runs of both."""
-    runs, data = args.cache / "runs", args.cache / "train"
+    runs, data = args.cache / "runs", [args.cache / "train"]
+    noise: list = []
+    if not args.without_people:
+        data, noise = [*data, args.cache / "people"], ["--noise", args.cache / "noise"]
     edge, cloud, distilled = (runs / name for name in ("edge", "cloud", "distilled"))
-    common = ("--data", data, "--world", args.workers, "--audio-s", 60)
+    common = ("--data", *data, *noise, "--world", args.workers, "--audio-s", 60)
     run("joint", "--size", "edge", "--out", edge, "--steps", args.edge_steps, *common)
     run("joint", "--size", "cloud", "--init", edge / "last.pt", "--out", cloud, "--steps", args.cloud_steps,
         "--lr", 1.5e-3, *common)  # fmt: skip
-    run("distil", "--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", data, "--out", distilled,
-        "--steps", args.distil_steps)  # fmt: skip
+    run("distil", "--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", *data, *noise,
+        "--out", distilled, "--steps", args.distil_steps)  # fmt: skip
     run("plots", edge, cloud, distilled, "--out", args.cache / "report")
     return distilled, cloud
 
@@ -82,7 +116,16 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
     run("thresholds", *pair, "--risk", args.risk, "--confidence", args.confidence,
         "--plot", report / "gate_calibration.png", *clips)  # fmt: skip
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
-    run("contrast", "--models", args.out / "edge", args.out / "cloud", "--num", args.contrast, "--out", report)
+    run(
+        "contrast",
+        "--models",
+        args.out / "edge",
+        args.out / "cloud",
+        "--num",
+        args.contrast,
+        "--out",
+        report,
+    )
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
 
 
@@ -94,15 +137,30 @@ def _stop(*_: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report")
-    parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go")
-    parser.add_argument("--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each")
-    parser.add_argument("--held-shards", type=int, default=8, help="of voices that training never hears")
+    parser.add_argument(
+        "--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go"
+    )
+    parser.add_argument(
+        "--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each"
+    )
+    parser.add_argument(
+        "--held-shards", type=int, default=8, help="of voices that training never hears"
+    )
+    parser.add_argument(
+        "--clones", type=Path, default=Path(".cache/recordings"), help="clones of recordings.toml"
+    )
+    parser.add_argument("--without-people", action="store_true", help="synthetic voices alone")
+    parser.add_argument("--people-shards", type=int, default=100, help="of 40 sessions, both ways")
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--edge-steps", type=int, default=3500)
     parser.add_argument("--cloud-steps", type=int, default=3500)
     parser.add_argument("--distil-steps", type=int, default=200)
-    parser.add_argument("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
+    parser.add_argument(
+        "--clips", type=int, default=150, help="held-out recordings of each length for the gate"
+    )
     parser.add_argument("--risk", type=float, default=0.05, help="of the gate's preset fluent")
     parser.add_argument("--confidence", type=float, default=0.9, help="with which it is kept")
     parser.add_argument("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
@@ -111,6 +169,9 @@ def main() -> int:
     for number in STOPS:
         signal.signal(number, _stop)
     try:
+        if not args.without_people:
+            require_recordings(args.clones)
+            people(args)
         synthesise(args.cache, args.shards, args.held_shards, args.workers)
         ship(args, *learn(args))
     except KeyboardInterrupt:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.assembly.promise import warn_of_cloud, warn_of_options
 from streamer.config import VERIFIER_SCHEMES, Config
-from streamer.core.decoding.pace import Pace
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
-    from streamer.core.decoding.speculate import Plan
+    from streamer.core.decoding.plan import Plan
     from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
-    from streamer.model.turn import Turn
 
 
 class Models:
@@ -25,7 +23,6 @@ class Models:
 
     def __init__(self, config: Config, calibrates: bool = False) -> None:
         self.config = config
-        self._pace = Pace()  # of the edge, for all turns
         self._promise_checked = calibrates  # the promise is about to be made
 
     @functools.cached_property
@@ -119,15 +116,6 @@ class Models:
             if thinker is not None and thinker.card.attributes:
                 return thinker.card.attributes
         return {}
-
-    def new_turn(self) -> Turn:
-        """A turn that holds a KV slot on each model until it is closed. Raises ModelError,
-        SlotsFull."""
-        from streamer.model.turn import Turn
-
-        self.check_promise()
-        edge, cloud = self.pair
-        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
 
     def drafter(self, listener: Listener) -> StepDrafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter

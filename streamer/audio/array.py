@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.audio.source import Audio, Block
+from streamer.core.audio.pcm import PCM16_SCALE
 
 NAME = "samples"  # what errors and the Description call it
 BLOCK_FRAMES = 8192
-INT16_SCALE = np.float32(1 / 32768)
 
 
 class AudioArray(Audio):
@@ -46,6 +46,6 @@ class AudioArray(Audio):
         for at in range(0, self.num_frames, BLOCK_FRAMES):
             block = self._samples[at : at + BLOCK_FRAMES]
             if block.dtype == np.int16:
-                yield block * INT16_SCALE
+                yield block / PCM16_SCALE
             else:
                 yield self._in_range(block.astype(np.float32), at)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streamer.audio.array import AudioArray
 from streamer.audio.ffmpeg import open_with_ffmpeg
 from streamer.audio.source import Audio, AudioError, Block
-from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
+from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
     from soundfile import SoundFile

@@ -18,7 +18,7 @@ from typing import Any
 from streamer.commands.options import ModelsOptions
 from streamer.commands.process import fail, put
 from streamer.core.decoding.gate import SIGNALS
-from streamer.core.plain import one_line
+from streamer.core.description import one_line
 from streamer.model.checkpoint.card import ModelCard, read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.layout import check_layout

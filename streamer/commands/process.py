@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamer.config import Config
-from streamer.core.plain import one_line
+from streamer.core.description import one_line
 
 _as_python_does = warnings.formatwarning
 

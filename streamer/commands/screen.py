@@ -14,8 +14,7 @@ from typing import Any
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import fail, has_colour, put
 from streamer.commands.progress import Bar, clock
-from streamer.core.description import Description, TextDelta
-from streamer.core.plain import one_line
+from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.text.characters import SENTENCE_ENDS
 
 DIM = "\x1b[2m"

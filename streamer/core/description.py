@@ -1,5 +1,4 @@
-"""What a description is, for API and JSON. In: a turn's text and counts. Out: frozen
-dataclasses."""
+"""What a description is, for API and JSON. In: a turn's text and counts. Out: a Description."""
 
 from __future__ import annotations
 
@@ -207,3 +206,12 @@ def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
 def _most_frequent(levels: Sequence[int | None]) -> int | None:
     said = [level for level in levels if level is not None]
     return max(said, key=lambda level: (said.count(level), -said.index(level))) if said else None
+
+
+_BREAKS = dict.fromkeys(map(ord, "\n\r\t"), " ")
+
+
+def one_line(text: str) -> str:
+    """Text of others as one line that a terminal and a log can bear: line breaks become blanks,
+    what a terminal would act on is spelled out."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(_BREAKS))

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.constrain import Constraint, Rules
+from streamer.core.rules.constrain import Constraint
 from streamer.core.rules.id_sets import Ids, none
 from streamer.core.rules.sampling import Sampling, gumbel
+from streamer.core.rules.settings import Rules
 from streamer.model.choose_scores import BANNED, arrays, processed
 from streamer.model.kernels.greedy import decide, measure
 

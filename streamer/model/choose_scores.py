@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from streamer.core.rules.constrain import Constraint, Rules
+from streamer.core.rules.constrain import Constraint
 from streamer.core.rules.id_sets import Ids, none
+from streamer.core.rules.settings import Rules
 
 BANNED = -math.inf
 

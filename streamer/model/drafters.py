@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import torch
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.plan import Run
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.choose import signals_of
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
@@ -22,20 +21,16 @@ Draft = tuple[list[int], list[Signal]]
 
 class StepDrafter(Protocol):
     """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one
-    signal each.
+    signal each."""
 
-    run: it may go on behind them as it says; then those of blocks which passed come without
-    signals.
-    """
-
-    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]: ...
+    def draft(self, n: int) -> Steps[Draft]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class IncrementalDrafter:
     """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept.
 
-    A whole block, or a run of them, per step where the engine's kernels choose too; else, and for
+    A whole block per step where the engine's kernels choose too; else, and for
     what is rare, one id per step.
     """
 
@@ -53,7 +48,7 @@ class IncrementalDrafter:
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
         object.__setattr__(self, "_writes", thinker.engine.writes)
 
-    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
+    def draft(self, n: int) -> Steps[Draft]:
         sequence = self.listener.sequence
         chooser = self.chooser
         listener = self.listener
@@ -61,11 +56,7 @@ class IncrementalDrafter:
         signals: list[Signal] = []
         chooser.begin(sequence.answer)
         while len(ids) < n:
-            writer = (
-                chooser.writer(n - len(ids), self._width, None if ids else run)
-                if self._writes
-                else None
-            )
+            writer = chooser.writer(n - len(ids), self._width) if self._writes else None
             logits = yield from listener.feed(1, writer)
             if writer is not None:
                 ids += writer.ids
@@ -96,9 +87,8 @@ class GenerateDrafter:
         self.listener = listener
         self._stock = stock
 
-    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
-        """No step of ours: the stock model keeps its own cache, for this one block, and knows of no
-        run."""
+    def draft(self, n: int) -> Steps[Draft]:
+        """No step of ours: the stock model keeps its own cache, for this one block."""
         return self._generate(n)
         yield
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from streamer.core.audio.turn_items import Heard
 from streamer.core.decoding.sequence import Sequence
 from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.window_ledger import WindowLedger
@@ -37,7 +38,6 @@ class Listener:
         # per window [n, hidden], kept for a redo behind a stale window
         self._embeddings: list[Tensor] = []
         self._starts: list[int] = []  # per window, its first position
-        self._stale: int | None = None  # the first window that is due to be prefilled again
         self._tail: Tensor | None = None  # embeddings of pending audio positions
 
     @property
@@ -50,24 +50,13 @@ class Listener:
         """Windows that were encoded again because the clip's maximum rose."""
         return self._ledger.num_reencoded
 
-    def hear(self, window: MelWindow) -> Steps[None]:
-        """Encode a complete window and prefill it."""
-        yield from self._append(window)
-        yield from self._prefill()
-
-    def observe(self, maximum: float, now_samples: int) -> bool:
-        """Tell the clip's running maximum; whether windows that it made stale are due for a
-        `redo`."""
-        self._ledger.observe(maximum, now_samples)
-        self._stale = self._ledger.due(now_samples)
-        return self._stale is not None
-
-    def redo(self) -> Steps[None]:
-        """Prefill again from the first stale window on; nothing when none is due."""
-        stale = self._stale
-        self._stale = None
-        if stale is not None:
-            yield from self._redo(stale)
+    def hear(self, heard: Heard) -> Steps[None] | None:
+        """Steps that prefill what is complete now: new windows, and those that a louder sound made
+        stale. None where there is nothing to do."""
+        self._ledger.observe(heard.maximum, heard.num_samples)
+        if not heard.windows and self._ledger.due(heard.num_samples) is None:
+            return None
+        return self._hear(heard)
 
     def so_far(self, window: MelWindow) -> Steps[Listener]:
         """Steps that return a listener whose turn ends with `window`, on the same KV slot behind
@@ -133,6 +122,14 @@ class Listener:
         if self._slot is not None:
             self.thinker.engine.close(self._slot)
             self._slot = None
+
+    def _hear(self, heard: Heard) -> Steps[None]:
+        for window in heard.windows:
+            yield from self._append(window)
+            yield from self._prefill()
+        stale = self._ledger.due(heard.num_samples)
+        if stale is not None:
+            yield from self._redo(stale)
 
     def _append(self, window: MelWindow, is_urgent: bool = False) -> Steps[None]:
         """Encode the next window; its positions are pending."""

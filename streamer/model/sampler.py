@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.plan import Run
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
@@ -89,9 +89,9 @@ class Chooser:
         self._n += 1
         return found
 
-    def writer(self, wanted: int, width: int, run: Run | None = None) -> Writer | None:
-        """One that chooses up to `wanted` ids behind the answer, and a `run` behind them, inside
-        the kernels, from logits of so many ids.
+    def writer(self, wanted: int, width: int) -> Writer | None:
+        """One that chooses up to `wanted` ids behind the answer inside the kernels, from logits of
+        `width` ids.
 
         None: they are to be chosen one by one. Tell what it did to `written`.
         """
@@ -99,10 +99,9 @@ class Chooser:
             return None
         if self._writer is None:
             self._writer = Writer(self._book, self._mask, width, self._rules)
-        most = wanted if run is None else run.most
-        while self._n + most > len(self._answer):
+        while self._n + wanted > len(self._answer):
             self._hold(np.append(self._answer, np.zeros_like(self._answer)))
-        self._writer.begin(self._answer, self._n, wanted, run)
+        self._writer.begin(self._answer, self._n, wanted)
         return self._writer
 
     def written(self, num_ids: int) -> None:

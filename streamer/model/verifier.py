@@ -4,8 +4,8 @@ block."""
 from __future__ import annotations
 
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
 from streamer.model.scheduler import Steps

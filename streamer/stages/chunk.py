@@ -72,7 +72,10 @@ async def chunk(
                     await hand_on(await seat.run(hearing.clear))
                     await outlet.send(Cleared(hearing.num_turns))
                     last_committed = hearing.num_turns - 1
-                case Answer() | Mark():
+                case Mark(num_left):
+                    await hand_on(await seat.run(hearing.settle, num_left))
+                    await items.send((command, fed_at))
+                case Answer():
                     await items.send((command, fed_at))
         await hand_on(await seat.run(hearing.commit))
 

@@ -11,13 +11,15 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.decoding.counts import Counts
-from streamer.core.decoding.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
+from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
 from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
     Failed,
+    Mark,
     Over,
     Prepare,
     Ready,
@@ -37,7 +39,7 @@ class Draft:
 
     def __init__(
         self,
-        ready: MemoryObjectReceiveStream[Ready | Answer | Failed],
+        ready: MemoryObjectReceiveStream[Ready | Answer | Mark | Failed],
         requests: MemoryObjectSendStream[Prepare | Ask | Settle],
         replies: MemoryObjectReceiveStream[Reply],
         said: MemoryObjectSendStream[Said | Over | Failed],
@@ -71,6 +73,8 @@ class Draft:
                         self._books.close(held.turn)
                     held = None
                     await self._said.send(item)
+                elif isinstance(item, Mark):
+                    item.is_done.set()
                 elif isinstance(item, Answer):
                     if held is not None:
                         await self._answer(held)
@@ -165,11 +169,10 @@ class Draft:
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
                     prefilled_at = prefilled_at or self._clock()
-                case Emit(_, verified) as emit:
-                    for ids in spec.plan.deltas_of(emit):
-                        await self._said.send(Said(ready, ids, verified))
+                case Emit(ids, verified):
+                    await self._said.send(Said(ready, ids, verified))
                 case Done("error"):
-                    return Failed(turn.number, self._why_lost(spec))
+                    return Failed(turn.number, self._why_lost(spec), is_target_lost=True)
                 case Done(reason):
                     if turn.cloud is not None:
                         self._count_sent(spec.counts, turn.cloud)

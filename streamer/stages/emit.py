@@ -31,9 +31,9 @@ async def emit(
                     writing = writing or _Writing(parts, ready)
                     await outlet.send(parts.describe(writing.finish(item)))
                     writing = None
-                case Failed(turn, message):
+                case Failed(turn, message, is_target_lost):
                     writing = None
-                    await outlet.send(TurnFailed(turn, message))
+                    await outlet.send(TurnFailed(turn, message, is_target_lost))
 
 
 class _Writing:

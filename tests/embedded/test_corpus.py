@@ -73,7 +73,9 @@ def test_loudness_pauses_and_rate_are_what_was_made():
     paused = measured(tone(150, 4.0, pauses=((1.0, 1.5), (2.0, 2.5))), syllables=15)
     assert paused.pauses == pytest.approx(0.25, abs=0.03)
     assert paused.rate == pytest.approx(5.0, rel=0.05), "syllables over speech, pauses left out"
-    assert measured(tone(150, 4.0, pauses=((1.0, 1.1),))).pauses == 0.0, "100 ms is a stop consonant"
+    assert measured(tone(150, 4.0, pauses=((1.0, 1.1),))).pauses == 0.0, (
+        "100 ms is a stop consonant"
+    )
 
 
 def test_silence_has_no_labels():
@@ -93,7 +95,9 @@ def test_turns_repeat_and_reach_from_short_to_a_minute(shards):
     composer = Composer(Corpus(shards), seed=1)
     lengths = []
     for seconds in (1.5, 10, 60):
-        turns = [composer.speech(int(100 * seconds), random.Random(SEEDS[seconds])) for _ in range(2)]
+        turns = [
+            composer.speech(int(100 * seconds), random.Random(SEEDS[seconds])) for _ in range(2)
+        ]
         np.testing.assert_array_equal(turns[0].mel, turns[1].mel)
         assert turns[0].words == turns[1].words
         assert set(turns[0].levels) == set(ATTRIBUTES)
@@ -121,7 +125,9 @@ def test_a_contrast_pair_differs_as_it_says(attribute):
     syllables = 20
     values = []
     for value in CHANGES[attribute][1]:
-        values.append(getattr(measured(variant(phrases, attribute, value, True, 1), syllables), attribute))
+        values.append(
+            getattr(measured(variant(phrases, attribute, value, True, 1), syllables), attribute)
+        )
     assert values[0] < values[1]
 
 

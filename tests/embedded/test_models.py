@@ -28,13 +28,17 @@ def test_sizes_are_as_issued(size):
 def test_the_training_tower_is_the_stock_tower():
     model = create(SIZES["edge"], seed=1).eval()
     chance = np.random.default_rng(1)
-    mels = [torch.from_numpy(chance.normal(0, 1, (n, 128)).astype(np.float32)) for n in (90, 200, 431)]
+    mels = [
+        torch.from_numpy(chance.normal(0, 1, (n, 128)).astype(np.float32)) for n in (90, 200, 431)
+    ]
     with torch.inference_mode():
         flat, counts = tower(model.model.audio_tower, mels)
         for mel, own in zip(mels, flat.split(counts), strict=True):
             lengths = torch.tensor([len(mel)])
             after = model.model.audio_tower._get_feat_extract_output_lengths(lengths)
-            stock = model.model.audio_tower(mel.T, feature_lens=lengths, aftercnn_lens=after[0]).last_hidden_state
+            stock = model.model.audio_tower(
+                mel.T, feature_lens=lengths, aftercnn_lens=after[0]
+            ).last_hidden_state
             torch.testing.assert_close(own, stock, atol=1e-5, rtol=1e-5)
 
 
@@ -57,7 +61,11 @@ def silences():
         sessions, names = {}, []
 
     composer = Composer(NoVoices(), seed=99)
-    return [composer.silence(n, random.Random(f"{n}/{i}")).mel for n in (200, 600, 2000) for i in range(6)]
+    return [
+        composer.silence(n, random.Random(f"{n}/{i}")).mel
+        for n in (200, 600, 2000)
+        for i in range(6)
+    ]
 
 
 @pytest.mark.parametrize("role", ["edge", "cloud"])
@@ -65,9 +73,15 @@ def test_the_shipped_models_know_when_nobody_speaks(role):
     """The second line behind voice activity."""
     from pipelines.embedded.evaluate import describe_all
 
-    prompted, card = Prompted(), json.loads((resolve("embedded", role) / "streamer.json").read_text("utf-8"))
+    prompted, card = (
+        Prompted(),
+        json.loads((resolve("embedded", role) / "streamer.json").read_text("utf-8")),
+    )
     mels = [torch.from_numpy(mel) for mel in silences()]
-    said = [prompted.tokenizer.decode(ids) for ids in describe_all(load_stock(resolve("embedded", role)), prompted, mels)]
+    said = [
+        prompted.tokenizer.decode(ids)
+        for ids in describe_all(load_stock(resolve("embedded", role)), prompted, mels)
+    ]
     right = sum(text == card["no_speech"] or text.startswith("没有检测到说话声") for text in said)
     assert right >= 0.94 * len(said), said
 
@@ -75,12 +89,14 @@ def test_the_shipped_models_know_when_nobody_speaks(role):
 @pytest.mark.long
 def test_make_train_in_miniature(tmp_path):
     """The whole command, interrupted after synthesis and run again: both models, thresholds, report, plots."""
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
+    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
                "--shards", 2, "--held-shards", 1, "--workers", 2, "--edge-steps", 3, "--cloud-steps", 3,
                "--distil-steps", 2, "--clips", 2, "--risk", 0.9, "--confidence", 0,
                "--evaluate", 2, "--contrast", 1]  # fmt: skip
     command = [str(part) for part in command]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as first:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as first:
         for line in first.stdout:  # its first line after synthesis names the first training
             if "joint" in line:
                 break
@@ -88,7 +104,9 @@ def test_make_train_in_miniature(tmp_path):
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "cache").rglob("*.json")}
     assert len(before) == 3, "three shards"
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    assert all(file.stat().st_mtime_ns == at for file, at in before.items()), "whole shards are kept"
+    assert all(file.stat().st_mtime_ns == at for file, at in before.items()), (
+        "whole shards are kept"
+    )
     for role in ("edge", "cloud"):
         gate = json.loads((tmp_path / "out" / role / "streamer.json").read_text("utf-8"))["gate"]
         assert set(gate) == {"fluent", "quality"}

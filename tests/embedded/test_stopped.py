@@ -13,9 +13,11 @@ import pytest
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_all_of_it_in_one_line(tmp_path, number):
     """Sent to the whole group, as a terminal does, while three processes synthesise."""
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
+    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
                "--shards", "2", "--held-shards", "1", "--workers", "2"]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as train:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as train:
         told = ""
         while told.count("shards:") < 3:  # a progress bar each: all three are at work
             told += train.stderr.read(1)
@@ -28,6 +30,15 @@ def test_ctrl_c_stops_all_of_it_in_one_line(tmp_path, number):
 
 
 def test_no_shards_are_told_with_the_command_that_makes_them(tmp_path):
-    command = [sys.executable, "-m", "pipelines.embedded.evaluate", "--data", str(tmp_path / "nosuch")]
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.embedded.evaluate",
+        "--data",
+        str(tmp_path / "nosuch"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (1, f"no shards in {tmp_path / 'nosuch'}; run make train first\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"no shards in {tmp_path / 'nosuch'}; run make train first\n",
+    )

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from streamer.core.rules.constrain import Constraint, Rules, constrain
+from streamer.core.rules.constrain import Constraint, constrain
 from streamer.core.rules.sampling import Sampling, gumbel
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose, pick, signals_of
 from streamer.model.choose_scores import processed

@@ -7,12 +7,12 @@ import pytest
 import torch
 from speech import recording
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
-from streamer.model.audio.frontend import Ear
+from streamer.core.rules.settings import Rules
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
+from streamer.model.offline import items_of
 from streamer.model.scheduler import PREFILL_IDS, Encode, StepScheduler, drive
 from streamer.model.thinker import load
 
@@ -25,19 +25,17 @@ def thinker(tiny_pair):
 
 
 @functools.cache
-def windows_of(seed):
-    ear = Ear()
-    complete = ear.push(recording(seed))
-    rest = ear.finish()
-    return complete, rest, ear.maximum
+def heard(seed):
+    _, *parts, closed = items_of([recording(seed)], 60.0)
+    return parts, closed
 
 
 def sentence(thinker, seed, listener):
     """Steps of a whole turn: hear, finish, draft."""
-    complete, rest, maximum = windows_of(seed)
-    for window in complete:
-        yield from listener.hear(window)
-    yield from listener.finish(rest, maximum)
+    parts, closed = heard(seed)
+    for part in parts:
+        yield from listener.hear(part) or ()
+    yield from listener.finish(closed.rest, closed.maximum)
     drafter = IncrementalDrafter(listener, Rules(), Sampling(temperature=0.8, seed=seed))
     for _ in range(NUM_IDS):
         yield from drafter.draft(1)

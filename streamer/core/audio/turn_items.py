@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-SAMPLES_PER_MS = 16
-
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:

@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import wire
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 
-RATE_HZ = 16_000
 MAX_RULE = 4_096  # of any number in an edge's rules: they run in everybody's step
 # committed and drafted together: what a KV slot has room for behind the longest turn
 MAX_ANSWER_IDS = 176
@@ -150,7 +150,10 @@ class ServedTurn:
         fresh = samples[self.num_samples - start :]
         if not len(fresh):
             return None
-        if self.is_finished or self.num_samples + len(fresh) > self._house.max_turn_s * RATE_HZ:
+        if (
+            self.is_finished
+            or self.num_samples + len(fresh) > self._house.max_turn_s * SAMPLE_RATE_HZ
+        ):
             raise Broken(
                 f"a turn is at most {self._house.max_turn_s:g} s, and over once it is finished"
             )

@@ -9,16 +9,13 @@ times smaller.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import is_han
 from streamer.core.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from streamer.core.rules.constrain import Rules
 
 Ids = NDArray[np.int64]
 none: Ids = np.zeros(0, dtype=np.int64)

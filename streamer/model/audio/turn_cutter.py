@@ -12,8 +12,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
-from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.audio.chunker import Chunker
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, on_grid
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
 from streamer.model.audio.mel import WINDOW_SAMPLES
 from streamer.model.audio.vad import (
@@ -42,10 +43,10 @@ class TurnCutter:
         max_turn_s: float,
         rule: TurnRule | None = None,
         live_update_s: float | None = None,
-        is_float: bool = False,
+        is_recording: bool = False,
     ) -> None:
         self._chunker = Chunker(sample_rate_hz)
-        self._is_float = is_float
+        self._is_float = is_recording
         self._part = PartCutter(max_turn_s, live_update_s)
         self._voice = VoiceActivity() if rule else None
         self._detector = TurnDetector(rule) if rule else None
@@ -76,6 +77,10 @@ class TurnCutter:
             items += self._give(self._num_past + len(self._past))
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
         return items + self._part.close()
+
+    def settle(self, num_left: int) -> list[Item]:
+        """Only `num_left` samples come before the commit: what was held back need not wait."""
+        return self._part.settle(num_left)
 
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
@@ -131,7 +136,7 @@ class PartCutter:
     """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the
     turns."""
 
-    def __init__(self, max_turn_s: float, live_update_s: float | None) -> None:
+    def __init__(self, max_turn_s: float, live_update_s: float | None = None) -> None:
         self.num_turns = 0
         self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)
@@ -182,14 +187,21 @@ class PartCutter:
         for that."""
         if self._ear is None:
             return []
+        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms)]
+
+    def settle(self, num_left: int = 0) -> list[Item]:
+        """Hear what was held back, now that only `num_left` samples follow: as the turn's own, or
+        as a part of its own where it is too long for that."""
         held = self._held
+        num_open = len(held) + num_left
         self._held = NOTHING
         items: list[Item] = []
-        if len(held) > self._short:
+        if num_open >= 2 * self._short:  # enough for this part to end where it may, at its limit
+            items += self._hear(held[: self._short])
+            held = held[self._short :]
+        if num_open > self._short:
             items += [*self._finish(goes_on=True), *self.open()]
-        if len(held):
-            items += self._hear(held)
-        return items + self._finish(stopped_ms, last_speech_ms)
+        return items + self._hear(held) if len(held) else items
 
     def drop(self) -> list[Item]:
         """Forget the turn."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from streamer.core.attributes import parse
 from streamer.core.decoding.gate import PRESETS, Gate, Preset
-from streamer.core.decoding.speculate import Plan
+from streamer.core.decoding.plan import Plan
 from streamer.model.checkpoint.fields import an_object, line, number, shown, text, whole
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.checkpoint.weights import ModelError

@@ -127,8 +127,6 @@ class Engine:
                         f"a row with a writer gives one row of logits, not {row.num_logits}"
                     )
                 row.writer.limit(self.slots.max_len - row.start - n + 1)
-                if len(rows) > 1:
-                    row.writer.share(len(rows))
             seen.add(row.slot)
             spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n

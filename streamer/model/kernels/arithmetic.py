@@ -65,13 +65,11 @@ _LEAST_SCORE = f4(-np.inf)
 
 # numba looks only at the file of the outermost function: with another file changed it would run
 # the old code on the new layout, which ends in a segmentation fault. So every file of this
-# folder, and the gate whose constants the kernels hold, is in the name that a kernel is kept
-# under.
+# folder is in the name that a kernel is kept under.
 def _digest() -> str:
     """8 characters that change with any of the sources."""
     here = Path(__file__).parent
-    gate = here.parents[1] / "core" / "decoding" / "gate.py"
-    sources = b"".join(file.read_bytes() for file in [*sorted(here.glob("*.py")), gate])
+    sources = b"".join(file.read_bytes() for file in sorted(here.glob("*.py")))
     return hashlib.blake2b(sources, digest_size=4).hexdigest()
 
 

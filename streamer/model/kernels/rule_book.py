@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.id_sets import (
     adjacent_ids,
     comma_ids,
@@ -23,6 +22,7 @@ from streamer.core.rules.id_sets import (
     role_ids,
     too_early_ids,
 )
+from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import COMMA_LIKE, REPLACEMENT, SENTENCE_ENDS, is_han
 from streamer.core.text.vocabulary import Vocabulary
 

@@ -12,15 +12,11 @@ from numba import carray
 
 from streamer.model.kernels.arithmetic import part
 from streamer.model.kernels.atomics import at_address
-from streamer.model.kernels.gate import GATE_CELLS, gate_fires
 from streamer.model.kernels.lane import (
     ANSWER,
-    BLOCK,
     BOOK,
     BOOK_LENGTH,
     FACTORS,
-    FIRST_SIGNAL,
-    GATE,
     HOME,
     IS_LAST,
     IS_RARE,
@@ -29,11 +25,9 @@ from streamer.model.kernels.lane import (
     MASK,
     MASK_LENGTH,
     NUM_IDS,
-    PASSED,
     SAID,
     SCORES,
     SIGNALS,
-    SIZE,
     WANTED,
     WRITTEN,
 )
@@ -83,23 +77,14 @@ def _write_one(lane, logits):
     factors = carray(at_address(lane[FACTORS]), 2, np.float32)
     n = lane[SAID]
     token, is_last, entropy, margin, log_prob = next_id(
-        logits,
-        scores,
-        mask,
-        book,
-        marks,
-        answer,
-        n,
-        factors[0],
-        factors[1],
-        lane[SIZE] == 0 or lane[GATE] != 0,
+        logits, scores, mask, book, marks, answer, n, factors[0], factors[1], True
     )
     if token < 0:
         lane[IS_RARE] = 1
         _copy(logits, lane[HOME], lane[NUM_IDS])
         return -1
     answer[n] = token
-    place = 3 * (n - lane[FIRST_SIGNAL])
+    place = 3 * lane[WRITTEN]
     signals = carray(at_address(lane[SIGNALS]), place + 3, np.float64)
     signals[place] = entropy
     signals[place + 1] = margin
@@ -109,23 +94,7 @@ def _write_one(lane, logits):
     lane[WANTED] = lane[WANTED] - 1
     if is_last:
         lane[IS_LAST] = 1
-    if lane[SIZE] > 0 and (is_last or n + 1 - lane[BLOCK] == lane[SIZE]):
-        _end_block(lane, book, answer, signals)
     return -1 if is_last or lane[WANTED] == 0 else token
-
-
-@part
-def _end_block(lane, book, answer, signals):
-    """The block in hand is whole: the next one begins, or the run ends with it."""
-    begin = lane[BLOCK]
-    end = lane[SAID]
-    if lane[GATE] != 0:
-        gate = carray(at_address(lane[GATE]), GATE_CELLS, np.float64)
-        if gate_fires(gate, book, answer, begin, end, signals[3 * (begin - lane[FIRST_SIGNAL]) :]):
-            lane[WANTED] = 0
-            return
-    lane[BLOCK] = end
-    lane[PASSED] = lane[WRITTEN]
 
 
 @part

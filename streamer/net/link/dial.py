@@ -14,9 +14,9 @@ import anyio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage, InvalidStatus
 
+from streamer.core.description import one_line
 from streamer.core.link import wire
 from streamer.core.link.patience import Patience
-from streamer.core.plain import one_line
 
 CONNECT_S = 5.0
 PORT = 8766  # of a verifier, where the address names none

@@ -19,12 +19,11 @@ import anyio
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import WebSocketException
 
+from streamer.core.description import one_line
 from streamer.core.link import wire
-from streamer.core.link.backoff import Redial
-from streamer.core.link.breaker import Breaker
+from streamer.core.link.backoff import Breaker, Redial
 from streamer.core.link.edge_turn import DecodingTerms, RemoteFault
 from streamer.core.link.send_window import SendWindow
-from streamer.core.plain import one_line
 from streamer.net.link.dial import (
     VerifierAddress,
     dial,

@@ -11,12 +11,12 @@ import anyio
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.description import one_line
 from streamer.core.link import wire
 from streamer.core.link.backoff import jittered
 from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
 from streamer.core.link.patience import STUCK_S, VerifierProgress
 from streamer.core.link.send_window import MAX_PIECES
-from streamer.core.plain import one_line
 from streamer.stages.plumbing.ports import TargetLost
 
 if TYPE_CHECKING:

@@ -44,11 +44,10 @@ class LocalTarget:
         self._begun: set[int] = set()  # numbers of requests that the model was given
 
     async def hear(self, heard: Heard) -> None:
-        """Prefill the windows that are complete, and again those that a louder sound made stale."""
-        for window in heard.windows:
-            await self._batcher.submit(self._hearer.hear(window))
-        if self._hearer.observe(heard.maximum, heard.num_samples):
-            await self._batcher.submit(self._hearer.redo())
+        """Prefill what is complete, where anything is."""
+        steps = self._hearer.hear(heard)
+        if steps is not None:
+            await self._batcher.submit(steps)
 
     async def finish(self, closed: Closed) -> None:
         """The last window; with `prefills` it is prefilled now, else with the first request."""

@@ -8,11 +8,12 @@ from fakes import FlakyLink, ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_v
 from oracles import target_alone
 
 from streamer.core.decoding.gate import Gate, Signal
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Verdict
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
 PROMPT = (3, 7, 1)

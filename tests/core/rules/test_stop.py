@@ -7,7 +7,7 @@ from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import STOP_REASONS, Stop, first_stop, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import Stop, stop
 from streamer.core.text.characters import is_han
 from streamer.core.text.vocabulary import Vocabulary

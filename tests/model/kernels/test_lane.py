@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from speech import recording
 from tiny_thinker import MOST_STREAMS, thinker_of
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.audio.frontend import Ear
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.kernels.helpers import Crew
 from streamer.model.kernels.lane import Writer
 from streamer.model.kernels.text import FastText
 from streamer.model.listener import Listener
+from streamer.model.offline import hear_turn
 from streamer.model.scheduler import StepScheduler, drive
 from streamer.model.thinker import EMBEDDED, Thinker, load
 
@@ -146,10 +146,7 @@ def test_heard_speech_is_answered_by_blocks_as_by_ids(which: str, tiny_pair: Any
     assert thinker.engine.writes
     answers = []
     for n in (1, 4, 200):
-        ear, listener = Ear(), Listener(thinker)
-        for window in ear.push(recording(3)):
-            drive(listener.engine, listener.hear(window))
-        drive(listener.engine, listener.finish(ear.finish(), ear.maximum))
+        listener = hear_turn(thinker, recording(3), prefills=False)
         drafter, ids, signals = (
             IncrementalDrafter(listener, Rules(), Sampling()),
             list[int](),

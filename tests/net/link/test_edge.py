@@ -17,8 +17,8 @@ from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
 from streamer.core.link.patience import Patience
 from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.edge import MAX_PINGS, EdgeLink
 from streamer.net.link.remote_target import REOPEN_S

@@ -15,8 +15,8 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, pref
 from streamer.core.link import backoff as redial
 from streamer.core.link import breaker, wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.link import remote_target as far
 from streamer.stages.plumbing.ports import TargetLost
 

@@ -1,5 +1,5 @@
-"""What a server tells Prometheus of its link to a verifier; and the README's table, which names all
-that there is."""
+"""What a server tells Prometheus of its link to a verifier; and the table in docs/realtime.md,
+which names all that there is."""
 
 import re
 from types import SimpleNamespace
@@ -13,12 +13,12 @@ from wire import http, serving
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.service.metrics import Metrics, VerifierMetrics
 
 TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
-README = (ROOT / "README.md").read_text("utf-8")
+PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
 
 
 def gauges(text):
@@ -69,7 +69,7 @@ async def test_blocks_in_flight_are_counted():
         assert gauges(metrics.text().decode())["blocks_in_flight"] == 0
 
 
-def test_the_readmes_table_names_all_of_them():
+def test_the_page_s_table_names_all_of_them():
     serve, verifier = Metrics(), VerifierMetrics()
     link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_links=1)
     serve.watch_link(link)
@@ -81,5 +81,5 @@ def test_the_readmes_table_names_all_of_them():
     )
     # net/link/server.py's own
     names = {name for name in names if not name.endswith("_created")} | {"links"}
-    table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", README, re.M)
+    table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", PAGE, re.M)
     assert {name for row in table for name in re.findall(r"`(\w+)", row)} == names

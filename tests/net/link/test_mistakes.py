@@ -13,8 +13,8 @@ from wire import serving
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.net.link.edge import EdgeLink
 

@@ -10,7 +10,7 @@ import pytest
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, House
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.net.link.served_turns import Tenancy
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import VerifierMetrics

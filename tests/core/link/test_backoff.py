@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from streamer.core.link.backoff import PAUSES_S, Redial
-from streamer.core.link.breaker import FIRST_PAUSE_S, LONGEST_PAUSE_S, Breaker
+from streamer.core.link.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, PAUSES_S, Breaker, Redial
 
 
 def test_the_breaker_closes_by_itself():

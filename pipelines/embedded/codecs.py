@@ -1,0 +1,88 @@
+"""In: samples at 16 kHz. Out: the same as a room, a telephone, MP3 or Opus would pass it on, in time with the original.
+
+The encoders are real ones (LAME and libopus, in libsndfile).
+"""
+
+import io
+import random
+
+import numpy as np
+import soundfile
+import soxr
+from scipy.signal import butter, correlate, fftconvolve, sosfilt
+
+from pipelines.embedded.speak import SAMPLE_RATE
+
+SHARES = {"none": 0.34, "mp3": 0.24, "opus": 0.22, "telephone": 0.20}
+
+
+def mp3(samples: np.ndarray, compression: float) -> np.ndarray:
+    """Through LAME; `compression` 0 to 1, at 16 kHz about 160 to 8 kbit/s."""
+    return _coded(samples, compression, "MP3", "MPEG_LAYER_III")
+
+
+def opus(samples: np.ndarray, compression: float) -> np.ndarray:
+    """Through libopus; `compression` 0 to 1, 256 to 9 kbit/s."""
+    return _coded(samples, compression, "OGG", "OPUS")
+
+
+def _coded(samples: np.ndarray, compression: float, container: str, subtype: str) -> np.ndarray:
+    file = io.BytesIO()
+    options = {"bitrate_mode": "CONSTANT"} if container == "MP3" else {}
+    soundfile.write(file, samples, SAMPLE_RATE, format=container, subtype=subtype, compression_level=compression,
+                    **options)  # fmt: skip
+    file.seek(0)
+    heard, rate = soundfile.read(file, dtype="float32")
+    heard = soxr.resample(heard, rate, SAMPLE_RATE) if rate != SAMPLE_RATE else heard
+    return aligned(heard.astype(np.float32), samples)
+
+
+def aligned(heard: np.ndarray, original: np.ndarray, most: int = 4000) -> np.ndarray:
+    """Undo the delay an encoder adds: as long as `original`, shifted to where they correlate best."""
+    length = min(len(original), 5 * SAMPLE_RATE)
+    start = max(0, int(np.argmax(np.abs(original))) - length // 2)
+    piece = original[start : start + length]
+    around = np.pad(heard, (most, most + length))[start : start + length + 2 * most]
+    lag = int(np.argmax(correlate(around, piece, "valid", "fft"))) - most
+    shifted = heard[lag:] if lag >= 0 else np.pad(heard, (-lag, 0))
+    return np.pad(shifted, (0, max(0, len(original) - len(shifted))))[: len(original)]
+
+
+def telephone(samples: np.ndarray) -> np.ndarray:
+    """300-3400 Hz at 8 kHz, mu-law of 8 bits (G.711), and back."""
+    narrow = soxr.resample(samples, SAMPLE_RATE, 8000)
+    narrow = np.clip(
+        sosfilt(butter(4, (300, 3400), "bandpass", fs=8000, output="sos"), narrow), -1, 1
+    )
+    steps = np.round(128 * np.sign(narrow) * np.log1p(255 * np.abs(narrow)) / np.log(256)) / 128
+    wide = np.sign(steps) * (np.expm1(np.abs(steps) * np.log(256)) / 255)
+    return aligned(soxr.resample(wide, 8000, SAMPLE_RATE).astype(np.float32), samples)
+
+
+def room(samples: np.ndarray, rng: random.Random) -> np.ndarray:
+    """The direct sound, a few early reflections, and a tail of coloured noise that decays over 0.15 to 0.8 s."""
+    chance, decay_s = np.random.default_rng(rng.randrange(2**31)), rng.uniform(0.15, 0.8)
+    t = np.arange(int(decay_s * SAMPLE_RATE)) / SAMPLE_RATE
+    tail = chance.standard_normal(len(t)) * 10 ** (-3 * t / decay_s) * (t > 0.004)
+    tail = sosfilt(butter(1, rng.uniform(1500, 7000), fs=SAMPLE_RATE, output="sos"), tail)
+    for _ in range(rng.randint(2, 6)):
+        tail[int(rng.uniform(0.001, 0.03) * SAMPLE_RATE)] += (
+            rng.uniform(-0.5, 0.5) * np.abs(tail).max()
+        )
+    tail *= 10 ** (-rng.uniform(2, 18) / 20) / np.sqrt((tail**2).sum() + 1e-12)
+    return (samples + fftconvolve(samples, tail)[: len(samples)]).astype(np.float32)
+
+
+def passed_on(samples: np.ndarray, rng: random.Random) -> tuple[np.ndarray, str]:
+    """A drawn way from the mouth to the model, and its name."""
+    heard = room(samples, rng) if rng.random() < 0.2 else samples
+    way = rng.choices(list(SHARES), SHARES.values())[0]
+    scale = max(1.0, float(np.abs(heard).max()) / 0.99)
+    heard = heard / scale
+    if way == "mp3":
+        heard = mp3(heard, rng.uniform(0.5, 0.93))
+    elif way == "opus":
+        heard = opus(heard, rng.uniform(0.85, 0.98))
+    elif way == "telephone":
+        heard = telephone(heard)
+    return heard * scale, way

@@ -1,0 +1,143 @@
+"""In: a clone and one source of recordings.toml. Out: who speaks in each file, in which language, and what they say.
+
+One function for each way a repository names its speakers. Each yields facts by path; a file that no table names has
+no speaker and is left out.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+SEXES = {
+    "male": "m",
+    "female": "f",
+    "m": "m",
+    "f": "f",
+    "male_masculine": "m",
+    "female_feminine": "f",
+}
+Facts = tuple[str, "Said"]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is known of a file; empty where it is not."""
+
+    speaker: str
+    language: str
+    sex: str = ""
+    text: str = ""
+    group: str = ""  # the source's own division, where its split rule needs one
+
+
+@dataclass(frozen=True)
+class Clone:
+    """Reads one commit: `paths` are its files, `text` decodes one of them."""
+
+    paths: list[str]
+    text: Callable[[str], str]
+
+
+def common_voice(clone: Clone, source: dict) -> Iterator[Facts]:
+    """validated.tsv: path, client_id, sentence, gender; the folder is the language where the source names none."""
+    tables = [
+        p
+        for p in clone.paths
+        if p.startswith(source["base"]) and p.split("/")[-1] == "validated.tsv"
+    ]
+    for table in tables:
+        folder = table.rpartition("/")[0]
+        clips = {
+            p.split("/")[-1]: p for p in clone.paths if p.startswith(folder) and p.endswith(".mp3")
+        }
+        language = source.get("language", folder)
+        for row in csv.DictReader(
+            io.StringIO(clone.text(table)), delimiter="\t", quoting=csv.QUOTE_NONE
+        ):
+            if row["path"] in clips:
+                sex = SEXES.get(row.get("gender") or "", "")
+                yield (
+                    clips[row["path"]],
+                    Said(row["client_id"], language, sex, row["sentence"] or ""),
+                )
+
+
+def speechocean(clone: Clone, source: dict) -> Iterator[Facts]:
+    """WAVE/SPEAKERnnnn/utterance.WAV; {train,test}/text, spk2gender."""
+    texts, sexes, sides = {}, {}, {}
+    for side in ("train", "test"):
+        texts |= dict(line.split(maxsplit=1) for line in clone.text(f"{side}/text").splitlines())
+        rows = dict(line.split() for line in clone.text(f"{side}/spk2gender").splitlines())
+        sexes |= rows
+        sides |= dict.fromkeys(rows, side)
+    for path in clone.paths:
+        found = re.match(r"WAVE/SPEAKER(\d+)/(\d+)\.wav", path, re.IGNORECASE)
+        if found:
+            who, utterance = found.groups()
+            yield (
+                path,
+                Said(
+                    "SPEAKER" + who,
+                    "en",
+                    sexes.get(who, ""),
+                    texts.get(utterance, ""),
+                    sides.get(who, ""),
+                ),
+            )
+
+
+def librispeech(clone: Clone, source: dict) -> Iterator[Facts]:
+    """The speaker is the first number of the file's name; sex in SPEAKERS.TXT."""
+    rows = [
+        line.split("|")
+        for line in clone.text(source["base"] + "/SPEAKERS.TXT").splitlines()
+        if "|" in line
+    ]
+    sexes = {row[0].strip(): row[1].strip().lower() for row in rows}
+    for path in clone.paths:
+        who = path.split("/")[-1].split("-")[0]
+        yield path, Said(who, "en", SEXES.get(sexes.get(who, ""), ""))
+
+
+def aishell1(clone: Clone, source: dict) -> Iterator[Facts]:
+    """BAC009S0150W0001.wav with its text beside it."""
+    for path in clone.paths:
+        found = re.search(r"BAC009(S\d+)W\d+\.wav$", path)
+        if found:
+            yield path, Said(found[1], "zh-CN", text=clone.text(path[:-4] + ".txt").strip())
+
+
+def aishell3(clone: Clone, source: dict) -> Iterator[Facts]:
+    """SSBnnnn at the front of the name; metadata_hanzi.csv."""
+    lines = clone.text(source["base"] + "/metadata_hanzi.csv").splitlines()
+    texts = {
+        line.split("\t")[0].split("/")[-1].split(".")[0]: line.split("\t")[1]
+        for line in lines
+        if "\t" in line
+    }
+    for path in clone.paths:
+        name = path.split("/")[-1].split(".")[0]
+        text = re.sub("[^\u4e00-\u9fff]", "", texts.get(name, ""))
+        yield path, Said(name[:7], "zh-CN", text=text)
+
+
+def kerstin(clone: Clone, source: dict) -> Iterator[Facts]:
+    """metadata.csv: name|text, one woman."""
+    rows = (line.split("|") for line in clone.text("metadata.csv").splitlines())
+    texts = {row[0].split(".")[0]: row[-1] for row in rows if len(row) > 1}
+    for path in clone.paths:
+        yield path, Said("kerstin", "de", "f", texts.get(path.split("/")[-1].split(".")[0], ""))
+
+
+def unnamed(clone: Clone, source: dict) -> Iterator[Facts]:
+    """Nobody says who speaks, or what: each file counts as a speaker of its own."""
+    for path in clone.paths:
+        yield path, Said(path.split("/")[-1].split(".")[0], source["language"])
+
+
+LAYOUTS = {
+    f.__name__: f
+    for f in (common_voice, speechocean, librispeech, aishell1, aishell3, kerstin, unnamed)
+}

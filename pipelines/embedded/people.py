@@ -1,0 +1,253 @@
+"""In: local clones. Out: shards of people's phrases in the format of synthesis.py, and the noise of recordings.
+
+A session is one speaker: a few of their clips as they were recorded, or the same resynthesised to a drawn tempo,
+pitch, range and length of throat, so that every level is heard from people too. A clip is a phrase, with the pauses
+it has; what lies between two pauses is one more.
+"""
+
+import argparse
+import random
+import signal
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import soxr
+from tqdm import tqdm
+
+from pipelines.embedded.codecs import passed_on
+from pipelines.embedded.labels import PAUSE_FRAMES, frame_power
+from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.recordings import Clip, clips, decoded, missing, noises, table
+from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speech import speech_frames
+from pipelines.embedded.syllables import HAN, count, counted
+from pipelines.embedded.synthesis import GAP_S, Shard, f0_track, resynthesise
+
+CLIPS_PER_SESSION = 6
+SESSIONS_PER_SHARD = 40
+UNCOUNTED = (
+    0.25  # of languages without a syllable count, so many are kept: they teach all but the rate
+)
+FIRST = {"zh": 0.55, "en": 0.75, "other": 1.0}
+TEST_FOLD = "5-"  # of ESC-10: kept for evaluation
+
+
+def group(language: str) -> str:
+    return "zh" if language in HAN else language if language == "en" else "other"
+
+
+def sessions(clones: Path, seed: int) -> list[list[Clip]]:
+    """Clips of one speaker and source, a few at a time: training's side of the split.
+
+    In random order, the languages that matter most rather in front: a folder that is cut short still has them.
+    """
+    by_speaker = defaultdict(list)
+    for source in table()["source"]:
+        for clip in clips(clones, source, seed):
+            if not clip.held:
+                by_speaker[
+                    clip.source if "picovoice" in clip.source else (clip.source, clip.speaker)
+                ].append(clip)
+    chunks = [
+        of[i : i + CLIPS_PER_SESSION]
+        for of in by_speaker.values()
+        for i in range(0, len(of), CLIPS_PER_SESSION)
+    ]
+    rng = random.Random(seed)
+    kept = [
+        chunk for chunk in chunks if counted(chunk[0].said.language) or rng.random() < UNCOUNTED
+    ]
+    return sorted(kept, key=lambda chunk: rng.random() * FIRST[group(chunk[0].said.language)])
+
+
+def spoken(chunk: list[Clip], filters: dict) -> list[tuple[np.ndarray, np.ndarray, int | None]]:
+    """(samples, speech frames, syllables) of each clip that is usable, silence at both ends cut to 50 ms."""
+    found = []
+    for clip, samples in decoded(chunk, filters):
+        flags = speech_frames(samples)
+        heard = np.flatnonzero(flags)
+        if len(heard) < 100:
+            continue
+        a, b = max(0, heard[0] - 5), min(len(samples) // 160, heard[-1] + 6)
+        syllables = count(clip.said.text, clip.said.language)
+        if syllables and not 1.5 < 100 * syllables / len(heard) < 9.5:
+            continue  # the text is not what was said
+        found.append((samples[a * 160 : b * 160], flags[a:b], syllables))
+    return found
+
+
+def whole(
+    parts: list[tuple[np.ndarray, np.ndarray, int | None]],
+) -> tuple[np.ndarray, list, np.ndarray]:
+    """Clips one after the other with silence between: samples, spans (first, end, syllables), speech frames."""
+    spans, pieces, flags, at, gap = [], [], [], 0, int(GAP_S * 100)
+    for samples, speech, syllables in parts:
+        spans.append((at * 160, at * 160 + len(samples), syllables))
+        pieces += [samples, np.zeros(gap * 160, np.float32)]
+        flags += [speech, np.zeros(gap, bool)]
+        at += len(speech) + gap
+    return np.concatenate(pieces), spans, np.concatenate(flags)
+
+
+def restyled(samples: np.ndarray, spans: list, flags: np.ndarray, rng: random.Random):
+    """The same at another tempo, pitch, range and formants; spans and speech frames move with it."""
+    formant = rng.uniform(0.88, 1.14) if rng.random() < 0.5 else 1.0
+    if formant != 1.0:
+        samples = soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE)
+        spans = [(int(a / formant), int(b / formant), n) for a, b, n in spans]
+    known = [(a, b, n) for a, b, n in spans if n]
+    natural = (
+        SAMPLE_RATE * sum(n for _, _, n in known) / max(1, sum(b - a for a, b, _ in known))
+        if known
+        else 4.6
+    )
+    stretch = float(np.clip(natural / 2.0 ** rng.uniform(np.log2(2.6), np.log2(8.2)), 0.6, 1.75))
+    low, high = rng.choice(((80, 115), (115, 165), (165, 225), (225, 320)))
+    spread = rng.uniform(*rng.choice(((0.25, 1.2), (1.2, 2.6), (2.6, 5.0))))
+    samples = resynthesise(
+        samples.astype(np.float32), spans, rng.uniform(low, high), spread, stretch, rng
+    )
+    num = -(-len(samples) // 160)
+    at = np.minimum((np.arange(num) * formant / stretch).astype(int), len(flags) - 1)
+    spans = [(int(a * stretch), min(len(samples), int(b * stretch)), n) for a, b, n in spans]
+    return samples, spans, flags[at]
+
+
+def add_session(
+    shard: Shard, name: str, chunk: list[Clip], parts: list, natural: bool, rng: random.Random
+) -> None:
+    """Measure one session and put its phrases into the shard."""
+    samples, spans, flags = whole(parts)
+    if not natural:
+        samples, spans, flags = restyled(samples, spans, flags, rng)
+    mel = raw_log_mel(samples)
+    f0, flags = f0_track(samples, len(mel)), np.pad(flags, (0, len(mel)))[: len(mel)]
+    heard = raw_log_mel(passed_on(samples, rng)[0])
+    facts = {"session": name, "voice": chunk[0].source + ":" + chunk[0].speaker[:12],
+             "group": group(chunk[0].said.language), "natural": natural}  # fmt: skip
+    for start, end, syllables in spans:
+        a, b = start // 160, min(len(mel), end // 160 + 1)
+        for first, last in {(a, b), *between_pauses(flags, a, b)}:
+            share = flags[first:last].sum() / max(1, flags[a:b].sum())
+            if (
+                last - first < 40
+                or (f0[first:last] > 0).mean() < 0.2
+                or frame_power(mel[first:last]).max() < 1e-6
+            ):
+                continue
+            row = {**facts, "syllables": syllables and round(syllables * float(share), 2)}
+            shard.add(
+                row,
+                mel=mel[first:last],
+                f0=f0[first:last],
+                heard=heard[first:last],
+                speech=flags[first:last],
+            )
+
+
+def between_pauses(flags: np.ndarray, start: int, end: int) -> list[tuple[int, int]]:
+    """Stretches of speech of at least 0.9 s between two pauses, where there is a pause."""
+    edges = (
+        np.flatnonzero(np.diff(np.concatenate([[1], flags[start:end].astype(np.int8), [1]])))
+        + start
+    )
+    cuts = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=False) if b - a >= PAUSE_FRAMES]
+    starts, ends = [start, *(b - 3 for _, b in cuts)], [*(a + 3 for a, _ in cuts), end]
+    return (
+        [(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= 90] if cuts else []
+    )
+
+
+def write_shard(
+    folder: Path, index: int, chunks: list[list[Clip]], filters: dict, seed: int
+) -> None:
+    """Each chunk of clips as it is, and once restyled; what praat cannot do is left out."""
+    rng, shard = random.Random(f"{seed}/{index}"), Shard(folder, index)
+    for number, chunk in enumerate(chunks):
+        style = random.Random(rng.random())
+        try:
+            signal.alarm(60)
+            parts = spoken(chunk, filters)
+            for natural in (True, False) if parts else ():
+                add_session(shard, f"p{index}/{number}/{natural}", chunk, parts, natural, style)
+        except Exception as error:  # a clip that praat cannot do: the rest must go on
+            tqdm.write(f"{chunk[0].source} {chunk[0].path}: {type(error).__name__} {error}")
+        finally:
+            signal.alarm(0)
+    shard.write()
+
+
+def write_noise(
+    clones: Path, folder: Path, chunks: list[list[Clip]], filters: dict, rng: random.Random
+) -> None:
+    """noise.npz, babble.npz, breaths.npz: mel power at 0 dBFS [n_frames, 128] float16-able, of the sources."""
+    folder.mkdir(parents=True, exist_ok=True)
+    noise = [s for path, s in noises(clones) if not path.split("/")[-1].startswith(TEST_FOLD)]
+    people, breaths = [], []
+    for chunk in chunks:
+        for samples, flags, _ in spoken(chunk, filters):
+            people.append(samples / np.sqrt(np.mean(samples**2) + 1e-9))
+            breaths += gaps(samples, flags)
+    babble = [crowd(rng.sample(people, rng.randint(3, 8)), rng) for _ in range(60)]
+    for name, signals in (("noise", noise), ("babble", babble), ("breaths", breaths[:600])):
+        powers = [
+            10.0 ** raw_log_mel(s / np.sqrt(np.mean(s**2) + 1e-12))
+            for s in signals
+            if np.mean(s**2) > 1e-9
+        ]
+        np.savez(folder / f"{name}.npz", *[p.astype(np.float32) for p in powers])
+
+
+def crowd(voices: list[np.ndarray], rng: random.Random, seconds: int = 12) -> np.ndarray:
+    """Voices on top of each other, each repeated from a drawn place."""
+    at = np.arange(seconds * SAMPLE_RATE)
+    return sum(
+        v[(at + rng.randrange(len(v))) % len(v)] * 10 ** rng.uniform(-0.3, 0) for v in voices
+    )
+
+
+def gaps(samples: np.ndarray, flags: np.ndarray) -> list[np.ndarray]:
+    """What is between a clip's stretches of speech: breaths, clicks, room tone; 0.2 to 0.8 s."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[1], flags.astype(np.int8), [1]])))
+    found = [
+        samples[a * 160 : b * 160]
+        for a, b in zip(edges[::2], edges[1::2], strict=False)
+        if 20 <= b - a <= 80
+    ]
+    return [piece for piece in found if len(piece) > 3000]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clones", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--noise", type=Path, help="write the noise of recordings there")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--num", type=int, default=1000, help="shards at most")
+    parser.add_argument("--step", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    known = table()
+    for line in missing(args.clones, known["source"] + known["noise"]):
+        tqdm.write(line)
+
+    def hung(*_):
+        raise TimeoutError("hung")
+
+    signal.signal(signal.SIGALRM, hung)
+    chunks, filters = sessions(args.clones, args.seed), known["filters"]
+    if args.noise and not (args.noise / "breaths.npz").exists():
+        write_noise(args.clones, args.noise, chunks[:150], filters, random.Random(args.seed))
+    args.out.mkdir(parents=True, exist_ok=True)
+    shards = range(0, len(chunks), SESSIONS_PER_SHARD)
+    for index in tqdm(list(range(len(shards)))[args.first :: args.step][: args.num], desc="people"):
+        if not (args.out / f"{index:05d}.json").exists():
+            first = shards[index]
+            write_shard(
+                args.out, index, chunks[first : first + SESSIONS_PER_SHARD], filters, args.seed
+            )
+
+
+if __name__ == "__main__":
+    main()

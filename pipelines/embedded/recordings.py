@@ -1,0 +1,242 @@
+"""In: local clones of the repositories in recordings.toml. Out: clips of people, each on its side of the split.
+
+Nothing is downloaded and nothing of a recording is committed. Speakers are split by a hash of their name: a person is
+on one side, whichever source they come from.
+"""
+
+import argparse
+import hashlib
+import io
+import random
+import re
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import soxr
+
+from pipelines.embedded.layouts import LAYOUTS, Clone, Said
+from pipelines.embedded.speak import SAMPLE_RATE
+
+TABLE = Path(__file__).with_name("recordings.toml")
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One recording that has not been decoded yet."""
+
+    source: str
+    path: str
+    blob: str  # git's object name
+    git: Path
+    said: Said
+    held: bool
+
+    @property
+    def speaker(self) -> str:
+        return self.said.speaker
+
+
+def table(path: Path = TABLE) -> dict:
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def git_folder(clones: Path, repository: str, commit: str) -> Path | None:
+    """The git directory of a clone that holds `commit`: DIR/name, DIR/owner+name or DIR/owner/name, bare or not."""
+    owner, name = repository.removesuffix(".git").split("/")[-2:]
+    folders = [clones / name, clones / f"{owner}+{name}", clones / owner / name]
+    for folder in [f / inner for f in folders for inner in (".git", ".", "repo/.git", "repo")]:
+        if (folder / "HEAD").exists() and _has(folder, commit):
+            return folder
+    return None
+
+
+def _has(git: Path, commit: str) -> bool:
+    done = subprocess.run(
+        ["git", "--git-dir", git, "cat-file", "-e", commit + "^{tree}"], capture_output=True
+    )
+    return done.returncode == 0
+
+
+def missing(clones: Path, rows: list[dict]) -> list[str]:
+    """One line for each repository that is not there, with the commands that bring it."""
+    found, lines = set(), []
+    for row in rows:
+        repository, commit = row["repository"], row["commit"]
+        if (repository, commit) in found or git_folder(clones, repository, commit):
+            continue
+        found.add((repository, commit))
+        folder = clones / "+".join(repository.split("/")[-2:])
+        how = f"git clone {repository} {folder} && git -C {folder} checkout {commit}"
+        lines.append(f"{row['id']} is missing; get it with: {how}")
+    return lines
+
+
+def held_out(speaker: str, source: dict, group: str = "") -> bool:
+    """Which side a speaker is on: by the source, else one in seven by hash (speechocean: of its own test side)."""
+    if "side" in source:
+        return source["side"] == "held"
+    if "held_speakers" in source:
+        return speaker in source["held_speakers"]
+    number = int(hashlib.sha1(f"streamer-heldout:{speaker}".encode()).hexdigest()[:8], 16)
+    return (
+        group == "test" and number % 5 < 2 if source["layout"] == "speechocean" else number % 7 == 0
+    )
+
+
+def listed(git: Path, commit: str) -> dict[str, str]:
+    """Path to blob of every file at `commit`."""
+    command = ["git", "--git-dir", git, "ls-tree", "-r", "-z", commit]
+    rows = (
+        subprocess.run(command, capture_output=True, check=True)
+        .stdout.decode("utf-8", "replace")
+        .split("\0")
+    )
+    return {row.split("\t", 1)[1]: row.split("\t", 1)[0].split()[2] for row in rows if "\t" in row}
+
+
+def clips(clones: Path, source: dict, seed: int = 0) -> list[Clip]:
+    """The clips of one source, shuffled, at most `cap` of a speaker; none where the clone is missing."""
+    git = git_folder(clones, source["repository"], source["commit"])
+    if git is None:
+        return []
+    blobs = listed(git, source["commit"])
+    wanted = [path for path in blobs if re.search(source["paths"], path)]
+    tables = [
+        path for path in blobs if not path.lower().endswith((".mp3", ".wav", ".flac", ".webm"))
+    ]
+    with Blobs(git) as read:
+        clone = Clone(wanted + tables, lambda path: read(blobs[path]).decode("utf-8", "replace"))
+        facts = dict(LAYOUTS[source["layout"]](clone, source))
+    inside = [
+        path
+        for path in wanted
+        if path in facts and facts[path].speaker not in source.get("exclude", ())
+    ]
+    random.Random(f"{seed}/{source['id']}").shuffle(inside)
+    count: Counter[str] = Counter()
+    result = []
+    for path in inside:
+        said = facts[path]
+        count[said.speaker] += 1
+        if count[said.speaker] <= source["cap"]:
+            side = held_out(said.speaker, source, said.group)
+            result.append(Clip(source["id"], path, blobs[path], git, said, side))
+    return result
+
+
+class Blobs:
+    """`git cat-file --batch` of one repository: object name to bytes."""
+
+    def __init__(self, git: Path) -> None:
+        self.command = ["git", "--git-dir", str(git), "cat-file", "--batch"]
+
+    def __enter__(self) -> "Blobs":
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+    def __call__(self, blob: str) -> bytes:
+        """Raises KeyError where the clone lacks the object."""
+        self.process.stdin.write(blob.encode() + b"\n")
+        self.process.stdin.flush()
+        header = self.process.stdout.readline().split()
+        if len(header) < 3:
+            raise KeyError(blob)
+        data = self.process.stdout.read(int(header[2]))
+        self.process.stdout.read(1)
+        return data
+
+
+def decode(data: bytes, filters: dict) -> np.ndarray:
+    """Mono float32 samples at 16 kHz. Raises ValueError for what the filters leave out."""
+    if len(data) < filters["min_bytes"]:
+        raise ValueError("no audio in it: missing, or a pointer to a large file")
+    try:
+        samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        raise ValueError(f"cannot be decoded: {error}") from error
+    samples = soxr.resample(samples.mean(1), rate, SAMPLE_RATE).astype(np.float32)
+    if not filters["min_seconds"] <= len(samples) / SAMPLE_RATE <= filters["max_seconds"]:
+        raise ValueError("too short or too long")
+    if 10 * np.log10(np.mean(samples**2) + 1e-12) < filters["min_level_dbfs"]:
+        raise ValueError("too soft")
+    if np.mean(np.abs(samples) > 0.999) > filters["max_clipped"]:
+        raise ValueError("clipped")
+    return samples
+
+
+def decoded(chosen: list[Clip], filters: dict) -> Iterator[tuple[Clip, np.ndarray]]:
+    """Each clip with its samples; those that the filters leave out are passed over."""
+    open_git: dict[Path, Blobs] = {}
+    try:
+        for clip in chosen:
+            if clip.git not in open_git:
+                open_git[clip.git] = Blobs(clip.git).__enter__()
+            try:
+                yield clip, decode(open_git[clip.git](clip.blob), filters)
+            except (ValueError, KeyError):
+                continue
+    finally:
+        for reader in open_git.values():
+            reader.__exit__()
+
+
+def noises(clones: Path) -> list[tuple[str, np.ndarray]]:
+    """(path, samples at 16 kHz) of the noise sources that are there."""
+    found = []
+    loose = {
+        "min_bytes": 200,
+        "min_seconds": 0.5,
+        "max_seconds": 600.0,
+        "min_level_dbfs": -90.0,
+        "max_clipped": 1.0,
+    }
+    for row in table()["noise"]:
+        git = git_folder(clones, row["repository"], row["commit"])
+        if git is None:
+            continue
+        blobs = listed(git, row["commit"])
+        with Blobs(git) as read:
+            for path in sorted(p for p in blobs if re.search(row["paths"], p)):
+                try:
+                    found.append((path, decode(read(blobs[path]), loose)))
+                except (ValueError, KeyError):
+                    continue
+    return found
+
+
+def main() -> None:
+    from pipelines.embedded.people_held import write
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clones", type=Path, required=True, help="folder of the clones")
+    parser.add_argument(
+        "--held-out", type=Path, help="write the held-out people there, with manifest.jsonl"
+    )
+    args = parser.parse_args()
+    known = table()
+    for line in missing(args.clones, known["source"] + known["noise"]):
+        print(line)
+    for source in known["source"]:
+        found = clips(args.clones, source)
+        people = {clip.speaker for clip in found}
+        apart = {clip.speaker for clip in found if clip.held}
+        print(
+            f"{source['id']}: {len(found)} clips of {len(people)} people, {len(apart)} of them held out"
+        )
+    if args.held_out:
+        write(args.clones, args.held_out)
+
+
+if __name__ == "__main__":
+    main()

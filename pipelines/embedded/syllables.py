@@ -1,0 +1,69 @@
+"""In: a sentence and its language. Out: how many syllables it has when read aloud, or None where that is not known.
+
+Han characters are a syllable each, but for the 儿 that only curls the vowel before it. Elsewhere espeak-ng says how
+the sentence is pronounced, and each vowel of that (a diphthong is one) is a syllable.
+"""
+
+import re
+import subprocess
+import unicodedata
+from functools import cache
+
+# A language of Common Voice, and espeak-ng's name of it. Left out are scripts that do not write the vowels.
+VOICES = {
+    "en": "en-us", "de": "de", "es": "es", "fr": "fr", "it": "it", "pt": "pt", "nl": "nl", "pl": "pl", "cs": "cs",
+    "ru": "ru", "uk": "uk", "tr": "tr", "fi": "fi", "et": "et", "hu": "hu", "ro": "ro", "ca": "ca", "eu": "eu",
+    "eo": "eo", "cy": "cy", "el": "el", "ky": "ky", "tt": "tt", "lv": "lv", "lt": "lt", "sl": "sl", "sv-SE": "sv",
+    "vi": "vi", "ia": "ia", "hi": "hi", "ka": "ka", "ta": "ta", "id": "id", "cv": "cv",
+}  # fmt: skip
+HAN = ("zh-CN", "zh-TW", "zh-HK", "yue")
+OPEN = ("rw", "lg", "tw")  # spelled as spoken, and each written vowel group is a syllable
+CURLED = re.compile("(?<=[一这那哪点事块条味花玩会份劲头圈活伴片边样])儿(?![子女童歌科媳戏])")
+VOWELS = frozenset("aeiouyæøœɐɑɒɔəɘɚɛɜɝɞɤɨɪɯɵʉʊʌʏᵻɶ")
+JOINER, SYLLABIC = "\u200d", "\u0329"
+
+
+def counted(language: str) -> bool:
+    """Whether `count` knows the language."""
+    return language in HAN or language in VOICES or language in OPEN
+
+
+def count(text: str, language: str) -> int | None:
+    """Syllables of `text`, or None: no rule for the language, digits, or letters of another script."""
+    if not text or any(c.isdigit() for c in text):
+        return None
+    if language in HAN:
+        return _han(text)
+    if language in VOICES:
+        return _pronounced(text.lower(), VOICES[language])
+    if language in OPEN:
+        return len(re.findall("[aeiouɛɔ]+", text.lower())) or None
+    return None
+
+
+def _han(text: str) -> int | None:
+    if any(c.isalpha() and "CJK" not in unicodedata.name(c, "") for c in text):
+        return None
+    characters = sum(c.isalpha() for c in text)
+    return (characters - len(CURLED.findall(text))) or None
+
+
+@cache
+def _pronounced(text: str, voice: str) -> int | None:
+    command = ["espeak-ng", "-q", "--ipa=3", "-v", voice, "--", text]
+    spoken = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    if "(" in spoken:  # espeak-ng changed to another language for a part it cannot read
+        return None
+    return nuclei(spoken) or None
+
+
+def nuclei(ipa: str) -> int:
+    """Vowels of a transcription of espeak-ng; a zero-width joiner ties the parts of a diphthong."""
+    number, joined = 0, False
+    for sign in ipa:
+        if sign == JOINER:
+            joined = True
+            continue
+        number += (sign in VOWELS and not joined) or sign == SYLLABIC
+        joined = False
+    return number
