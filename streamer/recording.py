@@ -7,7 +7,6 @@ is. A recording longer than the model's `max_turn_s` is described in parts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import anyio
@@ -21,14 +20,14 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts
-from streamer.stages.events import NothingToCommit, SessionOptions, TurnFailed
+from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.plumbing.ports import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
 
 WINDOW_SAMPLES = 2 * SAMPLE_RATE_HZ
 BEHIND_SAMPLES = 40  # the log-mel completes a window so many samples behind its boundary
 LAST_SAMPLES = SAMPLE_RATE_HZ // 10
-HEARD_S = 5.0  # of the recording, between two calls of `on_heard`
+HEARD_S = 5.0  # of the recording: about so often `on_heard` is told
 PATIENCE_S = 1.0  # of waiting for a verifier, before `on_wait` is told
 Samples = NDArray[np.float32]
 
@@ -113,16 +112,20 @@ async def _feed(
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:
         following = await anyio.to_thread.run_sync(next, pieces, None)
-        if following is None:
-            is_fed.set()
-            await stream.catch_up(len(held))
-        await stream.feed(held.astype("<f4").tobytes())
         progress.heard(len(held))
+        if following is None:
+            break
+        await stream.feed(_bytes_of(held))
         held = following
     is_fed.set()
-    with suppress(NothingToCommit):
-        await stream.commit()
+    if held is not None:
+        await stream.catch_up(len(held))
+        await stream.commit(_bytes_of(held))
     await stream.end()
+
+
+def _bytes_of(samples: Samples) -> bytes:
+    return samples.astype("<f4").tobytes()
 
 
 class _Progress:
@@ -132,13 +135,13 @@ class _Progress:
         self._of_s = of_s
         self._on_heard = on_heard
         self._num_heard = 0
-        self._told_s = 0.0
+        self._num_told = 0
 
     def heard(self, num_samples: int) -> None:
         self._num_heard += num_samples
         heard_s = self._num_heard / SAMPLE_RATE_HZ
-        if heard_s - self._told_s >= HEARD_S:
-            self._told_s = heard_s
+        if heard_s // HEARD_S > self._num_told:
+            self._num_told = int(heard_s // HEARD_S)
             self._on_heard(heard_s, max(self._of_s, heard_s))
 
 
@@ -188,7 +191,7 @@ def _begin_of(parts: Sequence[Description]) -> float:
 
 def _nothing(parts: Parts, name: str) -> Description:
     """Of a recording without a sample."""
-    closed = Closed(0, (), 0.0, 0, False, None)
+    closed = Closed(0, (), 0.0, 0, False, lambda: None)
     written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
     return replace(parts.describe(written), file=name)
 

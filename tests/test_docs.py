@@ -7,12 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from documents import PAGES, anchors_of, blocks, links_of, name_of, sentences_of, without_code
 from places import ROOT, SAMPLES
 
 from streamer.cli import build_parser
+from streamer.config import Config
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
 MAX_MEAN_WORDS = 16
@@ -126,12 +128,19 @@ def test_every_command_has_the_options_that_there_are(kind, capsys):
     assert found
 
 
+@runnable("toml")
+def test_a_pipeline_is_one(block):
+    assert Config.from_mapping(tomllib.loads(block.code))
+
+
 def test_modules_that_are_called_are_there():
-    """`python -m bench.quality` and the like."""
+    """`python -m bench.quality` and the like; a paragraph may name a module of an older commit."""
+    paragraphs = [part for page in PAGES for part in page.read_text("utf-8").split("\n\n")]
     called = {
         name
-        for page in PAGES
-        for name in re.findall(r"python -m ([\w.]+)", page.read_text("utf-8"))
+        for part in paragraphs
+        if not re.search(r"At commit [0-9a-f]{7} ", part)
+        for name in re.findall(r"python -m ([\w.]+)", part)
         if name.split(".")[0] in ("bench", "pipelines", "streamer")
     }
     missing = [name for name in called if not (ROOT / f"{name.replace('.', '/')}.py").exists()]

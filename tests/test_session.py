@@ -209,7 +209,7 @@ async def test_leaving_at_any_moment_leaks_no_slot(options, seed):
                 async for _ in session:
                     pass
         assert set(slots_free(describer)) == {4}
-        assert describer._parts.slots.value == 3
+        assert describer._parts.slots.value == 4
         async with describer.session() as session:
             await session.feed(pcm(speech(2, seed)))
             await session.commit()

@@ -59,7 +59,7 @@ class ModelJudge:
     async def finish(self) -> None:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
-        await self._target.finish(Closed(0, rest, mel.maximum, mel.num_samples, True, None))
+        await self._target.finish(Closed(0, rest, mel.maximum, mel.num_samples, True, lambda: None))
 
     async def judge(
         self, request: VerifyRequest, runs_on: bool

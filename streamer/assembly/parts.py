@@ -148,7 +148,7 @@ class LiveParts:
 
     def describe(self, written: Written) -> Description:
         closed = written.closed
-        last = written.closed.last_speech_sample
+        last = written.closed.last_speech()
         warning = self.cloud and unverified(
             written.counts, written.mode, self.cloud.name, self.cloud.trouble
         )

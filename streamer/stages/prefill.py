@@ -16,6 +16,7 @@ from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn,
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
 from streamer.stages.plumbing.ports import Hearer, Parts
+from streamer.stages.plumbing.put import put
 
 Readies = MemoryObjectSendStream[Ready | Answer | Mark | Failed]
 
@@ -38,17 +39,18 @@ async def prefill(
                     await stage.hear(item)
                 case Closed():
                     turn = await stage.leave()
-                    await ready.send(
+                    await put(
+                        ready,
                         Failed(turn.number, turn.failed)
                         if turn.failed
-                        else Ready(turn, item, fed_at)
+                        else Ready(turn, item, fed_at),
                     )
                 case Dropped():
                     books.close(await stage.leave())
                 case Answer() | Mark():
                     if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
                         await stage.turn.cloud.prefilled()
-                    await ready.send(item)
+                    await put(ready, item)
 
 
 class _Prefill:

@@ -41,6 +41,7 @@ from streamer.stages.plumbing.messages import (
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
 from streamer.stages.plumbing.ports import Parts
+from streamer.stages.plumbing.put import put
 from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
 
@@ -128,7 +129,7 @@ class Stream:
         if self._is_ended:
             raise anyio.ClosedResourceError
         if self._options.is_recording:
-            await self._commands.send(Piece(pcm, self._clock()))
+            await put(self._commands, Piece(pcm, self._clock()))
             self.num_bytes_fed += len(pcm)
             return
         at = 0
@@ -154,11 +155,15 @@ class Stream:
         self._hold(pcm[n:])
         return True
 
-    async def commit(self) -> int:
+    async def commit(self, last: bytes = b"") -> int:
+        """`last`: what the turn ends with, fed with the commit. It costs one way to a thread
+        instead of two."""
+        if last:
+            self._hold(last)
         command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
         self._seat.hurry()
         try:
-            await self._commands.send(command)
+            await put(self._commands, command)
         except BaseException:
             self._seat.rest()
             raise

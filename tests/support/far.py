@@ -170,7 +170,7 @@ async def hear(target, samples, piece=1_600):
 
 
 async def finish(target):
-    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, None))
+    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, lambda: None))
 
 
 async def until(condition, within_s=10.0):

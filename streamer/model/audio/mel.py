@@ -147,24 +147,28 @@ class StreamingLogMel:
             self._has_start = True
         step = BLOCK_FRAMES * HOP_SAMPLES
         count = max(0, (len(held) - BLOCK_SAMPLES) // step + 1) if self._has_start else 0
-        blocks = [
-            _log_mel(torch.from_numpy(held[i * step : i * step + BLOCK_SAMPLES]))
-            for i in range(count)
-        ]
         self._samples = held[count * step :].copy()
-        self.maximum = max([self.maximum, *(float(block.max()) for block in blocks)])
-        return blocks
+        if not count:
+            return []
+        blocks = _log_mel(torch.from_numpy(held).unfold(0, BLOCK_SAMPLES, step)[:count])
+        self.maximum = max(self.maximum, float(blocks.max()))
+        return list(blocks)
 
 
 def _log_mel(samples: Tensor) -> Tensor:
-    """Raw log10 mel power [128, 20] of samples [3440]: the stock's operations, in its order."""
+    """Raw log10 mel power [n, 128, 20] of samples [n, 3440]: the stock's operations, in its order.
+
+    Each block is multiplied alone: in one product of all, other bits come out.
+    """
     window = _hann()
     stft = torch.stft(
         samples, FFT_SAMPLES, HOP_SAMPLES, window=window, center=False, return_complex=True
     )
     columns = MIN_COLUMNS * math.ceil(torch.get_num_threads() / 8)
     power = torch.nn.functional.pad(stft.abs() ** 2, (0, columns - BLOCK_FRAMES))
-    return torch.clamp((_mel_filters().T @ power)[:, :BLOCK_FRAMES], min=MIN_POWER).log10()
+    filters = _mel_filters().T
+    mel = torch.stack([(filters @ block)[:, :BLOCK_FRAMES] for block in power])
+    return torch.clamp(mel, min=MIN_POWER).log10()
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from streamer.core.decoding.speculate import Speculator
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Cloud, Parts
+from streamer.stages.plumbing.put import put
 
 # deltas that the next stage has no room for; then drafting waits for it
 MAX_UNSAID = 8
@@ -86,7 +87,7 @@ class Drafting:
         """Hand on what the next stage had no room for."""
         # steps that have returned left no call behind: nobody else hands out
         while self._unsaid:
-            await self._said.send(self._unsaid.popleft())
+            await put(self._said, self._unsaid.popleft())
 
     def _next(self) -> Action | None:
         """The next action but Emit, which is done here; None where the stage has a word in it."""

@@ -40,7 +40,9 @@ class LocalTarget:
         self._prefills = prefills
         self.is_up = True
         self._verifier: BlockVerifier | None = None
-        self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
+        self._one_at_a_time = anyio.Lock(
+            fast_acquire=True
+        )  # a late verdict's request is not overtaken
         self._begun: set[int] = set()  # numbers of requests that the model was given
 
     async def hear(self, heard: Heard) -> None:

@@ -9,7 +9,7 @@ from speech import RATE_HZ, speech
 
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
 from streamer.model.audio.turn_cutter import PartCutter, TurnCutter
-from streamer.model.audio.vad import TurnRule
+from streamer.model.audio.vad import TurnRule, VoiceActivity
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
 
@@ -86,6 +86,40 @@ def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
     assert turn["stopped"] - turn["last"] == 500
     assert 1_500 <= turn["opened"] <= 2_000
     assert turn["speech"]
+
+
+def test_the_padding_may_be_longer_than_a_second():
+    data = pcm(*[SILENCE] * 5, speech(3, 1), SILENCE, SILENCE)
+    rule = TurnRule(prefix_padding_ms=4_000)
+    for pieces in ([], random_cuts(len(data), 1, 2_000)):
+        (turn,) = turns(hear(TurnCutter(16_000, 60.0, rule), data, pieces))
+        assert turn["samples"] == (turn["stopped"] - turn["opened"]) * 16
+        assert 800 <= turn["opened"] <= 1_400
+
+
+@pytest.mark.parametrize("rule", [None, TurnRule()])
+def test_voice_activity_hears_each_sample_once(monkeypatch, rule):
+    """And its answer is the turn's: where speech ended, whoever asked for it."""
+    heard, push = [], VoiceActivity.push
+
+    def counted(voice, samples):
+        heard.append(len(samples))
+        return push(voice, samples)
+
+    monkeypatch.setattr(VoiceActivity, "push", counted)
+    data = pcm(SILENCE, speech(3, 1), SILENCE)
+    cutter, items = TurnCutter(16_000, 60.0, rule), []
+    for at in range(0, len(data), 3_200):
+        items += cutter.push(data[at : at + 3_200])
+    items += cutter.commit()
+    (closed,) = [item for item in items if isinstance(item, Closed)]
+    (opened,) = [item for item in items if isinstance(item, TurnOpened)]
+    last = closed.last_speech()
+    assert sum(heard) == len(data) // 2
+    alone = VoiceActivity()
+    alone.push(np.frombuffer(data, "<i2").astype(np.float32) / 32768)
+    begin = 16 * opened.at_ms if rule else 0
+    assert last + begin == alone.last_speech_sample
 
 
 @pytest.mark.parametrize("seed", range(3))
