@@ -378,7 +378,7 @@ def test_a_pipeline_file_gives_options_and_the_command_line_wins(models, samples
     [
         (
             "describe a.wav --mdoe exact",
-            "unrecognized arguments: --mdoe; did you mean --mode?; see",
+            "unrecognized arguments: --mdoe exact; did you mean --mode?; see",
         ),
         ("describe a.wav --quie", "unrecognized arguments: --quie; did you mean --quiet?; see"),
         ("serve --max-session=3", "--max-session=3; did you mean --max-sessions?; see"),

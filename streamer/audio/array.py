@@ -45,7 +45,6 @@ class AudioArray(Audio):
     def __iter__(self) -> Iterator[Block]:
         for at in range(0, self.num_frames, BLOCK_FRAMES):
             block = self._samples[at : at + BLOCK_FRAMES]
-            if block.dtype == np.int16:
-                yield block / PCM16_SCALE
-            else:
-                yield self._in_range(block.astype(np.float32), at)
+            samples: Block = block.astype(np.float32)
+            is_int = block.dtype == np.int16
+            yield samples / PCM16_SCALE if is_int else self._in_range(samples, at)
