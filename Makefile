@@ -28,6 +28,7 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/streamer warm  # a test that compiles would say so on stderr
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP)

@@ -396,11 +396,11 @@ def test_a_typo_is_told_with_what_was_meant(command, told, capsys):
     assert told in err
 
 
-def test_numbers_are_shown_when_asked_for_and_say_who_checked(samples, capsys):
-    assert main(["describe", str(samples[0]), "--mode", "exact"]) == 0
-    assert capsys.readouterr().err == ""
-    assert main(["describe", str(samples[0]), "--mode", "exact", "-v"]) == 0
-    told = capsys.readouterr().err
+def test_numbers_are_shown_when_asked_for_and_say_who_checked(models, samples, here):
+    args = ("describe", samples[0], "--mode", "exact", *models)
+    status, _, err = here(*args)
+    assert (status, err) == (0, "")
+    _, _, told = here(*args, "-v")
     assert re.search(r"\d+ checked by the larger model in \d+ calls \(\d+ kept\)", told)
     assert "uploaded" not in told
 

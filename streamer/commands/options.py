@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from streamer.config import MODELS, Config, ConfigError, check_engine
+from streamer.config import Config, ConfigError, check_engine
 from streamer.core.choices import DeviceName, EngineName
 from streamer.options import REQUIRED, Group, check, option, same
 
@@ -19,6 +19,7 @@ PIPELINE = Group("options from a file", "--pipeline pipelines/edge.toml")
 DOOR = Group("who may connect", "--host 0.0.0.0 --api-key KEY --cert chain.pem --key key.pem")
 CLIENTS = Group("for clients", "--live-updates 3")
 RISK = Group("the promise", "--risk 0.05 --confidence 0.9")
+PAIR = Group("the pair", "--edge myedge --risk 0.05")
 MODEL = Group("the model", "--cloud embedded --engine stable")
 RESULT = Group("where it goes", "--risk 0.05 --out myedge")
 
@@ -210,10 +211,10 @@ class CalibrateOptions(Checked):
     signal: Literal["auto", "entropy", "margin", "log_prob", "surprise"] = option(
         "auto", RISK, "what the gate looks at; auto: a part of the clips chooses", "entropy"
     )
-    edge: str = same(Config, "edge")
+    edge: str = same(Config, "edge", group=PAIR)
     cloud: str = option(
         "embedded",
-        MODELS,
+        PAIR,
         "the model itself: embedded, a model directory, or a hub id",
         "embedded",
         metavar="SPEC",
