@@ -1,4 +1,4 @@
-# make setup | run | test | test-long | docs | train | bench | clean. It needs Python 3.11 or newer and
+# make setup | run | test | test-long | docs | options | train | bench | clean. It needs Python 3.11 or newer and
 # make; everything else goes into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,7 +11,7 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: setup run test test-long docs train bench clean
+.PHONY: setup run test test-long docs options train bench clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m streamer.model.warm  # compiles the kernels for this processor, once: 13 s
+	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 30 s of CPU time
 	touch $@
 
 run: $(STAMP)
@@ -28,6 +28,7 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/streamer warm  # a test that compiles would say so on stderr
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP)
@@ -41,6 +42,9 @@ docs: $(STAMP)
 
 train: $(STAMP)
 	$(BIN)/python -m pipelines.embedded.train
+
+options: $(STAMP)
+	$(BIN)/python -m streamer.commands.options_page > docs/options.md
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.quality

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
-from streamer.config import Config, ConfigError
+from streamer.config import Config
 from streamer.core.description import Description, TextDelta
 from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
@@ -41,7 +41,8 @@ class Describer:
         self._models = Models(config)
         # for what runs beside: the link to a verifier elsewhere
         self._group: TaskGroup | None = None
-        self._one_at_a_time = anyio.Lock()  # of recordings
+        # of recordings: each has a turn that is heard and a turn that is answered
+        self._at_once = anyio.CapacityLimiter(max(1, (config.num_slots - 1) // 2))
 
     @classmethod
     @asynccontextmanager
@@ -53,13 +54,8 @@ class Describer:
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
         Keywords are the fields of Config; an unknown one is told with the list of all.
         """
-        if config is not None and options:
-            raise ConfigError("give a config or keywords, not both")
-        if isinstance(config, str | Path):
-            config = Config.from_toml(config)
-        config = config or Config.from_mapping(options)
         async with AsyncExitStack() as stack:
-            describer = cls(config, stack)
+            describer = cls(Config.of(config, options), stack)
             if describer._models.verifier_url is not None:
                 from streamer.assembly.link import background
 
@@ -113,7 +109,7 @@ class Describer:
         log("describe.start", stream, mode=self.config.mode)
         try:
             parts = await self._live_parts()
-            async with self._one_at_a_time:
+            async with self._at_once:
                 result = await describe_recording(parts.patient(), source, told)
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)

@@ -64,7 +64,8 @@ async def describe_recording(
         except ExceptionGroup as errors:
             raise _first(errors) from None
         described = [replace(one, file=audio.path, turn=0) for one in found]
-        return join_parts(audio.path, described or [_nothing(parts, audio.path)], audio.warning)
+        described = described or [_nothing(parts, audio.path)]
+        return join_parts(audio.path, described, audio.warning, audio.cut is not None)
 
 
 def chunks_of(audio: Audio) -> Iterator[Samples]:

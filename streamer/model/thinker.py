@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from streamer.core.choices import EngineName
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, read_card, warn_of_defaults
 from streamer.model.checkpoint.layout import check_layout
@@ -26,7 +27,6 @@ from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower
 
 Role = Literal["edge", "cloud"]
-Engines = Literal["fast", "stable", "int8", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
@@ -85,7 +85,7 @@ def _download(hub_id: str) -> Path:
 
 
 def load(
-    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast"
+    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: EngineName = "fast"
 ) -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
@@ -119,7 +119,7 @@ def load(
 
 
 def _functions(
-    directory: Path, shapes: Shapes, num_params: int, device: str, engine: Engines
+    directory: Path, shapes: Shapes, num_params: int, device: str, engine: EngineName
 ) -> tuple[Tower, Text]:
     if runs_compiled(num_params, device, engine):
         weights = load_arrays(directory)
@@ -129,12 +129,12 @@ def _functions(
     return load_torch(directory, shapes, device, engine)
 
 
-def runs_compiled(num_params: int, device: str = "cpu", engine: Engines = "fast") -> bool:
+def runs_compiled(num_params: int, device: str = "cpu", engine: EngineName = "fast") -> bool:
     """Whether the compiled kernels run a model; torch is needed otherwise."""
     return device == "cpu" and engine in ("fast", "stable") and num_params <= MOST_COMPILED
 
 
-def set_threads(directories: Iterable[Path], device: str, engine: Engines) -> None:
+def set_threads(directories: Iterable[Path], device: str, engine: EngineName) -> None:
     """How threads share the cores, before these models are loaded. Raises ModelError."""
     set_switch_interval()
     sizes = [num_params_of(directory) for directory in directories]

@@ -214,7 +214,7 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
 @pytest.mark.parametrize(
     ("args", "status", "told"),
     [
-        (["--risk", "0"], 2, "--risk is 0; it is a share of the blocks, above 0 and below 1"),
+        (["--risk", "0"], 2, "--risk is 0; it may be above 0 and below 1"),
         (["--risk", "1"], 2, "--risk is 1;"),
         (["--risk", "nan"], 2, "--risk is nan;"),
         (["--risk", "0.5", "--quality-risk", "-1"], 2, "--quality-risk is -1;"),
@@ -276,7 +276,8 @@ def test_what_cannot_be_done_is_one_line(clips, capsys, args, status, told):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("none.wav", "no such file"), (".", "is a directory; give its recordings")]
+    ("name", "told"),
+    [("none.wav", "no such file"), (".", "is a directory without recordings; give some")],
 )
 def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, capsys, name, told):
     status, out, err = calibrate(capsys, tmp_path / name, "--risk", 0.05)

@@ -93,7 +93,7 @@ def test_warnings_of_parts_and_of_the_file_are_one_line():
     )
     assert part(0).warning is None
     assert join_parts("a", [part(0)]).warning is None
-    both = join_parts("a", [part(2), part(0), part(1)], "cut short")
+    both = join_parts("a", [part(2), part(0), part(1)], "cut short", is_cut=True)
     assert both.warning == f"cut short; {part(2).warning} (so in 2 of 3 parts)"
     assert both.is_cut
     assert not join_parts("a", [part(2)]).is_cut
