@@ -295,8 +295,9 @@ def on_a_terminal(*args, stdout=None, **environment):
             shown += piece
     except OSError:  # the terminal's other end is closed: the process has ended
         pass
-    out = process.stdout.read().decode() if process.stdout else ""
-    return process.wait(timeout=60), out, shown.decode()
+    out, _ = process.communicate(timeout=60)
+    os.close(leader)
+    return process.returncode, (out or b"").decode(), shown.decode()
 
 
 def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
