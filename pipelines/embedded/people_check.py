@@ -33,12 +33,12 @@ GROUPS = {
 }
 
 
-def truths(folder: Path, every: int) -> list[Row]:
-    """Each `every`-th recording of the manifest, measured; kept beside it, for Praat takes its time."""
-    kept = folder / f"truth-{every}.pkl"
+def truths(folder: Path) -> list[Row]:
+    """The recordings of the manifest, measured, by length; kept beside it, for Praat takes its time."""
+    kept = folder / "truth.pkl"
     if kept.exists():
         return pickle.loads(kept.read_bytes())
-    lines = (folder / "manifest.jsonl").read_text("utf-8").splitlines()[::every]
+    lines = (folder / "manifest.jsonl").read_text("utf-8").splitlines()
     rows = []
     for row in map(json.loads, lines):
         samples, _ = soundfile.read(folder / row["wav"], dtype="float32")
@@ -83,7 +83,7 @@ def right(row: Row, told: dict) -> float:
 
 def check(edge, cloud, folder: Path, every: int = 1) -> dict:
     """People.json: "edge" and "cloud" by group, and cloud - edge over the same recordings."""
-    rows, prompted = truths(folder, every), Prompted()
+    rows, prompted = truths(folder)[::every], Prompted()
     mels = [torch.from_numpy(mel) for _, _, mel in rows]
     report: dict = {"num": len(rows), "speakers": len({row["speaker"] for row, _, _ in rows})}
     each = {}
