@@ -4,6 +4,8 @@ BIN := .venv/bin
 # TORCH may name another build of the same release, or carry pip options of your own (such as an index of CPU wheels).
 TORCH ?= torch==2.13.0
 STAMP := .venv/.ready
+# Options of the training, e.g. make train TRAIN="--clones DIR" (recorded people) or TRAIN=--without-people.
+TRAIN ?=
 # Tests run in so many processes; most of a test's time is a process that starts.
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
@@ -32,7 +34,7 @@ test-long: $(STAMP)
 	$(BIN)/python -m pytest
 
 train: $(STAMP)
-	$(BIN)/python -m pipelines.embedded.train
+	$(BIN)/python -m pipelines.embedded.train $(TRAIN)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.quality
