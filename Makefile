@@ -1,7 +1,9 @@
-# make setup | run | test | test-long | train | bench. Needs Python 3.11+ and make; everything else goes into .venv.
+# make setup | run | test | test-long | docs | options | train | bench | clean. It needs Python 3.11 or newer and
+# make; everything else goes into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-# TORCH may name another build of the same release, or carry pip options of your own (such as an index of CPU wheels).
+# TORCH may name another build of the same release. It may carry options of pip, such as the index of
+# PyTorch's wheels for CPUs.
 TORCH ?= torch==2.13.0
 STAMP := .venv/.ready
 # Options of the training, e.g. make train TRAIN="--clones DIR" (recorded people) or TRAIN=--without-people.
@@ -11,7 +13,7 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: setup run test test-long train bench clean
+.PHONY: setup run test test-long docs options train bench clean
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
@@ -19,7 +21,7 @@ $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m streamer.model.warm  # kernels for this processor, once: 13 s
+	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 30 s of CPU time
 	touch $@
 
 run: $(STAMP)
@@ -28,13 +30,23 @@ run: $(STAMP)
 test: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/streamer warm  # a test that compiles would say so on stderr
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP)
 	$(BIN)/python -m pytest
 
+# The site, into build/site. Strict: a link that leads nowhere ends it. The variable silences a notice
+# of the theme's makers.
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 train: $(STAMP)
 	$(BIN)/python -m pipelines.embedded.train $(TRAIN)
+
+options: $(STAMP)
+	$(BIN)/python -m streamer.commands.options_page > docs/options.md
 
 bench: $(STAMP)
 	$(BIN)/python -m bench.quality

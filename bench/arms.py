@@ -1,95 +1,120 @@
-"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, as live audio
-would."""
+"""One way of decoding, run over clips. In: a config. Out: what each clip's turn gave, timed as for
+live audio."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
-from typing import Any
+import atexit
+import functools
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
+import anyio
 import numpy as np
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from streamer.assembly.models import Models
+from streamer.assembly.parts import LiveParts, open_parts
 from streamer.config import Config
-from streamer.core.attributes import parse
-from streamer.core.decoding.counts import Counts
-from streamer.recording import LIVE_SAMPLES, as_live, hear
+from streamer.core.description import Description, TextDelta
+from streamer.recording import Listeners, describe_recording
+from streamer.stages.events import SessionOptions
+from streamer.stages.stream import open_stream
 
 RATE_HZ = 16_000
+LIVE_SAMPLES = RATE_HZ // 10
 PACED_SAMPLES = 2 * RATE_HZ
 
 
-@dataclass(frozen=True)
-class Run:
-    """ids and text of one turn; times in seconds since its last sample arrived."""
+class Arm(Models):
+    """Models with an event loop of their own in a thread: for benches that are not async."""
 
-    text: str
-    ids: list[int]
-    n_first: int  # of them, up to the first text
-    stop_reason: str
-    counts: Counts
-    levels: dict[str, int | None]
-    ttft_s: float
-    total_s: float
+    @functools.cached_property
+    def live(self) -> tuple[BlockingPortal, LiveParts]:
+        """The loop, and what a stream on it needs; both until the process ends."""
+        stack = ExitStack()
+        portal = stack.enter_context(start_blocking_portal())
+        parts = stack.enter_context(portal.wrap_async_context_manager(open_parts(self)))
+        atexit.register(stack.close)
+        return portal, parts.patient()
+
+
+@dataclass
+class Run:
+    """One turn: its Description, which counts, and its deltas. Times in seconds since the last
+    sample arrived."""
+
+    counts: Description = field(init=False)
+    deltas: list[TextDelta] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return self.counts.text
+
+    @property
+    def ids(self) -> list[int]:
+        return list(self.counts.ids)
+
+    @property
+    def stop_reason(self) -> str:
+        return self.counts.stop_reason
+
+    @property
+    def levels(self) -> dict[str, int | None]:
+        return self.counts.attributes
+
+    @property
+    def ttft_s(self) -> float:
+        ttft_ms = self.counts.ttft_ms
+        return self.total_s if ttft_ms is None else ttft_ms / 1000
+
+    @property
+    def total_s(self) -> float:
+        return self.counts.total_ms / 1000
 
     @property
     def tokens_per_s(self) -> float | None:
-        after = len(self.ids) - self.n_first
-        decode = self.total_s - self.ttft_s
-        return after / decode if after > 0 and decode > 0 else None
+        """Of the ids behind the first text."""
+        first = next((i for i, delta in enumerate(self.deltas) if delta.text), -1)
+        after = sum(len(delta.ids) for delta in self.deltas[first + 1 :])
+        decode_s = self.total_s - self.ttft_s
+        return after / decode_s if after > 0 and decode_s > 0 else None
 
 
-def run(models: Models, samples: np.ndarray) -> Run:
+def run(arm: Arm, samples: np.ndarray) -> Run:
     """One turn: all before its last 100 ms is prefilled when they arrive."""
-    turn = models.new_turn()
-    try:
-        return _answer(models, turn, hear(turn, iter([samples])))
-    finally:
-        turn.close()
+    portal, parts = arm.live
+    found = Run()
+    told = Listeners(on_delta=found.deltas.append)
+    found.counts = portal.call(describe_recording, parts, (samples, RATE_HZ), told)
+    return found
 
 
-def run_paced(models: Models, samples: np.ndarray) -> Run:
+def run_paced(arm: Arm, samples: np.ndarray) -> Run:
     """The same, its last 2 s at real time: a machine that listens is not as warm as one that is
     busy."""
-    turn = models.new_turn()
-    try:
-        first = max(0, len(samples) - PACED_SAMPLES)
-        for chunk in as_live(iter([samples[:first]])):
-            turn.push(chunk)
+    portal, parts = arm.live
+    return portal.call(_paced, parts, samples.astype("<f4"))
+
+
+async def _paced(parts: LiveParts, samples: np.ndarray) -> Run:
+    found = Run()
+    first = max(0, len(samples) - PACED_SAMPLES)
+    async with open_stream(parts, SessionOptions(RATE_HZ, is_recording=True)) as stream:
+        for at in range(0, first, PACED_SAMPLES):
+            await stream.feed(samples[at : min(first, at + PACED_SAMPLES)].tobytes())
         for at in range(first, len(samples), LIVE_SAMPLES):
-            time.sleep(LIVE_SAMPLES / RATE_HZ)
-            arrived = turn.clock()
-            turn.push(samples[at : at + LIVE_SAMPLES])
-        turn.finish()
-        return _answer(models, turn, arrived)
-    finally:
-        turn.close()
+            await anyio.sleep(LIVE_SAMPLES / RATE_HZ)
+            await stream.feed(samples[at : at + LIVE_SAMPLES].tobytes())
+        await stream.commit()
+        async for event in stream.events():
+            if isinstance(event, TextDelta):
+                found.deltas.append(event)
+            elif isinstance(event, Description):
+                found.counts = event
+                return found
+    raise RuntimeError("the turn failed")
 
 
-def _answer(models: Models, turn: Any, arrived: float) -> Run:
-    text = ""
-    ids = []
-    first = None
-    n_first = 0
-    for delta in turn.answer():
-        text = text + delta.text
-        ids = ids + list(delta.ids)
-        if first is None and delta.text:
-            first = delta.at
-            n_first = len(ids)
-    done = turn.clock()
-    return Run(
-        text,
-        ids,
-        n_first,
-        turn.stop_reason,
-        turn.counts,
-        parse(text, models.phrases),
-        (first or done) - arrived,
-        done - arrived,
-    )
-
-
-def models_of(**options: object) -> Models:
+def models_of(**options: object) -> Arm:
     """Models of a config by keywords."""
-    return Models(Config.from_mapping(options))
+    return Arm(Config.from_mapping(options))

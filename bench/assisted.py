@@ -1,9 +1,9 @@
-"""transformers' assisted generation with the audio handed to the assistant, and its clock. In:
-stock thinkers.
+"""transformers' assisted generation, whose assistant is made to hear; and its clock. In: thinkers
+on transformers' modules.
 
-In 5.23 the assistant's generate() is told that it is not in its first iteration, so its inputs lose
-the audio with the prompt's other features (generation/utils.py): it drafts deaf. Told the truth
-while its cache is empty, it hears.
+In 5.23 the assistant's `generate()` believes that its first iteration is over. So it drops the
+audio with the prompt's other features (generation/utils.py), and drafts deaf. Here it is told the
+truth while its cache is empty, and it hears.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class FirstForward:
     """`with FirstForward(*models) as clock:` - `clock.seconds` that the first forward of each took
     together.
 
-    Assisted generation tells no id before all are there; its prefill is the first forward of both
-    models.
+    Assisted generation tells no token before all are there. Its prefill is the first forward of
+    both models.
     """
 
     def __init__(self, *models: Any) -> None:

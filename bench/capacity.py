@@ -1,11 +1,11 @@
-"""How many edges does one verifier process carry? In: held-out clips. Out: ids per second,
-verifying or decoding alone.
+"""How many edges does one verifier process carry? In: held-out clips. Out: tokens per second,
+verifying and decoding alone.
 
-`python -m bench.capacity` (5 minutes, most of it prefill: turns of 10, 30 and 60 s). The requests
-of real turns in exact mode are recorded once. Then so many turns at once are prefilled, and when
-all are ready each sends the requests of its turn: what is measured is the verifier alone, no edge
-computes beside it. In the same run, alternating, the rival: the same turns decoded by the cloud
-alone (Decode). Both give the same ids, both are batched by the same engine. Prefill is apart, and
+`python -m bench.capacity` takes 5 minutes, most of it prefill of turns of 10, 30 and 60 s. First it
+records the requests of real turns in exact mode. Then it prefills many turns at once. When all are
+ready, each sends the requests of its turn. So the verifier alone is measured: no edge computes
+beside it. In the same run, alternating, the rival decodes the same turns by the cloud alone
+(Decode). Both give the same tokens, and the same engine batches both. Prefill is not counted; it is
 the same for both.
 """
 
@@ -32,7 +32,7 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import FIRST, DecodingTerms, RemoteTurn
 from streamer.describer import Describer
-from streamer.net.link.remote_target import FarTarget
+from streamer.net.link.remote_target import RemoteTarget
 
 PING_S = 1.0  # a verifier drops a link that is silent for 10 s
 MOST_S = 300.0  # of one round: its turns are prefilled and decoded, or something is wrong
@@ -51,15 +51,15 @@ class Recorded:
 async def record(verifier: str, clips: Sequence[Clip]) -> list[Recorded]:
     """Each clip's turn as the edge asked for it."""
     found: list[Recorded] = []
-    verify = FarTarget.verify
+    verify = RemoteTarget.verify
 
-    async def noted(self: FarTarget, request: VerifyRequest) -> Verdict | Refusal:
+    async def noted(self: RemoteTarget, request: VerifyRequest) -> Verdict | Refusal:
         if not found or found[-1].samples is not self.turn._pieces:
             found.append(Recorded(self.terms, self.turn._pieces))
         found[-1].requests.append(request)
         return await verify(self, request)
 
-    FarTarget.verify = noted  # type: ignore[method-assign]
+    RemoteTarget.verify = noted  # type: ignore[method-assign]
     try:
         async with Describer.open(mode="exact", cloud=verifier) as describer:
             await play(describer, clips[0])  # the pace learns the link
@@ -68,7 +68,7 @@ async def record(verifier: str, clips: Sequence[Clip]) -> list[Recorded]:
                 num_ids = (await play(describer, clip)).n_tokens
                 found[-1].num_ids = num_ids
     finally:
-        FarTarget.verify = verify  # type: ignore[method-assign]
+        RemoteTarget.verify = verify  # type: ignore[method-assign]
     return found
 
 

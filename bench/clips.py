@@ -1,8 +1,8 @@
 """Held-out recordings to measure with. In: a number, a length, a seed. Out: samples at 16 kHz and
 their true levels.
 
-Voices that training never hears (pipelines/embedded/heldout.py), kept in .cache/bench: a clip takes
-up to ten seconds to synthesise.
+Training never hears these voices (pipelines/embedded/heldout.py). The clips are kept in
+.cache/bench, since one takes up to ten seconds to synthesise.
 """
 
 from __future__ import annotations

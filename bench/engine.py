@@ -13,6 +13,8 @@ both measured here, on one thread and on all.
 from __future__ import annotations
 
 import argparse
+import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,16 +24,13 @@ import torch
 
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
-from bench.limits import bandwidth, rate
-from streamer.model.checkpoint.weights import load_weights
+from streamer.model.checkpoint.layout import text_layout
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.load import load_weights
+from streamer.model.engines.stock import load_stock
 from streamer.model.engines.text import TextModel
 from streamer.model.engines.tower import AudioTower
-from streamer.model.kernels import arithmetic
 from streamer.model.kernels.helpers import Crew
-from streamer.model.kernels.job import num_queries, up
-from streamer.model.kernels.simd import PANEL
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import the_crew
 from streamer.model.kernels.tower import FastTower
@@ -103,19 +102,6 @@ def main() -> None:
             ],
         )
     )
-    print(
-        table(
-            (
-                "model",
-                "ids",
-                "products us",
-                "attention us",
-                "rest of the kernel us",
-                "around it us",
-            ),
-            [[r["model"], r["q"], *r["parts_us"]] for r in steps if "parts_us" in r],
-        )
-    )
     print("written:", write("engine", rows), plot(steps))
 
 
@@ -160,8 +146,6 @@ def steps_of(role: str, rounds: int, context: int) -> list[dict[str, Any]]:
                 row[f"{kind}limit_ms"] = limit_ms(fast, rows, q, context, threads)
                 row[f"{kind}reached"] = row[f"{kind}limit_ms"] / row[f"{kind}ms"]
                 row[f"{kind}to_one"] = row[f"{kind}ms"] / (found[0] if found else row)["ms"]
-            if rows == 1:
-                row["parts_us"] = parts(fast, q, row["ms"], rounds, context)
             found.append(row)
     return found
 
@@ -176,13 +160,14 @@ def tower_of(role: str, rounds: int) -> dict[str, Any]:
     plain = AudioTower(dict(weights), shape)
     stock = load_stock(directory)
     features = 0.5 * torch.randn(1, 128, 200)
+    window = features.numpy()
     length = torch.tensor([200])
     with torch.inference_mode():
         times = interleaved(
             {
-                "ours": lambda: fast.encode(features),
-                "shared": lambda: shared.encode(features),
-                "torch": lambda: plain.encode(features),
+                "ours": lambda: fast.encode(window),
+                "shared": lambda: shared.encode(window),
+                "torch": lambda: plain.encode(window),
                 "stock": lambda: stock.model.audio_tower(features[0], feature_lens=length),
             },
             rounds,
@@ -250,87 +235,43 @@ def limit_ms(engine: Engine, rows: int, q: int, context: int, threads: int) -> f
     text = engine.text
     s = engine.text.shape
     assert isinstance(text, FastText)
-    weights = text._weights.size + text._head.size
+    weights = sum(math.prod(size) for name, size in text_layout(s) if "embed" not in name)
+    weights += s.vocab * s.hidden * s.tied
     size = (
-        weights * text._weights.itemsize
+        weights * (2 if text.is_half else 4)
         + rows * 2 * s.layers * s.kv_heads * s.head_dim * context * 4
     )
     products = rows * q * (weights + 2 * s.layers * s.heads * s.head_dim * context)
     return 1000 * min(max(size / bandwidth(size, n), 2 * products / rate(n)) for n in {1, threads})
 
 
-def parts(engine: Engine, q: int, total_ms: float, rounds: int, context: int) -> list[float]:
-    """Microseconds of one row's step: products, attention, what else the kernel does; around it:
-    Python, cold caches.
+@functools.cache
+def rate(threads: int = 1) -> float:
+    """Floating-point operations per second of a large matrix product."""
+    a = torch.randn(1024, 1024)
+    return 2 * 1024**3 / best(lambda: a @ a, threads)
 
-    The parts are measured one by one, each again and again, so they find their data nearer than a
-    step does.
-    """
-    text = engine.text
-    s = engine.text.shape
-    assert isinstance(text, FastText)
-    keys, values = engine.slots.arrays
-    where = np.array([(0, PROMPT + context, 0, q, q)], dtype=np.int64)
-    wide = up(s.hidden)
-    both = up((s.heads + 2 * s.kv_heads) * s.head_dim)
-    mixed = up(2 * s.ffn)
-    inner = s.heads * s.head_dim
-    queries = num_queries(q, s.heads // s.kv_heads)
-    room = tuple(
-        np.zeros(queries * n, np.float32)
-        for n in (arithmetic.BLOCK, s.head_dim, up(s.head_dim), 1, 1)
-    )
-    # what the job points to
-    kept = engine.step([Row(0, PROMPT + context, [9] * q, num_logits=q)])
 
-    def product(depth: int, columns: int, weights: Any, at: int) -> int:
-        a, b = text._halves
-        arithmetic.multiply(
-            a, depth, weights, at, PANEL, depth * PANEL, b, columns, q, depth, columns // PANEL
-        )
-        return at + depth * columns
+@functools.cache
+def bandwidth(size: int, threads: int = 1) -> float:
+    """Bytes per second of reading an array of `size` again and again: cached where it fits, as
+    weights would be."""
+    a = torch.ones(size // 4)
+    return size / best(lambda: a.sum(), threads)
 
-    def products() -> None:
-        at = 0
-        for _ in range(s.layers):
-            for depth, columns in (
-                (s.hidden, both),
-                (inner, wide),
-                (s.hidden, mixed),
-                (s.ffn, wide),
-            ):
-                at = product(depth, columns, text._weights, at)
-        product(s.hidden, up(s.vocab), text._head, 0)
 
-    def attention() -> None:
-        a, b = text._halves
-        for i in range(s.layers):
-            arithmetic.attend(
-                b,
-                both,
-                where,
-                0,
-                s.heads,
-                s.kv_heads,
-                s.head_dim,
-                keys[i],
-                values[i],
-                a,
-                inner,
-                room,
-            )
-
-    times = interleaved(
-        {
-            "products": products,
-            "attention": attention,
-            "kernel": lambda: text._job.run(q, Crew(1), 0),
-        },
-        rounds,
-    )
-    del kept
-    by_product, by_attention, whole = (1000 * median(of_part) for of_part in times.values())
-    return [by_product, by_attention, whole - by_product - by_attention, 1000 * total_ms - whole]
+def best(work: Arm, threads: int) -> float:
+    """Seconds of the fastest of ten runs."""
+    before = torch.get_num_threads()
+    times = []
+    torch.set_num_threads(threads)
+    work()
+    for _ in range(10):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    torch.set_num_threads(before)
+    return min(times)
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:

@@ -1,11 +1,12 @@
 """Does the gate keep its promise, and what does it buy? In: clips used for no choice. Out: tables,
 JSON lines, a plot.
 
-`python -m bench.gate`. Held-out voices, recordings of 3, 10, 30 and 60 s under a seed that was
-first used when the shipped thresholds and the risks that they promise were fixed, and heard once.
-`--clips seen`: those that were in view when the risks were chosen. `--calibrate` first makes others
-still and derives the shipped thresholds from them. Each recording is decoded at EVERY threshold
-(core/calibration/branches.py); every third also by gated mode itself: the same ids.
+`python -m bench.gate` hears held-out voices in recordings of 3, 10, 30 and 60 s. Their seed was
+first used when the shipped thresholds and their risks were fixed. They are heard once. `--clips
+seen` takes the recordings that were in view when the risks were chosen. `--calibrate` first makes
+others again, and derives the shipped thresholds from them. Each recording is decoded at EVERY
+threshold (core/calibration/branches.py). Every third one also runs in gated mode itself, which must
+give the same tokens.
 """
 
 from __future__ import annotations

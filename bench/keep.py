@@ -1,7 +1,7 @@
 """Where a bench's files go. In: --keep or not. Out: bench/results, which is tracked, or
 .cache/bench/results.
 
-Nothing else decides it, and nothing heavy is imported: bench.cold times imports.
+Nothing else decides it. This module imports nothing heavy, because bench.cold times imports.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results"  # what the README tells
+RESULTS = Path(__file__).parent / "results"  # what docs/measured.md tells
 OWN = Path(__file__).parent.parent / ".cache" / "bench" / "results"
 
 _folder = OWN
@@ -21,7 +21,7 @@ def options_of(
 ) -> argparse.Namespace:
     """The bench's options, and one that all have: --keep."""
     global _folder
-    told = "write to bench/results, whose figures the README tells; default .cache/bench/results"
+    told = "write to bench/results, whose figures the docs tell; default .cache/bench/results"
     parser.add_argument("--keep", action="store_true", help=told)
     options = parser.parse_args(argv)
     _folder = RESULTS if options.keep else OWN

@@ -1,20 +1,20 @@
 """How long after the last word does text come, over a real socket? In: held-out clips. Out:
 percentiles, a plot.
 
-`python -m bench.latency [--clients 1 4 16 64] [--seconds 3 10 20 30 60] [--num 12]`. Starts a
-server of its own (or takes --url), plays clips at real time from that many clients at once, and
-measures at the client: TTFT from the end of speech, ITL, time to the whole sentence, commit lag. In
-the same run, behind the same socket: what a person would write today (bench/one_shot_server.py).
+`python -m bench.latency [--clients 1 4 16 64] [--seconds 3 10 20 30 60] [--num 12]` starts a server
+of its own, or takes --url. So many clients at once play clips at real time. The client measures:
+TTFT from the end of speech, ITL, the time to the whole sentence, commit lag. The same run measures,
+behind the same socket, what a person would write today (bench/one_shot_server.py).
 
-Overhead, for one client: each turn over the socket, and at once the same turn in one loop of this
-process (the same engine, its windows prefilled while they arrive, the cloud beside the edge, no
-queue, socket or JSON): the median of the pairs' (whole time over the socket / whole time alone) -
-1, from the last sample on. One client's turns are played at LEAD times real time up to their last 6
-s, to have many; where the server would be behind by that, `behind_max` says it.
+Overhead is measured for one client. Each turn goes over the socket, and at once the same turn goes
+through a stream of this process, without socket and JSON. The overhead is the median over pairs of
+(whole time over the socket / whole time alone) - 1, from the last sample on. One client's turns are
+played at LEAD times real time up to their last 6 s, so that there are many. `behind_max` says where
+the server fell behind by that.
 
-A round of a cell takes its seconds, --num / clients rounds each: 2 minutes a cell of 60 s and 12
-turns by one client, 3 by 4, 1 by 16 or 64; the default, 20 cells, 25 minutes. 64 clients want cores
-of their own.
+A round of a cell takes its seconds, and there are --num / clients rounds. A cell of 60 s and 12
+turns takes 2 minutes by one client, 3 by 4, 1 by 16 or 64. The default, 20 cells, takes 25 minutes.
+64 clients want cores of their own.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Should audio go to a verifier as PCM16 or as FLAC? In: held-out clips. Out: a table: size, CPU,
 delay.
 
-`python -m bench.link_audio [--num 8]` (a minute). Clips are cut into pieces as the link sends them:
-100 ms as a microphone brings them, half a second as a recording does. Each piece is a FLAC file of
-its own, because a piece must be readable without those before it (a link is cut, a slot is lost);
-libsndfile at its default level. Beside it, the whole clip as one file.
+`python -m bench.link_audio [--num 8]` takes a minute. Clips are cut into pieces as the link sends
+them: 100 ms as a microphone brings them, half a second as a recording does. Each piece is a FLAC
+file of its own, because a piece must be readable without those before it: a link is cut, a slot is
+lost. libsndfile encodes at its default level. The whole clip as one file stands beside it.
 
-What counts is the last piece: all before it is sent while somebody speaks, and PCM16 is 256 kbit/s,
-a quarter of 1 Mbit/s. So FLAC saves the sending time of the last piece's difference, and costs
-encoding and decoding it.
+The last piece is what counts. All before it goes up while somebody speaks, and PCM16 is 256 kbit/s,
+a quarter of 1 Mbit/s. So FLAC saves the sending time of the last piece's difference. It costs
+encoding and decoding that piece.
 """
 
 from __future__ import annotations

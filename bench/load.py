@@ -1,13 +1,14 @@
 """How many streams does one process sustain in real time? In: held-out clips. Out: streams, CPU and
 memory, a plot.
 
-`python -m bench.load [--seconds 10 30 60] [--limit-ms 500]`. N sessions of one process are fed at
-real time, in 100 ms pieces, their starts spread over the length of a turn, two turns each (one
-where a turn is longer than 10 s); N doubles until the first text of a turn comes later than the
-limit (p95, from the commit) or a feed is held back for so long. Ours against the same sessions over
-plain transformers, which collect the turn and call one-shot `generate()` of the same cloud, one at
-a time, with all cores (bench/one_shot_server.py). Every N in a process of its own; CPU seconds and
-memory are that process's.
+`python -m bench.load [--seconds 10 30 60] [--limit-ms 500]` feeds N sessions of one process at real
+time, in pieces of 100 ms. Their starts are spread over the length of a turn. Each speaks two turns,
+or one where a turn is longer than 10 s. N doubles until a turn's first text comes later than the
+limit (p95, from the commit), or until a feed is held back for so long.
+
+The rival is the same sessions over plain transformers (bench/one_shot_server.py). They collect the
+turn and call one-shot `generate()` of the same cloud, one at a time, with all cores. Every N runs
+in a process of its own; CPU seconds and memory are that process's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from bench.keep import options_of, place
 from bench.one_shot_server import OneShot, opening
 from streamer.core.description import Description, TextDelta
 from streamer.describer import Describer
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.stages.events import SessionOptions
 
 PIECE_S = 0.1
@@ -167,8 +168,8 @@ def in_own_process(
 
 
 def climb(seconds: float, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All arms at their first N, then at twice as many, each until it breaks: a drifting machine
-    drifts for all."""
+    """All arms at their first N, then at twice as many, each until it breaks. So a machine that
+    drifts does so for all."""
     nums = {
         arm: options.first_plain if arm == "transformers" else options.first for arm in options.arms
     }

@@ -1,20 +1,21 @@
 """What does a real link between edge and verifier cost, and what hides it? In: held-out clips. Out:
 a table, plots.
 
-`python -m bench.network` (16 minutes): every round trip and bandwidth, then slowed edges. It prints
-the README's table; `python -m bench.network_show FILE.jsonl` prints it again. `python -m
-bench.network --exact-only --num 200 --rtt 50 --mbit 20` (6 minutes, and 6 more when the clips are
-first made): ids that differ from cloud-only's.
+`python -m bench.network` (16 minutes) runs every round trip and bandwidth, then slowed edges. It
+prints the tables of docs/measured.md; `python -m bench.network_show FILE.jsonl` prints them again.
+`python -m bench.network --exact-only --num 200 --rtt 50 --mbit 20` (6 minutes, and 6 more when the
+clips are first made) counts tokens that differ from cloud-only's.
 
-A verifier process, a proxy process (bench/proxy.py), the edge in this process; every clip through
-every arm in turn, in one run. Clips of 3 and 10 s, one of 30 and one of 60 s in every twenty.
-Somebody who speaks sends 256 kbit/s, so all but a clip's last 100 ms is prefilled before the clock
-starts; to save time the link is fast until then, and what the cell says from then on.
+There is a verifier process, a proxy process (bench/proxy.py), and the edge in this process. Every
+clip goes through every arm in turn, in one run. Of every twenty clips one has 30 s and one 60 s;
+the others have 3 and 10 s. Somebody who speaks sends 256 kbit/s, so all but a clip's last 100 ms is
+prefilled before the clock starts. To save time the link is fast until then; from then on it is what
+the cell says.
 
-edge only | cloud only (audio up, tokens streamed down: the honest rival) | plain synchronous
-speculation at the preset's k, and at its best fixed k | ours: exact, gated fluent, gated quality |
-exact in one process, without a link. --edge-ms: so much longer takes each id on the edge (real
-edges are slow: a 3B on two cores takes 376 ms).
+The arms: edge only; cloud only (audio up, tokens streamed down: the honest rival); plain
+synchronous speculation at the preset's k, and at its best fixed k; ours in exact, gated fluent and
+gated quality; exact in one process, without a link. --edge-ms makes each token take so much longer
+on the edge. Real edges are slow: a 3B model on two cores takes 376 ms.
 """
 
 from __future__ import annotations
@@ -44,8 +45,7 @@ from streamer.core.description import Description
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.describer import Describer
-from streamer.net.link.remote_target import FarTarget
-from streamer.recording_live import describe_live
+from streamer.net.link.remote_target import RemoteTarget
 from streamer.stages.stream import Stream
 
 EXACT_ARMS = ("edge only", "cloud only", "plain, preset's k", "ours, exact")
@@ -130,8 +130,8 @@ async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
     cell's."""
     catch_up = Stream.catch_up
 
-    async def heard(self: Stream) -> None:
-        await catch_up(self)
+    async def heard(self: Stream, *until: Any) -> None:
+        await catch_up(self, *until)
         proxy.set(cell.rtt_ms, cell.mbit)
 
     Stream.catch_up = heard  # type: ignore[method-assign]
@@ -159,11 +159,11 @@ class Ends:
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Within: both times are noted."""
-        verify = FarTarget.verify
+        verify = RemoteTarget.verify
         take = RemoteTurn.take
         ends = self
 
-        async def asked(self: FarTarget, request: VerifyRequest) -> Verdict | Refusal:
+        async def asked(self: RemoteTarget, request: VerifyRequest) -> Verdict | Refusal:
             ends._asked = min(time.perf_counter(), ends._asked)
             return await verify(self, request)
 
@@ -172,16 +172,16 @@ class Ends:
                 ends._heard = min(time.perf_counter(), ends._heard)
             return take(self, message)
 
-        FarTarget.verify, RemoteTurn.take = asked, heard  # type: ignore[method-assign]
+        RemoteTarget.verify, RemoteTurn.take = asked, heard  # type: ignore[method-assign]
         try:
             yield
         finally:
-            FarTarget.verify, RemoteTurn.take = verify, take  # type: ignore[method-assign]
+            RemoteTarget.verify, RemoteTurn.take = verify, take  # type: ignore[method-assign]
 
 
 class SlowEdge:
-    """Every id that a describer's edge drafts takes `edge_s` longer, however many come of one step.
-    Open it first."""
+    """Every token that a describer's edge drafts takes `edge_s` longer, however many come of one
+    step. Open it first."""
 
     def __init__(self, describer: Describer, edge_s: float) -> None:
         parts = describer._parts
@@ -215,8 +215,7 @@ class SlowDrafter:
 
 
 def check_slow(arm: str, num_slept: int, num_drafted: int) -> None:
-    """Raises RuntimeError where ids came that nobody waited for: the figures of this arm would
-    flatter."""
+    """Raises RuntimeError where tokens came that nobody waited for: they would flatter this arm."""
     if num_slept < num_drafted:
         raise RuntimeError(
             f"{arm}: {num_drafted} ids were drafted, but only {num_slept} of them took longer"
@@ -224,8 +223,7 @@ def check_slow(arm: str, num_slept: int, num_drafted: int) -> None:
 
 
 async def play(describer: Describer, clip: Clip) -> Description:
-    parts = await describer._live_parts()
-    return await describe_live(parts, clip.path, lambda delta: None, anyio.CapacityLimiter(1))
+    return await describer.describe(clip.path)
 
 
 async def run(

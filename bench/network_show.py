@@ -1,5 +1,5 @@
-"""What bench/network.py found. In: clips as played through each arm. Out: rows, a table, plots,
-what it comes to."""
+"""What bench/network.py found. In: clips as played through each arm. Out: rows, a table, plots, and
+a conclusion in words."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
 
 README = (
     (
-        "ids per second, exact, ratio to plain synchronous speculation (k 4)",
+        "tokens per second, exact, ratio to plain synchronous speculation (k 4)",
         "speed_vs_plain",
         "ours, exact",
     ),
@@ -217,11 +217,11 @@ README = (
     ("whole sentence, ratio to edge only's: exact", "total_vs_edge", "ours, exact"),
     ("gated, fluent", "total_vs_edge", "ours, gated fluent"),
     ("gated, quality", "total_vs_edge", "ours, gated quality"),
-    ("cloud only, ids streamed down", "total_vs_edge", "cloud only"),
+    ("cloud only, tokens streamed down", "total_vs_edge", "cloud only"),
     ("plain synchronous speculation (k 4)", "total_vs_edge", "plain, preset's k"),
     ("first text, ratio to cloud only's: exact", "ttft_vs_cloud", "ours, exact"),
     ("gated, fluent", "ttft_vs_cloud", "ours, gated fluent"),
-    ("cloud's work per id, ratio to cloud only: exact", "cloud_ms_vs_cloud", "ours, exact"),
+    ("cloud's work per token, ratio to cloud only: exact", "cloud_ms_vs_cloud", "ours, exact"),
     ("gated, fluent", "cloud_ms_vs_cloud", "ours, gated fluent"),
     (
         "time over edge only's, of uploads x (round trip + verify): fluent",
@@ -235,7 +235,7 @@ README = (
         "ours, gated fluent",
     ),
     ("quality", "over_edge_bound_heard", "ours, gated quality"),
-)  # what the README's table says, from which column, of which arm
+)  # what a line of the table says, from which column, of which arm
 
 
 SLOWED = (
@@ -245,7 +245,7 @@ SLOWED = (
     ("exact", "total_vs_edge", "ours, exact"),
     ("plain synchronous speculation (k 4)", "total_vs_edge", "plain, preset's k"),
     (
-        "ids per second, exact, ratio to plain synchronous speculation (k 4)",
+        "tokens per second, exact, ratio to plain synchronous speculation (k 4)",
         "speed_vs_plain",
         "ours, exact",
     ),
@@ -253,8 +253,8 @@ SLOWED = (
 
 
 def readme(rows: Sequence[dict[str, Any]]) -> str:
-    """The README's tables: one per bandwidth, one of slowed edges. Lines that no row has a figure
-    for are left out."""
+    """The tables of docs/measured.md: one per bandwidth, one of slowed edges. Lines that no row has
+    a figure for are left out."""
     slowed = [r for r in rows if r["edge_ms"]]
     tables = [
         _readme(
@@ -266,10 +266,8 @@ def readme(rows: Sequence[dict[str, Any]]) -> str:
         for mbit in dict.fromkeys(r["mbit"] for r in rows)
     ]
     if slowed:
-        name = (
-            f"{slowed[0]['rtt_ms']:g} ms, {slowed[0]['mbit']:g} Mbit/s, each id of the edge longer "
-            "by"
-        )
+        link = f"{slowed[0]['rtt_ms']:g} ms, {slowed[0]['mbit']:g} Mbit/s"
+        name = f"{link}, each token of the edge longer by"
         tables.append(_readme(slowed, name, "edge_ms", SLOWED))
     return "\n\n".join(tables)
 
@@ -288,16 +286,10 @@ def _readme(
 
 
 def _short(value: float | None) -> str:
-    """Two digits: 1.3, 42, .27."""
+    """Two digits: 1.3, 42, 0.27."""
     if value is None or is_nan(value):
         return ""
-    return (
-        f"{value:.0f}"
-        if value >= 9.95
-        else f"{value:.1f}"
-        if value >= 0.995
-        else f"{value:.2f}".lstrip("0")
-    )
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.995 else f"{value:.2f}"
 
 
 def conclude(rows: Sequence[dict[str, Any]]) -> str:
@@ -372,7 +364,7 @@ def plot(rows: Sequence[dict[str, Any]], name: str) -> str:
         ("ttft_ms_p50", "first text after the last word, ms"),
         ("total_ms_p50", "whole sentence, ms"),
         ("speed_vs_plain", "ids per s, ratio to plain speculation"),
-        ("cloud_ms_vs_cloud", "cloud's work per id, ratio to cloud only"),
+        ("cloud_ms_vs_cloud", "cloud's work per token, ratio to cloud only"),
     )
     curves = []
     for mbit in settings:
@@ -387,8 +379,8 @@ def plot(rows: Sequence[dict[str, Any]], name: str) -> str:
 
 
 def plot_slowed(rows: Sequence[dict[str, Any]], name: str) -> list[str]:
-    """Whole sentence against what an id takes more on the edge, at one round trip: where the
-    break-even lies."""
+    """Whole sentence against how much longer a token takes on the edge, at one round trip. It shows
+    where the two break even."""
     slowed = [r for r in rows if r["edge_ms"]]
     if not slowed:
         return []

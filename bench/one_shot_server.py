@@ -1,10 +1,10 @@
-"""What a person would write today, behind our own socket: collect the turn, then one-shot
+"""What a person would write today, behind our own socket: collect the turn, then call one-shot
 `generate()` in a thread.
 
-`python -m bench.one_shot_server [--threads 4]`. The same server, protocol, prompt and weights of
-the cloud as `streamer serve`; only the session differs: audio waits until the commit, and each id
-goes out as transformers tells it. One generation at a time, as one model allows. In: sockets. Out:
-the same events, until SIGTERM.
+`python -m bench.one_shot_server [--threads 4]`. Server, protocol, prompt and weights of the cloud
+are those of `streamer serve`. Only the session differs: audio waits until the commit, and each
+token goes out as transformers tells it. One generation runs at a time, as one model allows. In:
+sockets. Out: the same events, until SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.vs_transformers import one_shot
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import TextDelta, describe_turn
 from streamer.core.text.emitter import Emitter
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.net.realtime.server import PATH, RealtimeServer
 from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address

@@ -1,12 +1,13 @@
-"""One decoding step of the cloud's text model elsewhere: OpenVINO, ONNX Runtime, torch; and ours.
+"""One decoding step of the cloud's text model on OpenVINO, ONNX Runtime and torch, beside ours.
 Out: ratios.
 
-`pip install '.[peers]'`, then `python -m bench.peers [--rounds 200]`. The same weights, q = 1, one
-row, 100 and 1,500 positions in the cache, `--threads` threads for all (ours uses one). The peers
-get the cache as it lies and give back the new position's keys and values, so that nobody's driver
-copies it; the concatenation inside is theirs to fuse. Each arm first decodes greedily from the same
-prefilled cache: how many of its ids are those of transformers' modules is told, with the largest
-difference of the first logits. All arms in turn, medians of paired ratios.
+`pip install '.[peers]'`, then `python -m bench.peers [--rounds 200]`. All have the same weights,
+one row, one token, and 100 or 1,500 positions in the cache. All have `--threads` threads; ours uses
+one. The peers get the cache as it lies, and give back the new position's keys and values. So
+nobody's driver copies the cache; the concatenation inside is theirs to fuse. Each arm first decodes
+greedily from the same prefilled cache. The table tells how many of its tokens are those of
+transformers' modules, and the largest difference of the first logits. Then all arms run in turn,
+and the ratios are medians of pairs.
 """
 
 from __future__ import annotations
@@ -31,10 +32,9 @@ from torch import Tensor
 from bench.common import median, progress, table, write
 from bench.keep import options_of
 from streamer.model.audio.onnx import onnxruntime
-from streamer.model.checkpoint.weights import load_weights
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.stock import StockText
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.load import load_weights
+from streamer.model.engines.stock import StockText, load_stock
 from streamer.model.engines.text import TextModel
 from streamer.model.kernels.text import FastText
 from streamer.model.thinker import resolve, shapes_of

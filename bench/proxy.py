@@ -1,9 +1,9 @@
-"""A TCP proxy that is a bad link. In: toxics, changed at any time. Out: the same bytes, later,
-slower, cut, or never.
+"""A TCP proxy that is a bad link. In: toxics, which may change at any time. Out: the same bytes,
+later, slower, cut, or never.
 
 `async with Proxy(port, Toxics(latency_s=0.05)) as proxy: ... proxy.port`. Both directions suffer
-alike; latency is one way, so a round trip takes twice as long. In order and lossless while a
-connection lives, as TCP is.
+alike. Latency is one way, so a round trip takes twice as long. While a connection lives, its bytes
+come in order and none is lost, as TCP has it.
 """
 
 from __future__ import annotations

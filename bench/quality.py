@@ -1,11 +1,11 @@
 """How good are the sentences, and what does each mode and each rule buy? In: held-out clips. Out:
 tables, JSON lines.
 
-`python -m bench.quality [--num 66]`. Arms: edge, cloud, gated fluent, gated quality, exact, and the
-seeds' starting point (the `generate` drafter, no rules). Then each rule is switched off in turn on
-a STRESS set where failures occur: an edge whose weights are blurred by seeded noise (it stands for
-an under-trained one), turns beyond max_turn_s, and T = 1. On clean clips the rules hardly fire and
-must change nothing.
+`python -m bench.quality [--num 66]`. The arms: edge, cloud, gated fluent, gated quality, exact, and
+the `generate` drafter without rules, which is where this project started. Then each rule is
+switched off in turn on a STRESS set, where failures occur. That set is an edge whose weights are
+blurred by seeded noise (it stands for an under-trained one), turns beyond max_turn_s, and T = 1. On
+clean clips the rules hardly fire, and must change nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.arms import Run, models_of, run
+from bench.arms import Arm, Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
 from bench.keep import options_of
 from streamer.assembly.models import Models
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.quality import measure
+from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import FILE as CARD
 from streamer.model.checkpoint.weights import wanted_name
 from streamer.model.thinker import resolve
@@ -109,14 +109,14 @@ def main() -> None:
     print("\nwritten:", write("quality", [*rows, *({"set": "stress", **row} for row in stressed)]))
 
 
-def run_all(models: Models, clips: Sequence[Clip], what: str) -> list[Run]:
+def run_all(models: Arm, clips: Sequence[Clip], what: str) -> list[Run]:
     return [run(models, clip.samples) for clip in progress(clips, what)]
 
 
 def summarise(
     name: str, models: Models, clips: Sequence[Clip], runs: Sequence[Run]
 ) -> dict[str, Any]:
-    """The means over clips that seed 004 and decoding.md ask for."""
+    """The means over clips of what docs/decoding.md wants counted."""
     vocabulary = models.first.vocabulary
     found = [measure(vocabulary, r.ids) for r in runs]
     counts = [r.counts for r in runs]
@@ -161,7 +161,7 @@ def by_length(clips: Sequence[Clip], runs: Sequence[Run]) -> dict[str, float]:
 
 
 def print_pairs(clips: Sequence[Clip], runs: dict[str, list[Run]], num: int = 20) -> None:
-    """Sentence pairs to read: before (the seeds' start) and after (gated fluent)."""
+    """Sentence pairs to read: before (`generate`, no rules) and after (gated fluent)."""
     print(f"\n{num} sentence pairs: the seeds' start, then gated fluent")
     before = runs["seeds' start"]
     after = runs["gated fluent"]

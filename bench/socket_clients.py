@@ -1,5 +1,5 @@
-"""Clients that play recordings over a real socket, timed where they read. In: a URL, clips. Out:
-Timings."""
+"""Clients that play recordings over a real socket and take times where they read. In: a URL, clips.
+Out: Timings."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Timing:
     """Milliseconds at the client since the last sample was sent.
 
     itl: between deltas. lag: from the commit of a delta in the server to the client, clocks joined
-    at the last sample. behind: of the server, at its worst: age of the oldest sample that it had
-    not taken when it said what it had. (The sender would not notice: buffers between the two take a
-    minute.)
+    at the last sample. behind: how far the server was behind at worst, which is the age of the
+    oldest sample that it had not taken when it said what it had. (The sender would not notice:
+    buffers between the two take a minute.)
     """
 
     clip: str

@@ -2,16 +2,18 @@
 ratios, a plot.
 
 `python -m bench.vs_transformers [--num 8] [--arms NAME ...]`. transformers gets the cheapest equal
-extractor (the clip's own length, not 300 s of padding) and the same prompt; what it does after the
+extractor (the clip's own length, not 300 s of padding) and the same prompt. What it does after the
 end of the audio is timed: extract, encode, prefill, decode. Ours hears while the audio arrives, so
-after its end only the last window and the suffix remain. transformers' further arms, all of the
-cloud: its static cache, the same under torch.compile (where there is a C++ compiler), its assisted
-generation as it is (its assistant never receives the audio) and mended (bench/assisted.py). "stock"
-arms of ours run on transformers' modules (`--engine stock`).
+after its end only the last window and the suffix remain.
 
-tokens/s: ids after the first text over the time after it, on both sides. Assisted generation tells
-no id before all are there: its ids over its time less the log-mel and the first forward of both
-models.
+transformers has further arms, all of the cloud: its static cache; the same under torch.compile,
+where there is a C++ compiler; its assisted generation as it is, whose assistant never receives the
+audio; and that mended (bench/assisted.py). The "stock" arms of ours run on transformers' modules
+(`--engine stock`).
+
+tokens/s is the tokens after the first text over the time after it, on both sides. Assisted
+generation tells no token before all are there. So its tokens are divided by its time less the
+log-mel and the first forward of both models.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
 from streamer.model.audio.mel import StreamingLogMel
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import Thinker
 
 LENGTHS = (3, 10, 20, 30, 60)

@@ -2,12 +2,12 @@
 # requires-python = ">=3.11"
 # dependencies = ["websockets>=15,<18", "numpy>=2,<3", "soundfile>=0.13,<1"]
 # ///
-"""Stream a recording to a streamer server as a microphone would; print the sentence as it is
+"""Stream a recording to a streamer server as a microphone would, and print the sentence as it is
 committed.
 
 `python clients/file.py clip.wav [--url ws://127.0.0.1:8765/v1/realtime] [--speed 4] [--json]`. Copy
-this file anywhere: it needs nothing of streamer. Exit status 0, 1 when a file or the server failed,
-2 for bad usage, 130 for Ctrl-C.
+this file anywhere: it needs nothing of streamer. The exit status is 0, 1 when a file or the server
+failed, 2 for bad usage, 130 for Ctrl-C.
 """
 
 import argparse
@@ -40,14 +40,14 @@ except ImportError as missing:
 DIM = "\x1b[2m"
 PLAIN = "\x1b[0m"
 PIECE_S = 0.02
-RATES_HZ = (8_000, 48_000)  # that a server takes
+RATES_HZ = (8_000, 48_000)  # a server takes these
 
-# The link: the same text in mic.py and file.py, which are single files on purpose
-# (tests/clients compares them).
+# The link. mic.py and file.py hold the same text, because each is a single file on purpose;
+# tests/clients compares the two.
 PORT = 8765
 PATH = "/v1/realtime"
 MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
-PATIENCE_S = 60.0  # with a broken link
+PATIENCE_S = 60.0  # so long the link may be broken
 CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
 
 
@@ -61,8 +61,8 @@ class Gone(Exception):
 
 
 def address_of(url):
-    """The address; where it has no path, that of `streamer serve`, and its port where there is
-    none. Raises Failed."""
+    """The address with the path of `streamer serve` where it has none, and with its port where it
+    has neither. Raises Failed."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
@@ -80,14 +80,14 @@ class Link:
     """A session whose link may break. It goes on where it stopped: no byte and no event is lost,
     none comes twice.
 
-    The server acknowledges how many messages it took; the rest are kept, and sent again after
-    `?resume=ID&event=M`.
+    The server acknowledges how many messages it took. The link keeps the rest, and sends them again
+    after `?resume=ID&event=M`.
     """
 
     def __init__(self, url, key, session):
         self.url = address_of(url)
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.kept = collections.deque()  # messages from number num_taken on
+        self.kept = collections.deque()  # the messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
         self.session_id = None
         self.num_events = 0
@@ -102,14 +102,14 @@ class Link:
         return self.num_kept_bytes >= MAX_KEPT_BYTES
 
     def put(self, message):
-        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the
-        link is full."""
+        """Send this as soon as may be: bytes are audio, a dict is an event. Do not put audio while
+        the link is full."""
         self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
         self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
         self.has_more.set()
 
     async def run(self, hear):
-        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and
+        """Connect, and again after each break, until `hear(event)` is true. Raises Failed and
         Gone."""
         while True:
             try:
@@ -150,7 +150,7 @@ class Link:
             while True:
                 event = json.loads(await socket.recv())
                 self._note(event)
-                # the first event told from where
+                # the first event has said from where on
                 sending = sending or asyncio.create_task(self._send(socket))
                 if hear(event):
                     return
@@ -188,7 +188,7 @@ class Link:
                 self.num_taken_bytes += len(message)
 
     async def _send(self, socket):
-        with contextlib.suppress(ConnectionClosed):  # whoever listens hears of it
+        with contextlib.suppress(ConnectionClosed):  # the listening task says so
             while True:
                 while self.num_sent < self.num_taken + len(self.kept):
                     self.num_sent += 1
@@ -205,7 +205,7 @@ class Link:
                 f"(its certificate does not verify: {told}); name the PEM file of its authority in "
                 "SSL_CERT_FILE"
             )
-        # within the handshake of TLS
+        # so a connection ends within the handshake of TLS
         is_cut = isinstance(error, ConnectionResetError) and not error.errno
         if is_first and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
             return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
@@ -233,8 +233,8 @@ class Link:
         return f"{self.url}: refused ({told})"
 
     async def _wait(self, reason):
-        """Before the next attempt. Without a session there is none, so that a wrong address is told
-        at once."""
+        """Wait before the next attempt. Without a session there is none: a wrong address is told at
+        once."""
         now = time.monotonic()
         self.broken_at = self.broken_at or now
         if self.session_id is None or now - self.broken_at > PATIENCE_S:
@@ -249,11 +249,11 @@ class Link:
 
 
 class Recording:
-    """A file that soundfile reads, as pieces of PCM16 mono: its very samples, where it is that
-    already."""
+    """A file that soundfile reads, as pieces of PCM16 mono. One that is PCM16 mono already keeps
+    its very samples."""
 
     def __init__(self, path):
-        # given so far
+        # num_samples: given so far
         self.path = path
         self.num_samples = 0
         try:
@@ -278,8 +278,8 @@ class Recording:
             ) from None
         if self.file.frames == 0:
             raise Failed(f"{path}: holds no samples, only a header")
-        # soundfile seeks after every read, and an MP3 decoder starts afresh at a seek: wrong
-        # samples, and it complains.
+        # soundfile seeks after every read. An MP3 decoder starts afresh at a seek, gives wrong
+        # samples, and complains.
         self.file.seekable = lambda: False
         self.rate = self.file.samplerate
         if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
@@ -288,7 +288,7 @@ class Recording:
             )
 
     def pieces(self):
-        """20 ms each. Raises Failed."""
+        """Pieces of 20 ms each. Raises Failed."""
         try:
             n = int(self.rate * PIECE_S)
             while len(samples := self.file.read(50 * n, dtype="float32", always_2d=True)):
@@ -303,7 +303,7 @@ class Recording:
 
 
 class Screen:
-    """What was said of one recording: printed as it comes, unless --json, and kept."""
+    """What was said of one recording. It is kept, and without --json printed as it comes."""
 
     def __init__(self, options, recording):
         self.options = options
@@ -336,8 +336,8 @@ class Screen:
         return described_s >= self.recording.num_samples / self.recording.rate - tolerance_s
 
     def warning(self):
-        """The first part's that has one, such as blocks that should have been verified and were
-        not; else None."""
+        """The warning of the first part that has one, else None. Blocks that should have been
+        verified and were not give one."""
         told = [part["warning"] for part in self.parts if part.get("warning")]
         more = f" (so in {len(told)} of {len(self.parts)} parts)" if len(self.parts) > 1 else ""
         return told[0] + more if told else None
@@ -368,7 +368,7 @@ class Screen:
 
 
 async def play(link, recording, screen, speed):
-    """The recording at `speed` times real time, then its end."""
+    """Play the recording at `speed` times real time, then end it."""
     started = time.monotonic()
     for i, piece in enumerate(recording.pieces()):
         ahead_s = i * PIECE_S / speed - (time.monotonic() - started)
@@ -382,7 +382,7 @@ async def play(link, recording, screen, speed):
 
 
 async def describe(path, options):
-    """One file. Raises Failed, and Gone."""
+    """Describe one file. Raises Failed and Gone."""
     recording = Recording(path)
     screen = Screen(options, recording)
     heard = {
@@ -406,7 +406,7 @@ async def describe(path, options):
 
 
 def run(path, options):
-    """One file, from its beginning again where the server forgot the session. Raises Failed."""
+    """Describe one file; begin again where the server forgot the session. Raises Failed."""
     for _ in range(3):
         try:
             return asyncio.run(describe(path, options))

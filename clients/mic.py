@@ -2,12 +2,13 @@
 # requires-python = ">=3.11"
 # dependencies = ["websockets>=15,<18", "sounddevice>=0.5,<1"]
 # ///
-"""Speak into the microphone; read, as it is committed, how you speak. Voice activity ends each
+"""Speak into the microphone, and read how you speak as it is committed. Voice activity ends each
 turn.
 
 `python clients/mic.py [--url ws://127.0.0.1:8765/v1/realtime] [--live-updates 3]`. Copy this file
-anywhere: it needs nothing of streamer. Ctrl-C ends it, after the last sentence; twice, at once.
-Exit status 0, 1 when microphone or server failed, 2 for bad usage, 130 for the second Ctrl-C.
+anywhere: it needs nothing of streamer. Ctrl-C ends it after the last sentence, a second one at
+once. The exit status is 0, 1 when microphone or server failed, 2 for bad usage, 130 for the second
+Ctrl-C.
 """
 
 import argparse
@@ -47,12 +48,12 @@ MAX_LAST_S = 10.0  # for the last sentence
 # where the device's own is not one that servers take
 RATES_HZ = (48_000, 44_100, 32_000, 24_000, 16_000, 8_000)
 
-# The link: the same text in mic.py and file.py, which are single files on purpose
-# (tests/clients compares them).
+# The link. mic.py and file.py hold the same text, because each is a single file on purpose;
+# tests/clients compares the two.
 PORT = 8765
 PATH = "/v1/realtime"
 MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
-PATIENCE_S = 60.0  # with a broken link
+PATIENCE_S = 60.0  # so long the link may be broken
 CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
 
 
@@ -66,8 +67,8 @@ class Gone(Exception):
 
 
 def address_of(url):
-    """The address; where it has no path, that of `streamer serve`, and its port where there is
-    none. Raises Failed."""
+    """The address with the path of `streamer serve` where it has none, and with its port where it
+    has neither. Raises Failed."""
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
@@ -85,14 +86,14 @@ class Link:
     """A session whose link may break. It goes on where it stopped: no byte and no event is lost,
     none comes twice.
 
-    The server acknowledges how many messages it took; the rest are kept, and sent again after
-    `?resume=ID&event=M`.
+    The server acknowledges how many messages it took. The link keeps the rest, and sends them again
+    after `?resume=ID&event=M`.
     """
 
     def __init__(self, url, key, session):
         self.url = address_of(url)
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self.kept = collections.deque()  # messages from number num_taken on
+        self.kept = collections.deque()  # the messages from number num_taken on
         self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
         self.session_id = None
         self.num_events = 0
@@ -107,14 +108,14 @@ class Link:
         return self.num_kept_bytes >= MAX_KEPT_BYTES
 
     def put(self, message):
-        """Bytes are audio, a dict is an event; sent as soon as may be. Do not put audio while the
-        link is full."""
+        """Send this as soon as may be: bytes are audio, a dict is an event. Do not put audio while
+        the link is full."""
         self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
         self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
         self.has_more.set()
 
     async def run(self, hear):
-        """Connect, and again after each break, until `hear(event)` is true. Raises Failed, and
+        """Connect, and again after each break, until `hear(event)` is true. Raises Failed and
         Gone."""
         while True:
             try:
@@ -155,7 +156,7 @@ class Link:
             while True:
                 event = json.loads(await socket.recv())
                 self._note(event)
-                # the first event told from where
+                # the first event has said from where on
                 sending = sending or asyncio.create_task(self._send(socket))
                 if hear(event):
                     return
@@ -193,7 +194,7 @@ class Link:
                 self.num_taken_bytes += len(message)
 
     async def _send(self, socket):
-        with contextlib.suppress(ConnectionClosed):  # whoever listens hears of it
+        with contextlib.suppress(ConnectionClosed):  # the listening task says so
             while True:
                 while self.num_sent < self.num_taken + len(self.kept):
                     self.num_sent += 1
@@ -210,7 +211,7 @@ class Link:
                 f"(its certificate does not verify: {told}); name the PEM file of its authority in "
                 "SSL_CERT_FILE"
             )
-        # within the handshake of TLS
+        # so a connection ends within the handshake of TLS
         is_cut = isinstance(error, ConnectionResetError) and not error.errno
         if is_first and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
             return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
@@ -238,8 +239,8 @@ class Link:
         return f"{self.url}: refused ({told})"
 
     async def _wait(self, reason):
-        """Before the next attempt. Without a session there is none, so that a wrong address is told
-        at once."""
+        """Wait before the next attempt. Without a session there is none: a wrong address is told at
+        once."""
         now = time.monotonic()
         self.broken_at = self.broken_at or now
         if self.session_id is None or now - self.broken_at > PATIENCE_S:
@@ -254,8 +255,8 @@ class Link:
 
 
 def open_microphone(device, heard):
-    """(rate in Hz, open stream); PortAudio's thread calls `heard` with PCM16 mono, 20 ms each.
-    Raises Failed."""
+    """Returns (rate in Hz, open stream). PortAudio's thread calls `heard` with 20 ms of PCM16 mono
+    each. Raises Failed."""
     try:
         import sounddevice
     except OSError as error:  # the package is there, the library is not
@@ -296,8 +297,8 @@ def _first_line(error):
 
 
 class Screen:
-    """Sentences as they commit on stdout, unverified text dimmed; live updates and a level meter on
-    stderr."""
+    """Writes sentences to stdout as they commit, with unverified text dimmed. Live updates and a
+    level meter go to stderr."""
 
     def __init__(self):
         self.dims = sys.stdout.isatty()
@@ -347,7 +348,7 @@ class Screen:
         print(f"{DIM}{text}{PLAIN}" if dim else text, end="", flush=True)
 
     def end(self):
-        """Of a sentence."""
+        """End a sentence on the screen."""
         self.num_open -= 1
         if self.is_writing:
             print(flush=True)
@@ -364,7 +365,7 @@ class Screen:
 
 
 async def describe(link, screen):
-    """Until the last sentence; what a restarted server had not taken goes to its next session."""
+    """Run until the last sentence. A restarted server's next session gets what it had not taken."""
     while True:
         try:
             return await link.run(screen.hear)
@@ -375,7 +376,7 @@ async def describe(link, screen):
 
 
 async def interrupted():
-    """Returns at the first Ctrl-C; the second is Python's own."""
+    """Returns at the first Ctrl-C. Python itself handles the second."""
     event = asyncio.Event()
     loop = asyncio.get_running_loop()
     before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(event.set))
@@ -386,7 +387,7 @@ async def interrupted():
 
 
 async def listen(options):
-    """From the microphone to the screen, until Ctrl-C. Raises Failed."""
+    """Bring what the microphone hears to the screen, until Ctrl-C. Raises Failed."""
     loop = asyncio.get_running_loop()
     screen = Screen()
     num_lost = 0

@@ -3,8 +3,8 @@
 The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter,
 wire) -> `model` (torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages`
 (anyio: one live stream, many on one model) -> `net` (the realtime server, a verifier's server and
-the link to it) -> `audio`, `config`, `describer` (the public API) -> `cli`. Importing this package
-is instant: torch is loaded when a model is.
+the link to it) -> `audio`, `config`, `describer` (the public API), `blocking` (the same
+without async) -> `cli`. Importing this package is instant: torch is loaded when a model is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamer.audio.file import AudioError
+    from streamer.audio.source import AudioError
+    from streamer.blocking import describe, describe_many
     from streamer.config import Config, ConfigError
     from streamer.core.description import Description, TextDelta
     from streamer.describer import Describer
@@ -50,6 +51,8 @@ __all__ = [
     "TurnDetection",
     "TurnFailed",
     "__version__",
+    "describe",
+    "describe_many",
 ]
 _EVENTS = (
     "Cleared",
@@ -62,7 +65,7 @@ _EVENTS = (
     "TurnFailed",
 )
 _HOMES = {
-    "AudioError": "audio.file",
+    "AudioError": "audio.source",
     "Config": "config",
     "ConfigError": "config",
     "Describer": "describer",
@@ -71,6 +74,8 @@ _HOMES = {
     "ModelError": "model.checkpoint.weights",
     "SlowReader": "stages.plumbing.outlet",
     "TextDelta": "core.description",
+    "describe": "blocking",
+    "describe_many": "blocking",
     **dict.fromkeys(_EVENTS, "stages.events"),
 }
 

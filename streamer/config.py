@@ -1,110 +1,217 @@
-"""All options of a describer, frozen. In: keywords or a TOML file. Out: a checked Config.
+"""The options of a describer, each declared once. In: keywords, TOML. Out: a checked Config.
 
-No torch here: the command line builds one before any model is loaded.
+No torch here: the command line builds a Config before any model is loaded.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from streamer.core.choices import DeviceName, EngineName
 from streamer.core.decoding.gate import Gate, Preset
-from streamer.core.decoding.speculate import MODES, Mode, Plan
-from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.plan import Mode, Plan
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+from streamer.options import ConfigError as ConfigError
+from streamer.options import Group, check, check_known, option
 
-PRESET_NAMES = ("fluent", "quality")
-CLOUD_AUDIO = ("eager", "lazy")
-DRAFTERS = ("incremental", "generate")
-ENGINES = ("fast", "stable", "int8", "stock")
-DEVICES = ("cpu", "cuda")
 MIN_NEW_TOKENS = 16
 GATED_BUDGET_S = 5.0
 EXACT_BUDGET_S = 30.0
-NAMED = {
-    "mode": MODES,
-    "preset": PRESET_NAMES,
-    "draft": DRAFTERS,
-    "engine": ENGINES,
-    "device": DEVICES,
-    "cloud_audio": CLOUD_AUDIO,
-}
 VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
-# of each option; None beside them where None is its default
-TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("mode", "preset", "edge", "cloud", "draft", "engine", "device"), (str,)),
-    **dict.fromkeys(("cloud_key", "cloud_ca", "cloud_audio"), (str,)),
-    **dict.fromkeys(
-        ("k", "seed", "min_new_tokens", "max_new_tokens", "num_slots", "draft_ahead"), (int,)
-    ),
-    **dict.fromkeys(("threshold", "temperature", "top_p", "verify_budget_s"), (int, float)),
-    "degrade": (bool,),
-    "rules": (Rules,),
-}
 
-
-class ConfigError(ValueError):
-    """An option cannot be used; one line that names it and the way out."""
+DECODING = Group("decoding", "--mode exact --k 6")
+MODELS = Group("models", "--edge myedge --engine stable")
+SENTENCE = Group("the sentence", "--temperature 0.7 --seed 3")
+ELSEWHERE = Group("a verifier elsewhere", "--cloud ws://127.0.0.1:8766 --degrade")
 
 
 @dataclass(frozen=True)
 class Config:
-    """What `streamer describe` and `Describer.open` take. None: the preset's, or the model's own,
-    value.
+    """What `streamer describe` and `Describer.open` take. docs/options.md lists every field.
 
+    None stands for the preset's, or the model's own, value. Raises ConfigError.
     draft "generate" is transformers' own: greedy, so temperature stays 0, and by none of our rules.
     In mode edge the sentence then follows none; verified ids still follow them.
     """
 
-    mode: Mode = "gated"
-    preset: str = "fluent"
-    k: int | None = None  # draft length
-    threshold: float | None = None  # the gate's entropy, nats
-    edge: str = "embedded"  # SPEC: embedded, a local directory, a hub id
-    cloud: str = "embedded"  # SPEC, ws://HOST:PORT of a verifier elsewhere, or "none"
-    cloud_key: str | None = field(default=None, repr=False)  # its API key
-    # PEM file of the authority that signed a wss:// verifier's certificate
-    cloud_ca: str | None = None
-    # sent while someone speaks, or when a verdict is first wanted
-    cloud_audio: Literal["eager", "lazy"] = "eager"
-    # for a verdict: gated 5 s, then it goes on unverified; exact, cloud 30 s
-    verify_budget_s: float | None = None
-    # ids drafted while a verdict of a verifier elsewhere is on its way; 0: wait for each
-    draft_ahead: int = 48
-    degrade: bool = False  # exact goes on unverified, too, instead of ending with an error
-    draft: Literal["incremental", "generate"] = "incremental"
-    # stable: the same bits whatever a step holds, for models too large for the compiled
-    # kernels, which always are so; int8: 8-bit weights; stock: transformers' own modules, for
-    # comparison
-    engine: Literal["fast", "stable", "int8", "stock"] = "fast"
-    # of both models; cuda: bf16, the first GPU of CUDA_VISIBLE_DEVICES
-    device: Literal["cpu", "cuda"] = "cpu"
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-    # ids of the sentence at least: 16, or max_new_tokens where that is less
-    min_new_tokens: int | None = None
-    max_new_tokens: int = 96  # 1 to 128, what the repetition penalty looks back on
-    num_slots: int = 4  # KV slots per model: turns that may be in hand at once
-    # replaces the default rules; the two token bounds above are put into it
-    rules: Rules | None = None
+    mode: Mode = option(
+        "gated",
+        DECODING,
+        "gated: the cloud verifies where the edge is unsure; exact: it verifies every block; "
+        "edge, cloud: that model works alone",
+        "exact",
+    )
+    preset: Literal["fluent", "quality"] = option(
+        "fluent",
+        DECODING,
+        "fluent: short drafts, few of them verified; quality: longer drafts, more verified",
+        "quality",
+    )
+    k: int | None = option(
+        None, DECODING, "tokens of a draft", "6", low=1, high=64, unset="the preset's"
+    )
+    threshold: float | None = option(
+        None,
+        DECODING,
+        "verify drafts with more entropy than this, in nats",
+        "0.5",
+        low=0,
+        unset="the preset's gate",
+    )
+    draft: Literal["incremental", "generate"] = option(
+        "incremental",
+        DECODING,
+        "how the edge drafts. generate is transformers' own, for comparison: slow, greedy "
+        "(temperature 0 only) and by none of our rules, so in mode edge the sentence follows "
+        "none; verified ids still follow them",
+        "generate",
+    )
+    edge: str = option(
+        "embedded", MODELS, "embedded, a model directory, or a hub id", "myedge", metavar="SPEC"
+    )
+    cloud: str = option(
+        "embedded",
+        MODELS,
+        "embedded, a model directory, a hub id, ws://HOST:PORT or wss://HOST:PORT of a "
+        "`streamer verifier`, or none",
+        "ws://127.0.0.1:8766",
+        metavar="SPEC",
+    )
+    engine: EngineName = option(
+        "fast",
+        MODELS,
+        "fast: compiled kernels or torch, whichever was measured to be faster here. For large "
+        "models, stable: exact equals cloud to the last bit, slower; int8: the same with 8-bit "
+        "weights, faster; stock: transformers' modules, for comparison, slow",
+        "stable",
+    )
+    device: DeviceName = option(
+        "cpu", MODELS, "cpu, or cuda: both models in bf16 on the first GPU", "cuda"
+    )
+    temperature: float = option(
+        0.0,
+        SENTENCE,
+        "chance in the choice of words, to 1000000; 0 is none (greedy)",
+        "0.7",
+        metavar="T",
+    )
+    top_p: float = option(
+        1.0,
+        SENTENCE,
+        "sample within this share of the probability; 1 is all of it",
+        "0.9",
+        metavar="P",
+    )
+    seed: int = option(0, SENTENCE, "the same seed gives the same sentence", "3")
+    min_new_tokens: int | None = option(
+        None,
+        SENTENCE,
+        "tokens of a sentence at least",
+        "8",
+        low=0,
+        high=128,
+        unset="16, or the maximum where that is less",
+    )
+    max_new_tokens: int = option(
+        96, SENTENCE, "tokens of a sentence at most", "48", low=1, high=128
+    )
+    cloud_key: str | None = option(
+        None,
+        ELSEWHERE,
+        "API key of the verifier",
+        "secret",
+        metavar="K",
+        unset="STREAMER_CLOUD_KEY, if it is set",
+        repr=False,
+    )
+    cloud_ca: str | None = option(
+        None,
+        ELSEWHERE,
+        "PEM file of the authority that signed a wss:// verifier's certificate",
+        "chain.pem",
+        metavar="FILE",
+        unset="the system's",
+    )
+    cloud_audio: Literal["eager", "lazy"] = option(
+        "eager",
+        ELSEWHERE,
+        "eager: audio goes to the verifier while someone speaks; lazy: when a verdict is first "
+        "wanted",
+        "lazy",
+    )
+    verify_budget_s: float | None = option(
+        None,
+        ELSEWHERE,
+        "seconds for a verdict; then gated goes on unverified, and exact and cloud end with an "
+        "error",
+        "2",
+        low=0.05,
+        high=600,
+        unset="5 in gated, 30 in exact and cloud",
+    )
+    draft_ahead: int = option(
+        48,
+        ELSEWHERE,
+        "tokens drafted while a verdict is on its way; 0 waits for each",
+        "0",
+        low=0,
+        high=128,
+    )
+    degrade: bool = option(
+        False, ELSEWHERE, "exact goes on unverified instead of ending with an error"
+    )
+    num_slots: int = option(
+        4, None, "KV slots per model: how many turns may be in hand at once", "8", low=1, high=256
+    )
+    rules: Rules | None = option(
+        None,
+        None,
+        "rules of the sentence in place of the default ones (Python only)",
+        metavar="Rules",
+    )
 
     def __post_init__(self) -> None:
-        self._check_types()
-        self._check_names()
-        self._check_numbers()
+        check(self, is_typed=False)
+        self._check_specs()
+        self._check_together()
+        try:
+            self.sampling()
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether a verifier elsewhere holds the cloud model."""
+        return self.cloud.startswith(VERIFIER_SCHEMES)
+
+    def _check_specs(self) -> None:
+        for name in ("edge", "cloud"):
+            # as a path it would be the current directory
+            if not (spec := getattr(self, name)).strip():
+                raise ConfigError(
+                    f"{name} is {spec!r}; give embedded, a model directory or a hub id"
+                )
+        for scheme, ours in (("http://", "ws://"), ("https://", "wss://")):
+            if self.cloud.startswith(scheme):
+                raise ConfigError(
+                    f"cloud is {self.cloud!r}; a verifier elsewhere is {ours}HOST:PORT"
+                )
+        if self.is_away and not _has_host(self.cloud):
+            told = "which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
+            raise ConfigError(f"cloud is {self.cloud!r}, {told}")
+
+    def _check_together(self) -> None:
         if self.cloud == "none" and self.mode in ("exact", "cloud"):
             raise ConfigError(
                 f"mode {self.mode} needs a cloud model; give --cloud, or take mode edge or gated"
             )
-        if self.engine in ("stable", "int8") and self.device != "cpu":
-            raise ConfigError(
-                f"engine {self.engine} is for the CPU only; take --device cpu, or engine fast"
-            )
+        check_engine(self.engine, self.device)
         if self.draft == "generate" and self.device != "cpu":
             raise ConfigError(
                 "draft generate runs on the CPU only; take --device cpu, or draft incremental"
@@ -114,63 +221,10 @@ class Config:
             raise ConfigError(
                 f"temperature is {self.temperature}, but draft generate is greedy; {ways}"
             )
-        try:
-            self.sampling()
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
-
-    def _check_names(self) -> None:
-        for name, known in NAMED.items():
-            if (value := getattr(self, name)) not in known:
-                raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(known)}")
-        for name in ("edge", "cloud"):
-            # as a path it would be the current directory
-            if not (spec := getattr(self, name)).strip():
-                raise ConfigError(
-                    f"{name} is {spec!r}; give embedded, a model directory or a hub id"
-                )
-
-        for scheme, ours in (("http://", "ws://"), ("https://", "wss://")):
-            if self.cloud.startswith(scheme):
-                raise ConfigError(
-                    f"cloud is {self.cloud!r}; a verifier elsewhere is {ours}HOST:PORT"
-                )
-        if self.cloud.startswith(VERIFIER_SCHEMES) and not _has_host(self.cloud):
-            raise ConfigError(
-                f"cloud is {self.cloud!r}, which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
-            )
-
-    def _check_numbers(self) -> None:
-        if self.k is not None and not 1 <= self.k <= 64:
-            raise ConfigError(f"k is {self.k}; the draft length is 1 to 64 ids")
-        if self.threshold is not None and not self.threshold >= 0:
-            raise ConfigError(
-                f"threshold is {self.threshold}; the gate's entropy is in nats, 0 or more"
-            )
-        if not 1 <= self.max_new_tokens <= 128:
-            raise ConfigError(f"max_new_tokens is {self.max_new_tokens}; it may be 1 to 128")
-        if self.min_new_tokens is not None and not 0 <= self.min_new_tokens <= self.max_new_tokens:
+        if self.min_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise ConfigError(
                 f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}"
             )
-        if self.verify_budget_s is not None and not 0.05 <= self.verify_budget_s <= 600:
-            raise ConfigError(f"verify_budget_s is {self.verify_budget_s:g}; it may be 0.05 to 600")
-        if not 0 <= self.draft_ahead <= 128:
-            raise ConfigError(f"draft_ahead is {self.draft_ahead}; it may be 0 to 128 ids")
-        if not 1 <= self.num_slots <= 256:
-            raise ConfigError(f"num_slots is {self.num_slots}; it may be 1 to 256")
-
-    def _check_types(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            kinds = TYPES[each.name]
-            if value is None and each.default is None:
-                continue
-            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                wanted = " or ".join(kind.__name__ for kind in kinds)
-                raise ConfigError(
-                    f"{each.name} is {value!r}, the wrong type; give a value of type {wanted}"
-                )
 
     def sampling(self) -> Sampling:
         """The chance of this run."""
@@ -201,13 +255,23 @@ class Config:
             mode=mode, k=k, gate=gate, rules=rules, verify_budget_s=budget_s, degrade=self.degrade
         )
 
+    def for_jobs(self, jobs: int) -> Config:
+        """The same with KV slots for `jobs` recordings at once: one is heard, one is answered."""
+        return replace(self, num_slots=max(self.num_slots, 2 * jobs + 1))
+
+    @classmethod
+    def of(cls, config: Config | str | Path | None, options: Mapping[str, Any]) -> Config:
+        """From a Config, the path of a TOML pipeline, or keywords. Raises ConfigError."""
+        if config is not None and options:
+            raise ConfigError("give a config or keywords, not both")
+        if isinstance(config, str | Path):
+            return cls.from_toml(config)
+        return config or cls.from_mapping(options)
+
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Config:
         """From keywords. Raises ConfigError for an unknown or ill-typed one."""
-        known = {each.name for each in fields(cls)}
-        for name in options:
-            if name not in known:
-                raise ConfigError(f"unknown option {name!r}; known are {', '.join(sorted(known))}")
+        check_known(options, cls)
         return cls(**options)
 
     @classmethod
@@ -225,6 +289,12 @@ class Config:
             return cls.from_mapping(options)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None
+
+
+def check_engine(engine: str, device: str) -> None:
+    """Raises ConfigError for an engine that `device` does not run."""
+    if engine in ("stable", "int8") and device != "cpu":
+        raise ConfigError(f"engine {engine} is for the CPU only; take --device cpu, or engine fast")
 
 
 def _has_host(url: str) -> bool:

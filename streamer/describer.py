@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-import anyio.from_thread
-import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
-from streamer.config import Config, ConfigError
+from streamer.config import Config
 from streamer.core.description import Description, TextDelta
 from streamer.logs import log
+from streamer.recording import Listeners, describe_recording
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
@@ -42,7 +41,8 @@ class Describer:
         self._models = Models(config)
         # for what runs beside: the link to a verifier elsewhere
         self._group: TaskGroup | None = None
-        self._one_at_a_time = anyio.CapacityLimiter(1)
+        # of recordings: each has a turn that is heard and a turn that is answered
+        self._at_once = anyio.CapacityLimiter(max(1, (config.num_slots - 1) // 2))
 
     @classmethod
     @asynccontextmanager
@@ -54,13 +54,8 @@ class Describer:
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
         Keywords are the fields of Config; an unknown one is told with the list of all.
         """
-        if config is not None and options:
-            raise ConfigError("give a config or keywords, not both")
-        if isinstance(config, str | Path):
-            config = Config.from_toml(config)
-        config = config or Config.from_mapping(options)
         async with AsyncExitStack() as stack:
-            describer = cls(config, stack)
+            describer = cls(Config.of(config, options), stack)
             if describer._models.verifier_url is not None:
                 from streamer.assembly.link import background
 
@@ -70,9 +65,7 @@ class Describer:
     async def load(self) -> None:
         """Load the models now, and connect to a verifier elsewhere, instead of at the first use.
         Raises ModelError."""
-        if self._models.verifier_url is not None:
-            await self._live_parts()
-        await self._in_thread(self._models.load)
+        await self._live_parts()
 
     @property
     def link(self) -> EdgeLink | None:
@@ -111,36 +104,13 @@ class Describer:
                 f"source is of type {kind}; give a path, or (samples, sample_rate); live audio: "
                 "session"
             )
-        from streamer.recording import describe_recording
-        from streamer.recording_live import describe_live
-
+        told = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
         stream = secrets.token_hex(4)
-        check = anyio.from_thread.check_cancelled
-
-        def tell(delta: TextDelta) -> None:
-            check()
-            if on_delta is not None:
-                anyio.from_thread.run_sync(on_delta, delta)
-
-        def tell_heard(heard_s: float, of_s: float) -> None:
-            if on_heard is not None:
-                anyio.from_thread.run_sync(on_heard, heard_s, of_s)
-
         log("describe.start", stream, mode=self.config.mode)
         try:
-            if self._models.verifier_url is not None:
-                parts = await self._live_parts()
-                asked = (
-                    on_delta or _ignore,
-                    self._one_at_a_time,
-                    on_wait or _ignore,
-                    on_heard or _ignore,
-                )
-                result = await describe_live(parts, source, *asked)
-            else:
-                result = await self._in_thread(
-                    lambda: describe_recording(self._models, source, tell, check, tell_heard)
-                )
+            parts = await self._live_parts()
+            async with self._at_once:
+                result = await describe_recording(parts.patient(), source, told)
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -192,25 +162,6 @@ class Describer:
                     open_parts(self._models, self._group)
                 )
         return self._parts
-
-    async def _in_thread(self, work: Callable[[], Any]) -> Any:
-        """What `work` returns; raises what it raises. A task of its own waits for the thread: one
-        that asyncio itself cancels (Ctrl-C does) would leave anyio's thread at work and untold, and
-        the process waiting for it for ever."""
-        found: list[Any] = []
-        errors: list[Exception] = []
-
-        async def run() -> None:
-            try:
-                found.append(await anyio.to_thread.run_sync(work, limiter=self._one_at_a_time))
-            except Exception as error:
-                errors.append(error)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(run)
-        if errors:
-            raise errors[0]
-        return found[0]
 
 
 def _ignore(*told: object) -> None:

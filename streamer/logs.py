@@ -1,8 +1,8 @@
 """Structured logs: one JSON object per line, by stream id. In: an event and numbers. Out: the
 `streamer` logger.
 
-No audio ever; the described text only after `log_to(..., text=True)`. Silent unless a handler is
-attached.
+No audio ever; the described text only inside `logging_to(..., text=True)`. Silent unless a handler
+is attached.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 _logger = logging.getLogger("streamer")
@@ -48,15 +50,24 @@ class JsonLines(logging.Formatter):
 
 def log_errors_to(stream: TextIO) -> None:
     """Write errors of our own, with their traceback, to `stream`: one line of JSON each."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines())
-    handler.setLevel(logging.ERROR)
-    _logger.addHandler(handler)
+    _add(stream, JsonLines(), logging.ERROR)
 
 
-def log_to(stream: TextIO, *, text: bool = False) -> None:
-    """Write log lines to `stream`; with `text`, what was described too."""
+@contextmanager
+def logging_to(file: str, *, text: bool = False) -> Iterator[None]:
+    """Append log lines to `file`; with `text`, what was described too. Raises OSError."""
+    with open(file, "a", encoding="utf-8") as stream:
+        handler = _add(stream, JsonLines(text), logging.INFO)
+        _logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            _logger.removeHandler(handler)
+
+
+def _add(stream: TextIO, lines: JsonLines, level: int) -> logging.Handler:
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines(text))
+    handler.setFormatter(lines)
+    handler.setLevel(level)
     _logger.addHandler(handler)
-    _logger.setLevel(logging.INFO)
+    return handler

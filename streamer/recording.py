@@ -1,131 +1,71 @@
-"""A recording in, its descriptions out: the same way as live audio, chunk by chunk. Synchronous.
+"""A recording goes through a stream, as live audio does. In: a file or samples. Out: a Description.
 
-The last 100 ms are pushed only when all before is heard, so a file's TTFT is what a live turn's is.
-A recording longer than the model's `max_turn_s` is described in parts; memory stays that of one
-part.
+The last 100 ms are fed only when all before is prefilled, so a file's TTFT is what a live turn's
+is. A recording longer than the model's `max_turn_s` is described in parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
+import anyio
+import anyio.to_thread
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.assembly.models import Models
 from streamer.audio.file import Audio, AudioError, Source, open_audio
-from streamer.core.attributes import parse
-from streamer.core.audio.chunker import BadAudio, Chunker, on_grid
-from streamer.core.description import Description, TextDelta, describe_turn, join_parts
+from streamer.core.audio.chunker import BadAudio, Chunker
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
+from streamer.core.audio.turn_items import Closed
+from streamer.core.decoding.counts import Counts
+from streamer.core.description import Description, TextDelta, join_parts
+from streamer.stages.events import SessionOptions, TurnFailed
+from streamer.stages.plumbing.ports import Parts, TargetLost, Written
+from streamer.stages.stream import Stream, open_stream
 
-if TYPE_CHECKING:
-    from streamer.model.turn import Turn
-
-RATE_HZ = 16_000
-WINDOW_SAMPLES = 2 * RATE_HZ
-LIVE_SAMPLES = RATE_HZ // 10
-BEHIND_SAMPLES = 40  # a window is complete so many samples behind its boundary (engine-facts)
-HEARD_S = 5.0  # of a recording, between two calls that say how far it is heard
-OnDelta = Callable[[TextDelta], None]
-OnHeard = Callable[[float, float], None]
+WINDOW_SAMPLES = 2 * SAMPLE_RATE_HZ
+BEHIND_SAMPLES = 40  # the log-mel completes a window so many samples behind its boundary
+LAST_SAMPLES = SAMPLE_RATE_HZ // 10
+HEARD_S = 5.0  # of the recording: about so often `on_heard` is told
+PATIENCE_S = 1.0  # of waiting for a verifier, before `on_wait` is told
 Samples = NDArray[np.float32]
 
 
-def describe_recording(
-    models: Models,
-    source: Source,
-    on_delta: OnDelta,
-    check: Callable[[], None] = lambda: None,
-    on_heard: OnHeard = lambda heard_s, of_s: None,
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who is told what while a recording is described; all are called on the event loop."""
+
+    on_delta: Callable[[TextDelta], None] = lambda delta: None
+    on_heard: Callable[[float, float], None] = lambda heard_s, of_s: None
+    on_wait: Callable[[str], None] = lambda why: None
+
+
+async def describe_recording(
+    parts: Parts, source: Source, told: Listeners = Listeners()
 ) -> Description:
-    """Describe one file. Raises AudioError with one clear line; deltas already given stay given.
+    """Describe one recording. Deltas that were given stay given, whatever comes.
 
-    `check` is called between chunks and deltas; what it raises ends the turn and gives its KV slots
-    back. `on_heard` is called every HEARD_S of it.
+    Raises AudioError, TargetLost where a verdict that is needed does not come, and RuntimeError
+    where a model fails.
     """
-    limit_s = models.max_turn_s
-    with open_audio(source) as audio:
-        heard = HeardProgress(audio.duration_s, on_heard)
-        parts = list[Description]()
-        for part in cut_parts(_checked(chunks_of(audio), check, heard), limit_s):
-            from_s = begin_of(parts) if parts or audio.duration_s > limit_s else None
-            parts.append(describe_part(models, audio.path, part, on_delta, from_s))
-        return join_parts(audio.path, parts, audio.warning)
-
-
-def begin_of(parts: Sequence[Description]) -> float:
-    """Where the part behind `parts` begins, in seconds of the recording."""
-    return sum(part.audio_s for part in parts)
-
-
-class HeardProgress:
-    """Says every HEARD_S how much of a recording is heard."""
-
-    def __init__(self, of_s: float, on_heard: OnHeard) -> None:
-        self._of_s = of_s
-        self._on_heard = on_heard
-        self._heard_s = self._told_s = 0.0
-
-    def heard(self, samples: Samples) -> None:
-        self._heard_s += len(samples) / RATE_HZ
-        if self._heard_s - self._told_s >= HEARD_S:
-            self._told_s = self._heard_s
-            self._on_heard(self._heard_s, max(self._of_s, self._heard_s))
-
-
-def _checked(
-    chunks: Iterator[Samples], check: Callable[[], None], progress: HeardProgress
-) -> Iterator[Samples]:
-    for chunk in chunks:
-        check()
-        progress.heard(chunk)
-        yield chunk
-
-
-def cut_parts(chunks: Iterator[Samples], max_turn_s: float) -> Iterator[Iterator[Samples]]:
-    """A recording's chunks as parts of at most `max_turn_s`, each an iterator of chunks.
-
-    Each part must be consumed before the next one is asked for; there is at least one, maybe
-    without samples. A rest too short to be described (10 ms of 60.01 s) gets 2 s of the part before
-    it.
-    """
-    source = _Ahead(chunks)
-    limit = int(max_turn_s * RATE_HZ)
-    short = min(WINDOW_SAMPLES, limit // 2)
-
-    def part() -> Iterator[Samples]:
-        yield from source.take(limit - short)
-        n = source.fill(2 * short)
-        if n <= short or n == 2 * short:
-            yield from source.take(short)
-
-    yield part()
-    while source.fill(1):
-        yield part()
-
-
-class _Ahead:
-    """Chunks that can be looked at before they are taken; holds at most what `fill` was asked for
-    and a chunk."""
-
-    def __init__(self, chunks: Iterator[Samples]) -> None:
-        self._chunks = chunks
-        self._held = np.zeros(0, np.float32)
-
-    def fill(self, n: int) -> int:
-        """Read until `n` samples are held or the source is over; how many of the `n` there are."""
-        while len(self._held) < n and (chunk := next(self._chunks, None)) is not None:
-            self._held = np.concatenate([self._held, chunk])
-        return min(n, len(self._held))
-
-    def take(self, n: int) -> Iterator[Samples]:
-        """Up to `n` samples, chunk by chunk as they are read."""
-        while n and self.fill(1):
-            piece = self._held[:n]
-            self._held = self._held[n:]
-            n -= len(piece)
-            yield piece
+    with await anyio.to_thread.run_sync(open_audio, source) as audio:
+        options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True)
+        found: list[Description] = []
+        try:
+            async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
+                is_fed = anyio.Event()
+                group.start_soon(_feed, stream, audio, is_fed, told.on_heard)
+                if parts.cloud is not None and parts.cloud.is_remote:
+                    group.start_soon(_tell_wait, parts, is_fed, told.on_wait)
+                is_long = audio.duration_s > parts.max_turn_s
+                await _collect(stream, audio.path, told.on_delta, found, is_long)
+                group.cancel_scope.cancel()
+        except ExceptionGroup as errors:
+            raise _first(errors) from None
+        described = [replace(one, file=audio.path, turn=0) for one in found]
+        described = described or [_nothing(parts, audio.path)]
+        return join_parts(audio.path, described, audio.warning, audio.cut is not None)
 
 
 def chunks_of(audio: Audio) -> Iterator[Samples]:
@@ -141,82 +81,121 @@ def chunks_of(audio: Audio) -> Iterator[Samples]:
         raise AudioError(audio.path, str(error)) from None
 
 
-def describe_part(
-    models: Models,
-    name: str,
-    chunks: Iterator[Samples],
-    on_delta: OnDelta,
-    from_s: float | None = None,
-) -> Description:
-    """One turn of a recording: push, answer, count."""
-    turn = models.new_turn()
-    try:
-        arrived = hear(turn, chunks)
-        ids: list[int] = []
-        text = ""
-        first = None
-        for delta in turn.answer():
-            ids.extend(delta.ids)
-            text += delta.text
-            if first is None and delta.text:  # half a character is nothing to read yet
-                first = delta.at
-            on_delta(
-                TextDelta(
-                    delta.text,
-                    delta.ids,
-                    delta.verified,
-                    1000 * (delta.at - arrived),
-                    from_s=from_s,
-                )
-            )
-        done = turn.clock()
-        silence = (
-            None if turn.last_speech_sample is None else turn.num_samples - turn.last_speech_sample
-        )
-        return describe_turn(
-            name,
-            text,
-            ids,
-            turn.stop_reason,
-            turn.plan.mode,
-            turn.counts,
-            turn.num_samples / RATE_HZ,
-            None if first is None else 1000 * (first - arrived),
-            None if turn.prefilled_at is None else 1000 * (turn.prefilled_at - arrived),
-            1000 * (done - arrived),
-            None if silence is None else silence / RATE_HZ,
-            parse(text, models.phrases),
-        )
-    finally:
-        turn.close()
-
-
-def hear(turn: Turn, chunks: Iterator[Samples]) -> float:
-    """Push a turn's chunks and finish it; when its last chunk arrived, in seconds of the turn's
-    clock."""
-    arrived = turn.clock()
-    for chunk in as_live(chunks):
-        arrived = turn.clock()
-        turn.push(chunk)
-    turn.finish()
-    return arrived
-
-
 def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
-    """The same samples in the pieces that matter: whole windows, then what lies behind the last of
-    them in 100 ms.
+    """The same samples in the pieces that matter: whole windows, the rest, and of the rest the last
+    100 ms or less.
 
-    So the last piece is what a microphone would send last: only its own work, the last window's
-    encoding and the suffix are left when it is in. 100 ms pieces throughout would give the same
-    (tests) and cost more.
+    The last piece is what a microphone would send last. When it comes, only the last window and
+    the suffix are left to do. 100 ms pieces throughout would give the same ids and cost more.
     """
     held = np.zeros(0, np.float32)
-    done = 0  # samples given out
+    window = WINDOW_SAMPLES + BEHIND_SAMPLES
     for chunk in chunks:
         held = np.concatenate([held, chunk])
-        while len(held) > (n := WINDOW_SAMPLES + (BEHIND_SAMPLES if done == 0 else 0)):
-            yield held[:n]
-            held = held[n:]
-            done = done + n
-    for first in range(0, len(held), LIVE_SAMPLES):
-        yield held[first : first + LIVE_SAMPLES]
+        while len(held) > window:
+            yield held[:window]
+            held = held[window:]
+            window = WINDOW_SAMPLES
+    last = max(0, len(held) - 1) // LAST_SAMPLES * LAST_SAMPLES
+    for piece in (held[:last], held[last:]):
+        if len(piece):
+            yield piece
+
+
+async def _feed(
+    stream: Stream, audio: Audio, is_fed: anyio.Event, on_heard: Callable[[float, float], None]
+) -> None:
+    """Feed all, the last piece when everything before it is done. is_fed: set when only the
+    models, and the link, are waited for."""
+    pieces = as_live(chunks_of(audio))
+    progress = _Progress(audio.duration_s, on_heard)
+    held = await anyio.to_thread.run_sync(next, pieces, None)
+    while held is not None:
+        following = await anyio.to_thread.run_sync(next, pieces, None)
+        progress.heard(len(held))
+        if following is None:
+            break
+        await stream.feed(_bytes_of(held))
+        held = following
+    is_fed.set()
+    if held is not None:
+        await stream.catch_up(len(held))
+        await stream.commit(_bytes_of(held))
+    await stream.end()
+
+
+def _bytes_of(samples: Samples) -> bytes:
+    return samples.astype("<f4").tobytes()
+
+
+class _Progress:
+    """Says every HEARD_S how much of a recording is heard."""
+
+    def __init__(self, of_s: float, on_heard: Callable[[float, float], None]) -> None:
+        self._of_s = of_s
+        self._on_heard = on_heard
+        self._num_heard = 0
+        self._num_told = 0
+
+    def heard(self, num_samples: int) -> None:
+        self._num_heard += num_samples
+        heard_s = self._num_heard / SAMPLE_RATE_HZ
+        if heard_s // HEARD_S > self._num_told:
+            self._num_told = int(heard_s // HEARD_S)
+            self._on_heard(heard_s, max(self._of_s, heard_s))
+
+
+async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
+    """Say once what is waited for, where the verifier makes a recording wait."""
+    cloud = parts.cloud
+    assert cloud is not None
+    await is_fed.wait()
+    while True:
+        await anyio.sleep(PATIENCE_S)
+        if (unheard_s := cloud.unheard_s) > 0:
+            on_wait(
+                f"waiting until the verifier has heard all: {max(1, round(unheard_s))} s of audio "
+                "are on their way"
+            )
+            return
+        # Where it is linked it is at work; where it need not be asked, the edge goes on without.
+        if parts.mode in ("exact", "cloud") and not cloud.is_linked:
+            on_wait(
+                f"waiting for {cloud.name} ({cloud.trouble}), as long as the verify budget says"
+            )
+            return
+
+
+async def _collect(
+    stream: Stream,
+    name: str,
+    on_delta: Callable[[TextDelta], None],
+    found: list[Description],
+    is_long: bool,
+) -> None:
+    """The Descriptions of all parts into `found`. Raises TargetLost, RuntimeError."""
+    async for event in stream.events():
+        if isinstance(event, TextDelta):
+            on_delta(replace(event, from_s=_begin_of(found)) if found or is_long else event)
+        elif isinstance(event, Description):
+            found.append(event)
+        elif isinstance(event, TurnFailed):
+            kind = TargetLost if event.is_target_lost else RuntimeError
+            raise kind(f"{name}: {event.message}")
+
+
+def _begin_of(parts: Sequence[Description]) -> float:
+    """Where the part behind `parts` begins, in seconds of the recording."""
+    return sum(part.audio_s for part in parts)
+
+
+def _nothing(parts: Parts, name: str) -> Description:
+    """Of a recording without a sample."""
+    closed = Closed(0, (), 0.0, 0, False, lambda: None)
+    written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
+    return replace(parts.describe(written), file=name)
+
+
+def _first(errors: ExceptionGroup) -> Exception:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first

@@ -14,7 +14,7 @@ from streamer.audio.file import AudioError
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.model.checkpoint.weights import ModelError
-from streamer.recording import as_live, cut_parts
+from streamer.recording import as_live
 
 FIELDS = [
     "file",
@@ -178,27 +178,6 @@ async def test_a_sentence_grows_however_fast_it_is_drafted(options, samples, mod
     assert len(live) >= 2
 
 
-@pytest.mark.parametrize(
-    ("total", "limit", "lengths"),
-    [
-        (0, 60.0, [0]),
-        (100, 60.0, [100]),
-        (960_000, 60.0, [960_000]),
-        # a rest too short to be described gets 2 s of the part before it
-        (960_001, 60.0, [928_000, 32_001]),
-        (991_999, 60.0, [928_000, 63_999]),
-        (992_000, 60.0, [960_000, 32_000]),
-        (50_000, 1.0, [16_000, 16_000, 8_000, 10_000]),
-    ],
-)
-def test_parts_keep_every_sample_in_order(total, limit, lengths):
-    source = np.arange(total, dtype=np.float32)
-    chunks = iter([source[i : i + 7_000] for i in range(0, total, 7_000)])
-    parts = [np.concatenate([np.zeros(0, np.float32), *part]) for part in cut_parts(chunks, limit)]
-    np.testing.assert_array_equal(np.concatenate(parts), source)
-    assert [len(part) for part in parts] == lengths
-
-
 async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tmp_path):
     """60.01 s: the last 10 ms once were a part of their own, without speech and so without TTFT."""
     file = wav(tmp_path / "long.wav", np.pad(speech(60, 1), (0, 160)))
@@ -216,14 +195,18 @@ async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tm
 
 @pytest.mark.parametrize("n", [0, 1, 1_601, 31_999, 32_040, 32_041, 64_040, 64_041, 100_000])
 def test_the_last_piece_is_what_a_microphone_sends_last(n):
-    """Whole windows first, what lies behind the last of them in pieces of at most 100 ms; nothing
-    is lost."""
+    """Whole windows first, then what lies behind the last of them, at most 100 ms of it apart;
+    nothing is lost."""
     source = np.arange(n, dtype=np.float32)
     pieces = list(as_live(iter([source[: n // 3], source[n // 3 :]])))
     np.testing.assert_array_equal(np.concatenate([np.zeros(0, np.float32), *pieces]), source)
-    whole = [len(piece) for piece in pieces if len(piece) > 1_600]
-    assert whole == ([32_040] + [32_000] * len(whole))[: len(whole)]
-    assert sum(whole) == ((n - 41) // 32_000 * 32_000 + 40 if n > 32_040 else 0)
+    num_whole = max(0, (n - 41) // 32_000)
+    rest = n - 32_000 * num_whole - 40 * (num_whole > 0)
+    last = (rest - 1) % 1_600 + 1 if rest else 0
+    lengths = [32_040, *[32_000] * (num_whole - 1)][:num_whole]
+    assert [len(piece) for piece in pieces] == [
+        length for length in (*lengths, rest - last, last) if length
+    ]
 
 
 async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(options, samples):

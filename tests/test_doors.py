@@ -1,4 +1,4 @@
-"""The rooms import only what they may (design.md), and importing the package is instant and without
+"""The rooms import only what they may, and importing the package is instant and without
 torch."""
 
 import ast
@@ -103,6 +103,7 @@ def test_importing_needs_no_torch(module):
 def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
     """Seconds are noise; modules are not. (numba itself takes scipy where that is installed.)"""
     unwanted = {
+        "torch",
         "transformers",
         "huggingface_hub",
         "librosa",
@@ -116,13 +117,10 @@ def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
         "websockets",
         "prometheus_client",
         "msgspec",
-        "torch._dynamo",
-        "torch._inductor",
         "sympy",
     }
     code = f"""import gc, sys; from streamer.cli import main
 assert main(["describe", {str(ROOT / "samples" / "fast_loud.wav")!r}, "--quiet"]) == 0
-assert "torch" in sys.modules
 assert gc.isenabled()
 assert gc.get_freeze_count() > 100_000
 print([m for m in {sorted(unwanted)} if m in sys.modules])"""
@@ -131,20 +129,19 @@ print([m for m in {sorted(unwanted)} if m in sys.modules])"""
 
 
 def test_one_thread_reads_a_small_model():
-    """Four that wait for each other's small sums cost a second of the CPU at every start."""
+    """Where torch runs it: four that wait for each other's small sums cost a second at every
+    start."""
     code = """import torch
-import streamer.model.thinker as thinker
 from streamer.config import Config
 from streamer.assembly.models import Models
-read = thinker.load_weights
-thinker.load_weights = lambda *where, **more: (print(torch.get_num_threads()), read(*where, **more))[1]
 torch.set_num_threads(3)
-Models(Config()).load()"""
+Models(Config(engine="int8")).load()
+print(torch.get_num_threads())"""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     )
-    assert done.stdout.split() == ["1", "1"]
+    assert done.stdout.split() == ["1"]
 
 
 def test_only_streamer_is_installed():

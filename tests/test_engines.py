@@ -6,14 +6,14 @@ import functools
 import numpy as np
 import pytest
 
-from streamer.assembly.models import Models
-from streamer.config import Config
-from streamer.recording import chunks_of, hear, open_audio
+from bench.arms import models_of, run
+from streamer.audio.file import open_audio
+from streamer.recording import chunks_of
 
 
 @functools.cache
-def models(engine, mode):
-    return Models(Config(mode=mode, engine=engine, max_new_tokens=48))
+def arm(engine, mode):
+    return models_of(mode=mode, engine=engine, max_new_tokens=48)
 
 
 @functools.cache
@@ -34,12 +34,8 @@ def clip(samples, seconds, seed):
 
 
 def ids_of(engine, mode, sound):
-    turn = models(engine, mode).new_turn()
-    try:
-        hear(turn, iter([sound]))
-        return [token for delta in turn.answer() for token in delta.ids], turn.stop_reason
-    finally:
-        turn.close()
+    found = run(arm(engine, mode), sound)
+    return found.ids, found.stop_reason
 
 
 @pytest.mark.parametrize("mode", ["exact", "edge"])

@@ -1,4 +1,5 @@
-"""What the README shows is what happens."""
+"""What README.md and docs/ show in their own ways: live audio, the attributes, TLS. The rest is in
+test_docs.py."""
 
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import soundfile
+from documents import block_of, blocks
 from far import free_port
 from places import ROOT
 from speech import SAMPLES
@@ -17,40 +19,16 @@ from streamer.core.attributes import ATTRIBUTES, with_english
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import resolve
 
-README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.S)
+ATTRIBUTES_PAGE = (ROOT / "docs/attributes.md").read_text("utf-8")
+LIVE = [block.code for block in blocks("python") if "d.session(" in block.code]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
-def test_the_first_example_says_what_the_program_says():
-    command, sentence = re.search(r"\$ streamer (describe \S+)\n(.+)\n", README).groups()
-    done = subprocess.run(
-        [sys.executable, "-m", "streamer", *command.split()],
-        capture_output=True,
-        check=True,
-        env=ENVIRONMENT,
-    )
-    assert done.stdout.decode() == sentence + "\n"
-
-
-@pytest.mark.parametrize("code", [block for block in BLOCKS if "anyio.run(main)" in block])
-def test_the_python_examples_run_as_they_stand(code, tmp_path):
-    (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
-    root = str(ROOT)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        cwd=tmp_path,
-        env=ENVIRONMENT | {"PYTHONPATH": root},
-    )
-    assert done.stderr == b""
-    assert "说话人" in done.stdout.decode()
-
-
-def test_the_live_example_takes_a_file_s_own_rate_and_one_channel(tmp_path):
+@pytest.mark.parametrize("code", LIVE)
+def test_the_live_examples_take_a_file_s_own_rate_and_one_channel(code, tmp_path):
     """The same sound in stereo is the same to it; declared at half the rate it is another."""
-    (code,) = [block for block in BLOCKS if "d.session(" in block]
-    root, told = str(ROOT), []
+    root = str(ROOT)
+    told = []
     samples, _ = soundfile.read(SAMPLES[0], dtype="int16")
     for channels, rate in ((1, 16_000), (2, 16_000), (1, 8_000)):
         soundfile.write(tmp_path / "clip.wav", np.stack([samples] * channels, 1), rate)
@@ -65,7 +43,7 @@ def test_the_live_example_takes_a_file_s_own_rate_and_one_channel(tmp_path):
 
 @pytest.mark.parametrize("role", ["edge", "cloud"])
 def test_the_table_of_attributes_is_that_of_the_models(role):
-    table = re.findall(r"^\| `(\w+)`, [^|]+ \|(.+)\|$", README, re.M)
+    table = re.findall(r"^\| `(\w+)`, [^|]+ \|(.+)\|$", ATTRIBUTES_PAGE, re.M)
     shown = {
         name: [cell.strip() for cell in cells.split("|") if cell.strip()] for name, cells in table
     }
@@ -81,14 +59,15 @@ def test_the_table_of_attributes_is_that_of_the_models(role):
     assert tuple(shown) == ATTRIBUTES
 
 
-def test_there_are_such_examples():
-    assert sum("anyio.run(main)" in block for block in BLOCKS) >= 2
+def test_there_are_two_live_examples():
+    """One in the README, one that feeds and reads at the same time."""
+    assert len(LIVE) == 2
 
 
 def test_the_way_over_tls_is_the_way(tmp_path):
-    """The README's lines as they stand, but for the port and a sample in the place of clip.wav;
-    then without the key."""
-    block = re.search(r"^```\n(openssl .*?)^```", README, re.S | re.M)[1].replace("\\\n", "")
+    """The lines of docs/link.md as they stand, but for the port and a sample in the place of
+    clip.wav; then without the key."""
+    block = block_of("docs/link.md", "openssl ").replace("\\\n", "")
     make, verifier, describe = block.replace("8766", str(free_port())).splitlines()
     port = re.search(r"wss://127.0.0.1:(\d+)", describe)[1]
     (tmp_path / "clip.wav").symlink_to(SAMPLES[0])

@@ -209,7 +209,7 @@ async def test_leaving_at_any_moment_leaks_no_slot(options, seed):
                 async for _ in session:
                     pass
         assert set(slots_free(describer)) == {4}
-        assert describer._parts.slots.value == 3
+        assert describer._parts.slots.value == 4
         async with describer.session() as session:
             await session.feed(pcm(speech(2, seed)))
             await session.commit()
@@ -266,10 +266,10 @@ async def test_one_turns_failure_is_its_own(options, monkeypatch):
 
     draft, fails = IncrementalDrafter.draft, [True]
 
-    def hostile(self, n, run=None):
+    def hostile(self, n):
         if fails and fails.pop():
             raise RuntimeError("the drafter fell over")
-        return (yield from draft(self, n, run))
+        return (yield from draft(self, n))
 
     async with Describer.open(mode="edge", **options) as describer:
         await describer.load()

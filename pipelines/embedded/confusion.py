@@ -30,9 +30,11 @@ def count(model, folder: Path, num: int, seconds: float, attribute: str) -> np.n
 def draw(axis, table: np.ndarray, title: str) -> None:
     """One table as shares of its rows, the counts written into it."""
     levels = table[:, :-1]
-    axis.imshow(levels / np.maximum(table.sum(1, keepdims=True), 1), vmin=0, vmax=1, cmap="Blues")
+    shares = levels / np.maximum(table.sum(1, keepdims=True), 1)
+    axis.imshow(shares, vmin=0, vmax=1, cmap="Blues")
     for (row, column), number in np.ndenumerate(levels):
-        axis.text(column, row, str(number), ha="center", va="center", color="0.5")
+        colour = "white" if shares[row, column] > 0.5 else "0.3"
+        axis.text(column, row, str(number), ha="center", va="center", color=colour)
     right = np.trace(levels) / table.sum()
     axis.set(title=f"{title}: {right:.2f} right", xlabel="level said", ylabel="level there was")
 

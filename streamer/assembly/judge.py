@@ -10,7 +10,7 @@ from anyio import CapacityLimiter
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.link.verifier_turn import House, ServedTurn
+from streamer.core.link.verifier_turn import ServedTurn, VerifierModel
 from streamer.core.rules.stop import stop
 from streamer.stages.plumbing.local_target import LocalTarget
 from streamer.stages.plumbing.ports import Side
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from streamer.model.thinker import Thinker
 
 
-def house_of(thinker: Thinker) -> House:
+def verifier_model_of(thinker: Thinker) -> VerifierModel:
     """What a verifier of this model says of itself."""
     from streamer.model.checkpoint.fingerprint import fingerprint_of
 
     vocabulary = thinker.vocabulary
     card = thinker.card
     model = fingerprint_of(thinker.directory)
-    return House(model, vocabulary.fingerprint, card.language, vocabulary.num_ids, card.max_turn_s)
+    return VerifierModel(
+        model, vocabulary.fingerprint, card.language, vocabulary.num_ids, card.max_turn_s
+    )
 
 
 class ModelJudge:
@@ -48,7 +50,7 @@ class ModelJudge:
             side.batcher,
             self._listener,
             lambda listener: LocalVerifier(listener, turn.rules, turn.sampling),
-            True,
+            lambda: True,
         )
 
     async def hear(self, samples: Any) -> None:
@@ -59,7 +61,7 @@ class ModelJudge:
     async def finish(self) -> None:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
-        await self._target.finish(Closed(0, rest, mel.maximum, mel.num_samples, True, None))
+        await self._target.finish(Closed(0, rest, mel.maximum, mel.num_samples, True, lambda: None))
 
     async def judge(
         self, request: VerifyRequest, runs_on: bool

@@ -79,7 +79,7 @@ async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
     )
     group.start_soon(link.run)
     await link.settled(SETTLE_S)
-    if link.lost is not None:
+    if link.presence.lost is not None:
         raise ModelError(link.name, link.trouble)
     return link
 

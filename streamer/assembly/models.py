@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.assembly.promise import warn_of_cloud, warn_of_options
 from streamer.config import VERIFIER_SCHEMES, Config
-from streamer.core.decoding.pace import Pace
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
-    from streamer.core.decoding.speculate import Plan
+    from streamer.core.decoding.plan import Plan
     from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
-    from streamer.model.turn import Turn
 
 
 class Models:
@@ -25,15 +23,13 @@ class Models:
 
     def __init__(self, config: Config, calibrates: bool = False) -> None:
         self.config = config
-        self._pace = Pace()  # of the edge, for all turns
         self._promise_checked = calibrates  # the promise is about to be made
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
         """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere.
         Raises ModelError."""
-        from streamer.model.kernels.threads import set_threads
-        from streamer.model.thinker import check_pair, load, num_params_of, resolve
+        from streamer.model.thinker import check_pair, load, resolve, set_threads
         from streamer.model.warm import warm_up
 
         c = self.config
@@ -41,15 +37,8 @@ class Models:
         is_away = self.verifier_url is not None
         edge_at = None if mode == "cloud" and not is_away else resolve(c.edge, "edge")
         cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
-        # Before they are read: threads that wait for work on small tensors take a second of the
-        # CPU's time.
-        set_threads(
-            max(
-                num_params_of(directory)
-                for directory in (edge_at, cloud_at)
-                if directory is not None
-            )
-        )
+        directories = [at for at in (edge_at, cloud_at) if at is not None]
+        set_threads(directories, c.device, c.engine)
         edge = (
             None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
         )
@@ -120,15 +109,6 @@ class Models:
                 return thinker.card.attributes
         return {}
 
-    def new_turn(self) -> Turn:
-        """A turn that holds a KV slot on each model until it is closed. Raises ModelError,
-        SlotsFull."""
-        from streamer.model.turn import Turn
-
-        self.check_promise()
-        edge, cloud = self.pair
-        return Turn(edge, cloud, self.plan, self.config.sampling(), self.drafter, pace=self._pace)
-
     def drafter(self, listener: Listener) -> StepDrafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
@@ -138,7 +118,7 @@ class Models:
 
     @functools.cached_property
     def _stock_edge(self) -> Any:
-        from streamer.model.engines.stock_modules import load_stock
+        from streamer.model.engines.stock import load_stock
 
         assert self.pair[0] is not None
         return load_stock(self.pair[0].directory)

@@ -3,7 +3,10 @@ describer."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import copy
+import math
+from collections.abc import AsyncIterator
+from collections.abc import Sequence as Ids
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,8 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.core.attributes import parse
 from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.description import Description, describe_turn, unverified
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
@@ -25,7 +30,6 @@ from streamer.stages.plumbing.local_target import LocalCloud
 from streamer.stages.plumbing.ports import Cloud, Side, Written
 
 if TYPE_CHECKING:
-    from streamer.core.decoding.speculate import Speculator
     from streamer.model.audio.turn_cutter import TurnCutter
     from streamer.model.thinker import Thinker
 
@@ -77,7 +81,8 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 
     rules = models.plan.rules
     sampling = models.config.sampling()
-    return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling))
+    follows_edge = models.plan.mode != "cloud"
+    return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling), follows_edge)
 
 
 class LiveParts:
@@ -86,14 +91,23 @@ class LiveParts:
     def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
         self._models = models
         self.cloud = cloud
-        self.mode = models.plan.mode
+        self._plan = models.plan
+        self.mode = self._plan.mode
         self.max_turn_s = models.max_turn_s
         # with a verifier elsewhere it is there for its vocabulary
         self.edge = edge if self.mode != "cloud" else None
         self.threads = HearingThreads()
         self._pace = Pace()  # of the link, for all turns
-        # One slot is left to `describe`, which may run beside.
-        self.slots = Semaphore(max(1, models.config.num_slots - 1))
+        self.slots = Semaphore(models.config.num_slots)
+
+    def patient(self) -> LiveParts:
+        """The same for recordings: nobody waits for a file so much that a slow cloud here is given
+        up."""
+        if self.cloud is None or self.cloud.is_remote:
+            return self
+        found = copy.copy(self)
+        found._plan = replace(self._plan, verify_budget_s=math.inf)
+        return found
 
     def hearing(self, options: SessionOptions) -> TurnCutter:
         from streamer.model.audio.turn_cutter import TurnCutter
@@ -108,25 +122,26 @@ class LiveParts:
             self._models.max_turn_s,
             rule,
             options.live_update_s,
-            options.is_float,
+            options.is_recording,
         )
 
     def drafter(self, edge: Any) -> Any:
         return self._models.drafter(edge)
 
     def speculator(self, edge: Any) -> Speculator:
-        from streamer.model.turn import start_answer
-
-        return start_answer(self._models.plan, edge, self._models.first, self._pace)
+        first = self._models.first
+        if edge is not None:
+            return Speculator(self._plan, first.vocabulary, edge.sequence, self._pace)
+        sequence = Sequence(first.suffix_ids)  # ids alone: nothing is drafted on it
+        sequence.start_answer()
+        return Speculator(self._plan, first.vocabulary, sequence, self._pace)
 
     def update(self, edge: Any, window: Any) -> Any:
         from streamer.model.live_update import describe_so_far
 
-        return describe_so_far(
-            edge, window, self._models.plan.rules, self._models.config.sampling()
-        )
+        return describe_so_far(edge, window, self._plan.rules, self._models.config.sampling())
 
-    def text_of(self, ids: Sequence[int]) -> str:
+    def text_of(self, ids: Ids[int]) -> str:
         return self._models.first.vocabulary.text_of(list(ids))
 
     def emitter(self) -> Emitter:
@@ -134,7 +149,7 @@ class LiveParts:
 
     def describe(self, written: Written) -> Description:
         closed = written.closed
-        last = written.closed.last_speech_sample
+        last = written.closed.last_speech()
         warning = self.cloud and unverified(
             written.counts, written.mode, self.cloud.name, self.cloud.trouble
         )

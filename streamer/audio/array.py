@@ -7,21 +7,20 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.audio.source import Audio, Block
+from streamer.core.audio.pcm import PCM16_SCALE
+
 NAME = "samples"  # what errors and the Description call it
 BLOCK_FRAMES = 8192
-INT16_SCALE = np.float32(1 / 32768)
 
 
-class AudioArray:
+class AudioArray(Audio):
     """Samples [n] or [n, channels], float32 or float64 of full scale 1.0, or int16; at sample_rate
     Hz.
 
     Raises TypeError and ValueError for anything else. The array is read while it is described, and
     not copied.
     """
-
-    path = NAME
-    warning: str | None = None
 
     def __init__(self, samples: NDArray[np.float32] | NDArray[np.int16], sample_rate: int) -> None:
         kinds = (np.float32, np.float64, np.int16)
@@ -41,22 +40,11 @@ class AudioArray:
         if not isinstance(sample_rate, int | float | np.number):
             raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
         self._samples = samples.reshape(len(samples), -1)
-        self.sample_rate = int(sample_rate)
-        self.channels = self._samples.shape[1]
-        self.num_frames = len(self._samples)
+        super().__init__(NAME, int(sample_rate), self._samples.shape[1], len(samples))
 
-    @property
-    def duration_s(self) -> float:
-        return self.num_frames / self.sample_rate
-
-    def __enter__(self) -> AudioArray:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
-
-    def __iter__(self) -> Iterator[NDArray[np.float32]]:
-        """Blocks [n, channels] float32, full scale 1.0."""
+    def __iter__(self) -> Iterator[Block]:
         for at in range(0, self.num_frames, BLOCK_FRAMES):
             block = self._samples[at : at + BLOCK_FRAMES]
-            yield block * INT16_SCALE if block.dtype == np.int16 else block.astype(np.float32)
+            samples: Block = block.astype(np.float32)
+            is_int = block.dtype == np.int16
+            yield samples / PCM16_SCALE if is_int else self._in_range(samples, at)

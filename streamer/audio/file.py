@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from streamer.audio.array import AudioArray
-from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
+from streamer.audio.ffmpeg import open_with_ffmpeg
+from streamer.audio.source import Audio, AudioError, Block
+from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
@@ -31,82 +32,56 @@ Source = str | Path | tuple[NDArray[Any], int]  # a path, or samples and their r
 BLOCK_FRAMES = 8192
 BLOCK_SAMPLES = 1 << 17  # of all channels together: 0.5 MB
 MAX_SPOOL_BYTES = 4 << 30  # what a pipe may bring: as much as a WAV header can promise
-CONVERT = "convert it first, e.g. `ffmpeg -i FILE OUT.wav`"
 # libsndfile's log of a header that promises more data than the file has.
 SHORT_DATA = re.compile(
     r"^\s*(?:data|SSND|Data [Ss]ize)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE
 )
 # bytes; programs that write to a pipe promise about the most that fits
 PLACEHOLDER = 0x7FFF_0000
+ENDLESS = 1 << 62  # frames; libsndfile's word for a length that the header leaves open
 
 
-class AudioError(Exception):
-    """A recording that cannot be heard. Its text is one line: path, cause and a way out where there
-    is one."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path if path.isprintable() else ascii(path)}: {reason}")
-        self.path = path
-        self.reason = reason
+class NotForLibsndfile(Exception):
+    """libsndfile's own reason."""
 
 
-class AudioFile:
-    """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
-    happens.
-
-    `warning` is None or one line about a file that is cut short (what there is, is read); ask after
-    the end.
-    """
+class AudioFile(Audio):
+    """A recording that libsndfile decodes."""
 
     def __init__(self, path: str, file: SoundFile, handle: IO[bytes]) -> None:
-        self.path = path
-        self.sample_rate: int = file.samplerate
-        self.channels: int = file.channels
-        self.num_frames: int = file.frames  # as far as header and size tell
-        self.warning: str | None = _cut_short(file)
+        is_endless = file.frames >= ENDLESS  # a FLAC that was written to a pipe
+        is_guess = is_endless or (file.format == "MP3" and not _has_frame_count(handle))
+        frames = os.fstat(handle.fileno()).st_size // file.channels if is_endless else file.frames
+        super().__init__(path, file.samplerate, file.channels, frames, is_guess)
+        self.cut = _cut_short(file)
         self._file = file
         self._handle = handle
 
-    @property
-    def duration_s(self) -> float:
-        return self.num_frames / self.sample_rate
-
-    def __enter__(self) -> AudioFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
-        """Closes the file; a second call does nothing."""
         self._file.close()
         self._handle.close()
 
-    def __iter__(self) -> Iterator[NDArray[np.float32]]:
-        """Blocks [n, channels] float32, full scale 1.0. Raises AudioError when no sample can be
-        decoded."""
+    def __iter__(self) -> Iterator[Block]:
         from soundfile import SoundFileRuntimeError
 
         num_read = 0
         cause = ""
         size = max(1, min(BLOCK_FRAMES, BLOCK_SAMPLES // self.channels))
+        is_float = self._file.subtype in ("FLOAT", "DOUBLE")  # lossy decoders may overshoot
         while True:
             try:
-                block: NDArray[np.float32] = self._file.read(size, dtype="float32", always_2d=True)
+                block: Block = self._file.read(size, dtype="float32", always_2d=True)
             except SoundFileRuntimeError as error:  # damaged, or a FLAC cut short
                 cause = f" ({_line(error)})"
                 break
             if not len(block):
                 break
+            yield self._in_range(block, num_read) if is_float else block
             num_read += len(block)
-            yield block
         if num_read == 0:
             raise AudioError(self.path, f"not one sample of it can be decoded{cause}")
-        if num_read < self.num_frames and self.warning is None:
-            self.warning = _ends_early(num_read, self.num_frames, self.sample_rate)
-
-
-Audio = AudioFile | AudioArray
+        if num_read < self.num_frames and self.cut is None and not self.is_guess:
+            self.cut = _ends_early(num_read, self.num_frames, self.sample_rate)
 
 
 def open_audio(source: Source) -> Audio:
@@ -119,14 +94,23 @@ def open_audio(source: Source) -> Audio:
     path = str(source)
     handle = _open_stdin() if path == "-" else _open_path(path)
     try:
-        audio = AudioFile(path, _decode(path, handle), handle)
-        if audio.num_frames == 0:
-            raise AudioError(path, "holds no samples, only a header")
+        audio = _open_handle(path, handle)
         _check_rate(audio)
     except BaseException:
         handle.close()
         raise
     return audio
+
+
+def _open_handle(path: str, handle: IO[bytes]) -> Audio:
+    """By libsndfile, else by ffmpeg."""
+    try:
+        file = AudioFile(path, _decode(handle), handle)
+    except NotForLibsndfile as error:
+        return open_with_ffmpeg(path, handle, str(error))
+    if file.num_frames == 0:
+        raise AudioError(path, "holds no samples, only a header")
+    return file
 
 
 def _check_rate(audio: Audio) -> None:
@@ -187,21 +171,29 @@ def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
     return spool
 
 
-def _decode(path: str, handle: IO[bytes]) -> SoundFile:
+def _decode(handle: IO[bytes]) -> SoundFile:
     from soundfile import LibsndfileError, SoundFile
 
     try:  # by descriptor: libsndfile judges the content, never the name
         file = SoundFile(handle.fileno(), closefd=False)
     except LibsndfileError as error:
-        reason = (
-            f"is no recording that libsndfile can read ({_line(error.error_string)}); {CONVERT}"
-        )
-        raise AudioError(path, reason) from None
+        raise NotForLibsndfile(_line(error.error_string)) from None
     # soundfile 0.14 seeks to where it is after every read, and an MP3 decoder starts afresh at
     # a seek: read in blocks of 4096, a tone lost half its level (2026-11). Files that "cannot
     # seek" are read straight on.
     file.seekable = lambda: False
     return file
+
+
+def _has_frame_count(handle: IO[bytes]) -> bool:
+    """Whether an MP3 says how long it is. Else libsndfile guesses, by size and first bit rate."""
+    fd = handle.fileno()
+    head = os.pread(fd, 10, 0)
+    at = 0
+    if head[:3] == b"ID3":  # the size of a tag has 7 bits in each byte
+        at = 10 + sum((byte & 0x7F) << 7 * i for i, byte in enumerate(reversed(head[6:])))
+    frame = os.pread(fd, 40, at)
+    return any(frame[i : i + 4] in (b"Xing", b"Info", b"VBRI") for i in (13, 21, 36))
 
 
 def _cut_short(file: SoundFile) -> str | None:

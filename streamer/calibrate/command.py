@@ -8,21 +8,22 @@ could be certified.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from streamer.assembly.models import Models
+from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError
 from streamer.calibrate.clips import Clip, hear_clip
 from streamer.calibrate.place import CalibrationError, Destination, place_of, write
-from streamer.commands.describe import fail, progress_bar
-from streamer.config import Config, ConfigError
+from streamer.commands.options import CalibrateOptions
+from streamer.commands.process import fail
+from streamer.commands.progress import Bar
+from streamer.config import Config
 from streamer.core.calibration.bounds import least_risk, num_needed
 from streamer.core.calibration.certify import (
     Certified,
@@ -48,25 +49,22 @@ class Calibration:
     num_failed: int  # files that could not be read
 
 
-def run(options: argparse.Namespace) -> int:
-    """The command; returns the exit status: 0, 1 where nothing was certified or a file failed, 2
-    for bad options."""
+def run(options: CalibrateOptions) -> int:
+    """The command; returns the exit status: 0, or 1 where nothing was certified or a file failed.
+    Raises ConfigError."""
     from streamer.calibrate.report import report
     from streamer.model.checkpoint.weights import ModelError
     from streamer.model.thinker import resolve
 
     try:
-        check(options)
+        files = clips_of(options)
         models = Models(
             Config(mode="gated", edge=options.edge, cloud=options.cloud), calibrates=True
         )
         directory = resolve(options.edge, "edge")
         place = place_of(options, directory)
-        found = calibrate(models, options)
+        found = calibrate(models, files, options)
         _write(models, directory, place, found.results)
-    except ConfigError as error:
-        fail(str(error))
-        return 2
     except (CalibrationError, ModelError) as error:
         fail(str(error))
         return 1
@@ -74,45 +72,28 @@ def run(options: argparse.Namespace) -> int:
     return 1 if found.num_failed else 0
 
 
-def check(options: argparse.Namespace) -> None:
-    """Raises ConfigError for what cannot be used, CalibrationError for clips that are too few
-    whatever they hold."""
-    for name, risk in (("risk", options.risk), ("quality-risk", options.quality_risk)):
-        if risk is not None and not 0.0 < risk < 1.0:
-            raise ConfigError(
-                f"--{name} is {risk:g}; it is a share of the blocks, above 0 and below 1"
-            )
-    if not 0.0 <= options.confidence <= 0.999:
-        raise ConfigError(
-            f"--confidence is {options.confidence:g}; it may be 0 (expectation alone) to 0.999"
-        )
-    if options.cloud == "none" or options.cloud.startswith(("ws://", "wss://")):
-        raise ConfigError(
-            f"--cloud is {options.cloud}; calibration needs the model itself: a directory or a hub "
-            "id"
-        )
-    for file in _unique(options.clips):
+def clips_of(options: CalibrateOptions) -> list[str]:
+    """The recordings, each once: the same one twice would count as two that agree by chance.
+
+    Raises CalibrationError for a file that is not there, and for too few whatever they hold.
+    """
+    files = list(dict.fromkeys(file for clip in options.clips for file in recordings_in(clip)))
+    for file in files:
         if Path(file).is_dir():
-            raise CalibrationError(
-                f"{file}: is a directory; give its recordings, e.g. {file.rstrip('/')}/*.wav"
-            )
+            raise CalibrationError(f"{file}: is a directory without recordings; give some")
         if not Path(file).exists() and file != "-":
             raise CalibrationError(f"{file}: no such file")
-    _check_enough(len(_unique(options.clips)), options)
+    _check_enough(len(files), options)
+    return files
 
 
-def _unique(files: Sequence[str]) -> list[str]:
-    """The same clip twice would count as two that agree by chance."""
-    return list(dict.fromkeys(files))
-
-
-def _needed(options: argparse.Namespace) -> tuple[float, int]:
+def _needed(options: CalibrateOptions) -> tuple[float, int]:
     """(the least risk that was asked for, the clips it needs)."""
     risk = min(options.risk, options.quality_risk or options.risk)
     return risk, num_needed(risk, options.confidence)
 
 
-def _check_enough(num_clips: int, options: argparse.Namespace, why: str = "") -> None:
+def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> None:
     risk, needed = _needed(options)
     if num_clips >= needed:
         return
@@ -123,9 +104,9 @@ def _check_enough(num_clips: int, options: argparse.Namespace, why: str = "") ->
     raise CalibrationError(f"{told}: {needed} are needed; {way}")
 
 
-def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
+def calibrate(models: Models, files: list[str], options: CalibrateOptions) -> Calibration:
     """Hear all clips, choose, certify. Raises CalibrationError, ModelError."""
-    clips, num_failed = _hear_all(models, _unique(options.clips))
+    clips, num_failed = _hear_all(models, files)
     _check_enough(len(clips), options, " with speech")
     choosing, certifying = _split(clips, options)
     smallest = min(map(len, _groups(certifying, options)))
@@ -137,7 +118,7 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
     results = []
     skipped = {}
     for preset, risk in risks.items():
-        signal = options.signal
+        signal: str = options.signal
         if signal == "auto":
             signal = "entropy"
             if choosing:
@@ -155,7 +136,7 @@ def calibrate(models: Models, options: argparse.Namespace) -> Calibration:
 
 
 def _tell_what_was_left_out(
-    options: argparse.Namespace, num_clips: int, has_chosen: bool, quality: float
+    options: CalibrateOptions, num_clips: int, has_chosen: bool, quality: float
 ) -> None:
     """Where the clips are too few for a default: what is done instead, and the way out."""
     half = options.risk / 2
@@ -166,7 +147,7 @@ def _tell_what_was_left_out(
         fail("too few clips to choose a signal: the gate looks at entropy; give more, or --signal")
 
 
-def _groups(clips: list[Clip], options: argparse.Namespace) -> list[list[Clip]]:
+def _groups(clips: list[Clip], options: CalibrateOptions) -> list[list[Clip]]:
     """All clips as one, or one for each folder. Raises CalibrationError for a folder with too
     few."""
     if not options.by_folder:
@@ -188,7 +169,7 @@ def _turns(clips: Sequence[Clip], preset: str, signal: str) -> list[Turns]:
     return [clip.paths[preset][signal] for clip in clips]
 
 
-def _split(clips: list[Clip], options: argparse.Namespace) -> tuple[list[Clip], list[Clip]]:
+def _split(clips: list[Clip], options: CalibrateOptions) -> tuple[list[Clip], list[Clip]]:
     """(those that choose the signal, those that certify): a fixed shuffle, blind to what the clips
     hold."""
     spare = len(clips) - _needed(options)[1]
@@ -202,9 +183,9 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
     """(the clips with speech, how many files could not be read)."""
     clips: list[Clip] = []
     num_failed = 0
-    with ExitStack() as stack:
-        bar = progress_bar(stack, len(files), "calibrating")
-        for file in files:
+    with Bar("calibrating", len(files)) as bar:
+        for i, file in enumerate(files):
+            bar.show(i, f"{i} of {len(files)}")
             try:
                 clip = hear_clip(models, file)
             except AudioError as error:
@@ -212,7 +193,6 @@ def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
                 num_failed += 1
             else:
                 clips += [clip] if clip else []
-            bar.advance(bar.task_ids[0])
     if silent := len(files) - num_failed - len(clips):
         fail(f"{silent} of {len(files)} clips hold no speech and were left out")
     return clips, num_failed

@@ -3,7 +3,6 @@ file or in a copy."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from streamer.commands.options import CalibrateOptions
 from streamer.config import ConfigError
 
 CARD = "streamer.json"
@@ -31,7 +31,7 @@ class Destination:
     plot: Path
 
 
-def place_of(options: argparse.Namespace, directory: Path) -> Destination:
+def place_of(options: CalibrateOptions, directory: Path) -> Destination:
     """Before the work, not behind it. Raises ConfigError for a model that is not to be changed,
     CalibrationError."""
     if options.out is None:

@@ -3,7 +3,6 @@ a PNG."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamer.commands.describe import fail, table_row
+from streamer.commands.options import CalibrateOptions
+from streamer.commands.process import fail, put
 from streamer.core.calibration.bounds import bounded_mean, running_max
 from streamer.core.calibration.certify import (
     Certified,
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
     from streamer.calibrate.place import Destination
 
 NUM_BINS = 10
+HEAD = (
+    *("preset", "signal", "threshold", "k", "risk", "loss", "forced", "skipped"),
+    *("accepted / uploaded", "clips"),
+)
 WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)
 
 
-def report(found: Calibration, place: Destination, options: argparse.Namespace) -> None:
+def report(found: Calibration, place: Destination, options: CalibrateOptions) -> None:
     """Print and plot; a plot that cannot be made is one line on stderr and no failure: the
     thresholds are written."""
     plotted = _plot(found, place.plot)
@@ -42,49 +46,28 @@ def report(found: Calibration, place: Destination, options: argparse.Namespace) 
             "skipped_by_signal": found.skipped,
             "presets": [asdict(result) for result in found.results],
         }
-        print(json.dumps(rows, ensure_ascii=False, indent=2))
+        put(json.dumps(rows, ensure_ascii=False, indent=2))
         return
     for preset, shares in found.skipped.items():
         told = ", ".join(f"{signal} {share:.3f}" for signal, share in shares.items())
-        print(
-            f"blocks skipped at the risk of {preset}, on the clips that choose the signal: {told}"
-        )
-    head = (
-        "preset",
-        "signal",
-        "threshold",
-        "k",
-        "risk",
-        "loss",
-        "forced",
-        "skipped",
-        "accepted / uploaded",
-        "clips",
-    )
-    print(table_row(head, WIDTHS))
+        put(f"blocks skipped at the risk of {preset}, on the clips that choose the signal: {told}")
+    put(_row(HEAD))
     for r in found.results:
-        accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
-        print(
-            table_row(
-                (
-                    r.preset,
-                    r.signal,
-                    f"{r.threshold:g}",
-                    r.k,
-                    f"{r.risk:g}",
-                    f"{r.loss:.4f}",
-                    f"{r.loss_forced:.4f}",
-                    f"{r.skipped:.3f}",
-                    accepted,
-                    r.num_clips,
-                ),
-                WIDTHS,
-            )
-        )
-    print(promise(found.results[0]))
-    print(f"written: {place.file}" + (f", {place.plot}" if plotted else ""))
+        put(_row(_cells(r)))
+    put(promise(found.results[0]))
+    put(f"written: {place.file}" + (f", {place.plot}" if plotted else ""))
     if place.copy is not None:
-        print(f"a model of its own: streamer describe FILE --edge {place.copy}")
+        put(f"a model of its own: streamer describe FILE --edge {place.copy}")
+
+
+def _cells(r: Certified) -> tuple[str, ...]:
+    shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.loss_forced:.4f}", f"{r.skipped:.3f}")
+    accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
+    return (r.preset, r.signal, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "  ".join(c.ljust(w) for c, w in zip(cells, WIDTHS, strict=True)).rstrip()
 
 
 def promise(result: Certified) -> str:
@@ -99,11 +82,8 @@ def promise(result: Certified) -> str:
         if result.confidence
         else ""
     )
-    return (
-        f"promise: of {clip}, the expected share of blocks that are skipped though the cloud would "
-        "have changed them "
-        f"is at most the risk{sure}"
-    )
+    blocks = "blocks that are skipped though the cloud would have changed them"
+    return f"promise: of {clip}, the expected share of {blocks} is at most the risk{sure}"
 
 
 def _plot(found: Calibration, file: Path) -> bool:

@@ -9,78 +9,57 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
-from streamer.commands.describe import fail, table_row
+from streamer.commands.options import ModelsOptions
+from streamer.commands.process import fail, put
 from streamer.core.decoding.gate import SIGNALS
-from streamer.core.plain import one_line
+from streamer.core.description import one_line
 from streamer.model.checkpoint.card import ModelCard, read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.devices import devices
-from streamer.model.engine_choice import known
-from streamer.model.thinker import resolve, shapes_of
+from streamer.model.thinker import resolve, runs_compiled, shapes_of
+
+WIDTH = 80
 
 
-def print_models(as_json: bool, given: Sequence[str] = ()) -> int:
-    """List the models on stdout, those of the directories `given` too; the exit status, 1 when one
-    is broken."""
+def run(options: ModelsOptions) -> int:
+    """List the models on stdout; the exit status, 1 when one is broken."""
     rows = []
     status = 0
-    for spec, role, directory in [*_candidates(), *_given(given)]:
+    for spec, role, directory in [*_candidates(), *_given(options.directories)]:
         try:
             rows.append(describe_model(spec, role, directory))
         except ModelError as error:
             fail(str(error))
             status = 1
-    if as_json:
+    if options.json:
         told = {"models": rows, "devices": [asdict(device) for device in devices()]}
-        print(json.dumps(told, ensure_ascii=False, indent=2))
-    else:
-        _print_table(rows)
+        put(json.dumps(told, ensure_ascii=False, indent=2))
+        return status
+    for row in rows:
+        _print(row)
+    for device in devices():
+        put(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
     return status
 
 
-def _print_table(rows: Sequence[dict[str, Any]]) -> None:
-    widths = (max([28, *(len(row["spec"]) for row in rows)]), 6, 10, 9, 16, 26, 26)
-    head = (
-        "spec",
-        "role",
-        "params",
-        "MB",
-        "fingerprint",
-        "engine on the CPU",
-        "gate: threshold, k, promise",
-    )
-    print(table_row(head, widths))
-    for row in rows:
-        gate = "; ".join(_told(name, preset) for name, preset in row["presets"].items())
-        if not row["calibrated"]:
-            gate += " (defaults: streamer calibrate finds this model's own)"
-        millions = f"{row['num_params'] / 1e6:.2f} M"
-        cells = (
-            row["spec"],
-            row["role"],
-            millions,
-            row["megabytes"],
-            row["fingerprint"],
-            row["engine"],
-            gate,
-        )
-        print(table_row(cells, widths))
-    for row in rows:
-        if ratios := row["torch_over_kernels"]:
-            at = ", ".join(f"{ratio:g} at {step}" for step, ratio in ratios.items())
-            print(
-                f"{row['spec']} {row['role']}: torch's time over the compiled kernels', measured "
-                f"here: {at}"
-            )
-    for device in devices():
-        print(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
+def _print(row: Mapping[str, Any]) -> None:
+    """A model as lines of at most WIDTH columns; only its name may be longer."""
+    put(f"{row['spec']} ({row['role']})")
+    size = f"{row['num_params'] / 1e6:.2f} M parameters, {row['megabytes']} MB"
+    lines = [f"{size}, fingerprint {row['fingerprint']}", f"engine on the CPU: {row['engine']}"]
+    lines += [f"gate {_told(name, preset)}" for name, preset in row["presets"].items()]
+    if not row["calibrated"]:
+        lines.append("gate: these are defaults; streamer calibrate finds this model's own")
+    for line in lines:
+        put(fill(line, WIDTH, initial_indent="  ", subsequent_indent="    "))
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
@@ -95,7 +74,6 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     tensors = check_layout(directory, shapes)
     levels = {name: [level["name"] for level in levels] for name, levels in card.attributes.items()}
     num_params = sum(math.prod(t.shape) for t in tensors)
-    chosen = known(shapes.text, num_params, is_half=all(t.dtype == "F16" for t in tensors))
     return {
         "spec": spec,
         "role": role,
@@ -104,8 +82,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
         "megabytes": round(sum(t.num_bytes for t in tensors) / 1e6, 1),
         "fingerprint": fingerprint_of(directory),
         "device": "cpu",
-        "engine": chosen.name if chosen else "measured at the first load",
-        "torch_over_kernels": chosen.ratios if chosen else {},
+        "engine": "compiled kernels" if runs_compiled(num_params) else "torch",
         "max_turn_s": card.max_turn_s,
         "calibrated": card.calibrated,
         "presets": {name: _preset(card, name) for name in card.presets},

@@ -1,54 +1,131 @@
-"""How a command of ours starts. In: the loading of modules and models. Out: it takes less time, and
-is told."""
+"""How a command of ours starts, speaks and ends. For a process of our own only."""
 
 from __future__ import annotations
 
 import gc
+import io
+import os
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from streamer.config import Config
+from streamer.core.description import one_line
 
 _as_python_does = warnings.formatwarning
 
 
-@contextmanager
-def loading() -> Iterator[None]:
-    """No garbage is looked for while modules and models are loaded, nor ever again in what then is
-    there.
+class StdoutLost(Exception):
+    """stdout cannot be written, for another reason than that its reader went away."""
 
-    All of it stays, over a million objects: going through them again and again is a seventh of a
-    cold start (2026-11). For a process of our own only.
+
+def put(text: str, end: str = "\n") -> None:
+    """Writes to stdout, at once. Raises StdoutLost, and BrokenPipeError where the reader left.
+
+    So a full disk is told as such, and never as a defect of the recording in hand.
     """
+    try:
+        sys.stdout.write(text + end)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StdoutLost(error.strerror or str(error)) from None
+
+
+def drop_stdout() -> None:
+    """What stdout still holds goes nowhere; else the interpreter would try again at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    os.close(nowhere)
+
+
+def fail(message: str) -> None:
+    """One line on stderr."""
+    print(f"streamer: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def prepare() -> None:
+    """Names that are not UTF-8 are spelled out; our own warnings are one line, without code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+    def told(message: Any, category: type[Warning], *where: Any) -> str:
+        is_ours = category.__module__.startswith("streamer.")
+        return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, *where)
+
+    warnings.formatwarning = told  # type: ignore[assignment]
+
+
+def has_colour(stream: Any) -> bool:
+    """Whether `stream` is a terminal whose user wants colour (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def models_of(config: Config) -> str:
+    """The models that are loaded here, for the line that says so."""
+    needs_edge = config.mode != "cloud" or config.is_away
+    needs_cloud = config.mode != "edge" and config.cloud != "none" and not config.is_away
+    edge = [f"edge {config.edge}"] if needs_edge else []
+    cloud = [f"cloud {config.cloud}"] if needs_cloud else []
+    return " and ".join(edge + cloud)
+
+
+@contextmanager
+def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
+    """While modules and models are loaded: no garbage is looked for, and people are told.
+
+    What is loaded stays, over a million objects; going through them again and again took a seventh
+    of a cold start (2026-11). A service keeps its line; for others it stands on a terminal while
+    they load. Compiling is told wherever stderr goes, since it takes so long.
+    """
+    passes = sys.stderr.isatty() and not is_service
+    if what and (is_service or passes):
+        print(f"loading {what} ...", end="" if passes else "\n", file=sys.stderr, flush=True)
     gc.disable()
     try:
-        yield
+        with _compiling_is_told(passes) if "embedded" in what else _nothing():
+            yield
     finally:
         gc.freeze()
         gc.enable()
+        if what and passes:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def tell_loading(what: str) -> None:
-    """One line on stderr: models take seconds, and a server that says nothing looks dead."""
-    print(f"loading {what} ...", file=sys.stderr, flush=True)
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
 
 
-def tell_warnings_plainly() -> None:
-    """Our own warnings are one line on stderr, without the code that gave them. For a process of
-    our own only."""
+@contextmanager
+def _compiling_is_told(is_in_line: bool) -> Iterator[None]:
+    """Says once when kernels have to be compiled: the first run would else look dead."""
+    from numba.core import event
 
-    def told(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        line: str | None = None,
-    ) -> str:
-        is_ours = category.__module__.startswith("streamer.")
-        return (
-            f"streamer: {message}\n"
-            if is_ours
-            else _as_python_does(message, category, filename, lineno, line)
-        )
+    class FirstCompile(event.Listener):
+        is_told = False
 
-    warnings.formatwarning = told
+        def on_start(self, event: Any) -> None:
+            if not self.is_told:
+                self.is_told = True
+                cache = event.data["dispatcher"].stats.cache_path
+                print("\r\x1b[K" * is_in_line, end="", file=sys.stderr)
+                fail(COMPILING + (KEPT if cache else NOT_KEPT))
+
+        def on_end(self, event: Any) -> None:
+            """Nothing: what is said first is enough."""
+
+    with event.install_listener("numba:compile", FirstCompile()):
+        yield
+
+
+COMPILING = "compiling kernels for this processor, about 30 s of CPU time"
+KEPT = ", once; `streamer warm` does it ahead"
+NOT_KEPT = (
+    ", at every start, since no place to keep them can be written to; "
+    "set NUMBA_CACHE_DIR to a directory that can"
+)

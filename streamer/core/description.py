@@ -1,5 +1,4 @@
-"""What a description is, for API and JSON. In: a turn's text and counts. Out: frozen
-dataclasses."""
+"""What a description is, for API and JSON. In: a turn's text and counts. Out: a Description."""
 
 from __future__ import annotations
 
@@ -131,15 +130,17 @@ def describe_turn(
     )
 
 
-def join_parts(file: str, parts: Sequence[Description], warning: str | None = None) -> Description:
+def join_parts(
+    file: str, parts: Sequence[Description], warning: str | None = None, is_cut: bool = False
+) -> Description:
     """One Description of a recording that was described in parts: texts joined, counts summed.
 
     ttft_ms, total_ms, prefill_ms and tokens_per_s are those of the last part that holds speech. An
     attribute is the level that most parts gave it, the earlier one where two are as frequent.
-    warning: of a file that is cut short.
+    warning: of the file, such as one that is cut short.
     """
     if len(parts) == 1:
-        return replace(parts[0], warning=_joined(parts, warning), is_cut=warning is not None)
+        return replace(parts[0], warning=_joined(parts, warning), is_cut=is_cut)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     last = (spoken or parts)[-1]
     total = {
@@ -178,7 +179,7 @@ def join_parts(file: str, parts: Sequence[Description], warning: str | None = No
         ttft_from_speech_ms=last.ttft_from_speech_ms,
         ids=tuple(i for p in parts for i in p.ids),
         warning=_joined(parts, warning),
-        is_cut=warning is not None,
+        is_cut=is_cut,
         parts=tuple(parts),
         **total,
     )
@@ -205,3 +206,12 @@ def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
 def _most_frequent(levels: Sequence[int | None]) -> int | None:
     said = [level for level in levels if level is not None]
     return max(said, key=lambda level: (said.count(level), -said.index(level))) if said else None
+
+
+_BREAKS = dict.fromkeys(map(ord, "\n\r\t"), " ")
+
+
+def one_line(text: str) -> str:
+    """Text of others as one line that a terminal and a log can bear: line breaks become blanks,
+    what a terminal would act on is spelled out."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(_BREAKS))

@@ -7,8 +7,6 @@ import os
 import warnings
 from dataclasses import dataclass
 
-import torch
-
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -26,6 +24,10 @@ def devices() -> list[Device]:
 
 
 def _cuda() -> Device:
+    try:
+        import torch  # late: few models need it
+    except ImportError:
+        return Device("cuda", "", "torch is not installed")
     if torch.version.cuda is None:
         return Device("cuda", "", f"torch {torch.__version__} is a build without CUDA")
     # torch warns of a driver that is too old, and says so

@@ -6,12 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.plan import Run
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.choose import signals_of
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
@@ -22,20 +19,16 @@ Draft = tuple[list[int], list[Signal]]
 
 class StepDrafter(Protocol):
     """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one
-    signal each.
+    signal each."""
 
-    run: it may go on behind them as it says; then those of blocks which passed come without
-    signals.
-    """
-
-    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]: ...
+    def draft(self, n: int) -> Steps[Draft]: ...
 
 
 @dataclass(frozen=True, eq=False)
 class IncrementalDrafter:
     """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept.
 
-    A whole block, or a run of them, per step where the engine's kernels choose too; else, and for
+    A whole block per step where the engine's kernels choose too; else, and for
     what is rare, one id per step.
     """
 
@@ -48,12 +41,12 @@ class IncrementalDrafter:
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
-        chooser = Chooser(thinker.vocabulary, thinker.never, self.rules, self.sampling)
+        chooser = Chooser(thinker.vocabulary, self.rules, self.sampling)
         object.__setattr__(self, "chooser", chooser)
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
         object.__setattr__(self, "_writes", thinker.engine.writes)
 
-    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
+    def draft(self, n: int) -> Steps[Draft]:
         sequence = self.listener.sequence
         chooser = self.chooser
         listener = self.listener
@@ -61,11 +54,7 @@ class IncrementalDrafter:
         signals: list[Signal] = []
         chooser.begin(sequence.answer)
         while len(ids) < n:
-            writer = (
-                chooser.writer(n - len(ids), self._width, None if ids else run)
-                if self._writes
-                else None
-            )
+            writer = chooser.writer(n - len(ids), self._width) if self._writes else None
             logits = yield from listener.feed(1, writer)
             if writer is not None:
                 ids += writer.ids
@@ -85,7 +74,8 @@ class IncrementalDrafter:
 
 
 class GenerateDrafter:
-    """Seed 000's drafter: transformers' own `generate()` over the whole context for every block.
+    """The first version's drafter: transformers' own `generate()` over the whole context, for every
+    block.
 
     no_repeat_ngram_size 2, repetition_penalty 1.05, over prompt and answer alike, and none of our
     rules. Audio is encoded and prefilled again per block (the original's defect 7): kept as
@@ -96,21 +86,21 @@ class GenerateDrafter:
         self.listener = listener
         self._stock = stock
 
-    def draft(self, n: int, run: Run | None = None) -> Steps[Draft]:
-        """No step of ours: the stock model keeps its own cache, for this one block, and knows of no
-        run."""
+    def draft(self, n: int) -> Steps[Draft]:
+        """No step of ours: the stock model keeps its own cache, for this one block."""
         return self._generate(n)
         yield
 
-    @torch.inference_mode()
     def _generate(self, n: int) -> Draft:
+        import torch  # it is loaded: the stock model is torch's
+
         sequence = self.listener.sequence
         features = self.listener.features()
         ids = torch.tensor([sequence.ids])
         out = self._stock.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            input_features=features[None],
+            input_features=torch.from_numpy(features)[None],
             feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
             max_new_tokens=n,
             do_sample=False,
@@ -121,4 +111,4 @@ class GenerateDrafter:
         )
         new = out.sequences[0, ids.shape[1] :].tolist()
         sequence.extend(new)
-        return new, signals_of(torch.cat(out.logits)[: len(new)], new)
+        return new, signals_of(torch.cat(out.logits)[: len(new)].float().numpy(), new)

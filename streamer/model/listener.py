@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from streamer.core.audio.turn_items import Heard
 from streamer.core.decoding.sequence import Sequence
 from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.window_ledger import WindowLedger
-from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.engine import Engine, Row, joined
 from streamer.model.kernels.lane import Writer
 from streamer.model.scheduler import Encode, Steps
 from streamer.model.thinker import Thinker
@@ -35,10 +37,9 @@ class Listener:
         self._ledger = WindowLedger()
         self._windows: list[MelWindow] = []
         # per window [n, hidden], kept for a redo behind a stale window
-        self._embeddings: list[Tensor] = []
+        self._embeddings: list[Any] = []
         self._starts: list[int] = []  # per window, its first position
-        self._stale: int | None = None  # the first window that is due to be prefilled again
-        self._tail: Tensor | None = None  # embeddings of pending audio positions
+        self._tail: Any = None  # embeddings of pending audio positions
 
     @property
     def engine(self) -> Engine:
@@ -50,24 +51,13 @@ class Listener:
         """Windows that were encoded again because the clip's maximum rose."""
         return self._ledger.num_reencoded
 
-    def hear(self, window: MelWindow) -> Steps[None]:
-        """Encode a complete window and prefill it."""
-        yield from self._append(window)
-        yield from self._prefill()
-
-    def observe(self, maximum: float, now_samples: int) -> bool:
-        """Tell the clip's running maximum; whether windows that it made stale are due for a
-        `redo`."""
-        self._ledger.observe(maximum, now_samples)
-        self._stale = self._ledger.due(now_samples)
-        return self._stale is not None
-
-    def redo(self) -> Steps[None]:
-        """Prefill again from the first stale window on; nothing when none is due."""
-        stale = self._stale
-        self._stale = None
-        if stale is not None:
-            yield from self._redo(stale)
+    def hear(self, heard: Heard) -> Steps[None] | None:
+        """Steps that prefill what is complete now: new windows, and those that a louder sound made
+        stale. None where there is nothing to do."""
+        self._ledger.observe(heard.maximum, heard.num_samples)
+        if not heard.windows and self._ledger.due(heard.num_samples) is None:
+            return None
+        return self._hear(heard)
 
     def so_far(self, window: MelWindow) -> Steps[Listener]:
         """Steps that return a listener whose turn ends with `window`, on the same KV slot behind
@@ -102,7 +92,7 @@ class Listener:
         self.sequence.extend(self.thinker.suffix_ids)
         self.sequence.start_answer()
 
-    def feed(self, num_logits: int, writer: Writer | None = None) -> Steps[Tensor]:
+    def feed(self, num_logits: int, writer: Writer | None = None) -> Steps[NDArray[np.float32]]:
         """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of
         them.
 
@@ -123,16 +113,26 @@ class Listener:
             self.sequence.mark_fed(len(ids) - (not writer.is_rare))
         return logits
 
-    def features(self) -> Tensor:
+    def features(self) -> NDArray[np.float32]:
         """[mels, frames] of all windows heard, under the clip's maximum: the stock extractor's
         output."""
-        return torch.cat([window.features(self._ledger.maximum) for window in self._windows], dim=1)
+        return np.concatenate(
+            [window.features(self._ledger.maximum) for window in self._windows], axis=1
+        )
 
     def close(self) -> None:
         """Give the KV slot back; a second call does nothing."""
         if self._slot is not None:
             self.thinker.engine.close(self._slot)
             self._slot = None
+
+    def _hear(self, heard: Heard) -> Steps[None]:
+        for window in heard.windows:
+            yield from self._append(window)
+            yield from self._prefill()
+        stale = self._ledger.due(heard.num_samples)
+        if stale is not None:
+            yield from self._redo(stale)
 
     def _append(self, window: MelWindow, is_urgent: bool = False) -> Steps[None]:
         """Encode the next window; its positions are pending."""
@@ -142,15 +142,13 @@ class Listener:
         self._embeddings.append(embeddings)
         self._hold(embeddings)
 
-    def _encode(self, window: MelWindow, maximum: float, is_urgent: bool = False) -> Steps[Tensor]:
-        return (
-            yield Encode(window.features(maximum).to(self.engine.text.embedding.device), is_urgent)
-        )
+    def _encode(self, window: MelWindow, maximum: float, is_urgent: bool = False) -> Steps[Any]:
+        return (yield Encode(np.asarray(window.features(maximum)), is_urgent))
 
-    def _hold(self, embeddings: Tensor) -> None:
+    def _hold(self, embeddings: Any) -> None:
         """Put audio placeholders at the sequence's end; their embeddings wait for the next step."""
         self.sequence.extend([self.thinker.shapes.audio_id] * len(embeddings))
-        self._tail = embeddings if self._tail is None else torch.cat([self._tail, embeddings])
+        self._tail = embeddings if self._tail is None else joined([self._tail, embeddings])
 
     def _prefill(self) -> Steps[None]:
         if self.sequence.pending:

@@ -7,8 +7,8 @@ know of it.
 
 from __future__ import annotations
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.model.audio.mel import MelWindow
 from streamer.model.drafters import IncrementalDrafter

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, StoppingCriteria
 
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.choose import pick
-from streamer.model.choose_scores import BANNED, processed
+from streamer.model.choose import BANNED, pick, processed
 
 
 class RulesLogitsProcessor(LogitsProcessor):
@@ -43,21 +43,20 @@ class RulesLogitsProcessor(LogitsProcessor):
         self.rules = rules
         self.sampling = sampling
         self.prompt_length = prompt_length
-        self._never = torch.from_numpy(vocabulary.never)
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """`input_ids` [B, L] int64, raw `scores` [B, V]. Returns [B, V] float32."""
-        self._never = self._never.to(scores.device)
         answers = input_ids[:, self.prompt_length :].tolist()
         constraints = [constrain(self.vocabulary, self.rules, answer) for answer in answers]
-        result = processed(scores, constraints, self._never, self.rules)
+        raw = scores.float().cpu().numpy()
+        result = processed(raw, constraints, self.vocabulary.never, self.rules)
         chosen = pick(result, constraints, self.sampling, self.rules)
         for row, largest in enumerate(result.argmax(-1).tolist()):
             wanted = self._unless_loop(answers[row], chosen[row])
             if wanted != largest:
                 result[row] = BANNED
                 result[row, wanted] = 0.0
-        return result
+        return torch.from_numpy(result).to(scores.device)
 
     def _unless_loop(self, answer: Sequence[int], candidate: int) -> int:
         end = stop(self.vocabulary, self.rules, answer, candidate)

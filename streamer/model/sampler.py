@@ -1,9 +1,9 @@
 """The ids of one answer, chosen one after another. In: raw logits, rules, chance. Out: ids,
 signals, whether it ends.
 
-Greedy choice on a CPU is compiled (model/kernels/rules.py) and keeps the answer's ids in an array,
-so that nothing is decoded, allocated or built per id; what that leaves aside, chance and other
-devices go the readable way (core/rules/constrain.py).
+Greedy choice is compiled (model/kernels/rules.py) and keeps the answer's ids in an array, so that
+nothing is decoded, allocated or built per id. What that leaves aside, and chance, go the readable
+way (model/choose.py).
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from array import array
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.plan import Run
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
@@ -27,6 +25,7 @@ from streamer.model.kernels.lane import Writer
 from streamer.model.kernels.rule_book import Ints, rule_book
 from streamer.model.kernels.rules import next_id
 
+Floats = NDArray[np.float32]
 _SPARE = 128  # ids that an answer's array begins with
 
 
@@ -38,16 +37,12 @@ class Chooser:
     """`begin` with what is said, then `next` per id; or `judge` a block. One answer's, and one
     thread's at a time."""
 
-    def __init__(
-        self, vocabulary: Vocabulary, never: Tensor, rules: Rules, sampling: Sampling
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, rules: Rules, sampling: Sampling) -> None:
         self._vocabulary = vocabulary
-        self._never = never
         self._rules = rules
         self._sampling = sampling
-        self._is_compiled = sampling.temperature == 0.0 and never.device.type == "cpu"
+        self._is_compiled = sampling.temperature == 0.0
         self._book: Ints | None = None
-        self._is_checked = False
         self._writer: Writer | None = None
         self._n = 0
         self._hold(np.zeros(_SPARE, np.int64))
@@ -77,7 +72,7 @@ class Chooser:
             self._hold(np.zeros(2 * self._n, np.int64))
         self._said[: self._n] = array(self._said.format, answer)
 
-    def next(self, logits: Tensor, row: int = 0, wants_signal: bool = True) -> Choice:
+    def next(self, logits: Floats, row: int = 0, wants_signal: bool = True) -> Choice:
         """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it
         there."""
         found = self._compiled(logits, row, wants_signal) or self._readable(
@@ -89,9 +84,9 @@ class Chooser:
         self._n += 1
         return found
 
-    def writer(self, wanted: int, width: int, run: Run | None = None) -> Writer | None:
-        """One that chooses up to `wanted` ids behind the answer, and a `run` behind them, inside
-        the kernels, from logits of so many ids.
+    def writer(self, wanted: int, width: int) -> Writer | None:
+        """One that chooses up to `wanted` ids behind the answer inside the kernels, from logits of
+        `width` ids.
 
         None: they are to be chosen one by one. Tell what it did to `written`.
         """
@@ -99,17 +94,16 @@ class Chooser:
             return None
         if self._writer is None:
             self._writer = Writer(self._book, self._mask, width, self._rules)
-        most = wanted if run is None else run.most
-        while self._n + most > len(self._answer):
+        while self._n + wanted > len(self._answer):
             self._hold(np.append(self._answer, np.zeros_like(self._answer)))
-        self._writer.begin(self._answer, self._n, wanted, run)
+        self._writer.begin(self._answer, self._n, wanted)
         return self._writer
 
     def written(self, num_ids: int) -> None:
         """So many ids of the writer's stand behind the answer: they are in its array already."""
         self._n += num_ids
 
-    def judge(self, logits: Tensor, answer: Sequence[int], num_drafted: int) -> list[int]:
+    def judge(self, logits: Floats, answer: Sequence[int], num_drafted: int) -> list[int]:
         """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits
         [num_drafted + 1, V].
 
@@ -126,12 +120,11 @@ class Chooser:
             ids.append(found[0])
         return ids
 
-    def _compiled(self, logits: Tensor, row: int, wants_signal: bool) -> Choice | None:
-        if not self._is_compiled or not (self._is_checked or self._fits(logits)):
+    def _compiled(self, logits: Floats, row: int, wants_signal: bool) -> Choice | None:
+        if not self._is_compiled:
             return None
-        address = logits.data_ptr() + (4 * row * logits.stride(0) if row else 0)
         token, is_last, entropy, margin, log_prob = next_id(
-            address,
+            logits[row],
             self._scores,
             self._mask,
             self._book,
@@ -144,20 +137,11 @@ class Chooser:
         )
         return (token, is_last, Signal(entropy, margin, log_prob)) if token >= 0 else None
 
-    def _fits(self, logits: Tensor) -> bool:
-        """Whether an engine's logits are what compiled code reads: looked at once, they are all
-        alike."""
-        is_float = logits.dtype == torch.float32 and logits.device.type == "cpu"
-        self._is_compiled = (
-            is_float and logits.shape[1] == len(self._scores) and logits.stride(1) == 1
-        )
-        self._is_checked = self._is_compiled
-        return self._is_checked
-
-    def _readable(self, logits: Tensor, wants_signal: bool) -> Choice:
+    def _readable(self, logits: Floats, wants_signal: bool) -> Choice:
         said = self._answer[: self._n].tolist()
         constraint = constrain(self._vocabulary, self._rules, said)
-        found = choose(logits, [constraint], self._never, self._sampling, self._rules, wants_signal)
+        never = self._vocabulary.never
+        found = choose(logits, [constraint], never, self._sampling, self._rules, wants_signal)
         [token] = found.ids
         signal = found.signals[0] if wants_signal else Signal(0.0, 0.0, 0.0)
         return token, stop(self._vocabulary, self._rules, said, token) is not None, signal

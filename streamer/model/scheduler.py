@@ -12,8 +12,8 @@ from collections.abc import Generator, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from streamer.model.engines.engine import Engine, Row
 
@@ -25,17 +25,17 @@ PREFILL_IDS = 64  # of all longer rows together, at most so many ids in one step
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """Hear one window: log-mel features [mels, T] on the model's device; its embeddings [n, hidden]
-    come back.
+    """Hear one window: log-mel features [mels, T]; its embeddings [n, hidden] come back.
 
     is_urgent: a turn has ended with it, someone waits for the answer.
     """
 
-    features: Tensor
+    features: NDArray[np.float32]
     is_urgent: bool = False
 
 
-Steps = Generator[Row | Encode, Tensor, T]
+# Sent back: logits, NumPy's; embeddings of the engine's own kind.
+Steps = Generator[Row | Encode, Any, T]
 
 
 def drive(engine: Engine, steps: Steps[T]) -> T:
@@ -135,7 +135,7 @@ class StepScheduler:
                 self._advance(hand.key, hand.steps, logits, finished)
         return finished
 
-    def _encode(self) -> list[tuple[_Hand, Tensor | Exception]]:
+    def _encode(self) -> list[tuple[_Hand, Any]]:
         """The windows of this round, those of one length at once."""
         wanted = [
             (hand, hand.wanted) for hand in self._hands.values() if isinstance(hand.wanted, Encode)
@@ -148,20 +148,18 @@ class StepScheduler:
             : self._engine.windows_at_once
         ]
         try:
-            found = list(
-                self._engine.encode(torch.stack([window.features for _, window in chosen]))
-            )
+            found = list(self._engine.encode(np.stack([window.features for _, window in chosen])))
         except Exception as error:
             return [(hand, error) for hand, _ in chosen]
         return [(hand, embeddings) for (hand, _), embeddings in zip(chosen, found, strict=True)]
 
-    def _feed(self) -> list[tuple[_Hand, Row, Tensor | Exception]]:
+    def _feed(self) -> list[tuple[_Hand, Row, Any]]:
         """The rows of this round, fed in one step, and their logits."""
         rows = self._plan()
         if not rows:
             return []
         try:
-            logits: list[Tensor | Exception] = [*self._engine.step([row for _, row in rows])]
+            logits: list[Any] = [*self._engine.step([row for _, row in rows])]
         except Exception:  # one row cannot be fed: find out whose
             logits = [self._alone(row) for _, row in rows]
         return [(hand, row, got) for (hand, row), got in zip(rows, logits, strict=True)]
@@ -184,18 +182,14 @@ class StepScheduler:
             budget -= len(planned[-1][1].ids)
         return planned
 
-    def _alone(self, row: Row) -> Tensor | Exception:
+    def _alone(self, row: Row) -> Any:
         try:
             return self._engine.step([row])[0]
         except Exception as error:
             return error
 
     def _advance(
-        self,
-        key: Hashable,
-        steps: Steps[Any],
-        got: Tensor | Exception | None,
-        finished: list[Finished],
+        self, key: Hashable, steps: Steps[Any], got: Any, finished: list[Finished]
     ) -> None:
         """Go on to what `steps` want next, or to their end."""
         self._hands.pop(key, None)

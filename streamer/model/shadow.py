@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from streamer.core.calibration.branches import Block, Prefix
 from streamer.core.decoding.gate import Gate, fires
-from streamer.core.decoding.speculate import Plan
+from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.rules.sampling import Sampling
 from streamer.model.drafters import IncrementalDrafter

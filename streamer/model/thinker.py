@@ -1,7 +1,7 @@
 """A model ready to hear and speak. In: a spec (`embedded`, a directory, a hub id). Out: a Thinker.
 
-Only files are read here; transformers is not imported: its modelling code costs seconds at every
-start.
+Small models run on compiled kernels. Torch is not imported for them: it costs a second and 200 MB
+at every start.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import torch
-
+from streamer.core.choices import EngineName
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, read_card, warn_of_defaults
 from streamer.model.checkpoint.layout import check_layout
-from streamer.model.checkpoint.shapes import Shapes, TextShape, read_shapes
+from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
-from streamer.model.checkpoint.weights import ModelError, load_weights
-from streamer.model.engine_choice import choose, is_exact
-from streamer.model.engines.cuda_graphs import GraphText
-from streamer.model.engines.engine import Engine
-from streamer.model.engines.int8 import Int8Text
-from streamer.model.engines.stable import StableText
-from streamer.model.engines.text import Text, TextModel
-from streamer.model.engines.tower import AudioTower, Tower
+from streamer.model.checkpoint.weights import ModelError, load_arrays
+from streamer.model.engines.engine import Engine, Text, Tower
+from streamer.model.kernels.text import FastText
+from streamer.model.kernels.threads import set_switch_interval
+from streamer.model.kernels.tower import FastTower
 
 Role = Literal["edge", "cloud"]
-Engines = Literal["fast", "stable", "int8", "stock"]
 EMBEDDED = Path(__file__).parent / "embedded"
 EMBEDDINGS_PER_S = 25
 SPARE_IDS = 192  # answer, block and suffix behind the longest turn
+# Parameters up to which the compiled kernels run a model on a CPU. Up to 140 M they were faster
+# than torch at every step but a window of 50 ids (2026-11, AVX2). A larger model would be held
+# twice in memory while its weights are packed.
+MOST_COMPILED = 300_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,6 @@ class Thinker:
     card: ModelCard
     shapes: Shapes
     vocabulary: Vocabulary
-    never: torch.Tensor  # [vocab] bool, `vocabulary.never` on the model's device
     suffix_ids: tuple[int, ...]
     tower: Tower
     engine: Engine
@@ -86,7 +85,7 @@ def _download(hub_id: str) -> Path:
 
 
 def load(
-    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: Engines = "fast"
+    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: EngineName = "fast"
 ) -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
@@ -94,92 +93,55 @@ def load(
     ids alone, for large ones too, where it costs time; "int8": so, too, with the text model's
     weights in 8 bits; "stock": transformers' modules run it, for comparison.
     """
-    check_device(device)
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
     card = read_card(directory)
-    check_layout(directory, shapes)
+    num_params = sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes))
     warn_of_defaults(directory, shapes.text)
-    dtype = torch.float32 if device == "cpu" and engine != "int8" else torch.bfloat16
-    weights = load_weights(
-        directory, dtype, device, tower_dtype=torch.float32 if device == "cpu" else dtype
-    )
-    num_params = sum(weight.numel() for weight in weights.values())
-    if engine == "stock":
-        tower, text = _stock_functions(directory, shapes, dtype, device)
-    elif engine == "int8":
-        tower = AudioTower(weights, shapes.audio)
-        text = Int8Text(weights, shapes.text)
-    else:
-        tower, text = _functions(weights, shapes, num_params, device, engine == "stable")
     try:
         vocabulary = vocabulary_of(directory, shapes.text.vocab)
         tokenizer = Tokenizer.load(directory)
     except TokenizerError as error:
         raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
     prompt = tokenizer.encode(card.prefix)
-    suffix = tokenizer.encode(card.suffix)
+    suffix = tuple(tokenizer.encode(card.suffix))
     length = len(prompt) + math.ceil(card.max_turn_s * EMBEDDINGS_PER_S) + len(suffix) + SPARE_IDS
     if length > shapes.text.max_positions:
         raise ModelError(
             directory,
             f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer",
         )
-    never = torch.from_numpy(vocabulary.never).to(device)
+    tower, text = _functions(directory, shapes, num_params, device, engine)
     steps = Engine(text, text.slots(num_slots, length), prompt, tower)
-    if device != "cpu" and isinstance(text, GraphText):
-        text.prepare()
-    return Thinker(
-        directory, card, shapes, vocabulary, never, tuple(suffix), tower, steps, num_params
-    )
-
-
-def runs_compiled(num_params: int, device: str, shape: TextShape, is_half: bool) -> bool:
-    """Whether engine `fast` takes the compiled kernels: on a CPU, where they were measured to be
-    faster than torch.
-
-    is_half: float16 holds the weights.
-    """
-    return device == "cpu" and choose(shape, num_params, is_half).is_compiled
-
-
-def check_device(device: str) -> None:
-    """Raise ModelError where torch cannot use `device`."""
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        reason = f"there is no GPU that torch {torch.__version__} can use"
-        raise ModelError(
-            f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU"
-        )
+    if hasattr(text, "prepare"):
+        text.prepare()  # CUDA graphs: no stream waits for their capture
+    return Thinker(directory, card, shapes, vocabulary, suffix, tower, steps, num_params)
 
 
 def _functions(
-    weights: dict[str, torch.Tensor], shapes: Shapes, num_params: int, device: str, is_stable: bool
+    directory: Path, shapes: Shapes, num_params: int, device: str, engine: EngineName
 ) -> tuple[Tower, Text]:
-    if device != "cpu":
-        return AudioTower(weights, shapes.audio), GraphText(weights, shapes.text)
-    is_half = all(
-        is_exact(weight) for name, weight in weights.items() if name.startswith("model.layers.0.")
-    )
-    if not runs_compiled(num_params, device, shapes.text, is_half):
-        return AudioTower(weights, shapes.audio), (StableText if is_stable else TextModel)(
-            weights, shapes.text
-        )
-    from streamer.model.kernels.text import FastText  # late: importing numba costs 0.4 s
-    from streamer.model.kernels.tower import FastTower
+    if runs_compiled(num_params, device, engine):
+        weights = load_arrays(directory)
+        return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
+    from streamer.model.engines.load import load_torch  # late: it imports torch
 
-    return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
+    return load_torch(directory, shapes, device, engine)
 
 
-def _stock_functions(
-    directory: Path, shapes: Shapes, dtype: torch.dtype, device: str
-) -> tuple[Tower, Text]:
-    from streamer.model.engines.stock import StockText, StockTower
+def runs_compiled(num_params: int, device: str = "cpu", engine: EngineName = "fast") -> bool:
+    """Whether the compiled kernels run a model; torch is needed otherwise."""
+    return device == "cpu" and engine in ("fast", "stable") and num_params <= MOST_COMPILED
 
-    # late: transformers' modelling code costs seconds
-    from streamer.model.engines.stock_modules import load_stock
 
-    stock = load_stock(directory, dtype).to(device)
-    return StockTower(stock), StockText(stock, shapes.text)
+def set_threads(directories: Iterable[Path], device: str, engine: EngineName) -> None:
+    """How threads share the cores, before these models are loaded. Raises ModelError."""
+    set_switch_interval()
+    sizes = [num_params_of(directory) for directory in directories]
+    if not all(runs_compiled(size, device, engine) for size in sizes):
+        from streamer.model.engines.load import set_torch_threads
+
+        set_torch_threads(max(sizes))
 
 
 def shapes_of(directory: Path) -> Shapes:

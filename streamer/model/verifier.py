@@ -4,8 +4,8 @@ block."""
 from __future__ import annotations
 
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
 from streamer.model.scheduler import Steps
@@ -18,7 +18,7 @@ class LocalVerifier:
     def __init__(self, listener: Listener, rules: Rules, sampling: Sampling) -> None:
         thinker = listener.thinker
         self._listener = listener
-        self._chooser = Chooser(thinker.vocabulary, thinker.never, rules, sampling)
+        self._chooser = Chooser(thinker.vocabulary, rules, sampling)
         self._ledger = TargetLedger(listener.sequence)
 
     def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
-from streamer.model.audio.frontend import Ear
+from streamer.core.rules.settings import Rules
 from streamer.model.drafters import IncrementalDrafter
-from streamer.model.listener import Listener
+from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
 
@@ -23,19 +22,12 @@ SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one
 
 def warm_up(thinker: Thinker) -> None:
     """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
-    ear = Ear()
-    listener = Listener(thinker)
-    try:
-        noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
-        for window in ear.push(noise):
-            drive(listener.engine, listener.hear(window))
-        drive(listener.engine, listener.finish(ear.finish(), ear.maximum))
+    noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
+    for (listener,), _ in hear_parts([thinker], [noise], prefills=False):
         drive(listener.engine, IncrementalDrafter(listener, Rules(), Sampling()).draft(4))
         for k in (4, 6):  # a verification feeds k + 1 ids
             listener.sequence.extend(range(k + 1))
             drive(listener.engine, listener.feed(num_logits=k + 1))
-    finally:
-        listener.close()
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Ma
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
 from streamer.stages.plumbing.ports import Hearing
+from streamer.stages.plumbing.put import put
 
 RATE_HZ = 16_000
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
@@ -31,13 +32,14 @@ async def chunk(
     `commands` does."""
     fed_at = 0.0
     last_committed = -1
+    is_heard = False  # something that no commit has ended
 
     async def hand_on(found: list[Item]) -> None:
         for item in found:
             if isinstance(item, Closed):
                 books.last_closed = item.turn
             await _tell(item, outlet)
-            await items.send((item, fed_at))
+            await put(items, (item, fed_at))
 
     held: Command | None = None
     async with commands, items, outlet:
@@ -54,6 +56,7 @@ async def chunk(
                         commit, held = (held, None) if isinstance(held, Commit) else (None, held)
                         found = await seat.run(hearing.push, pcm) if commit is None else []
                         seat.is_ending = hearing.is_ending
+                    is_heard = commit is None
                     if commit is None:
                         await hand_on(found)
                         continue
@@ -72,9 +75,13 @@ async def chunk(
                     await hand_on(await seat.run(hearing.clear))
                     await outlet.send(Cleared(hearing.num_turns))
                     last_committed = hearing.num_turns - 1
-                case Answer() | Mark():
-                    await items.send((command, fed_at))
-        await hand_on(await seat.run(hearing.commit))
+                case Mark(num_left):
+                    await hand_on(await seat.run(hearing.settle, num_left))
+                    await put(items, (command, fed_at))
+                case Answer():
+                    await put(items, (command, fed_at))
+        if is_heard:
+            await hand_on(await seat.run(hearing.commit))
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:

@@ -11,13 +11,15 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.decoding.counts import Counts
-from streamer.core.decoding.speculate import Action, Done, DraftMore, Emit, Speculator, Verify, Wait
+from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
 from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
     Failed,
+    Mark,
     Over,
     Prepare,
     Ready,
@@ -28,6 +30,7 @@ from streamer.stages.plumbing.messages import (
 )
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.ports import Cloud, Parts, Target, TargetLost
+from streamer.stages.plumbing.put import put
 
 CREDITS = 4  # requests, and verdicts, that fit into the queues between draft and verify
 
@@ -37,7 +40,7 @@ class Draft:
 
     def __init__(
         self,
-        ready: MemoryObjectReceiveStream[Ready | Answer | Failed],
+        ready: MemoryObjectReceiveStream[Ready | Answer | Mark | Failed],
         requests: MemoryObjectSendStream[Prepare | Ask | Settle],
         replies: MemoryObjectReceiveStream[Reply],
         said: MemoryObjectSendStream[Said | Over | Failed],
@@ -70,7 +73,9 @@ class Draft:
                     if held is not None:  # an Answer that comes means the turn that failed
                         self._books.close(held.turn)
                     held = None
-                    await self._said.send(item)
+                    await put(self._said, item)
+                elif isinstance(item, Mark):
+                    item.is_done.set()
                 elif isinstance(item, Answer):
                     if held is not None:
                         await self._answer(held)
@@ -101,7 +106,7 @@ class Draft:
         except Exception as error:  # this turn's alone
             over = Failed(ready.turn.number, reason_of(error))
         self._answering = None
-        await self._said.send(over)  # before a target is waited for that was too slow already
+        await put(self._said, over)  # before a target is waited for that was too slow already
         await self._settle(ready.turn.number)
         self._books.close(ready.turn)
 
@@ -109,7 +114,7 @@ class Draft:
         """Wait until the target has let go of the turn: it has, where all was replied to."""
         if self._num_asked == self._num_replied and (self._num_replied or not self._is_prepared):
             return
-        await self._requests.send(Settle(turn))
+        await put(self._requests, Settle(turn))
         async for reply in self._replies:
             if reply == Reply(turn):
                 return
@@ -161,15 +166,14 @@ class Draft:
                     if spec.counts.cloud_calls > num_calls:
                         num_calls = spec.counts.cloud_calls
                         self._asked[request.number] = len(request.draft)
-                    await self._requests.send(Ask(turn.number, turn.cloud, request))
+                    await put(self._requests, Ask(turn.number, turn.cloud, request))
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
                     prefilled_at = prefilled_at or self._clock()
-                case Emit(_, verified) as emit:
-                    for ids in spec.plan.deltas_of(emit):
-                        await self._said.send(Said(ready, ids, verified))
+                case Emit(ids, verified):
+                    await put(self._said, Said(ready, ids, verified))
                 case Done("error"):
-                    return Failed(turn.number, self._why_lost(spec))
+                    return Failed(turn.number, self._why_lost(spec), is_target_lost=True)
                 case Done(reason):
                     if turn.cloud is not None:
                         self._count_sent(spec.counts, turn.cloud)
@@ -203,7 +207,7 @@ class Draft:
         """Let the target hear the turn's end, once."""
         if not self._is_prepared:
             self._is_prepared = True
-            await self._requests.send(Prepare(ready))
+            await put(self._requests, Prepare(ready))
 
     async def _reply(self, spec: Speculator, turn: int, until: float) -> None:
         """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import anyio
+import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.description import TextDelta
@@ -29,11 +31,17 @@ async def emit(
                     await outlet.send(writing.push(ids, verified, clock()))
                 case Over(ready):
                     writing = writing or _Writing(parts, ready)
-                    await outlet.send(parts.describe(writing.finish(item)))
+                    written = writing.finish(item)
+                    # on a thread: where speech ended may still have to be found out
+                    await outlet.send(
+                        await anyio.to_thread.run_sync(
+                            parts.describe, written, limiter=parts.threads.limiter
+                        )
+                    )
                     writing = None
-                case Failed(turn, message):
+                case Failed(turn, message, is_target_lost):
                     writing = None
-                    await outlet.send(TurnFailed(turn, message))
+                    await outlet.send(TurnFailed(turn, message, is_target_lost))
 
 
 class _Writing:

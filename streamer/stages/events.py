@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamer.core.audio.chunker import MAX_RATE_HZ, MIN_RATE_HZ
+from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 from streamer.core.description import Description, TextDelta
 
 MIN_UPDATE_S = 0.1
@@ -65,10 +65,11 @@ class LiveUpdate:
 @dataclass(frozen=True, slots=True)
 class TurnFailed:
     """A turn ended without its Description; what was committed stays. `message` is one line, cause
-    and way out."""
+    and way out. is_target_lost: a verdict that was needed did not come; else a model failed."""
 
     turn: int
     message: str
+    is_target_lost: bool = False
 
 
 Event = (
@@ -115,7 +116,8 @@ class SessionOptions:
     live_update_s: float | None = None
     # a committed turn is answered at once; False: only after `answer()`
     answers_itself: bool = True
-    is_float: bool = False  # fed with float32 samples, full scale 1.0, instead of PCM16
+    # fed with float32 samples, full scale 1.0, each call's as one piece, as fast as they are taken
+    is_recording: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_rate_hz, int):

@@ -16,8 +16,9 @@ from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn,
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
 from streamer.stages.plumbing.ports import Hearer, Parts
+from streamer.stages.plumbing.put import put
 
-Readies = MemoryObjectSendStream[Ready | Answer | Failed]
+Readies = MemoryObjectSendStream[Ready | Answer | Mark | Failed]
 
 
 async def prefill(
@@ -38,19 +39,18 @@ async def prefill(
                     await stage.hear(item)
                 case Closed():
                     turn = await stage.leave()
-                    await ready.send(
+                    await put(
+                        ready,
                         Failed(turn.number, turn.failed)
                         if turn.failed
-                        else Ready(turn, item, fed_at)
+                        else Ready(turn, item, fed_at),
                     )
                 case Dropped():
                     books.close(await stage.leave())
-                case Answer():
-                    await ready.send(item)
-                case Mark():
-                    if stage.turn is not None and stage.turn.cloud is not None:
+                case Answer() | Mark():
+                    if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
                         await stage.turn.cloud.prefilled()
-                    item.is_done.set()
+                    await put(ready, item)
 
 
 class _Prefill:
@@ -72,11 +72,7 @@ class _Prefill:
         if turn.failed is not None:
             return
         try:
-            async with anyio.create_task_group() as group:
-                if turn.cloud is not None:
-                    group.start_soon(turn.cloud.hear, heard)
-                if turn.edge is not None:
-                    await self._hear_on_edge(turn.edge, heard)
+            await self._prefill(turn, heard)
         except Exception as error:  # this turn's alone
             turn.failed = reason_of(error)
             self._books.close(turn)
@@ -98,16 +94,19 @@ class _Prefill:
         assert turn is not None
         return turn
 
-    async def _hear_on_edge(self, edge: Hearer, heard: Heard) -> None:
+    async def _prefill(self, turn: Turn, heard: Heard) -> None:
+        """On every model at once; a live update gives way to what the edge has to do."""
+        steps = None if turn.edge is None else turn.edge.hear(heard)
+        if steps is None:
+            if turn.cloud is not None:
+                await turn.cloud.hear(heard)
+            return
         assert self._parts.edge is not None
-        batcher = self._parts.edge.batcher
-        if heard.windows:
+        async with anyio.create_task_group() as group:
+            if turn.cloud is not None:
+                group.start_soon(turn.cloud.hear, heard)
             await self._stop_update()
-        for window in heard.windows:
-            await batcher.submit(edge.hear(window))
-        if edge.observe(heard.maximum, heard.num_samples):
-            await self._stop_update()
-            await batcher.submit(edge.redo())
+            await self._parts.edge.batcher.submit(steps)
 
     async def _describe_so_far(
         self, turn: Turn, edge: Hearer, heard: Heard, scope: anyio.CancelScope, over: anyio.Event

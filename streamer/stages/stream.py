@@ -41,6 +41,7 @@ from streamer.stages.plumbing.messages import (
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
 from streamer.stages.plumbing.ports import Parts
+from streamer.stages.plumbing.put import put
 from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
 
@@ -49,6 +50,7 @@ from streamer.stages.verify import verify
 # wait; nothing else cares before the turn ends, and its last piece goes on at once.
 PIECE_S = 0.1
 VOICE_PIECE_S = 0.032
+RECORDED_PIECE_S = 2.0  # at most, and what is fed goes on at once
 MAX_QUEUED_S = 5.0  # of audio, then `feed` waits
 MAX_ITEMS = 8  # heard and not yet prefilled
 MAX_SAID = 64  # committed and not yet emitted
@@ -82,7 +84,9 @@ class Stream:
         self._options = options
         self._clock = clock
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
-        self._sample_bytes = 4 if options.is_float else 2
+        if options.is_recording:
+            piece_s = RECORDED_PIECE_S
+        self._sample_bytes = 4 if options.is_recording else 2
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
         # fed, not yet a piece; when
@@ -99,7 +103,7 @@ class Stream:
     def start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
-        readies, ready = queue[Ready | Answer | Failed](1)
+        readies, ready = queue[Ready | Answer | Mark | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
         says, said = queue[Said | Over | Failed](MAX_SAID)
@@ -124,6 +128,10 @@ class Stream:
     async def feed(self, pcm: bytes) -> None:
         if self._is_ended:
             raise anyio.ClosedResourceError
+        if self._options.is_recording:
+            await put(self._commands, Piece(pcm, self._clock()))
+            self.num_bytes_fed += len(pcm)
+            return
         at = 0
         while at < len(pcm):
             at += self._hold(pcm[at : at + self._piece_bytes - len(self._held)])
@@ -147,11 +155,15 @@ class Stream:
         self._hold(pcm[n:])
         return True
 
-    async def commit(self) -> int:
+    async def commit(self, last: bytes = b"") -> int:
+        """`last`: what the turn ends with, fed with the commit. It costs one way to a thread
+        instead of two."""
+        if last:
+            self._hold(last)
         command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
         self._seat.hurry()
         try:
-            await self._commands.send(command)
+            await put(self._commands, command)
         except BaseException:
             self._seat.rest()
             raise
@@ -162,10 +174,10 @@ class Stream:
             raise NothingToCommit("there is no audio since the last turn; feed some before commit")
         return command.turn
 
-    async def catch_up(self) -> None:
-        """Wait until what was fed is prefilled, on every model."""
-        await self._flush()
-        mark = Mark()
+    async def catch_up(self, num_left: int) -> None:
+        """Wait until all of a recording but its last `num_left` samples (at 16 kHz) is prefilled on
+        every model, and its earlier parts are answered."""
+        mark = Mark(num_left)
         await self._commands.send(mark)
         await mark.is_done.wait()
 

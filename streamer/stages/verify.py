@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.stages.plumbing.messages import Ask, Prepare, Ready, Reply, Settle, reason_of
+from streamer.stages.plumbing.put import put
 
 
 async def verify(
@@ -24,7 +25,7 @@ async def verify(
                     await _prepare(ready)
                 case Settle(turn):
                     await desk.settle()
-                    await replies.send(Reply(turn))
+                    await put(replies, Reply(turn))
                 case Ask():
                     desk.take(item)
 
@@ -55,7 +56,7 @@ class _Desk:
                     reply = Reply(ask.turn, await ask.target.verify(ask.request))
                 except Exception as error:  # this turn's alone; the draft stage says so
                     reply = Reply(ask.turn, error=error)
-                await self._replies.send(reply)
+                await put(self._replies, reply)
         finally:
             self._scopes.pop(scope).set()
 

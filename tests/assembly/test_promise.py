@@ -35,8 +35,7 @@ def told(**options):
         warnings.simplefilter("always")
         models = Models(Config(**options))
         models.load()
-        models.new_turn().close()
-        models.new_turn().close()
+        models.load()
     return [str(one.message) for one in caught if one.category is PromiseWarning]
 
 

@@ -7,9 +7,11 @@ import math
 import shutil
 import sys
 
+import numpy as np
 import pytest
 import soundfile
 import speech
+from answers import answer
 
 from streamer.assembly.models import Models
 from streamer.audio.file import open_audio
@@ -23,8 +25,7 @@ from streamer.model import thinker
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve
-from streamer.model.turn import Turn
-from streamer.recording import chunks_of, hear
+from streamer.recording import chunks_of
 
 
 @pytest.fixture(scope="module")
@@ -200,19 +201,11 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
             if abs(limit - path.least) < 1e-4:
                 continue
             gate = Gate(**{"entropy": None, signal: SIGNALS[signal] * limit})
-            turn = Turn(
-                *models.pair,
-                dataclasses.replace(models.plan, gate=gate),
-                Sampling(),
-                models.drafter,
-            )
-            try:
-                with open_audio(file) as audio:
-                    hear(turn, chunks_of(audio))
-                ids = [i for delta in turn.answer() for i in delta.ids]
-            finally:
-                turn.close()
-            assert (tuple(ids), turn.counts.cloud_calls) == (path.answer, path.num_uploaded)
+            plan = dataclasses.replace(models.plan, gate=gate)
+            with open_audio(file) as audio:
+                sound = np.concatenate(list(chunks_of(audio)))
+            found = answer(*models.pair, plan, Sampling(), sound)
+            assert (found.ids, found.cloud_calls) == (path.answer, path.num_uploaded)
             assert at(paths, limit) is path
             num_checked += 1
     assert num_checked >= 12
@@ -221,7 +214,7 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
 @pytest.mark.parametrize(
     ("args", "status", "told"),
     [
-        (["--risk", "0"], 2, "--risk is 0; it is a share of the blocks, above 0 and below 1"),
+        (["--risk", "0"], 2, "--risk is 0; it may be above 0 and below 1"),
         (["--risk", "1"], 2, "--risk is 1;"),
         (["--risk", "nan"], 2, "--risk is nan;"),
         (["--risk", "0.5", "--quality-risk", "-1"], 2, "--quality-risk is -1;"),
@@ -283,7 +276,8 @@ def test_what_cannot_be_done_is_one_line(clips, capsys, args, status, told):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("none.wav", "no such file"), (".", "is a directory; give its recordings")]
+    ("name", "told"),
+    [("none.wav", "no such file"), (".", "is a directory without recordings; give some")],
 )
 def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, capsys, name, told):
     status, out, err = calibrate(capsys, tmp_path / name, "--risk", 0.05)

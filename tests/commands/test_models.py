@@ -95,7 +95,9 @@ def test_directories_of_ones_own_are_listed_by_name(tiny_pair, tmp_path, capsys)
         == f"streamer: {tmp_path / 'none'}: no such directory; give one that holds a model's config.json, or such ones\n"
     )
     assert main(["models", str(mine)]) == 0
-    assert f"{mine} " in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{mine} (either)" in lines
+    assert all(len(line) <= 80 for line in lines if not line.startswith(str(mine)))
 
 
 def test_devices_are_told_and_why_there_is_no_gpu(capsys):

@@ -1,4 +1,4 @@
-"""The model card, the README and bench/results tell one gate: what was measured last."""
+"""The model card, docs/gate.md and bench/results tell one gate: what was measured last."""
 
 import json
 import re
@@ -8,7 +8,9 @@ from places import ROOT
 
 from pipelines.embedded.card import GATE, gate
 
-ROWS = [json.loads(line) for line in (ROOT / "bench/results/gate.jsonl").read_text("utf-8").splitlines()]
+ROWS = [
+    json.loads(line) for line in (ROOT / "bench/results/gate.jsonl").read_text("utf-8").splitlines()
+]
 LOSSES = {(row["preset"], row["length"]): row["loss"] for row in ROWS if "length" in row}
 
 
@@ -18,8 +20,8 @@ def test_the_card_s_gate_is_the_bench_s():
 
 
 @pytest.mark.parametrize("preset", ["fluent", "quality"])
-def test_the_readme_s_losses_are_the_bench_s(preset):
-    readme = (ROOT / "README.md").read_text("utf-8")
-    (cells,) = re.findall(rf"^\| {preset}, promised [^|]+: \*\*loss\*\* \|(.+)\|$", readme, re.M)
+def test_the_page_s_losses_are_the_bench_s(preset):
+    page = (ROOT / "docs/gate.md").read_text("utf-8")
+    (cells,) = re.findall(rf"^\| {preset}, promised [^|]+: \*\*loss\*\* \|(.+)\|$", page, re.M)
     measured = [LOSSES[preset, length] for length in ("3 s", "10 s", "30 s", "60 s", "all")]
     assert [float(cell) for cell in cells.split("|")] == pytest.approx(measured, abs=0.0006)

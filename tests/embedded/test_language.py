@@ -30,7 +30,9 @@ def test_sentences_are_one_each_of_20_to_45_ids_and_read_back(n):
         assert text.count("。") == 1
         assert text.endswith("。")
         assert parse(text) == read_back(text, phrases) == levels, text
-        assert len(set(words) - {"，"}) == len([w for w in words if w != "，"]), "no word stands twice"
+        assert len(set(words) - {"，"}) == len([w for w in words if w != "，"]), (
+            "no word stands twice"
+        )
 
 
 def test_every_word_of_the_grammar_is_one_id():
@@ -40,7 +42,9 @@ def test_every_word_of_the_grammar_is_one_id():
         assert len(tokenizer.encode("".join(words)).ids) == len(words)
 
 
-@pytest.mark.parametrize("text", ["说话人语速偏快。", "naïve café", "🎤 hello 世界", "\u0000\t\n", "龘靐齉", "ﬁ" * 3])
+@pytest.mark.parametrize(
+    "text", ["说话人语速偏快。", "naïve café", "🎤 hello 世界", "\u0000\t\n", "龘靐齉", "ﬁ" * 3]
+)
 def test_any_text_survives_the_tokenizer(text):
     """Byte fallback: what is no word is spelled in bytes. (NFC, as Qwen2's own tokenizer normalises.)"""
     import unicodedata

@@ -12,7 +12,7 @@ import torch
 from pipelines.embedded.export import export
 from pipelines.embedded.joint import Prompted
 from pipelines.embedded.model import SIZES, create, tower
-from streamer.model.engines.stock_modules import load_stock
+from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import load, resolve
 
 

@@ -15,8 +15,9 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
@@ -52,7 +53,7 @@ DATA = [
 SPECIAL = list(range(len(DATA) - 3, len(DATA)))
 SIZE = len(DATA) + 3
 VOCABULARY = Vocabulary.build(DATA, SPECIAL, SPECIAL[1:], SIZE)
-NEVER = torch.from_numpy(VOCABULARY.never)
+NEVER = VOCABULARY.never
 SETTINGS = [
     Rules(max_new_tokens=40),
     Rules(max_new_tokens=40, repetition_penalty=1.0, ngram=0, adjacency=False),

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from drawn import PIECES, rules_of_any_kind, vocabularies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
@@ -23,9 +23,9 @@ GREEDY = Sampling()
 
 
 def readable(
-    vocabulary: Vocabulary, rules: Rules, said: list[int], logits: torch.Tensor
+    vocabulary: Vocabulary, rules: Rules, said: list[int], logits: np.ndarray
 ) -> tuple[int, bool, Signal]:
-    never = torch.from_numpy(vocabulary.never)
+    never = vocabulary.never
     found = choose(logits, [constrain(vocabulary, rules, said)], never, GREEDY, rules)
     return found.ids[0], stop(vocabulary, rules, said, found.ids[0]) is not None, found.signals[0]
 
@@ -35,15 +35,12 @@ def check(data: st.DataObject) -> None:
     said = data.draw(st.lists(st.integers(0, vocabulary.num_ids - 1), max_size=24))
     seed = data.draw(st.integers(0, 2**32))
     # few distinct values: equal logits and rows where everything is banned are common
-    logits = (
-        torch.randint(-6, 7, (1, vocabulary.num_ids), generator=torch.Generator().manual_seed(seed))
-        * 0.75
-    )
-    chooser = Chooser(vocabulary, torch.from_numpy(vocabulary.never), rules, GREEDY)
+    logits = np.random.default_rng(seed).integers(-6, 7, (1, vocabulary.num_ids)) * np.float32(0.75)
+    chooser = Chooser(vocabulary, rules, GREEDY)
     chooser.begin(said)
-    before = logits.clone()
+    before = logits.copy()
     assert chooser.next(logits) == readable(vocabulary, rules, said, logits)
-    assert torch.equal(logits, before)
+    assert np.array_equal(logits, before)
 
 
 @settings(max_examples=300)
@@ -66,9 +63,8 @@ def test_an_answer_grows_id_by_id_and_is_judged_at_once(data: st.DataObject) -> 
     alone."""
     vocabulary, rules = data.draw(vocabularies()), data.draw(rules_of_any_kind)
     seed = data.draw(st.integers(0, 2**32))
-    noise = torch.randn(12, vocabulary.num_ids, generator=torch.Generator().manual_seed(seed)) * 4
-    never = torch.from_numpy(vocabulary.never)
-    chooser, said = Chooser(vocabulary, never, rules, GREEDY), list[int]()
+    noise = np.random.default_rng(seed).standard_normal((12, vocabulary.num_ids), np.float32) * 4
+    chooser, said = Chooser(vocabulary, rules, GREEDY), list[int]()
     chooser.begin(said)
     for row in range(12):
         wanted = readable(vocabulary, rules, said, noise[row : row + 1])
@@ -82,8 +78,8 @@ def test_an_answer_grows_id_by_id_and_is_judged_at_once(data: st.DataObject) -> 
         st.lists(st.integers(0, vocabulary.num_ids - 1), min_size=k, max_size=k)
     )
     rows = noise[11 - k :]
-    judge = Chooser(vocabulary, never, rules, GREEDY)
-    wide = torch.zeros(k + 1, vocabulary.num_ids + 5)
+    judge = Chooser(vocabulary, rules, GREEDY)
+    wide = np.zeros((k + 1, vocabulary.num_ids + 5), np.float32)
     wide[:, : vocabulary.num_ids] = rows
     expected = [
         readable(vocabulary, rules, other[: 11 - k + i], rows[i : i + 1])[0] for i in range(k + 1)
@@ -97,11 +93,8 @@ def test_a_long_answer_outgrows_its_array() -> None:
         [p.encode() for p in PIECES] + [b"<eos>"], [len(PIECES)], [len(PIECES)]
     )
     rules = Rules(max_new_tokens=1000, loop_global=False)
-    chooser, said = (
-        Chooser(vocabulary, torch.from_numpy(vocabulary.never), rules, GREEDY),
-        list[int](),
-    )
-    noise = torch.randn(300, vocabulary.num_ids, generator=torch.Generator().manual_seed(3))
+    chooser, said = (Chooser(vocabulary, rules, GREEDY), list[int]())
+    noise = np.random.default_rng(3).standard_normal((300, vocabulary.num_ids), np.float32)
     chooser.begin([])
     for row in range(300):
         assert (
@@ -116,9 +109,12 @@ def test_rules_of_too_many_states_and_chance_go_the_readable_way() -> None:
         [p.encode() for p in PIECES] + [b"<eos>"], [len(PIECES)], [len(PIECES)]
     )
     assert rule_book(vocabulary, Rules(comma_gap=MOST + 1)) is None
-    never, logits = torch.from_numpy(vocabulary.never), torch.randn(1, vocabulary.num_ids)
+    never, logits = (
+        vocabulary.never,
+        np.random.default_rng(1).standard_normal((1, vocabulary.num_ids), np.float32),
+    )
     for rules, sampling in ((Rules(comma_gap=MOST + 1), GREEDY), (Rules(), Sampling(0.9, 0.8, 4))):
-        chooser = Chooser(vocabulary, never, rules, sampling)
+        chooser = Chooser(vocabulary, rules, sampling)
         chooser.begin([1, 2])
         wanted = choose(logits, [constrain(vocabulary, rules, [1, 2])], never, sampling, rules)
         found, _, signal = chooser.next(logits)
@@ -131,15 +127,3 @@ def test_the_book_is_kept() -> None:
     )
     assert rule_book(vocabulary, Rules()) is rule_book(vocabulary, Rules())
     assert rule_book(vocabulary, Rules()).dtype == np.int32
-
-
-def test_logits_that_compiled_code_cannot_read_go_the_readable_way() -> None:
-    """Half precision, or every second column of a wider array: never read by their address."""
-    vocabulary = Vocabulary.build(
-        [p.encode() for p in PIECES] + [b"<eos>"], [len(PIECES)], [len(PIECES)]
-    )
-    never, v = torch.from_numpy(vocabulary.never), vocabulary.num_ids
-    for logits in (torch.randn(1, v, dtype=torch.float16), torch.randn(1, 2 * v)[:, ::2]):
-        chooser = Chooser(vocabulary, never, Rules(), GREEDY)
-        chooser.begin([1])
-        assert chooser.next(logits) == readable(vocabulary, Rules(), [1], logits)

@@ -3,16 +3,16 @@ the others'."""
 
 import functools
 
+import numpy as np
 import pytest
-import torch
 from speech import recording
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
-from streamer.model.audio.frontend import Ear
+from streamer.core.rules.settings import Rules
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.engines.engine import Row
 from streamer.model.listener import Listener
+from streamer.model.offline import items_of
 from streamer.model.scheduler import PREFILL_IDS, Encode, StepScheduler, drive
 from streamer.model.thinker import load
 
@@ -25,19 +25,17 @@ def thinker(tiny_pair):
 
 
 @functools.cache
-def windows_of(seed):
-    ear = Ear()
-    complete = ear.push(recording(seed))
-    rest = ear.finish()
-    return complete, rest, ear.maximum
+def heard(seed):
+    _, *parts, closed = items_of([recording(seed)], 60.0)
+    return parts, closed
 
 
 def sentence(thinker, seed, listener):
     """Steps of a whole turn: hear, finish, draft."""
-    complete, rest, maximum = windows_of(seed)
-    for window in complete:
-        yield from listener.hear(window)
-    yield from listener.finish(rest, maximum)
+    parts, closed = heard(seed)
+    for part in parts:
+        yield from listener.hear(part) or ()
+    yield from listener.finish(closed.rest, closed.maximum)
     drafter = IncrementalDrafter(listener, Rules(), Sampling(temperature=0.8, seed=seed))
     for _ in range(NUM_IDS):
         yield from drafter.draft(1)
@@ -111,7 +109,7 @@ def test_an_error_inside_the_steps_is_theirs_alone(thinker):
     rounds.add("lives", listener.feed(1))
     done = {found.key: found for found in rounds.run()}
     assert isinstance(done["fails"].error, KeyError)
-    assert torch.isfinite(done["lives"].value).all()
+    assert np.isfinite(done["lives"].value).all()
     listener.close()
 
 
@@ -159,9 +157,8 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
 @pytest.mark.parametrize("num_logits", [1, 5, 200])
 def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
     whole, cut, engine = Listener(thinker), Listener(thinker), thinker.engine
-    embeds = torch.randn(
-        210, thinker.shapes.text.hidden, generator=torch.Generator().manual_seed(3)
-    )
+    hidden = thinker.shapes.text.hidden
+    embeds = np.random.default_rng(3).standard_normal((210, hidden), np.float32)
     rows = [
         Row(x._slot, len(engine.prompt_ids), [3] * 333, embeds, num_logits) for x in (whole, cut)
     ]
@@ -174,7 +171,7 @@ def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
     found = []
     while not found:
         found = rounds.run()
-    assert torch.equal(found[0].value, engine.step([rows[0]])[0])
+    assert np.array_equal(found[0].value, engine.step([rows[0]])[0])
     whole.close()
     cut.close()
 
@@ -186,7 +183,7 @@ def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker
     )
 
     def window(frames, is_urgent):
-        return (yield Encode(torch.full((128, frames), 0.1), is_urgent))
+        return (yield Encode(np.full((128, frames), 0.1, np.float32), is_urgent))
 
     rounds, order = StepScheduler(thinker.engine), []
     for key, frames, is_urgent in (
@@ -208,12 +205,12 @@ def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker
     }
     assert sorted(together) == ["a", "b", "c"]
     assert batches[4:] == [2, 1]
-    assert torch.equal(together["a"], drive(thinker.engine, window(200, False)))
+    assert np.array_equal(together["a"], drive(thinker.engine, window(200, False)))
 
 
 def test_a_window_that_cannot_be_encoded_is_its_stream_s_alone(thinker):
     def hears(frames):
-        return (yield Encode(torch.zeros(128, frames)))
+        return (yield Encode(np.zeros((128, frames), np.float32)))
 
     rounds, listener = StepScheduler(thinker.engine), Listener(thinker)
     listener.sequence.extend([3])
@@ -223,5 +220,5 @@ def test_a_window_that_cannot_be_encoded_is_its_stream_s_alone(thinker):
     while rounds:
         done |= {found.key: found for found in rounds.run()}
     assert isinstance(done["bad"].error, ValueError)
-    assert torch.isfinite(done["good"].value).all()
+    assert np.isfinite(done["good"].value).all()
     listener.close()

@@ -1,26 +1,26 @@
 """Whole turns on real architecture: streamed == whole, exact == cloud, edge == transformers' own
 generate()."""
 
-import functools
-
 import numpy as np
 import pytest
 import torch
+from answers import answer
 from speech import cuts, recording, speech
 
+from streamer.core.audio.pcm import on_grid
 from streamer.core.decoding.gate import Gate
-from streamer.core.decoding.speculate import Plan
-from streamer.core.rules.constrain import Rules
+from streamer.core.decoding.plan import Plan
 from streamer.core.rules.sampling import Sampling
-from streamer.model.audio.frontend import Ear
-from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
-from streamer.model.engines.stock_modules import load_stock
+from streamer.core.rules.settings import Rules
+from streamer.model.audio.turn_cutter import PartCutter
+from streamer.model.drafters import GenerateDrafter
+from streamer.model.engines.stock import load_stock
 from streamer.model.listener import Listener
 from streamer.model.live_update import describe_so_far
+from streamer.model.offline import hear
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
 from streamer.model.scheduler import drive
 from streamer.model.thinker import load
-from streamer.model.turn import Turn
 
 
 @pytest.fixture(scope="module")
@@ -33,37 +33,23 @@ def stock_edge(tiny_pair):
     return load_stock(tiny_pair[0])
 
 
-def answer(edge, cloud, plan, sampling, samples, pieces=None, drafter=None):
-    """(ids, stop reason, counts) of one turn."""
-    drafter = drafter or (lambda listener: IncrementalDrafter(listener, plan.rules, sampling))
-    turn = Turn(edge, cloud, plan, sampling, drafter)
-    try:
-        for piece in pieces or [slice(None)]:
-            turn.push(samples[piece])
-        turn.finish()
-        ids = [token for delta in turn.answer() for token in delta.ids]
-        return ids, turn.stop_reason, turn.counts
-    finally:
-        turn.close()
+def told(*arguments, **more):
+    """(ids, stop reason, the Description with its counts) of one turn."""
+    found = answer(*arguments, **more)
+    return list(found.ids), found.stop_reason, found
 
 
 def heard(thinker, samples, pieces, provisional=False):
     """A listener that heard `samples` in `pieces`; the caller closes it."""
-    ear, listener = Ear(), Listener(thinker)
-    for piece in pieces:
-        for window in ear.push(samples[piece]):
-            drive(thinker.engine, listener.hear(window))
-        if listener.observe(ear.maximum, ear.num_samples):
-            drive(thinker.engine, listener.redo())
-        if provisional and (window := ear.provisional()) is not None:
-            drive(
-                thinker.engine,
-                describe_so_far(
-                    listener, window, Rules(max_new_tokens=6, min_new_tokens=0), Sampling()
-                ),
-            )
-    rest = ear.finish()
-    drive(thinker.engine, listener.finish(rest, ear.maximum))
+    listener, cutter = Listener(thinker), PartCutter(60.0, 0.1 if provisional else None)
+    for item in [i for piece in pieces for i in cutter.push(on_grid(samples[piece]))]:
+        hear(listener, item)
+        if getattr(item, "provisional", None) is not None:
+            rules = Rules(max_new_tokens=6, min_new_tokens=0)
+            steps = describe_so_far(listener, item.provisional, rules, Sampling())
+            drive(thinker.engine, steps)
+    for item in cutter.close():
+        hear(listener, item, prefills=False)
     return listener
 
 
@@ -75,20 +61,20 @@ def test_prefill_streamed_equals_whole_equals_stock(pair, tiny_pair, seed):
     one = heard(cloud, samples, [slice(None)])
     many = heard(cloud, samples, cuts(len(samples), seed), provisional=seed >= 2)
     assert one.sequence.ids == many.sequence.ids
-    assert torch.equal(one.features(), many.features())
+    assert np.array_equal(one.features(), many.features())
     wanted, got = drive(cloud.engine, one.feed(1)), drive(cloud.engine, many.feed(1))
-    torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
+    np.testing.assert_allclose(got, wanted, atol=1e-4, rtol=1e-4)
     if seed % 2 == 0:
         assert many.num_reencoded > 0, "the crescendo must have made windows stale"
     stock = load_stock(tiny_pair[1])
-    features, ids = one.features(), torch.tensor([one.sequence.ids])
+    features, ids = torch.from_numpy(one.features()), torch.tensor([one.sequence.ids])
     with torch.inference_mode():
         logits = stock(
             input_ids=ids,
             input_features=features[None],
             feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
         ).logits[0, -1]
-    torch.testing.assert_close(wanted[0], logits, atol=2e-4, rtol=1e-4)
+    np.testing.assert_allclose(wanted[0], logits, atol=2e-4, rtol=1e-4)
     one.close()
     many.close()
 
@@ -107,9 +93,9 @@ def test_exact_equals_cloud_id_for_id(pair, setting, same):
     rules, sampling, k = SETTINGS[setting]
     edge, cloud = pair
     samples = recording(setting)
-    wanted, why, baseline = answer(None, cloud, Plan(mode="cloud", rules=rules), sampling, samples)
+    wanted, why, baseline = told(None, cloud, Plan(mode="cloud", rules=rules), sampling, samples)
     drafting = load(str(cloud.directory), "cloud") if same else edge
-    got, reason, counts = answer(
+    got, reason, counts = told(
         drafting, cloud, Plan(mode="exact", k=k, rules=rules), sampling, samples
     )
     assert (got, reason) == (wanted, why)
@@ -126,14 +112,14 @@ def test_gated_is_between_edge_and_exact(pair):
     edge, cloud = pair
     samples, rules, greedy = recording(1), Rules(), Sampling()
     never, always = Gate(entropy=1e9, density=None, loop=False), Gate(entropy=-1.0)
-    alone, _, _ = answer(edge, None, Plan(mode="edge", rules=rules), greedy, samples)
-    quiet, _, counts = answer(
+    alone, _, _ = told(edge, None, Plan(mode="edge", rules=rules), greedy, samples)
+    quiet, _, counts = told(
         edge, cloud, Plan(mode="gated", gate=never, rules=rules), greedy, samples
     )
     assert quiet == alone
     assert (counts.cloud_calls, counts.verified_share) == (0, 0.0)
-    exact, _, _ = answer(edge, cloud, Plan(mode="exact", rules=rules), greedy, samples)
-    loud, _, counts = answer(
+    exact, _, _ = told(edge, cloud, Plan(mode="exact", rules=rules), greedy, samples)
+    loud, _, counts = told(
         edge, cloud, Plan(mode="gated", gate=always, rules=rules), greedy, samples
     )
     assert loud == exact
@@ -145,9 +131,10 @@ def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampl
     """The oracle: transformers' own loop, cache and prefill, with the rules as LogitsProcessor and
     StoppingCriteria."""
     edge, samples = pair[0], recording(2)
-    ours, reason, _ = answer(edge, None, Plan(mode="edge", rules=rules), sampling, samples)
+    ours, reason, _ = told(edge, None, Plan(mode="edge", rules=rules), sampling, samples)
     listener = heard(edge, samples, [slice(None)])
-    ids, features = torch.tensor([listener.sequence.ids]), listener.features()
+    ids = torch.tensor([listener.sequence.ids])
+    features = torch.from_numpy(listener.features())
     n = ids.shape[1]
     with torch.inference_mode():
         out = stock_edge.generate(
@@ -169,9 +156,15 @@ def test_edge_equals_generate_with_our_processors(pair, stock_edge, rules, sampl
 def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
     edge, cloud = pair
     samples, plan = recording(3)[: 16_000 * 3], Plan(mode="exact", k=3)
-    wanted, *_ = answer(None, cloud, Plan(mode="cloud"), Sampling(), samples)
-    drafter = functools.partial(GenerateDrafter, stock=stock_edge)
-    got, _, counts = answer(edge, cloud, plan, Sampling(), samples, drafter=drafter)
+    wanted, *_ = told(None, cloud, Plan(mode="cloud"), Sampling(), samples)
+    got, _, counts = told(
+        edge,
+        cloud,
+        plan,
+        Sampling(),
+        samples,
+        before=lambda drafter: GenerateDrafter(drafter.listener, stock_edge),
+    )
     assert got == wanted
     assert counts.n_drafted > 0
 
@@ -199,7 +192,7 @@ def test_audio_is_encoded_once_per_model(pair, monkeypatch):
 
         monkeypatch.setattr(thinker.tower, "encode", counted)
         monkeypatch.setattr(thinker.engine, "step", booked)
-    _, _, counts = answer(edge, cloud, Plan(mode="exact", k=4), Sampling(), samples)
+    _, _, counts = told(edge, cloud, Plan(mode="exact", k=4), Sampling(), samples)
     assert counts.cloud_calls > 2
     for thinker in pair:
         assert fed[id(thinker)] == 4, "windows of 2 + 2 + 2 + 1 s"
@@ -211,11 +204,11 @@ def test_audio_is_encoded_once_per_model(pair, monkeypatch):
 def test_silence_is_no_speech_and_slots_come_back(pair):
     edge, cloud = pair
     free = edge.engine.slots.num_free
-    ids, reason, _ = answer(edge, cloud, Plan(), Sampling(), speech(3.0) * 0.0)
+    ids, reason, _ = told(edge, cloud, Plan(), Sampling(), speech(3.0) * 0.0)
     assert (ids, reason) == ([], "no_speech")
     assert edge.engine.slots.num_free == free == cloud.engine.slots.num_free
 
 
 def test_a_short_turn_has_no_window(pair):
-    ids, reason, _ = answer(*pair, Plan(), Sampling(), speech(0.01))
+    ids, reason, _ = told(*pair, Plan(), Sampling(), speech(0.01))
     assert (ids, reason) == ([], "no_speech")

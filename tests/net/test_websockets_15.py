@@ -53,7 +53,13 @@ def test_server_and_clients_work_with_it(environment):
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *ESSENTIALS]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1_800,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-4_000:]
     assert f"{len(ESSENTIALS)} passed" in done.stdout

@@ -20,7 +20,7 @@ from websockets.asyncio.client import connect
 from wire import until
 
 NAMES = ("chromium-headless-shell", "chromium", "google-chrome", "chromium-browser")
-PATIENCE_MS = 20_000
+PATIENCE_MS = 120_000  # a safety net for a busy machine
 # What a browser itself writes when a connection is refused or cut; only where a test does that.
 LINK_ERRORS = ("WebSocket connection to", "Failed to load resource")
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 
 PIECES = [

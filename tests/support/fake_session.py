@@ -15,8 +15,9 @@ class FakeSession:
     """Answers each commit with the number of bytes of its turn, digit by digit; feeding takes
     `feed_s` a message."""
 
-    def __init__(self, options, feed_s=0.0, num_said=0, fails=False):
+    def __init__(self, options, feed_s=0.0, num_said=0, fails=False, part_s=1e9, ttft_ms=1.0):
         self.options, self.feed_s, self.fails = options, feed_s, fails
+        self.part_s, self.ttft_ms = part_s, ttft_ms
         self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
         self.backlog = {"pieces": 0, "audio_ms": 0, "turns": 0, "events": 0}
         self._say, self._said = anyio.create_memory_object_stream(100_000)
@@ -39,16 +40,23 @@ class FakeSession:
     async def commit(self):
         if self.num_turn_bytes == 0:
             raise NothingToCommit("nothing")
-        turn, text = self.num_turns, str(self.num_turn_bytes)
-        self.num_turns, self.num_turn_bytes = turn + 1, 0
-        await self._say.send(TurnCommitted(turn, 1.0))
+        text = str(self.num_turn_bytes)
+        left_s = self.num_turn_bytes / 2 / self.options.sample_rate_hz
+        self.num_turn_bytes = 0
+        while left_s > 0:
+            await self._describe(self.num_turns, text, min(self.part_s, left_s))
+            left_s -= self.part_s
+            self.num_turns += 1
+        return self.num_turns - 1
+
+    async def _describe(self, turn, text, seconds):
+        await self._say.send(TurnCommitted(turn, seconds))
         for i, digit in enumerate(text):
             await self._say.send(TextDelta(digit, (i,), True, float(i), turn))
-        found = describe_turn(
-            "", text, range(len(text)), "eos", "exact", Counts(), 1.0, 1.0, 0.0, 2.0, None, {}
-        )
+        ids = range(len(text))
+        times = (seconds, self.ttft_ms, 0.0, self.ttft_ms + 1, None)
+        found = describe_turn("", text, ids, "eos", "exact", Counts(), *times, {})
         await self._say.send(replace(found, turn=turn))
-        return turn
 
     async def answer(self):
         pass

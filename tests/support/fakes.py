@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.sequence import Sequence as Ids
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
 
@@ -70,10 +70,10 @@ class ToyModel:
     order: int = 3
     sharpness: float = 2.5
 
-    def logits(self, context: Sequence[int]) -> torch.Tensor:
+    def logits(self, context: Sequence[int]) -> np.ndarray:
         key = hash((self.seed, len(context), *context[-self.order :])) & 0xFFFFFFFF
         noise = np.random.default_rng(key).normal(0.0, self.sharpness, self.num_ids)
-        return torch.tensor(noise, dtype=torch.float32)
+        return np.array(noise, np.float32)
 
 
 @dataclass
@@ -86,7 +86,7 @@ class ToyStream:
     cache: list[int] = field(default_factory=list)  # what each cached position was fed with
     num_refed: int = 0  # ids fed again though the slot held them behind the same ids
 
-    def feed(self, num_logits: int) -> torch.Tensor:
+    def feed(self, num_logits: int) -> np.ndarray:
         start, pending = self.sequence.n_cached, self.sequence.pending
         assert self.cache[:start] == list(self.sequence.ids[:start]), (
             "the slot holds other ids than the sequence says"
@@ -98,7 +98,7 @@ class ToyStream:
         self.cache[start:] = pending
         self.sequence.mark_fed(len(pending))
         end = len(self.cache)
-        return torch.stack(
+        return np.stack(
             [self.model.logits(self.cache[: end - num_logits + 1 + i]) for i in range(num_logits)]
         )
 
@@ -114,7 +114,7 @@ class ToyVerifier:
 
     def __post_init__(self) -> None:
         self.ledger = TargetLedger(self.stream.sequence)
-        self.never = torch.from_numpy(self.vocabulary.never)
+        self.never = self.vocabulary.never
 
     def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         known = self.ledger.begin(request)
@@ -147,7 +147,7 @@ class ToyDrafter:
         sequence = self.stream.sequence
         logits = self.stream.feed(1)
         if self.kind == "model":
-            never = torch.from_numpy(self.vocabulary.never)
+            never = self.vocabulary.never
             constraint = constrain(self.vocabulary, self.rules, sequence.answer)
             choices = choose(logits, [constraint], never, self.sampling, self.rules)
             ids, signals = choices.ids, choices.signals

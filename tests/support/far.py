@@ -4,6 +4,7 @@ that is slow."""
 import contextlib
 import random
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,18 +14,19 @@ from msgspec.structs import replace
 from processes import listening
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import serve as serve_on_threads
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Verdict
 from streamer.core.link import wire
-from streamer.core.link.verifier_turn import House
+from streamer.core.link.verifier_turn import VerifierModel
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.edge import EdgeLink
 from streamer.net.link.server import VerifierServer
 from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address
 
-HOUSE = House("model", "tokenizer", "zh", 1_000, 60.0)
+MODEL = VerifierModel("model", "tokenizer", "zh", 1_000, 60.0)
 
 
 def verifying(*options, port=0, **environment):
@@ -134,22 +136,20 @@ class Slow:
 
 
 @asynccontextmanager
-async def serving_judges(open_judge):
+async def serving_judges(open_judge, port=0):
     """The real server in this process, on other judges: (its port, the server)."""
-    server, port, is_ready = (
-        VerifierServer(open_judge, HOUSE, Admission((wire.PATH,), 8)),
-        [],
-        anyio.Event(),
-    )
+    server = VerifierServer(open_judge, MODEL, Admission((wire.PATH,), 8))
+    ports = []
+    is_ready = anyio.Event()
 
     def ready(found):
-        port.append(found)
+        ports.append(found)
         is_ready.set()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(server.run, Address(port=0), ready)
+        group.start_soon(server.run, Address(port=port), ready)
         await is_ready.wait()
-        yield port[0], server
+        yield ports[0], server
         server.stop()
 
 
@@ -170,7 +170,7 @@ async def hear(target, samples, piece=1_600):
 
 
 async def finish(target):
-    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, None))
+    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, lambda: None))
 
 
 async def until(condition, within_s=10.0):
@@ -197,3 +197,23 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+@contextlib.contextmanager
+def flooding(message):
+    """A server, on threads of its own, that says one message all the time, as fast as it is taken:
+    its port."""
+    payload = wire.encode(message)
+    frames = (bytes([0x82, len(payload)]) + payload) * 4_000
+
+    def flood(link):
+        with contextlib.suppress(OSError):
+            while True:
+                link.socket.sendall(frames)
+
+    with serve_on_threads(flood, "127.0.0.1", 0, compression=None) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.socket.getsockname()[1]
+        server.shutdown()
+        thread.join()

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from fakes import ToyModel
 
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
@@ -20,7 +20,7 @@ def target_alone(
 ) -> tuple[list[int], str]:
     """One id at a time from the whole context, no cache, no draft: (answer, stop reason)."""
     answer: list[int] = []
-    never = torch.from_numpy(vocabulary.never)
+    never = vocabulary.never
     while True:
         logits = model.logits([*prompt, *answer])[None]
         [token] = choose(logits, [constrain(vocabulary, rules, answer)], never, sampling, rules).ids

@@ -11,10 +11,11 @@ from fakes import toy_vocabulary
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.pace import MORE, STEP, Pace
+from streamer.core.decoding.plan import DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import DraftMore, Emit, Plan, Speculator, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
 RULES = Rules.off(max_new_tokens=96)

@@ -2,7 +2,7 @@
 
 import torch
 
-from streamer.model.checkpoint.layout import _text_layer
+from streamer.model.checkpoint.layout import text_layout
 from streamer.model.checkpoint.shapes import TextShape
 
 
@@ -13,16 +13,10 @@ def shape_of(hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied=True):
 
 
 def random_weights(shape, seed=0, dtype=torch.float32):
+    """float32 tensors that `dtype` holds."""
     generator = torch.Generator().manual_seed(seed)
-    names = {
-        "model.embed_tokens.weight": (shape.vocab, shape.hidden),
-        "model.norm.weight": (shape.hidden,),
-    }
-    if not shape.tied:
-        names["lm_head.weight"] = (shape.vocab, shape.hidden)
-    for i in range(shape.layers):
-        names |= dict(_text_layer(f"model.layers.{i}.", shape))
     drawn = {
-        n: torch.randn(size, generator=generator) / size[-1] ** 0.5 for n, size in names.items()
+        name: torch.randn(size, generator=generator) / size[-1] ** 0.5
+        for name, size in text_layout(shape)
     }
     return {name: weight.to(dtype).float() for name, weight in drawn.items()}

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from tiny_text import random_weights, shape_of
 
 from streamer.core.text.vocabulary import Vocabulary
@@ -30,5 +29,5 @@ def thinker_of(
     shapes: Any = SimpleNamespace(text=shape, audio_id=0)
     card: Any = None
     tower: Any = None
-    never = torch.from_numpy(vocabulary.never)
+    never = vocabulary.never
     return Thinker(Path(), card, shapes, vocabulary, never, (1,), tower, engine, 0)

@@ -5,13 +5,15 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-SAMPLE_RATE_HZ = 16_000
-MIN_RATE_HZ = 1_000
-MAX_RATE_HZ = 384_000
-MAX_CHANNELS = 1024
-# A float WAV that holds integers as they are reaches 2**31. Above that there is no audio, and
-# from 1e17 on the power spectrum overflows float32 into NaN features.
-MAX_MAGNITUDE = 2.0**31
+from streamer.core.audio.pcm import (
+    MAX_CHANNELS,
+    MAX_MAGNITUDE,
+    MAX_RATE_HZ,
+    MIN_RATE_HZ,
+    SAMPLE_RATE_HZ,
+    Samples,
+    from_pcm16,
+)
 
 # Measured 2026-11, soxr 1.1, 24 kHz in, 20 ms pushes (max lag of the output, gain at 7 kHz,
 # worst alias): LQ 20 ms, -12.8 dB, -109 dB; MQ 38 ms, 0.0 dB, -116 dB; HQ 37 ms, 0.0 dB, -134
@@ -21,10 +23,6 @@ MAX_MAGNITUDE = 2.0**31
 # of audio. soxr's stream gives the same bits for every cut of its input (1 to 384 kHz tried),
 # so it needs no buffer in front.
 QUALITY = "MQ"
-
-GRID = np.float32(32768)
-
-Samples = NDArray[np.float32]
 
 
 class BadAudio(ValueError):
@@ -75,8 +73,7 @@ class Chunker:
         data = self._rest + bytes(data)
         whole = len(data) - len(data) % (2 * self.channels)
         self._rest = data[whole:]
-        frames = np.frombuffer(data[:whole], dtype="<i2").astype(np.float32) / np.float32(32768)
-        return self._resample(frames.reshape(-1, self.channels))
+        return self._resample(from_pcm16(data[:whole]).reshape(-1, self.channels))
 
     def push(self, frames: NDArray[np.floating]) -> Samples:
         """Takes frames [n, channels] (or [n] when mono), full scale 1.0; returns samples [m] (m may
@@ -128,10 +125,3 @@ class Chunker:
         if self.channels > 1:
             mono /= np.float32(self.channels)
         return mono if self._resampler is None else self._resampler.resample_chunk(mono)
-
-
-def on_grid(samples: Samples) -> Samples:
-    """Rounded to multiples of 1 / 32768 (-101 dB): as PCM16 they cross a link to a verifier without
-    a bit lost."""
-    rounded: Samples = np.rint(samples * GRID) / GRID
-    return rounded

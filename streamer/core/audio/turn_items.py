@@ -7,10 +7,9 @@ For each turn: Opened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-SAMPLES_PER_MS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,9 @@ class Closed:
     maximum: float
     num_samples: int
     has_speech: bool
-    last_speech_sample: int | None
+    # the turn's sample where speech ended last, None where there is none; to be asked off the event
+    # loop, when the answer is over: the turn's last samples may still have to be judged
+    last_speech: Callable[[], int | None]
     stopped_ms: int | None = None
     last_speech_ms: int | None = None
     goes_on: bool = False

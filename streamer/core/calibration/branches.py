@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
 

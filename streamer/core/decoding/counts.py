@@ -1,4 +1,5 @@
-"""What one answer cost. In: events of the state machine. Out: the counts of decoding.md, honestly.
+"""What one answer cost. In: events of the state machine. Out: honest counts
+(docs/decoding.md).
 
 Acceptance rate = accepted / uploaded. The original counted gate-accepted and corrected ids as
 accepted: it printed .84 where this ratio was .14.

@@ -1,7 +1,7 @@
 """Whether a drafted block needs the cloud. In: its ids and three numbers per id. Out: the reason,
 or None.
 
-The gate of gated mode (decoding.md). Thresholds are for the RAW softmax, before any rule.
+The gate of gated mode (docs/decoding.md). Thresholds are for the RAW softmax, before any rule.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Signal(NamedTuple):
 class Gate:
     """Fires when any id of a block passes a threshold. None switches that test off."""
 
-    entropy: float | None = 5.75  # max entropy above this, nats (004-G)
+    entropy: float | None = 5.75  # max entropy above this, nats (report 5)
     margin: float | None = None  # min margin below this
     log_prob: float | None = None  # min log-probability below this, nats
     surprise: float | None = None  # the block's weighted -log-probability above this, nats
-    density: float | None = 0.4  # more punctuation than this per character of the block (004-D)
-    loop: bool = True  # the answer with the block looks like the start of a loop (002)
+    density: float | None = 0.4  # more punctuation than this per character of the block (report 5)
+    loop: bool = True  # the answer with the block looks like the start of a loop (report 3)
 
 
 # A signal's threshold as the user states it, times this, is the doubt above which the gate
@@ -54,8 +54,8 @@ class Preset:
     k: int
 
 
-# 004-G, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may carry
-# others.
+# Fix report 5, for Qwen's vocabulary: the middle of 5.5-6.0 and of 3.0-3.5. A streamer.json may
+# carry others.
 PRESETS = {"fluent": Preset(Gate(entropy=5.75), k=4), "quality": Preset(Gate(entropy=3.25), k=6)}
 
 
@@ -117,7 +117,7 @@ def doubt(
 
 
 def density(text: str) -> float:
-    """Punctuation per character of a block's text (004-D), 0 for none.
+    """Punctuation per character of a block's text (report 5), 0 for none.
 
     The sentence end that closes the block does not count: a last block of "。" alone is no flood.
     """

@@ -37,9 +37,11 @@ class Flights:
 
     def __init__(self) -> None:
         self._flights: deque[Flight] = deque()
-        self.num = self._flights.__len__  # `num()`: how many they are
         self._number = 0
         self._known = 0  # answer ids that the target holds and the edge committed
+
+    def __len__(self) -> int:
+        return len(self._flights)
 
     @property
     def head(self) -> Flight | None:
@@ -144,8 +146,10 @@ class Flights:
         assert request is not None
         self._known = request.base + len(request.unverified) + verdict.n_accepted + 1
 
-    def pop(self) -> None:
-        self._flights.popleft()
+    def pop_passed(self) -> Flight | None:
+        """Take the first one, where nobody is asked about it."""
+        is_passed = bool(self._flights) and self._flights[0].request is None
+        return self._flights.popleft() if is_passed else None
 
     def clear(self) -> None:
         self._flights.clear()

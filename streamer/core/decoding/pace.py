@@ -37,12 +37,9 @@ WORK = 0.4  # of the target's work when it decodes alone
 STEP = 1.17
 MORE = 0.11
 AHEAD_S = 0.008  # of drafting ahead in one go
-# for a verdict ahead of a step: less is no time, and rounded away on a clock that has run for
-# long
-LEAST_WAIT_S = 1e-4
-# of drafting in one go what nobody is asked about: at most so long, so many ids
-RUN_S = 0.004
-RUN_IDS = 32
+# of drafting in one go at the edge alone: the first id is shown when the last is there
+ALONE_S = 0.004
+ALONE_IDS = 32
 MEMORY = 0.95  # of what was accepted, per verdict
 TRACK = 0.3  # weight of the newest time
 GRAIN = 8  # values of a time within a factor of e that are told apart: near ones share a k
@@ -80,13 +77,6 @@ class Pace:
         each."""
         return self.draft_s >= AHEAD_S
 
-    def is_worth_a_wait(self, left_s: float) -> bool:
-        """Whether to stand still for a verdict that is expected in `left_s`: an id that is begun is
-        drafted to its end, and where the verdict is no, all behind it begins later by the rest."""
-        return self.is_slow and LEAST_WAIT_S < left_s < (1 - self.acceptance) * (
-            self.draft_s - left_s
-        )
-
     def has_credits_for_parts(self, k: int, credits: int) -> bool:
         """Whether a block of `k` ids may be asked about in two requests: not where whole ones use
         up the credits before the first verdict. Half as many blocks would be on their way, and each
@@ -104,10 +94,9 @@ class Pace:
         return max(1, int(AHEAD_S / self.draft_s))
 
     @property
-    def num_in_run(self) -> int:
-        """Ids to draft in one go where nobody is asked: the first is shown when the last is
-        there."""
-        return min(RUN_IDS, int(RUN_S / self.draft_s))
+    def num_alone(self) -> int:
+        """Ids to draft in one go at the edge alone: as many as take no longer than ALONE_S."""
+        return max(1, min(ALONE_IDS, int(ALONE_S / self.draft_s)))
 
     def best_k(self, credits: int) -> int:
         """The draft length that pays best with `credits` requests on their way."""

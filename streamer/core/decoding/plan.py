@@ -3,42 +3,22 @@ Plan; actions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamer.core.decoding.gate import PRESETS, Gate, Signal
+from streamer.core.decoding.gate import PRESETS, Gate
 from streamer.core.decoding.verdict import VerifyRequest
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 
 Mode = Literal["gated", "exact", "edge", "cloud"]
 MODES: tuple[Mode, ...] = ("gated", "exact", "edge", "cloud")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Blocks that nobody is asked about follow each other: behind the first one the drafter may go
-    on, by whole blocks of `size` ids, until `gate` (None: nothing does) fires for one or the answer
-    ends, up to `most` ids in all.
-
-    opened: signals of the ids that the first block holds already.
-    """
-
-    most: int
-    size: int
-    gate: Gate | None = None
-    opened: tuple[Signal, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class DraftMore:
-    """Draft up to `n` ids onto the sequence, then report them with `drafted` (at least one).
-
-    run: how it may go on behind them; whoever cannot leaves it.
-    """
+    """Draft up to `n` ids onto the sequence, then report them with `drafted` (at least one)."""
 
     n: int
-    run: Run | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +68,6 @@ class Plan:
     # exact: k follows the measured delay and acceptance (core/decoding/pace.py)
     adapts: bool = False
     degrade: bool = False  # exact, too, goes on unverified
-
-    def deltas_of(self, emit: Emit) -> Iterator[tuple[int, ...]]:
-        """What is committed as it is shown: a run of blocks came in one go, and grows on the screen
-        all the same."""
-        ids = emit.ids
-        size = len(ids) if emit.verified else 1 if self.mode == "edge" else self.k
-        return (ids[at : at + size] for at in range(0, len(ids), size))
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

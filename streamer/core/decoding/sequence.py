@@ -2,7 +2,7 @@
 length.
 
 In: ids (prompt | audio | suffix | answer). Out: what a step must feed, `ids[n_cached:]`, each id
-once. Seeds 001, 003 and 004-B are all cases of two places that each kept a length of their own.
+once. Fix reports 2, 4 and 5 are all cases of two places that each kept a length of their own.
 """
 
 from __future__ import annotations

@@ -8,126 +8,107 @@ from collections.abc import Sequence as Ids
 
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.plan import Emit
+from streamer.core.decoding.plan import Emit, Plan
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.stop import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
 
 class Tail:
     """Owns what is drafted and not committed: it grows by `extend`, and shrinks from the front by
-    `settle`."""
+    `settle`. Its length is in ids."""
 
-    def __init__(self, rules: Rules, vocabulary: Vocabulary, sequence: Sequence) -> None:
+    def __init__(self, plan: Plan, vocabulary: Vocabulary, sequence: Sequence) -> None:
         self.counts = Counts()
         self.stop_reason: str | None = None
-        # of its ids, at its front: whole blocks that the gate let pass as they were drafted
-        self.num_passed = 0
-        self.signals: list[Signal] = []  # of each of the others
-        self._stop: Stop | None = None  # of the last id drafted, if it stands
-        self._rules = rules
+        self.signals: list[Signal] = []  # one per id
+        self.emits: deque[Emit] = deque()  # what was committed and not shown yet, oldest first
+        self._drafted_stop: Stop | None = None  # what the last id drafted means, if it stands
+        self._plan = plan
         self._vocabulary = vocabulary
         self._sequence = sequence
-        self.emits: deque[Emit] = deque()  # what was committed and not shown yet, oldest first
 
     def __len__(self) -> int:
-        return self.num_passed + len(self.signals)
+        return len(self.signals)
 
     @property
     def is_ended(self) -> bool:
         """The last id drafted ends the answer, if it stands."""
-        return self._stop is not None
+        return self._drafted_stop is not None
 
     @property
     def ids(self) -> list[int]:
         """Ids drafted beyond what is committed."""
         return self._sequence.answer[self._sequence.n_committed :]
 
-    def extend(self, n: int, signals: Ids[Signal], room: int) -> None:
-        """`n` ids now stand at the sequence's end, the last ones with `signals`; those before them,
-        and all that were here, are blocks that passed. Kept are `room` of them at most, and none
-        after one that stops the answer, also not inside a block."""
+    def extend(self, signals: Ids[Signal], room: int) -> None:
+        """As many ids as there are `signals` now stand at the sequence's end. At most `room` of
+        them are kept, and none after one that stops the answer."""
         answer = self._sequence.answer
-        n_passed = n - len(signals)
+        n = len(signals)
         begin = len(answer) - n
-        self.counts.n_drafted += n
-        found = first_stop(self._vocabulary, self._rules, answer, begin)
+        found = first_stop(self._vocabulary, self._plan.rules, answer, begin)
         n_kept = n if room <= 0 else min(n, room)
-        self._stop = None
+        self._drafted_stop = None
         if found is not None and found[0] - begin < n_kept:
             n_kept = found[0] - begin + 1
-            self._stop = found[1]
+            self._drafted_stop = found[1]
         if n_kept < n:
-            self.counts.n_wasted += n - n_kept
             self._sequence.replace_tail(self._sequence.answer_start + begin + n_kept)
-        if n_passed:
-            self.num_passed = len(self) + min(n_passed, n_kept)
-            self.signals = []
-        if signals:
-            self.signals += signals[: max(0, n_kept - n_passed)]
+        self.counts.n_drafted += n
+        self.counts.n_wasted += n - n_kept
+        self.signals += signals[:n_kept]
 
     def settle(self, ids: Ids[int], n_settled: int, verified: bool) -> bool:
-        """Commit `ids` in place of the first `n_settled`, testing the stop at every id; nothing
-        after a stop is committed. Whether what was drafted behind them stays: where they are just
-        those."""
-        n_committed = self._sequence.n_committed
+        """Commit `ids` in place of the first `n_settled`, testing the stop at every id.
+
+        Nothing after a stop is committed. Returns whether what was drafted behind them stays: it
+        does where `ids` are just what was drafted there.
+        """
         tail = self.ids
-        answer = [*self._sequence.answer[:n_committed], *ids]
-        # drafted so, they were tested then: only the last one may stop
-        if list(ids) == tail[: len(ids)]:
-            found = (len(answer) - 1, self._stop) if self._stop and len(ids) == len(tail) else None
-        else:
-            found = first_stop(self._vocabulary, self._rules, answer, n_committed)
-        stopped = None
-        last = None
-        if found is not None:
-            at, stopped = found
-            last = None if stopped.keep else answer[at]
-            del answer[at + stopped.keep :]
-            self.stop_reason = stopped.reason
-        kept = answer[n_committed:]
+        kept, stopped = self._up_to_stop(ids, tail)
         stands = stopped is None and kept == tail[:n_settled]
         if stands:
-            n_passed = min(n_settled, self.num_passed)
-            self.num_passed -= n_passed
-            del self.signals[: n_settled - n_passed]
+            del self.signals[:n_settled]
         else:
+            last = None if stopped is None or stopped.keep else ids[len(kept)]
             self._drop_behind(tail, kept, n_settled, last)
-        self._sequence.commit(len(kept))
-        self.counts.n_committed += len(kept)
-        self.counts.n_verified += len(kept) if verified else 0
-        if kept:
-            self.emits.append(Emit(tuple(kept), verified))
+        self.stop_reason = None if stopped is None else stopped.reason
+        self._commit(kept, verified)
         return stands
 
-    def settle_passed(self) -> None:
-        """Commit the blocks that passed, as `settle` would."""
-        n = self.num_passed
-        begin = self._sequence.n_committed
-        counts = self.counts
-        ids = tuple(self._sequence.answer[begin : begin + n])
-        stopped = None if self.signals else self._stop  # else it is behind them
-        if stopped is not None and not stopped.keep:
-            self.settle(ids, n, verified=False)
-            return
-        self._sequence.commit(n)
-        counts.n_committed += n
-        self.emits.append(Emit(ids, verified=False))
-        self.num_passed = 0
-        if stopped is not None:
-            self.stop_reason = stopped.reason
-            self._stop = None
-
-    def end(self, reason: str, n_own: int | None) -> None:
-        """Drop all, of which `n_own` (None: all) were drafted for the committed prefix."""
-        n = len(self.ids)
-        n_own = n if n_own is None else n_own
+    def end(self, reason: str, n_own: int) -> None:
+        """Drop all, of which `n_own` were drafted for the committed prefix."""
         self.counts.n_wasted += n_own
-        self.counts.n_ahead_wasted += n - n_own
+        self.counts.n_ahead_wasted += len(self.ids) - n_own
         self._sequence.replace_tail(self._sequence.answer_start + self._sequence.n_committed)
         self._forget()
         self.stop_reason = reason
+
+    def _up_to_stop(self, ids: Ids[int], tail: list[int]) -> tuple[list[int], Stop | None]:
+        """`ids` up to the first one that stops the answer, and that stop."""
+        n_committed = self._sequence.n_committed
+        if list(ids) == tail[: len(ids)]:
+            # They were tested when they were drafted: only the last one of the tail may stop.
+            stopped = self._drafted_stop if len(ids) == len(tail) else None
+            at = len(ids) - 1
+        else:
+            answer = [*self._sequence.answer[:n_committed], *ids]
+            found = first_stop(self._vocabulary, self._plan.rules, answer, n_committed)
+            stopped = None if found is None else found[1]
+            at = 0 if found is None else found[0] - n_committed
+        if stopped is None:
+            return list(ids), None
+        return list(ids[: at + stopped.keep]), stopped
+
+    def _commit(self, kept: list[int], verified: bool) -> None:
+        self._sequence.commit(len(kept))
+        self.counts.n_committed += len(kept)
+        self.counts.n_verified += len(kept) if verified else 0
+        if self._plan.mode == "edge":  # there each id is a block of its own
+            self.emits.extend(Emit((token,), verified) for token in kept)
+        elif kept:
+            self.emits.append(Emit(tuple(kept), verified))
 
     def _drop_behind(
         self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None
@@ -146,6 +127,5 @@ class Tail:
         self._forget()
 
     def _forget(self) -> None:
-        self.num_passed = 0
         self.signals = []
-        self._stop = None
+        self._drafted_stop = None

@@ -19,8 +19,8 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, pref
 from streamer.core.link import wire
 from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.link.send_window import PIECE_SAMPLES
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 
 __all__ = ["FIRST", "DecodingTerms", "RemoteFault", "RemoteTurn"]

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 
+from streamer.core.audio.pcm import LIVE_SAMPLES, SAMPLE_RATE_HZ
+
 # of one Audio at most: half a second; a turn that has nothing unheard may always send one
-PIECE_SAMPLES = 8_000
-START_SAMPLES = 32_000
-MAX_SAMPLES = 128_000  # 8 s: 256 kB as PCM16
+PIECE_SAMPLES = SAMPLE_RATE_HZ // 2
+START_SAMPLES = 2 * SAMPLE_RATE_HZ
+MAX_SAMPLES = 8 * SAMPLE_RATE_HZ  # 8 s: 256 kB as PCM16
 # of one turn, unheard: fewer than a verifier lets wait before it stops reading the link
 MAX_PIECES = 16
-LEAST_SAMPLES = 1_600  # what is left of the window is not filled with crumbs
+LEAST_SAMPLES = LIVE_SAMPLES  # what is left of the window is not filled with crumbs
 TARGET_S = 0.25
 _DRIFT = 1.001  # of the best, with each piece: routes change
 

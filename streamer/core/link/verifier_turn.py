@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import wire
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 
-RATE_HZ = 16_000
 MAX_RULE = 4_096  # of any number in an edge's rules: they run in everybody's step
 # committed and drafted together: what a KV slot has room for behind the longest turn
 MAX_ANSWER_IDS = 176
@@ -35,11 +35,11 @@ class Broken(ValueError):
 
 
 @dataclass(frozen=True)
-class House:
-    """What this verifier is: fingerprints of its model and tokenizer, language, ids, the longest
+class VerifierModel:
+    """What a verifier holds: fingerprints of its model and tokenizer, language, ids, the longest
     turn in seconds."""
 
-    model: str
+    fingerprint: str
     tokenizer: str
     language: str
     num_ids: int
@@ -70,7 +70,7 @@ class VerifyWork:
 Work = Hear | End | VerifyWork
 
 
-def admit(house: House, message: wire.Open) -> tuple[Rules, Sampling]:
+def admit(model: VerifierModel, message: wire.Open) -> tuple[Rules, Sampling]:
     """The rules and the chance that an edge decodes by. Raises Broken where the two cannot work
     together."""
     if message.version != wire.VERSION:
@@ -78,14 +78,14 @@ def admit(house: House, message: wire.Open) -> tuple[Rules, Sampling]:
             f"the verifier speaks version {wire.VERSION}, the edge {message.version}; update the "
             "older one"
         )
-    if message.tokenizer != house.tokenizer:
+    if message.tokenizer != model.tokenizer:
         raise Broken("edge and verifier have different tokenizers; take two models of one family")
-    if message.language != house.language:
+    if message.language != model.language:
         raise Broken(
-            f"the verifier's model describes in {house.language!r}, the edge's in "
+            f"the verifier's model describes in {model.language!r}, the edge's in "
             f"{message.language!r}"
         )
-    if message.model and message.model != house.model:
+    if message.model and message.model != model.fingerprint:
         raise Broken("the verifier's model is not the one that the turn began with")
     try:
         return _rules(message.rules), Sampling(*message.sampling)
@@ -113,21 +113,21 @@ def _rules(raw: dict[str, Any]) -> Rules:
 class ServedTurn:
     """`take` messages in the order in which they came; do the work they mean in that order."""
 
-    def __init__(self, house: House, opened: wire.Open) -> None:
-        self.rules, self.sampling = admit(house, opened)
+    def __init__(self, model: VerifierModel, opened: wire.Open) -> None:
+        self.rules, self.sampling = admit(model, opened)
         self.session = opened.session
         self.channel = opened.channel
         self.epoch = opened.epoch
         self.num_samples = 0
         self.is_finished = False
-        self._house = house
+        self._model = model
 
     def reopen(self, message: wire.Open) -> None:
         """The edge came back on another link. Raises Broken for a link that is older than the
         present one."""
         if message.epoch <= self.epoch:
             raise Broken(f"link {message.epoch} is older than link {self.epoch}", is_final=False)
-        if admit(self._house, message) != (self.rules, self.sampling):
+        if admit(self._model, message) != (self.rules, self.sampling):
             raise Broken("the edge came back with other rules")
         self.channel = message.channel
         self.epoch = message.epoch
@@ -150,9 +150,12 @@ class ServedTurn:
         fresh = samples[self.num_samples - start :]
         if not len(fresh):
             return None
-        if self.is_finished or self.num_samples + len(fresh) > self._house.max_turn_s * RATE_HZ:
+        if (
+            self.is_finished
+            or self.num_samples + len(fresh) > self._model.max_turn_s * SAMPLE_RATE_HZ
+        ):
             raise Broken(
-                f"a turn is at most {self._house.max_turn_s:g} s, and over once it is finished"
+                f"a turn is at most {self._model.max_turn_s:g} s, and over once it is finished"
             )
         self.num_samples += len(fresh)
         return Hear(fresh)
@@ -168,6 +171,6 @@ class ServedTurn:
         ids = (*request.unverified, *request.draft)
         if not self.is_finished:
             raise Broken("a request before the turn's end")
-        if request.base + len(ids) > MAX_ANSWER_IDS or max(ids, default=0) >= self._house.num_ids:
+        if request.base + len(ids) > MAX_ANSWER_IDS or max(ids, default=0) >= self._model.num_ids:
             raise Broken("ids that cannot be")
         return VerifyWork(request, isinstance(message, wire.Decode))

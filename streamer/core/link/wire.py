@@ -16,6 +16,7 @@ import numpy as np
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
 from streamer.core.decoding.verdict import VerifyRequest
 
 VERSION = 1
@@ -25,7 +26,6 @@ MAX_EPOCH = 1 << 15  # a turn beyond it begins at 1: an epoch takes three bytes 
 MAX_IDS = 320  # of one Verify: the longest answer and the longest draft, with room
 MAX_AUDIO_BYTES = 65_536  # of one Audio: 2 s of PCM16
 MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES + 1_024
-_SCALE = np.float32(32_768)
 
 Channel = Annotated[int, Meta(ge=0, lt=MAX_CHANNELS)]
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
@@ -230,8 +230,8 @@ def request_of(message: VerifyMessage | Decode) -> VerifyRequest:
 def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
     """Samples [n] as PCM16 where that loses nothing (the chunker sees to it), else as float32:
     (data, is_float)."""
-    scaled = samples * _SCALE
-    pcm = np.clip(scaled, -32_768, 32_767).astype("<i2")
+    scaled = samples * PCM16_SCALE
+    pcm = np.clip(scaled, -PCM16_SCALE, PCM16_SCALE - 1).astype("<i2")
     if np.array_equal(pcm, scaled):
         return pcm.tobytes(), False
     return samples.astype("<f4").tobytes(), True
@@ -248,7 +248,7 @@ def unpack_audio(message: AudioMessage) -> NDArray[np.float32]:
         raise WireError(f"{len(message.data)} bytes are no whole number of samples")
     if message.is_float:
         samples = np.frombuffer(message.data, "<f4").astype(np.float32)
-        if not (np.abs(samples) <= 2.0**31).all():
+        if not (np.abs(samples) <= MAX_MAGNITUDE).all():
             raise WireError("samples that are no audio")
         return samples
-    return np.frombuffer(message.data, "<i2").astype(np.float32) / _SCALE
+    return from_pcm16(message.data)

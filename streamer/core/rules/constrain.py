@@ -2,7 +2,7 @@
 choice.
 
 A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable),
-so it needs no undo when a block is rolled back (decoding.md). How it acts on logits is
+so it needs no undo when a block is rolled back (docs/decoding.md). How it acts on logits is
 model/choose.py's.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,78 +22,10 @@ from streamer.core.rules.id_sets import (
     role_ids,
     too_early_ids,
 )
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.split_character import ByText, constrain_open
 from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS, content_since, trailing_run
 from streamer.core.text.vocabulary import Vocabulary
-
-# Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0
-# itself.
-_LEAST = {
-    "max_new_tokens": 1,
-    "loop_top": 1,
-    "loop_count": 1,
-    "loop_min_ids": 2,
-    "repetition_penalty": 1e-3,
-    "loop_temperature": 1e-3,
-}
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The table of rules, with the seed each comes from; a number of 0, a penalty of 1 or False is
-    off."""
-
-    repetition_penalty: float = 1.22  # 004-E: on ids of pure Han; never on punctuation
-    penalty_window: int = 128  # 003: how many answer ids back
-    # 004-C: no Han character twice in a row across ids, unless the double is a word
-    adjacency: bool = True
-    ngram: int = 3  # 004-C, 003: no n-gram of content ids twice, punctuation left out
-    # 004-D: content characters since the last punctuation before a comma-like
-    comma_gap: int = 4
-    end_gap: int = 8  # 004-D: content characters before which a sentence end is lowered ...
-    end_bias: float = 8.0  # ... by so much
-    # counted since the last "sentence" end, or "punctuation" of any kind (004-D)
-    end_since: str = "sentence"
-    # 004-F: the end of the sentence is at least this id; EOS may follow so many
-    min_new_tokens: int = 16
-    max_new_tokens: int = 96  # decoding.md
-    # 002: a candidate that stands `loop_count` times in the last `loop_window` ids
-    loop_local: bool = True
-    loop_window: int = 4  # 002
-    loop_count: int = 2  # 002
-    loop_top: int = 5  # 002: is drawn again among so many
-    loop_temperature: float = 0.8  # 002: at this temperature
-    # 002: stop when the last max(loop_min_ids, 2p) ids have period p ...
-    loop_global: bool = True
-    loop_min_ids: int = 8  # 002
-    loop_max_period: int = 8  # ... for some p up to this; 002's own test missed its own cycle
-    # never: specials, role words, line breaks, text after an end, split characters
-    clean: bool = True
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for settings that mean nothing."""
-        if self.end_since not in ("sentence", "punctuation"):
-            raise ValueError(f'end_since is "sentence" or "punctuation", not {self.end_since!r}')
-        for name, value in vars(self).items():
-            least = _LEAST.get(name, 0)
-            if isinstance(value, (int, float)) and not value >= least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
-
-    @classmethod
-    def off(cls, **kept: Any) -> Rules:
-        """Every rule off, `min_new_tokens` too; `kept` sets fields back. `max_new_tokens` stays."""
-        switched: dict[str, Any] = {
-            "repetition_penalty": 1.0,
-            "adjacency": False,
-            "ngram": 0,
-            "comma_gap": 0,
-            "end_gap": 0,
-            "min_new_tokens": 0,
-            "loop_local": False,
-            "loop_global": False,
-            "clean": False,
-        }
-        return cls(**(switched | kept))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,21 +9,18 @@ times smaller.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import is_han
 from streamer.core.text.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from streamer.core.rules.constrain import Rules
 
 Ids = NDArray[np.int64]
 none: Ids = np.zeros(0, dtype=np.int64)
 
-# The template words: the original leaked them in 29-33 % of its outputs (decoding.md).
+# The template words: the original leaked them in 29-33 % of its outputs (docs/decoding.md).
 ROLES = ("human", "user", "assistant", "system")
 _ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
 _INITIALS = frozenset(role[0] for role in ROLES)

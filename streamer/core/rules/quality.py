@@ -1,8 +1,7 @@
-"""How well a sentence is formed. In: its ids (or text). Out: the measures of seed 004, for benches
-and tests.
+"""How well a sentence is formed. In: its ids (or text). Out: the measures of fix report 5.
 
-Targets (decoding.md): punctuation density 0.10-0.25 in 95 % of sentences and never above 0.40, no
-adjacent repeats outside the table, one sentence.
+Its targets: punctuation density 0.10-0.25 in 95 % of sentences and never above 0.40, no adjacent
+repeats outside the table, one sentence.
 """
 
 from __future__ import annotations

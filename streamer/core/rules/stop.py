@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.core.text.vocabulary import Vocabulary
 

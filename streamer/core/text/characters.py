@@ -2,7 +2,7 @@
 here too.
 
 "Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the
-seeds' own set (004-D) with its ASCII forms; quotes, brackets and dashes are neither content nor
+set of fix report 5 with its ASCII forms; quotes, brackets and dashes are neither content nor
 punctuation.
 """
 
@@ -49,7 +49,7 @@ def is_content(character: str) -> bool:
 
 @functools.lru_cache(maxsize=1 << 16)
 def is_han(character: str) -> bool:
-    """A Han character: what the seeds call Chinese content."""
+    """A Han character: what the fix reports call Chinese content."""
     code = ord(character)
     return code >= 0x3007 and any(first <= code <= last for first, last in _HAN_RANGES)
 

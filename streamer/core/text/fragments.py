@@ -2,7 +2,7 @@
 character.
 
 A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). They are needed
-for characters that no id spells; for all others they are only a way to garble text (decoding.md).
+for characters that no id spells; for all others they are only a way to garble text.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 rules look up.
 
 All ids are laid end to end as one array of code points, so that 152,000 of them take array
-operations and not a loop: nothing is decoded per id per step (decoding.md).
+operations and not a loop: nothing is decoded per id per step (docs/decoding.md).
 """
 
 from __future__ import annotations

@@ -9,15 +9,19 @@ one second, and what is held back near `max_turn_s`.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.chunker import SAMPLE_RATE_HZ, Chunker, on_grid
-from streamer.core.audio.turn_items import SAMPLES_PER_MS, Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.audio.chunker import Chunker
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, on_grid
+from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
 from streamer.model.audio.mel import WINDOW_SAMPLES
 from streamer.model.audio.vad import (
-    FRAME_SAMPLES,
+    FRAME_MS,
+    Frame,
     SpeechBegan,
     SpeechEnded,
     TurnDetector,
@@ -42,13 +46,18 @@ class TurnCutter:
         max_turn_s: float,
         rule: TurnRule | None = None,
         live_update_s: float | None = None,
-        is_float: bool = False,
+        is_recording: bool = False,
     ) -> None:
         self._chunker = Chunker(sample_rate_hz)
-        self._is_float = is_float
-        self._part = PartCutter(max_turn_s, live_update_s)
+        self._is_float = is_recording
         self._voice = VoiceActivity() if rule else None
         self._detector = TurnDetector(rule) if rule else None
+        # with detection: what it said of the samples that no turn has taken yet
+        self._frames: deque[Frame] | None = deque() if rule else None
+        self._part = PartCutter(max_turn_s, live_update_s, self._frames)
+        # of what is before a turn, so much may become its padding
+        padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
+        self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
         self._past = NOTHING  # with detection: what no turn has taken yet
         self._num_past = 0  # samples of the session before `_past`
         self._judged = 0  # samples of the session whose frame was judged
@@ -77,6 +86,10 @@ class TurnCutter:
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
         return items + self._part.close()
 
+    def settle(self, num_left: int) -> list[Item]:
+        """Only `num_left` samples come before the commit: what was held back need not wait."""
+        return self._part.settle(num_left)
+
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
@@ -87,23 +100,24 @@ class TurnCutter:
         return self._part.drop()
 
     def _take(self, samples: Samples) -> list[Item]:
-        if self._detector is None or self._voice is None:
+        if self._detector is None or self._voice is None or self._frames is None:
             return self._part.push(samples) if len(samples) else []
         self._past = np.concatenate([self._past, samples])
         items: list[Item] = []
         for frame in self._voice.push(samples):
-            self._judged = frame.start_sample + FRAME_SAMPLES
+            self._judged = frame.end_sample
+            self._frames.append(frame)
             match self._detector.push(frame):
                 case SpeechBegan(at_ms):
                     self._forget(at_ms * SAMPLES_PER_MS)
-                    items += self._part.open(at_ms)
+                    items += self._part.open(at_ms, self._num_past)
                 case SpeechEnded(at_ms, last_speech_ms):
                     items += self._give(at_ms * SAMPLES_PER_MS)
                     items += self._part.close(at_ms, last_speech_ms)
         # voice activity may still end the turn behind what is judged, never before it
         if self._part.is_open:
             return items + self._give(self._judged)
-        self._forget(self._judged - SAMPLE_RATE_HZ)
+        self._forget(self._judged - self._num_kept)
         return items
 
     def _give(self, end: int) -> list[Item]:
@@ -118,6 +132,8 @@ class TurnCutter:
         n = min(len(self._past), max(0, end - self._num_past))
         self._past = self._past[n:]
         self._num_past = self._num_past + n
+        while self._frames and self._frames[0].end_sample <= self._num_past:
+            self._frames.popleft()
 
 
 def _after_window(sample: int) -> int:
@@ -131,8 +147,19 @@ class PartCutter:
     """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the
     turns."""
 
-    def __init__(self, max_turn_s: float, live_update_s: float | None) -> None:
+    def __init__(
+        self,
+        max_turn_s: float,
+        live_update_s: float | None = None,
+        frames: deque[Frame] | None = None,
+    ) -> None:
+        """frames: of the session, where voice activity has judged all samples that come, or most;
+        None where the parts have to do it themselves."""
         self.num_turns = 0
+        self._frames = frames
+        # where the part in hand begins, and where the last one ended, in samples of the session
+        self._begin = 0
+        self._next = 0
         self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
         self._short = min(SHORT_SAMPLES, self._limit // 2)
         self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
@@ -145,10 +172,11 @@ class PartCutter:
     def is_open(self) -> bool:
         return self._ear is not None
 
-    def open(self, at_ms: int | None = None) -> list[Item]:
-        """Begin a turn, where none is open."""
+    def open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
+        """Begin a turn, where none is open, at the session's sample `begin`."""
         if self._ear is not None:
             return []
+        self._begin = begin
         self._ear = Ear()
         self._next_update = self._first
         self.num_turns = self.num_turns + 1
@@ -172,7 +200,7 @@ class PartCutter:
                 items += [
                     *self._hear(samples[: self._short]),
                     *self._finish(goes_on=True),
-                    *self.open(),
+                    *self.open(begin=self._next),
                 ]
                 samples = samples[self._short :]
         return items
@@ -182,14 +210,21 @@ class PartCutter:
         for that."""
         if self._ear is None:
             return []
+        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms)]
+
+    def settle(self, num_left: int = 0) -> list[Item]:
+        """Hear what was held back, now that only `num_left` samples follow: as the turn's own, or
+        as a part of its own where it is too long for that."""
         held = self._held
+        num_open = len(held) + num_left
         self._held = NOTHING
         items: list[Item] = []
-        if len(held) > self._short:
-            items += [*self._finish(goes_on=True), *self.open()]
-        if len(held):
-            items += self._hear(held)
-        return items + self._finish(stopped_ms, last_speech_ms)
+        if num_open >= 2 * self._short:  # enough for this part to end where it may, at its limit
+            items += self._hear(held[: self._short])
+            held = held[self._short :]
+        if num_open > self._short:
+            items += [*self._finish(goes_on=True), *self.open(begin=self._next)]
+        return items + self._hear(held) if len(held) else items
 
     def drop(self) -> list[Item]:
         """Forget the turn."""
@@ -202,14 +237,29 @@ class PartCutter:
     def _hear(self, samples: Samples) -> list[Item]:
         ear = self._ear
         assert ear is not None
-        windows = tuple(ear.push(samples))
+        windows = tuple(ear.push(samples, self._judged(ear.num_samples + len(samples))))
         provisional = None
-        if self._every is not None and ear.has_speech and ear.num_samples >= self._next_update:
+        if (
+            self._every is not None
+            and ear.voice.has_speech
+            and ear.num_samples >= self._next_update
+        ):
             provisional = ear.provisional()
             self._next_update = _after_window((ear.num_samples // self._every + 1) * self._every)
         return [
             Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)
         ]
+
+    def _judged(self, end: int) -> list[Frame] | None:
+        """The frames up to the part's sample `end`, as the part's own."""
+        if self._frames is None:
+            return None
+        found: list[Frame] = []
+        while self._frames and self._frames[0].end_sample <= self._begin + end:
+            frame = self._frames.popleft()
+            if frame.end_sample > self._begin:
+                found.append(Frame(frame.start_sample - self._begin, frame.probability))
+        return found
 
     def _finish(
         self,
@@ -220,6 +270,7 @@ class PartCutter:
         ear = self._ear
         self._ear = None
         assert ear is not None
+        self._next = self._begin + ear.num_samples
         rest = tuple(ear.finish())
         return [
             Closed(
@@ -227,8 +278,8 @@ class PartCutter:
                 rest,
                 ear.maximum,
                 ear.num_samples,
-                ear.has_speech,
-                ear.last_speech_sample,
+                ear.voice.has_speech,
+                ear.voice.last_speech_sample,
                 stopped_ms,
                 last_speech_ms,
                 goes_on,

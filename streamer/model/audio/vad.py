@@ -34,6 +34,10 @@ class Frame:
     start_sample: int
     probability: float
 
+    @property
+    def end_sample(self) -> int:
+        return self.start_sample + FRAME_SAMPLES
+
 
 @dataclass(frozen=True)
 class SpeechRule:
@@ -92,24 +96,29 @@ class VoiceActivity:
         inputs = {"input": np.ascontiguousarray(rows), "h": self._hidden, "c": self._cell}
         outputs = ["speech_probs", "hn", "cn"]
         probabilities, self._hidden, self._cell = _session().run(outputs, inputs)
-        return [self._count(float(p)) for p in probabilities.reshape(-1)]
+        frames = [
+            Frame(self._num_samples + i * FRAME_SAMPLES, float(probability))
+            for i, probability in enumerate(probabilities.reshape(-1))
+        ]
+        self._num_samples += len(frames) * FRAME_SAMPLES
+        for frame in frames:
+            self.count(frame)
+        return frames
 
-    def _count(self, probability: float) -> Frame:
-        frame = Frame(self._num_samples, probability)
-        self._num_samples += FRAME_SAMPLES
-        if probability < self.rule.threshold:
+    def count(self, frame: Frame) -> None:
+        """Take the next frame of the clip, judged here or by another: has anybody spoken?"""
+        if frame.probability < self.rule.threshold:
             self._gap += 1
             if self._gap > self.rule.max_gap_frames:
                 self._run = 0
-            return frame
+            return
         self._run += 1 + (self._gap if self._run else 0)
         self._gap = 0
         self.has_speech |= self._run * FRAME_MS >= self.rule.min_run_ms
         self.speech_ms += FRAME_MS
-        self.last_speech_sample = self._num_samples
+        self.last_speech_sample = frame.end_sample
         if self.first_speech_sample is None:
             self.first_speech_sample = frame.start_sample
-        return frame
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.model.checkpoint.card import FILE, card_of
-from streamer.model.checkpoint.fields import an_object
+from streamer.model.checkpoint.shapes import an_object
 from streamer.model.checkpoint.weights import ModelError
 
 

@@ -1,5 +1,8 @@
-"""What a checkpoint's config.json says, as numbers. In: the parsed JSON. Out: TextShape,
-AudioShape.
+"""What a checkpoint's config.json says, as numbers. In: parsed JSON. Out: TextShape, AudioShape.
+
+First come typed reads out of parsed JSON, which the card and the index use as well: a file of a
+model comes from anywhere, and JSON has Infinity, half surrogate pairs and true where a size should
+stand. Each read gives the value as its type, or a ValueError that names the field and the value.
 
 Reads a thinker's own config and the full model's (`thinker_config`), as transformers 4.x and 5.x
 write them (transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py).
@@ -8,12 +11,43 @@ write them (transformers/models/qwen2_5_omni/configuration_qwen2_5_omni.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from reprlib import repr as shown  # a value in an error stays one readable line
 from typing import Any
-
-from streamer.model.checkpoint.fields import an_object, number, shown, whole
 
 KNOWN_TYPES = ("qwen2_5_omni", "qwen2_5_omni_thinker")
 MAX_SIZE = 10**9
+
+
+def an_object(value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {shown(value)}, not an object")
+    return value
+
+
+def number(value: Any, name: str, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"{name} is {shown(value)}, not a number from {least:g} to {most:g}")
+    return float(value)
+
+
+def whole(value: Any, name: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} is {shown(value)}, not a whole number from {least} to {most}")
+    return value
+
+
+def text(value: Any, name: str) -> str:
+    """A text that is not empty and has an UTF-8 form, which half a surrogate pair has not."""
+    if not isinstance(value, str) or not value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise ValueError(f"{name} is {shown(value)}, not a text")
+    return value
+
+
+def line(value: Any, name: str) -> str:
+    """A text for one line of a terminal."""
+    if not text(value, name).isprintable():
+        raise ValueError(f"{name} is {shown(value)}, not one printable line")
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True)

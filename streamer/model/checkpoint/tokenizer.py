@@ -43,12 +43,15 @@ class Tokenizer:
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
-    def token_bytes(self) -> tuple[list[bytes], set[int]]:
-        """(bytes of each id, b"" for none; the added ids, special or not). Raises
-        TokenizerError."""
+    def token_bytes(self, size: int) -> tuple[list[bytes], set[int]]:
+        """(bytes of each id, b"" for none; the added ids, special or not). Raises TokenizerError,
+        also for an id that is not below `size`."""
         added = {i: token.content for i, token in self._backend.get_added_tokens_decoder().items()}
         spelled = self._backend.get_vocab(with_added_tokens=True)
-        found = [b""] * (max(spelled.values(), default=-1) + 1)
+        num_ids = max(spelled.values(), default=-1) + 1
+        if num_ids > size:
+            raise TokenizerError(f"{num_ids} ids in the tokenizer, {size} in the model")
+        found = [b""] * num_ids
         table = _bytes_of_characters()
         for token, i in spelled.items():
             try:
@@ -66,12 +69,10 @@ def vocabulary_of(directory: Path, size: int) -> Vocabulary:
     Raises TokenizerError when there is no byte-level tokenizer, none of EOS, or more ids than
     `size`.
     """
-    found, special = Tokenizer.load(directory).token_bytes()
+    found, special = Tokenizer.load(directory).token_bytes(size)
     eos = [i for i, data in enumerate(found) if i in special and data.decode() in EOS]
     if not eos:
         raise TokenizerError(f"{directory}: its tokenizer has neither {' nor '.join(EOS)}")
-    if len(found) > size:
-        raise TokenizerError(f"{directory}: {len(found)} ids in the tokenizer, {size} in the model")
     return Vocabulary.build(found, special, eos, size)
 
 

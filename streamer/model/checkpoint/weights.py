@@ -11,18 +11,20 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
 
-from streamer.model.checkpoint.fields import an_object, line
+from streamer.model.checkpoint.shapes import an_object, line, shown
 
 _RENAMED = (
     (r"^thinker\.", ""),
     (r"^model\.audio_tower\.", "audio_tower."),
     (r"^model\.language_model\.", "model."),
 )
+MOST_INDEX_BYTES = 10_000_000  # of an index; the released 7B's has 0.2 million
 _WANTED = re.compile(r"^(audio_tower\.|model\.(embed_tokens|layers|norm)\.|lm_head\.)")
 
 
@@ -35,35 +37,45 @@ class ModelError(ValueError):
         self.reason = reason
 
 
-def load_weights(
-    directory: Path, dtype: torch.dtype, device: str, tower_dtype: torch.dtype | None = None
-) -> dict[str, Tensor]:
-    """Tensors by their transformers 4.x names, on `device` in `dtype`, the tower's in its own.
-    Raises ModelError."""
-    weights: dict[str, Tensor] = {}
+def load_arrays(directory: Path) -> dict[str, NDArray[np.float32]]:
+    """Tensors by their transformers 4.x names, float32. Raises ModelError.
+
+    For the compiled kernels; a large model's weights are read by model/engines/load.py.
+    """
+    weights: dict[str, NDArray[np.float32]] = {}
     for file in weight_files(directory):
         try:
-            with safe_open(file, framework="pt", device=device) as shard:
-                for name in shard.keys():  # noqa: SIM118 - a shard is no mapping
-                    if known := wanted_name(name):
-                        wanted = tower_dtype or dtype if known.startswith("audio_tower.") else dtype
-                        weights[known] = _finite(file, name, shard.get_tensor(name).to(wanted))
+            tensors = deserialize(file.read_bytes())
         except (SafetensorError, OSError) as error:
-            raise ModelError(
-                file, f"the weights cannot be read ({error}); copy the file again"
-            ) from None
-    if not weights:
-        raise ModelError(directory, "no weights of a Qwen2.5-Omni thinker in its safetensors files")
+            raise unreadable(file, error) from None
+        for name, tensor in tensors:
+            if known := wanted_name(name):
+                weights[known] = _floats(tensor)
+                if not np.isfinite(weights[known]).all():
+                    raise not_finite(file, name)
     return weights
 
 
-def _finite(file: Path, name: str, tensor: Tensor) -> Tensor:
-    """NaN would silently win every comparison; one sum shows it."""
-    if not torch.isfinite(tensor.sum(dtype=torch.float32)):
-        raise ModelError(
-            file, f"{name!r} holds values that are not finite; copy the file again, or train again"
-        )
-    return tensor
+def _floats(tensor: dict[str, Any]) -> NDArray[np.float32]:
+    """A tensor of one of the types that layout.py lets through."""
+    data, kind = tensor["data"], tensor["dtype"]
+    if kind == "BF16":  # the upper half of a float32
+        found = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        found = np.frombuffer(data, {"F16": "<f2", "F32": "<f4"}[kind]).astype(np.float32)
+    return found.reshape(tensor["shape"])
+
+
+def unreadable(file: Path, error: Exception) -> ModelError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return ModelError(file, f"the weights cannot be read ({reason}); copy the file again")
+
+
+def not_finite(file: Path, name: str) -> ModelError:
+    """NaN would silently win every comparison."""
+    return ModelError(
+        file, f"{name!r} holds values that are not finite; copy the file again, or train again"
+    )
 
 
 def weight_files(directory: Path) -> list[Path]:
@@ -71,14 +83,7 @@ def weight_files(directory: Path) -> list[Path]:
     ModelError."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
-        try:
-            shards = an_object(json.loads(index.read_text("utf-8")), "index")["weight_map"]
-            names = sorted(
-                {line(name, "shard") for name in an_object(shards, "weight_map").values()}
-            )
-        except (ValueError, KeyError, OSError, RecursionError):
-            raise ModelError(index, "is not a safetensors index; copy the file again") from None
-        files = [directory / name for name in names]
+        files = [directory / name for name in _shards(index)]
     else:
         files = sorted(directory.glob("*.safetensors"))
     missing = [file.name for file in files if not file.is_file()]
@@ -91,6 +96,23 @@ def weight_files(directory: Path) -> list[Path]:
             directory, "has no *.safetensors file; give a directory in the published layout"
         )
     return files
+
+
+def _shards(index: Path) -> list[str]:
+    """The names of the files that an index names. Raises ModelError, also for one that is not a
+    plain name: nothing outside the model's directory is read."""
+    try:
+        if index.stat().st_size > MOST_INDEX_BYTES:
+            raise ValueError
+        shards = an_object(json.loads(index.read_text("utf-8")), "index")["weight_map"]
+        names = sorted({line(name, "shard") for name in an_object(shards, "weight_map").values()})
+    except (ValueError, KeyError, OSError, RecursionError):
+        raise ModelError(index, "is not a safetensors index; copy the file again") from None
+    for name in names:
+        if name in (".", "..") or "/" in name or "\\" in name:
+            way = "only files beside it are read; copy the model again from where it came from"
+            raise ModelError(index, f"names the shard {shown(name)}: {way}")
+    return names
 
 
 def wanted_name(name: str) -> str | None:

@@ -1,5 +1,4 @@
-"""The forms in which a model runs: torch, compiled kernels, int8, CUDA graphs, transformers' own
-modules.
+"""One model's step, and the forms in which torch runs it: fixed shapes, stable, int8, transformers.
 
-Imports model.checkpoint and model.kernels.
+engine.py, kv_slots.py and rotary.py need no torch. Imports core and model.checkpoint.
 """

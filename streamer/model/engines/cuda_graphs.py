@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.engine import Audio, Floats, Span
 from streamer.model.engines.kv_slots import KVSlots
-from streamer.model.engines.text import Audio, Span, TextModel
+from streamer.model.engines.text import TextModel, torch_slots
 
 NUM_ROWS = (1, 4, 16, 64)
 # per row: a draft's step; k + 1 for k = 4 and, with two to spare, for k = 6
@@ -64,9 +65,7 @@ class GraphText(TextModel):
         self._steps.clear()
         # graphs hold their address too: they never grow
         self._cos, self._sin = self._rotary(max_len)
-        dtype = self.embedding.dtype
-        device = str(self.embedding.device)
-        self._slots = KVSlots(self.shape, num_slots, max_len, dtype, device, num_spare=1)
+        self._slots = torch_slots(self.shape, num_slots, max_len, self.embedding, num_spare=1)
         return self._slots
 
     def fixed(self, audio: Audio, spans: Seq[Span]) -> Fixed | None:
@@ -91,7 +90,7 @@ class GraphText(TextModel):
         return len(self._steps)
 
     @torch.inference_mode()
-    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
         for."""
         fixed = self.fixed(audio, spans) if slots is self._slots else None
@@ -109,7 +108,7 @@ class GraphText(TextModel):
             if s.num_logits
         ]
         # copies: the next replay overwrites them
-        return torch.cat(wanted) if wanted else logits.new_empty((0, 0))
+        return (torch.cat(wanted) if wanted else logits.new_empty((0, 0))).float().cpu().numpy()
 
     def forward_fixed(self, table: Tensor, fixed: Fixed) -> Tensor:
         """Logits [rows, q, vocab] float32 of `table` [rows, q + 3] int64: q ids, slot, start, how

@@ -1,22 +1,74 @@
 """One model's step. In: rows (a KV slot, new ids or embeddings each). Out: logits where they are
 asked for.
 
-Draft, verify and prefill are one operation: feed row i its n_i new positions. schedule -> run ->
-hand out grows around `step`; nothing else writes to the KV slots.
+Draft, verify and prefill are one operation: feed row i its n_i new positions. Nothing else writes
+to the KV slots. What runs the model comes from outside: torch (engines/text.py), the compiled
+kernels (model/kernels/text.py) or transformers (engines/stock.py). It keeps its own kind of array,
+NumPy's or torch's; logits are NumPy's always.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence as Seq
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.kv_slots import KVSlots
-from streamer.model.engines.text import Span, Text
-from streamer.model.engines.tower import Tower
-from streamer.model.kernels.lane import Writer
+
+Floats = NDArray[np.float32]
+# embeddings [m, hidden] that stand in for packed rows from a first one on
+Audio = Seq[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where one row's new positions lie: packed rows [first, first + n) go to `slot` at `start`.
+
+    num_logits: of how many of its last positions logits are wanted.
+    """
+
+    slot: int
+    start: int
+    first: int
+    n: int
+    num_logits: int = 0
+
+
+class Text(Protocol):
+    """The language model: `step` gives logits [sum of num_logits, vocab] float32 of packed ids."""
+
+    shape: TextShape
+
+    def slots(self, num_slots: int, max_len: int) -> KVSlots: ...
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats: ...
+
+
+class Tower(Protocol):
+    """The audio tower: windows of log-mel [B, mels, T] float32 -> embeddings [B, n, hidden]."""
+
+    windows_at_once: int  # worth encoding together
+
+    def encode(self, features: Floats) -> Any: ...
+
+
+def joined(parts: Seq[Any]) -> Any:
+    """One array behind the other, of either kind."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    import torch  # it is loaded: the parts are its own
+
+    return torch.cat(list(parts))
+
+
+class RowWriter(Protocol):
+    """Whoever chooses a row's next ids inside the step (model/kernels/lane.py)."""
+
+    def limit(self, most: int) -> None: ...
 
 
 class Row(NamedTuple):
@@ -30,9 +82,9 @@ class Row(NamedTuple):
     slot: int
     start: int
     ids: Seq[int]
-    embeds: Tensor | None = None
+    embeds: Any = None
     num_logits: int = 1
-    writer: Writer | None = None
+    writer: RowWriter | None = None
 
 
 class Engine:
@@ -49,18 +101,17 @@ class Engine:
         self.slots = slots
         self.prompt_ids = tuple(prompt_ids)
         self.tower = tower
-        n = len(self.prompt_ids)
         self._one_step = threading.Lock()
         self.step([Row(0, 0, self.prompt_ids, num_logits=0)])
-        self._prompt = tuple(part.clone() for part in slots.beginning(0, n))
+        # a product is a copy, of either kind of array
+        self._prompt = [1 * part for part in slots.beginning(0, len(self.prompt_ids))]
 
     def open(self) -> int:
         """A slot that holds the prompt already. Raises SlotsFull. The caller must `close` it."""
         slot = self.slots.acquire()
-        for part, kept in zip(
-            self.slots.beginning(slot, len(self.prompt_ids)), self._prompt, strict=True
-        ):
-            part.copy_(kept)
+        begin = self.slots.beginning(slot, len(self.prompt_ids))
+        for part, kept in zip(begin, self._prompt, strict=True):
+            part[...] = kept
         return slot
 
     def close(self, slot: int) -> None:
@@ -77,25 +128,21 @@ class Engine:
         """How many windows are worth encoding together."""
         return 1 if self.tower is None else self.tower.windows_at_once
 
-    def encode(self, features: Tensor) -> Tensor:
+    def encode(self, features: Floats) -> Any:
         """Embeddings [B, n, hidden] of windows [B, mels, T]. Raises RuntimeError for an engine
         without a tower."""
         if self.tower is None:
             raise RuntimeError("this engine has no audio tower; give one to hear with")
         return self.tower.encode(features)
 
-    def step(self, rows: Seq[Row]) -> list[Tensor]:
+    def step(self, rows: Seq[Row]) -> list[Floats]:
         """Per row logits [num_logits, vocab] float32.
 
         Raises ValueError for a slot that stands in two rows, an empty row, or one beyond the slot's
         end.
         """
-        if len(rows) == 1:  # one stream's next ids: nothing to gather
-            writers = [rows[0].writer]
-            ids = rows[0].ids
-        else:
-            writers = [row.writer for row in rows]
-            ids = [token for row in rows for token in row.ids]
+        ids = rows[0].ids if len(rows) == 1 else [token for row in rows for token in row.ids]
+        writers = [row.writer for row in rows]
         step: Any = self.text.step
         with self._one_step:
             spans = self._spans(rows)
@@ -105,7 +152,10 @@ class Engine:
                 if row.embeds is not None
             ]
             logits = step(ids, audio, spans, self.slots, *([writers] if any(writers) else []))
-        return [logits] if len(rows) == 1 else list(logits.split([row.num_logits for row in rows]))
+        if len(rows) == 1:
+            return [logits]
+        ends = np.cumsum([row.num_logits for row in rows])
+        return np.split(logits, ends[:-1])
 
     def _spans(self, rows: Seq[Row]) -> list[Span]:
         spans = []
@@ -127,8 +177,6 @@ class Engine:
                         f"a row with a writer gives one row of logits, not {row.num_logits}"
                     )
                 row.writer.limit(self.slots.max_len - row.start - n + 1)
-                if len(rows) > 1:
-                    row.writer.share(len(rows))
             seen.add(row.slot)
             spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n

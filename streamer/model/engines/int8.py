@@ -3,7 +3,7 @@ hidden.
 
 For models so large that reading the weights is the step. Weight-only, one scale per row of a
 matrix, activations bfloat16 (arXiv 2208.07339 without its outlier columns). `python -m
-bench.weights` times it: on a CPU without bfloat16 units one row takes less than half the time of
+bench.large` times it: on a CPU without bfloat16 units one row takes less than half the time of
 float32. torch's kernel gives each row the same bits whatever rows stand beside it, so that, as in
 engine `stable`, exact mode equals the cloud to the last bit.
 """

@@ -8,15 +8,24 @@ in each step. Slow.
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from streamer.model.checkpoint.shapes import TextShape
+from streamer.model.engines.engine import Audio, Floats, Span
 from streamer.model.engines.kv_slots import KVSlots
-from streamer.model.engines.text import Audio, Span
-from streamer.model.engines.tower import AudioTower
+from streamer.model.engines.text import torch_slots
+
+
+def load_stock(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """`Qwen2_5OmniThinkerForConditionalGeneration` in evaluation mode, weights in `dtype`; its
+    import alone costs seconds."""
+    from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
+
+    return Stock.from_pretrained(directory, dtype=dtype).eval()
 
 
 class StockText:
@@ -29,16 +38,14 @@ class StockText:
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory as transformers lays it out, [.., positions, head_dim]."""
-        return KVSlots(
-            self.shape, num_slots, max_len, self.embedding.dtype, str(self.embedding.device)
-        )
+        return torch_slots(self.shape, num_slots, max_len, self.embedding)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] of `ids`."""
         return self.embedding[torch.tensor(ids, device=self.embedding.device)]
 
     @torch.inference_mode()
-    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
         for."""
         x = self.embed(ids)
@@ -47,8 +54,8 @@ class StockText:
         hidden = [
             self._row(x[s.first : s.first + s.n], s, slots)[s.n - s.num_logits :] for s in spans
         ]
-        logits: Tensor = self._stock.lm_head(torch.cat(hidden))
-        return logits.float()
+        logits: Floats = self._stock.lm_head(torch.cat(hidden)).float().cpu().numpy()
+        return logits
 
     def _row(self, x: Tensor, span: Span, slots: KVSlots) -> Tensor:
         """[n, hidden] of one row; its keys and values go into its slot."""
@@ -82,15 +89,9 @@ class StockTower:
         self._tower = stock.model.audio_tower
 
     @torch.inference_mode()
-    def encode(self, features: Tensor) -> Tensor:
-        """[B, mels, T] float32 -> [B, n, output], n = `num_embeddings(T)`."""
-        length = torch.tensor([features.shape[-1]], device=features.device)
-        dtype = self._tower.conv1.weight.dtype
-        return torch.stack(
-            [self._tower(w.to(dtype), feature_lens=length).last_hidden_state for w in features]
-        )
-
-    @staticmethod
-    def num_embeddings(frames: int) -> int:
-        """How many embeddings `frames` mel frames give; a rest of 1-2 frames gives none."""
-        return AudioTower.num_embeddings(frames)
+    def encode(self, features: Floats) -> Tensor:
+        """[B, mels, T] float32 -> [B, n, output]."""
+        weight = self._tower.conv1.weight
+        length = torch.tensor([features.shape[-1]], device=weight.device)
+        windows = torch.as_tensor(features).to(weight)
+        return torch.stack([self._tower(w, feature_lens=length).last_hidden_state for w in windows])

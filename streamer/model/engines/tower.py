@@ -8,25 +8,13 @@ see each other, so they may be encoded as they come or in one batch.
 
 from __future__ import annotations
 
-import math
-from typing import Protocol
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from streamer.model.checkpoint.shapes import AudioShape
-
-
-class Tower(Protocol):
-    """What a thinker hears with: `AudioTower` here, or the compiled one
-    (model/kernels/tower.py)."""
-
-    windows_at_once: int  # worth encoding together
-
-    def encode(self, features: Tensor) -> Tensor: ...
-    @staticmethod
-    def num_embeddings(frames: int) -> int: ...
+from streamer.model.engines.engine import Floats
+from streamer.model.engines.rotary import sinusoids
 
 
 class AudioTower:
@@ -44,15 +32,16 @@ class AudioTower:
         }
         for i in range(shape.layers):
             self._fuse(f"layers.{i}.self_attn.")
-        self._positions = sinusoids(shape.n_window, shape.width).to(self._w["conv1.weight"])
+        self._positions = torch.from_numpy(sinusoids(shape.n_window, shape.width)).to(
+            self._w["conv1.weight"]
+        )
 
     @torch.inference_mode()
-    def encode(self, features: Tensor) -> Tensor:
-        """[B, mels, T] float32, T <= window_frames -> [B, n, output], n = `num_embeddings(T)`."""
+    def encode(self, features: Floats) -> Tensor:
+        """[B, mels, T] float32, T <= window_frames -> [B, n, output], on the model's device."""
         w = self._w
-        x = F.gelu(
-            F.conv1d(features.to(w["conv1.weight"]), w["conv1.weight"], w["conv1.bias"], padding=1)
-        )
+        x = torch.as_tensor(features).to(w["conv1.weight"])
+        x = F.gelu(F.conv1d(x, w["conv1.weight"], w["conv1.bias"], padding=1))
         x = F.gelu(F.conv1d(x, w["conv2.weight"], w["conv2.bias"], stride=2, padding=1)).transpose(
             1, 2
         )
@@ -62,11 +51,6 @@ class AudioTower:
         n = x.shape[1] // 2
         x = (x[:, 0 : 2 * n : 2] + x[:, 1 : 2 * n : 2]) / 2
         return F.linear(self._norm(x, "ln_post"), w["proj.weight"], w["proj.bias"])
-
-    @staticmethod
-    def num_embeddings(frames: int) -> int:
-        """How many embeddings `frames` mel frames give; a rest of 1-2 frames gives none."""
-        return max(0, ((frames - 1) // 2 + 1) // 2)
 
     def _layer(self, x: Tensor, p: str) -> Tensor:
         w = self._w
@@ -99,12 +83,3 @@ class AudioTower:
         v_bias = w.pop(p + "v_proj.bias")
         w[p + "qkv"] = torch.cat([w.pop(f"{p}{name}_proj.weight") for name in "qkv"])
         w[p + "bias"] = torch.cat([q_bias, torch.zeros_like(q_bias), v_bias])
-
-
-def sinusoids(length: int, channels: int, max_timescale: float = 10_000.0) -> Tensor:
-    """[length, channels]: sines, then cosines, as whisper's encoder uses them; not stored in
-    checkpoints."""
-    step = math.log(max_timescale) / (channels // 2 - 1)
-    inverse = torch.exp(-step * torch.arange(channels // 2).float())
-    angle = torch.arange(length)[:, None] * inverse[None]
-    return torch.cat([angle.sin(), angle.cos()], dim=1)

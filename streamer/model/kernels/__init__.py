@@ -1,5 +1,5 @@
-"""SEALED: the small models' steps and windows, compiled by numba. Its doors are text.py and
-tower.py.
+"""The small models' steps and windows, compiled by numba; README.md tells how.
 
-Its version is the digest of every file here; imports core and the engines' types.
+Its doors are text.py and tower.py. It imports core, model.checkpoint and model.engines' interfaces;
+never torch.
 """

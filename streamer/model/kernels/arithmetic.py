@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from streamer.model.kernels.cells import SPAN
 from streamer.model.kernels.simd import (
     MAX_ROWS,
     MOST_ROWS,
@@ -65,13 +66,11 @@ _LEAST_SCORE = f4(-np.inf)
 
 # numba looks only at the file of the outermost function: with another file changed it would run
 # the old code on the new layout, which ends in a segmentation fault. So every file of this
-# folder, and the gate whose constants the kernels hold, is in the name that a kernel is kept
-# under.
+# folder is in the name that a kernel is kept under.
 def _digest() -> str:
     """8 characters that change with any of the sources."""
     here = Path(__file__).parent
-    gate = here.parents[1] / "core" / "decoding" / "gate.py"
-    sources = b"".join(file.read_bytes() for file in [*sorted(here.glob("*.py")), gate])
+    sources = b"".join(file.read_bytes() for file in sorted(here.glob("*.py")))
     return hashlib.blake2b(sources, digest_size=4).hexdigest()
 
 
@@ -159,6 +158,17 @@ def multiply(x, x_step, w, w_at, w_step, w_next, y, y_step, rows, depth, panels)
         p += 1
 
 
+@part
+def product(x, x_step, weights, at, y, rows, depth, columns):
+    """y [rows, columns] += x [rows, depth] @ the matrix whose panels begin at `at`; where the next
+    matrix begins."""
+    panel = np.int64(PANEL)  # a constant would be another type, and `multiply` compiled again
+    multiply(
+        x, x_step, weights, at, panel, depth * panel, y, columns, rows, depth, columns // panel
+    )
+    return at + depth * columns
+
+
 @compiled
 def normalise(x, weight, out, rows, width, padded, eps):
     """out = weight * x / rms(x), rows of `padded` numbers of which `width` count."""
@@ -199,11 +209,11 @@ def rotate(qkv, step, spans, heads, dim, cos, sin):
     keep_apart()
     half = dim // 2
     for r in range(spans.shape[0]):
-        for i in range(spans[r, 3]):
-            at = (spans[r, 2] + i) * step
+        for i in range(spans[r, SPAN.n]):
+            at = (spans[r, SPAN.first] + i) * step
             row = qkv[at : at + heads * dim]
-            c = cos[spans[r, 1] + i]
-            s = sin[spans[r, 1] + i]
+            c = cos[spans[r, SPAN.start] + i]
+            s = sin[spans[r, SPAN.start] + i]
             for h in range(0, heads * dim, dim):
                 low = row[h : h + half]
                 high = row[h + half : h + dim]
@@ -223,10 +233,10 @@ def store(qkv, step, spans, heads, kv_heads, dim, keys, values):
     """
     keep_apart()
     for r in range(spans.shape[0]):
-        slot = spans[r, 0]
-        for i in range(spans[r, 3]):
-            row = qkv[(spans[r, 2] + i) * step : (spans[r, 2] + i + 1) * step]
-            at = spans[r, 1] + i
+        slot = spans[r, SPAN.slot]
+        for i in range(spans[r, SPAN.n]):
+            row = qkv[(spans[r, SPAN.first] + i) * step : (spans[r, SPAN.first] + i + 1) * step]
+            at = spans[r, SPAN.start] + i
             for h in range(kv_heads):
                 k = (heads + h) * dim
                 v = (heads + kv_heads + h) * dim
@@ -367,10 +377,10 @@ def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_
     keep_apart()
     group = heads // kv_heads
     for r in range(spans.shape[0]):
-        slot = spans[r, 0]
-        start = spans[r, 1]
-        first = spans[r, 2]
-        n = spans[r, 3]
+        slot = spans[r, SPAN.slot]
+        start = spans[r, SPAN.start]
+        first = spans[r, SPAN.first]
+        n = spans[r, SPAN.n]
         for at in range(slot * kv_heads, (slot + 1) * kv_heads):
             head = (at - slot * kv_heads) * group
             for begin in range(0, n, QUERIES):
@@ -392,43 +402,38 @@ def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_
 
 
 @part
-def remember(x, rows, spans, sizes, eps, weights, w_at, vectors, angles, keys, values, halves):
+def remember(x, rows, spans, sizes, eps, weights, at, vectors, angles, keys, values, halves):
     """The first part of a layer: keys and values of `rows` packed rows go into their slots, the
     queries stay in b."""
     _, heads, kv_heads, dim, hidden, _ = sizes
     a, b = halves
-    # a variable: a constant would be another type, and all of `multiply` compiled for it
-    panel = np.int64(PANEL)
     wide = padded_to_panels(hidden)
     both = padded_to_panels((heads + 2 * kv_heads) * dim)
     normalise(x, vectors, a, rows, hidden, wide, eps)
     spread(vectors[wide:], b, rows, both)
-    multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, both, rows, hidden, both // PANEL)
+    product(a, wide, weights, at, b, rows, hidden, both)
     rotate(b, both, spans, heads + kv_heads, dim, angles[0], angles[1])
     store(b, both, spans, heads, kv_heads, dim, keys, values)
 
 
 @part
-def respond(x, rows, spans, sizes, eps, weights, w_at, vectors, keys, values, halves, room):
+def respond(x, rows, spans, sizes, eps, weights, at, vectors, keys, values, halves, room):
     """The rest of the layer over x [rows, padded hidden], in place: attention and the gated
     product."""
     _, heads, kv_heads, dim, hidden, ffn = sizes
     a, b = halves
-    panel = np.int64(PANEL)
     wide = padded_to_panels(hidden)
     inner = heads * dim
     both = padded_to_panels((heads + 2 * kv_heads) * dim)
     mixed = padded_to_panels(2 * ffn)
-    w_at += both * hidden
-    attend(b, both, spans, w_at - w_at, heads, kv_heads, dim, keys, values, a, inner, room)
-    multiply(a, inner, weights, w_at, panel, inner * PANEL, x, wide, rows, inner, wide // PANEL)
-    w_at += wide * inner
+    at += both * hidden
+    attend(b, both, spans, at - at, heads, kv_heads, dim, keys, values, a, inner, room)
+    at = product(a, inner, weights, at, x, rows, inner, wide)
     normalise(x, vectors[wide + both :], a, rows, hidden, wide, eps)
     fill(b, rows * mixed, _ZERO)
-    multiply(a, wide, weights, w_at, panel, hidden * PANEL, b, mixed, rows, hidden, mixed // PANEL)
-    w_at += mixed * hidden
+    at = product(a, wide, weights, at, b, rows, hidden, mixed)
     gated(b, mixed, a, rows, ffn)
-    multiply(a, ffn, weights, w_at, panel, ffn * PANEL, x, wide, rows, ffn, wide // PANEL)
+    product(a, ffn, weights, at, x, rows, ffn, wide)
 
 
 @part
@@ -448,8 +453,8 @@ def gather(x, wide, spans):
     keep_apart()
     to = 0
     for r in range(spans.shape[0]):
-        end = spans[r, 2] + spans[r, 3]
-        for m in range(end - spans[r, 4], end):
+        end = spans[r, SPAN.first] + spans[r, SPAN.n]
+        for m in range(end - spans[r, SPAN.num_logits], end):
             for i in range(wide):
                 x[to * wide + i] = x[m * wide + i]
             to += 1
@@ -462,23 +467,10 @@ def speak(x, spans, sizes, eps, head, norm, a, logits):
     x."""
     hidden = sizes[4]
     columns = logits.shape[1]
-    panel = np.int64(PANEL)
     wide = padded_to_panels(hidden)
     wanted = gather(x, wide, spans)
     if wanted > 0:
         flat = logits.reshape(-1)
         normalise(x, norm, a, wanted, hidden, wide, eps)
         fill(flat, wanted * columns, _ZERO)
-        multiply(
-            a,
-            wide,
-            head,
-            panel - panel,
-            panel,
-            hidden * PANEL,
-            flat,
-            columns,
-            wanted,
-            hidden,
-            columns // PANEL,
-        )
+        product(a, wide, head, columns - columns, flat, wanted, hidden, columns)

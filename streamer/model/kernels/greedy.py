@@ -1,26 +1,16 @@
-"""Greedy choice and the gate's numbers, compiled. In: raw logits [V] of one row, its constraint's
-ids. Out: an id.
-
-The same order of 004-A as choose_scores.py, which decides where all ids are banned, where chance
-plays and on other devices; the tests hold one against the other.
-"""
+"""The highest score, and how sure a model was of an id. In: logits [V] float32. Out: an id; the
+gate's numbers."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from streamer.model.kernels.arithmetic import compiled, exp, f4, fill
+from streamer.model.kernels.arithmetic import compiled, exp, f4
 from streamer.model.kernels.simd import PANEL
 
 # 0 * -inf is not a number
 BANNED = f4(-np.inf)
 _LEAST = f4(-1e4)
-
-
-@compiled
-def ban(scores, ids):
-    for i in range(len(ids)):
-        scores[ids[i]] = BANNED
 
 
 @compiled
@@ -33,49 +23,6 @@ def first_best(scores):
             best = scores[i]
             found = i
     return found
-
-
-@compiled
-def decide(
-    raw,
-    scores,
-    mask,
-    only,
-    is_open,
-    never,
-    commas,
-    adjacency,
-    ngram,
-    penalised,
-    penalty,
-    lowered,
-    bias,
-):
-    """The chosen id, or -1 where all are banned; `scores` [V] is overwritten.
-
-    mask [V] bool or [0]: the vocabulary's, not used while a split character is open, when only ids
-    of `only` count.
-    """
-    if is_open:
-        fill(scores, len(scores), BANNED)
-        for i in range(len(only)):
-            scores[only[i]] = raw[only[i]]
-    else:
-        for i in range(len(raw)):
-            scores[i] = raw[i]
-        for i in range(len(mask)):
-            scores[i] = BANNED if mask[i] else scores[i]
-    for i in range(len(penalised)):
-        old = scores[penalised[i]]
-        # CTRL, arXiv 1909.05858
-        scores[penalised[i]] = old / penalty if old > 0 else old * penalty
-    for i in range(len(lowered)):
-        scores[lowered[i]] -= bias
-    ban(scores, never)
-    ban(scores, commas)
-    ban(scores, adjacency)
-    ban(scores, ngram)
-    return first_best(scores)
 
 
 @compiled

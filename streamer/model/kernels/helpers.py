@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.model.kernels.cells import BOARD_CELLS, JOB_CELLS
+
 # Multiplications that are worth another thread: 0.1 ms of one, three times what it takes to
 # wake it (2026-11).
 WORTH = 3_000_000
@@ -80,7 +82,6 @@ class Crew:
         kind."""
         try:
             post = self.start(example)
-            job[3] = others
             post.job[:] = job
             post.work(post.board, post.job, post.wake, 0, example)
         finally:
@@ -115,7 +116,7 @@ class _Post:
 
     def __init__(self, num_threads: int, example: NDArray[Any]) -> None:
         # late: importing numba costs 0.4 s
-        from streamer.model.kernels.work import BOARD_CELLS, JOB_CELLS, work
+        from streamer.model.kernels.work import work
 
         self.work = work
         self.board = np.zeros(BOARD_CELLS, np.int64)

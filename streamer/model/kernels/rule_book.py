@@ -1,8 +1,8 @@
 """The rules of one vocabulary as one array that compiled code reads. In: a vocabulary, rules. Out:
 int32 [n], or None.
 
-A header (the names below are places in it), then tables: each id's flags and characters, and the
-sets of ids that each rule names in each of its states, as core/rules/id_sets.py gives them.
+A head (BOOK in cells.py), then tables: each id's flags and characters, and the sets of ids that
+each rule names in each of its states, as core/rules/id_sets.py gives them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.id_sets import (
     adjacent_ids,
     comma_ids,
@@ -23,48 +22,23 @@ from streamer.core.rules.id_sets import (
     role_ids,
     too_early_ids,
 )
+from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import COMMA_LIKE, REPLACEMENT, SENTENCE_ENDS, is_han
 from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.kernels.cells import (
+    ALNUM,
+    BOOK,
+    COMMA,
+    END,
+    ENDS,
+    EOS,
+    HAN,
+    HAS_CONTENT,
+    INVALID,
+    PURE_HAN,
+    Book,
+)
 
-(
-    NUM_IDS,
-    PENALTY_WINDOW,
-    ADJACENCY,
-    NGRAM,
-    COMMA_GAP,
-    END_GAP,
-    SINCE_ANY,
-    MIN_NEW,
-    MAX_NEW,
-    LOCAL_WINDOW,
-    LOCAL_COUNT,
-    LOOP_GLOBAL,
-    LOOP_MIN,
-    LOOP_PERIOD,
-    HAS_ROLES,
-    AT_FLAGS,
-    AT_STARTS,
-    AT_CHARACTERS,
-    AT_SETS,
-    AT_CODES,
-    NUM_CODES,
-    AT_WORDS,
-    AT_OPENERS,
-    AT_FIRSTS,
-    AT_RUNS,
-    HEADER,
-) = range(26)
-# Bits of an id's flags; bits of a character above its code point.
-HAS_CONTENT, PURE_HAN, INVALID, EOS, ENDS = (1 << i for i in range(5))
-CODE = (1 << 21) - 1
-ALNUM = 1 << 21
-COMMA = 1 << 22
-END = 1 << 23
-HAN = 1 << 24
-# Sets, in their order: two for an end that comes too early, role words at a line's start, runs
-# inside an id, then one per count of content characters for commas, then one per count for
-# ends.
-EARLY_END, EARLY_EOS, ROLE, RUNS, FIRST_COMMA = range(5)
 # a state per character that a gap counts; larger gaps are left to core/rules/constrain.py
 MOST = 64
 
@@ -73,60 +47,52 @@ Ints = NDArray[np.int32]
 
 @functools.lru_cache(maxsize=16)
 def rule_book(vocabulary: Vocabulary, rules: Rules) -> Ints | None:
-    """The book, or None for rules that have too many states. Takes .3 s for Qwen's 151,936 ids,
+    """The book, or None for rules that have too many states. Takes 0.3 s for Qwen's 151,936 ids,
     once."""
     if max(rules.comma_gap, rules.end_gap, rules.ngram, rules.loop_max_period) > MOST:
         return None
-    header = _header(vocabulary, rules)
     starts, characters = _characters(vocabulary)
-    ends, sets = _ends_and_ids(_sets(vocabulary, rules))
     codes, words, openers, firsts, runs = _by_first_character(vocabulary)
-    parts = [header]
-    at = HEADER
-    for place, part in (
-        (AT_FLAGS, _flags(vocabulary)),
-        (AT_STARTS, starts),
-        (AT_CHARACTERS, characters),
-        (AT_SETS, ends),
-        (HEADER, sets),
-        (AT_CODES, codes),
-        (AT_WORDS, words),
-        (AT_OPENERS, openers),
-        (AT_FIRSTS, firsts),
-        (AT_RUNS, runs),
-    ):
-        if place == HEADER:  # the sets' ids stand behind their ends
-            ends += at
-        else:
-            header[place] = at
-        parts.append(part)
-        at += len(part)
-    return np.concatenate(parts)
+    tables = {
+        "sets_at": _ends_and_ids(_sets(vocabulary, rules), len(BOOK)),
+        "flags_at": _flags(vocabulary),
+        "starts_at": starts,
+        "characters_at": characters,
+        "codes_at": codes,
+        "words_at": words,
+        "openers_at": openers,
+        "firsts_at": firsts,
+        "runs_at": runs,
+    }
+    places = np.cumsum([len(BOOK), *map(len, tables.values())]).tolist()
+    head = Book(
+        **_settings(vocabulary, rules),
+        num_codes=len(codes),
+        **dict(zip(tables, places, strict=False)),
+    )
+    return np.concatenate([np.array(head, np.int32), *tables.values()])
 
 
-def _header(vocabulary: Vocabulary, rules: Rules) -> Ints:
-    header = np.zeros(HEADER, np.int32)
-    is_penalised = rules.repetition_penalty != 1.0
-    for place, value in (
-        (NUM_IDS, vocabulary.num_ids),
-        (PENALTY_WINDOW, rules.penalty_window if is_penalised else 0),
-        (ADJACENCY, rules.adjacency),
-        (NGRAM, rules.ngram),
-        (COMMA_GAP, rules.comma_gap),
-        (END_GAP, rules.end_gap if rules.end_bias else 0),
-        (SINCE_ANY, rules.end_since != "sentence"),
-        (MIN_NEW, rules.min_new_tokens),
-        (MAX_NEW, rules.max_new_tokens),
-        (LOCAL_WINDOW, rules.loop_window if rules.loop_local else 0),
-        (LOCAL_COUNT, rules.loop_count),
-        (LOOP_GLOBAL, rules.loop_global),
-        (LOOP_MIN, rules.loop_min_ids),
-        (LOOP_PERIOD, rules.loop_max_period),
-        (HAS_ROLES, rules.clean),
-        (NUM_CODES, len(_by_first_character(vocabulary)[0])),
-    ):
-        header[place] = min(int(value), np.iinfo(np.int32).max)
-    return header
+def _settings(vocabulary: Vocabulary, rules: Rules) -> dict[str, int]:
+    """What the head says of the rules, by its names there; 0 where a rule is off."""
+    settings: dict[str, int] = {
+        "num_ids": vocabulary.num_ids,
+        "penalty_window": rules.penalty_window if rules.repetition_penalty != 1.0 else 0,
+        "adjacency": rules.adjacency,
+        "ngram": rules.ngram,
+        "comma_gap": rules.comma_gap,
+        "end_gap": rules.end_gap if rules.end_bias else 0,
+        "since_any": rules.end_since != "sentence",
+        "min_new": rules.min_new_tokens,
+        "max_new": rules.max_new_tokens,
+        "local_window": rules.loop_window if rules.loop_local else 0,
+        "local_count": rules.loop_count,
+        "loop_global": rules.loop_global,
+        "loop_min": rules.loop_min_ids,
+        "loop_period": rules.loop_max_period,
+        "has_roles": rules.clean,
+    }
+    return {name: min(int(value), np.iinfo(np.int32).max) for name, value in settings.items()}
 
 
 def _flags(vocabulary: Vocabulary) -> Ints:
@@ -174,9 +140,11 @@ def _sets(vocabulary: Vocabulary, rules: Rules) -> list[NDArray[Any]]:
     ]
 
 
-def _ends_and_ids(sets: Sequence[NDArray[Any]]) -> tuple[Ints, Ints]:
-    """(where each set begins and the last one ends, relative; all their ids)."""
-    return np.cumsum([0, *map(len, sets)], dtype=np.int32), np.concatenate(sets).astype(np.int32)
+def _ends_and_ids(sets: Sequence[NDArray[Any]], at: int) -> Ints:
+    """Where in the book each set begins and the last one ends, for a table that begins at `at`;
+    behind it all their ids."""
+    ends = np.cumsum([0, *map(len, sets)]) + at + len(sets) + 1
+    return np.concatenate([ends, *sets]).astype(np.int32)
 
 
 @functools.lru_cache(maxsize=4)

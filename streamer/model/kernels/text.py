@@ -1,33 +1,30 @@
-"""The language model on compiled kernels, for small models on a CPU. In: embeddings of packed rows.
-Out: hidden.
+"""The language model on compiled kernels, for small models on a CPU. In: ids and embeddings of
+packed rows. Out: logits.
 
-The same interface as `TextModel`, and equal to it to 1e-5; a tenth of its time at one row, since
+It has the interface of `TextModel` and equals it to 1e-5, in a tenth of its time at one row, since
 nothing is dispatched (2026-11). Weights that float16 holds exactly are kept as float16: half the
-memory to stream, the same bits.
+memory is read, and the bits are the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
-from torch import Tensor
 
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines.kv_slots import KVSlots
-from streamer.model.engines.text import Audio, Span
+from streamer.model.engines.engine import Audio, Floats, Span
+from streamer.model.engines.kv_slots import KVSlots, kv_sizes
+from streamer.model.engines.rotary import rotary
+from streamer.model.kernels.cells import LANE, MOST_CHUNKS, SPAN, TEXT, address
 from streamer.model.kernels.helpers import Crew
-from streamer.model.kernels.job import Job, address, attention_room, num_queries, up
-from streamer.model.kernels.lane import WANTED, Writer
+from streamer.model.kernels.job import Job, attention_room, num_queries, up
+from streamer.model.kernels.lane import Writer
 from streamer.model.kernels.simd import PANEL
 from streamer.model.kernels.threads import the_crew
-from streamer.model.kernels.work import MOST_CHUNKS
 
-Floats = NDArray[np.float32]
 SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 
@@ -38,38 +35,42 @@ class FastText:
     writes = True  # rows may bring writers
 
     def __init__(
-        self, weights: dict[str, Tensor], shape: TextShape, crew: Crew | None = None
+        self, weights: Mapping[str, Any], shape: TextShape, crew: Crew | None = None
     ) -> None:
+        """weights: float32 arrays by their names in the checkpoint."""
         self.shape = shape
-        self.embedding = weights["model.embed_tokens.weight"]
-        head = self.embedding if shape.tied else weights["lm_head.weight"]
+        embedding = np.asarray(weights["model.embed_tokens.weight"])
+        head = embedding if shape.tied else np.asarray(weights["lm_head.weight"])
         packed = []
         vectors = []
         for i in range(shape.layers):
-            of_layer, small = _take_layer(weights, f"model.layers.{i}.")
-            packed += [panels(matrix) for matrix in of_layer]
+            matrices, small = _take_layer(weights, f"model.layers.{i}.")
+            packed += [panels(matrix) for matrix in matrices]
             vectors += [padded(vector) for vector in small]
         self._vectors = np.concatenate([*vectors, padded(weights["model.norm.weight"])])
         self._weights, self._head = halved([np.concatenate(packed), panels(head)])
-        self._table = np.ascontiguousarray(self.embedding.numpy())
+        self._table = np.ascontiguousarray(embedding)
         self._eps = np.array([shape.eps], np.float32)
         self._wide = up(shape.hidden)
         self._columns = up(shape.vocab)
-        self._sizes = (
-            shape.layers,
-            shape.heads,
-            shape.kv_heads,
-            shape.head_dim,
-            shape.hidden,
-            shape.ffn,
-        )
         self._crew = crew or the_crew()
         self._slots: KVSlots | None = None  # those that the job points to
-        self._job = Job(shape.layers + 1, False, self._weights)
+        self._job = Job(shape.layers + 1, TEXT, self._weights)
         self._make_books(8)
-        fixed = (self._weights, self._head, self._vectors, self._eps)
-        self._job.put(6, *self._sizes, *(address(array) for array in fixed))
-        self._job.put(30, self._columns, address(self._table))
+        self._job.put(
+            layers=shape.layers,
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            hidden=shape.hidden,
+            ffn=shape.ffn,
+            weights=address(self._weights),
+            head=address(self._head),
+            vectors=address(self._vectors),
+            eps=address(self._eps),
+            columns=self._columns,
+            table=address(self._table),
+        )
         self._rows = self._length = 0
         self._later = np.zeros((1, self._columns), np.float32)
         self._reserve(1, PANEL)
@@ -81,11 +82,9 @@ class FastText:
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in the layout that `step` reads."""
-        return KVSlots(self.shape, num_slots, max_len, torch.float32, "cpu", panel=PANEL)
-
-    def embed(self, ids: Seq[int]) -> Tensor:
-        """[n, hidden] of `ids`."""
-        return F.embedding(torch.tensor(ids), self.embedding)
+        sizes = kv_sizes(self.shape, num_slots, max_len, PANEL)
+        keys, values = (np.zeros(size, np.float32) for size in sizes)
+        return KVSlots(keys, values, num_slots, max_len, PANEL)
 
     def step(
         self,
@@ -94,7 +93,7 @@ class FastText:
         spans: Seq[Span],
         slots: KVSlots,
         writers: Seq[Writer | None] = (),
-    ) -> Tensor:
+    ) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
         for.
 
@@ -112,7 +111,7 @@ class FastText:
             )
         rows = len(ids)
         end = max(span.start + span.n for span in spans)
-        end += max((int(writer.lane[WANTED]) for writer in writers if writer), default=0)
+        end += max((int(writer.lane[LANE.wanted]) for writer in writers if writer), default=0)
         self._reserve(rows, end)
         given = list(ids)
         for first, embeds in audio:
@@ -120,34 +119,35 @@ class FastText:
             x = self._x[first * self._wide : (first + len(embeds)) * self._wide].reshape(
                 -1, self._wide
             )
-            x[:, : self.shape.hidden] = embeds.numpy()
+            x[:, : self.shape.hidden] = embeds
         self._ids[:rows] = given
         if len(spans) >= len(self._where):
             self._make_books(2 * len(spans))
         self._where[: len(spans)] = [(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans]
-        logits = torch.empty((sum(span.num_logits for span in spans), self._columns))
+        num_logits = sum(span.num_logits for span in spans)
+        logits = np.empty((num_logits, self._columns), np.float32)
         if slots is not self._slots:
             self._point_at(slots)
-        self._job.put(3, len(spans), logits.data_ptr(), len(logits))
-        self._job.put(32, *self._hold(writers))
+        self._job.put(num_spans=len(spans), logits=address(logits), num_logits=num_logits)
+        self._hold(writers)
         self._job.run(rows, self._crew, self._products(rows, spans))
         return logits[:, : self.shape.vocab]
 
-    def _hold(self, writers: Seq[Writer | None]) -> tuple[int, int]:
-        """Addresses of the writers' lanes and of the logits behind the first step's; zeros where
-        nobody writes."""
+    def _hold(self, writers: Seq[Writer | None]) -> None:
+        """Tell the writers' lanes, and where the logits of the steps behind the first one go."""
         if not writers:
-            return 0, 0
+            self._job.put(lanes=0, later=0)
+            return
         self._lanes = np.array([address(writer.lane) if writer else 0 for writer in writers])
         if len(writers) > len(self._later):
             self._later = np.zeros((2 * len(writers), self._columns), np.float32)
-        return address(self._lanes), address(self._later)
+        self._job.put(lanes=address(self._lanes), later=address(self._later))
 
     def _make_books(self, num_spans: int) -> None:
         """Where spans are written, whole and cut."""
-        self._where = np.zeros((num_spans, 5), np.int64)
-        self._parts = np.zeros((MOST_CHUNKS, num_spans + 1, 5), np.int64)
-        self._job.put(0, address(self._where), address(self._parts))
+        self._where = np.zeros((num_spans, len(SPAN)), np.int64)
+        self._parts = np.zeros((MOST_CHUNKS, num_spans + 1, len(SPAN)), np.int64)
+        self._job.put(spans=address(self._where), parts=address(self._parts))
 
     def _products(self, rows: int, spans: Seq[Span]) -> float:
         """Multiplications of a step, for the crew; none where there are but few rows to share."""
@@ -173,38 +173,43 @@ class FastText:
             queries = num_queries(rows, s.heads // s.kv_heads)
             self._room = attention_room(queries, s.head_dim, threads if rows >= SHARED_ROWS else 1)
             self._ids = np.zeros(rows, np.int64)
-            self._job.put(2, address(self._ids))
-            self._job.put(23, *(address(array) for array in (self._x, *self._halves)))
+            a_width, b_width = (len(half) // rows for half in self._halves)
             self._job.put(
-                26, *(len(half) // rows for half in self._halves), address(self._room), queries
+                ids=address(self._ids),
+                x=address(self._x),
+                a=address(self._halves[0]),
+                b=address(self._halves[1]),
+                a_width=a_width,
+                b_width=b_width,
+                room=address(self._room),
+                num_queries=queries,
             )
         if length > self._length:
             self._length = length = up(max(length, 2 * self._length, 1024))
-            self._angles = self._rotary(length)
-            self._job.put(16, *(address(array) for array in self._angles), length)
+            self._angles = rotary(length, s.head_dim, s.rope_theta)
+            cos, sin = map(address, self._angles)
+            self._job.put(cos=cos, sin=sin, num_angles=length)
 
     def _point_at(self, slots: KVSlots) -> None:
-        keys, values = slots.arrays
-        self._job.put(19, address(keys), address(values), keys.shape[1], values.shape[3])
+        num_slots, length = slots.keys.shape[1], slots.values.shape[3]
+        self._job.put(
+            keys=address(slots.keys),
+            values=address(slots.values),
+            num_slots=num_slots,
+            length=length,
+        )
         self._slots = slots
-
-    def _rotary(self, length: int) -> tuple[Floats, Floats]:
-        """cos and sin [length, head_dim / 2] of every position."""
-        d = self.shape.head_dim
-        inverse = 1.0 / (self.shape.rope_theta ** (torch.arange(0, d, 2, dtype=torch.float) / d))
-        angle = torch.arange(length, dtype=torch.float)[:, None] * inverse
-        return angle.cos().numpy(), angle.sin().numpy()
 
 
 def _room(*sizes: int) -> tuple[Floats, ...]:
     return tuple(np.zeros(size, np.float32) for size in sizes)
 
 
-def _take_layer(weights: dict[str, Tensor], p: str) -> tuple[list[Tensor], list[Tensor]]:
-    """One layer's matrices and vectors, in the order in which `kernels.step` reads them."""
+def _take_layer(weights: Mapping[str, Any], p: str) -> tuple[list[Floats], list[Floats]]:
+    """One layer's matrices and vectors, in the order in which arithmetic.py reads them."""
 
-    def take(*names: str) -> Tensor:
-        return torch.cat([weights.pop(p + name) for name in names])
+    def take(*names: str) -> Floats:
+        return np.concatenate([np.asarray(weights[p + name]) for name in names])
 
     matrices = [
         take(*(f"self_attn.{name}_proj.weight" for name in "qkv")),
@@ -216,17 +221,18 @@ def _take_layer(weights: dict[str, Tensor], p: str) -> tuple[list[Tensor], list[
     return matrices, [take("input_layernorm.weight"), bias, take("post_attention_layernorm.weight")]
 
 
-def panels(matrix: Tensor) -> Floats:
+def panels(matrix: Floats) -> Floats:
     """[out, in] -> flat [panels, in, PANEL], zeros where `out` ends."""
     out, depth = matrix.shape
     padded = np.zeros((up(out), depth), np.float32)
-    padded[:out] = matrix.numpy()
+    padded[:out] = matrix
     return np.ascontiguousarray(padded.reshape(-1, PANEL, depth).transpose(0, 2, 1)).reshape(-1)
 
 
-def padded(vector: Tensor) -> Floats:
+def padded(vector: Floats) -> Floats:
+    """The vector, with zeros behind it up to a whole panel."""
     padded = np.zeros(up(len(vector)), np.float32)
-    padded[: len(vector)] = vector.numpy()
+    padded[: len(vector)] = vector
     return padded
 
 

@@ -1,10 +1,9 @@
-"""How threads share the cores. In: the loaded models' sizes. Out: torch, Python and the compiled
+"""How threads share the cores. In: this machine, the environment. Out: Python and the compiled
 kernels are told.
 
-Measured 2026-11 on 4 cores, the embedded pair, one gated answer: idle 1, 2 and 4 threads of torch
-take 65, 62 and 66 ms; beside three busy processes 74, 190 and 1,900 ms, since each of a step's
-products waits for its slowest thread. The compiled kernels' threads wait for nobody who has not
-come (model/kernels/work.py).
+The kernels' threads wait for nobody who has not come (work.py), unlike torch's: beside three busy
+processes on 4 cores, one gated answer took 74 ms with one thread of torch and 1,900 ms with four,
+since each of a step's products waits for its slowest thread (2026-11).
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ import functools
 import os
 import sys
 
-import torch
-
 from streamer.model.kernels.helpers import Crew
 
-SMALL = 50_000_000  # parameters, up to which a product is too small to be worth a second thread
 MOST = 4  # threads of the compiled kernels: a step has no more to give
 
 # A kernel that returns waits for the GIL until a busy thread gives it up: 5 ms by default, more
@@ -25,17 +21,9 @@ MOST = 4  # threads of the compiled kernels: a step has no more to give
 SWITCH_S = 0.0005
 
 
-def set_threads(num_params: int) -> None:
-    """One thread for small models, torch's own choice for others; OMP_NUM_THREADS in the
-    environment wins."""
+def set_switch_interval() -> None:
+    """Have busy Python threads give up the GIL sooner."""
     sys.setswitchinterval(min(SWITCH_S, sys.getswitchinterval()))
-    torch.set_num_threads(num_torch_threads(num_params))
-
-
-def num_torch_threads(num_params: int) -> int:
-    """What `set_threads` sets."""
-    is_free = num_params <= SMALL and "OMP_NUM_THREADS" not in os.environ
-    return 1 if is_free else torch.get_num_threads()
 
 
 def num_cores() -> int:

@@ -7,20 +7,20 @@ in any batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from streamer.model.checkpoint.shapes import AudioShape
-from streamer.model.engines.tower import AudioTower, sinusoids
+from streamer.model.engines.engine import Floats
+from streamer.model.engines.rotary import sinusoids
+from streamer.model.kernels.cells import TOWER, address
 from streamer.model.kernels.helpers import Crew
-from streamer.model.kernels.job import Job, address, attention_room, num_queries, up
+from streamer.model.kernels.job import Job, attention_room, num_queries, up
 from streamer.model.kernels.simd import PANEL
 from streamer.model.kernels.text import halved, padded, panels
 from streamer.model.kernels.threads import the_crew
-
-Floats = NDArray[np.float32]
 
 
 class FastTower:
@@ -31,12 +31,13 @@ class FastTower:
     windows_at_once = 1
 
     def __init__(
-        self, weights: dict[str, Tensor], shape: AudioShape, crew: Crew | None = None
+        self, weights: Mapping[str, Any], shape: AudioShape, crew: Crew | None = None
     ) -> None:
+        """weights: float32 arrays by their names in the checkpoint."""
         self.shape = shape
         self.window_frames = 2 * shape.n_window
         w = {
-            k.removeprefix("audio_tower."): v
+            k.removeprefix("audio_tower."): np.asarray(v)
             for k, v in weights.items()
             if k.startswith("audio_tower.")
         }
@@ -54,38 +55,29 @@ class FastTower:
         self._weights = halved([np.concatenate(matrices)])[0]
         self._vectors = np.concatenate([padded(vector) for vector in vectors])
         places = np.zeros((shape.n_window, self._wide), np.float32)
-        places[:, : shape.width] = sinusoids(shape.n_window, shape.width).numpy()
+        places[:, : shape.width] = sinusoids(shape.n_window, shape.width)
         self._places = places.reshape(-1)
-        self._sizes = (
-            shape.layers,
-            shape.heads,
-            shape.width,
-            shape.ffn,
-            shape.num_mels,
-            shape.output,
-        )
 
-    def encode(self, features: Tensor) -> Tensor:
-        """[B, mels, T] float32 -> [B, n, output], n = `num_embeddings(T)`. Raises ValueError for T
-        > window_frames."""
+    def encode(self, features: Floats) -> Floats:
+        """[B, mels, T] float32 -> [B, n, output]. Raises ValueError for T > window_frames."""
         batch, _, frames = features.shape
         if frames > self.window_frames:
             raise ValueError(f"a window has at most {self.window_frames} frames, not {frames}")
-        n = self.num_embeddings(frames)
+        positions = (frames + 1) // 2
         job, kept = self._job(frames)
         heard = np.zeros((frames + 2, self.shape.num_mels), np.float32)
-        out = np.empty((batch, n, up(self.shape.output)), np.float32)
-        for window, embeddings in zip(features.numpy(), out, strict=True):
+        out = np.empty((batch, positions // 2, up(self.shape.output)), np.float32)
+        for window, embeddings in zip(np.asarray(features), out, strict=True):
             heard[1:-1] = window.T
-            job.put(0, address(heard), frames, (frames - 1) // 2 + 1, address(embeddings))
-            job.run((frames - 1) // 2 + 1, self._crew, frames // 2 * self._weights.size)
+            job.put(
+                frames=address(heard),
+                num_frames=frames,
+                positions=positions,
+                out=address(embeddings),
+            )
+            job.run(positions, self._crew, frames // 2 * self._weights.size)
         del kept
-        return torch.from_numpy(out[..., : self.shape.output])
-
-    @staticmethod
-    def num_embeddings(frames: int) -> int:
-        """How many embeddings `frames` mel frames give; a rest of 1-2 frames gives none."""
-        return AudioTower.num_embeddings(frames)
+        return out[..., : self.shape.output]
 
     def _job(self, frames: int) -> tuple[Job, list[Floats]]:
         """All but the frames themselves, and the work memory it points to.
@@ -95,7 +87,7 @@ class FastTower:
         """
         s = self.shape
         wide = self._wide
-        rows = (frames - 1) // 2 + 1
+        rows = (frames + 1) // 2
         dim = s.width // s.heads
         length = up(rows)
         hidden = np.zeros((frames + 2) * wide, np.float32)
@@ -105,40 +97,49 @@ class FastTower:
         x, a, b = (np.empty(rows * size, np.float32) for size in (wide, wide, both))
         queries = num_queries(rows, 1)
         room = attention_room(queries, dim, self._crew.num_threads)
-        job = Job(s.layers + 2, True, self._weights)
+        job = Job(s.layers + 2, TOWER, self._weights)
         job.put(
-            6,
-            *self._sizes,
-            address(self._weights),
-            address(self._vectors),
-            len(self._vectors),
-            address(self._places),
-            *(address(array) for array in (hidden, keys, values, x, a, b)),
-            wide,
-            both,
-            address(room),
-            queries,
+            layers=s.layers,
+            heads=s.heads,
+            width=s.width,
+            ffn=s.ffn,
+            mels=s.num_mels,
+            output=s.output,
+            weights=address(self._weights),
+            vectors=address(self._vectors),
+            num_vectors=len(self._vectors),
+            places=address(self._places),
+            hidden=address(hidden),
+            keys=address(keys),
+            values=address(values),
+            x=address(x),
+            a=address(a),
+            b=address(b),
+            a_width=wide,
+            b_width=both,
+            room=address(room),
+            num_queries=queries,
         )
         return job, [hidden, keys, values, x, a, b, room]
 
 
-def _convolution(weight: Tensor, channels: int) -> Floats:
+def _convolution(weight: Floats, channels: int) -> Floats:
     """[out, in, 3] -> panels of [3 * channels, out]: the three frames one behind the other, `in`
     padded."""
     out, depth, _ = weight.shape
-    flat = torch.zeros(out, 3, channels)
-    flat[:, :, :depth] = weight.transpose(1, 2)
+    flat = np.zeros((out, 3, channels), np.float32)
+    flat[:, :, :depth] = weight.transpose(0, 2, 1)
     return panels(flat.reshape(out, 3 * channels))
 
 
 def _take_layer(
-    w: dict[str, Tensor], p: str, matrices: list[Floats], vectors: list[Tensor]
+    w: Mapping[str, Floats], p: str, matrices: list[Floats], vectors: list[Floats]
 ) -> None:
-    """One layer's weights, in the order in which `kernels_tower.encode` reads them; k has no
+    """One layer's weights, in the order in which tower_arithmetic.py reads them; k has no
     bias."""
     q_bias = w[p + "self_attn.q_proj.bias"]
-    bias = torch.cat([q_bias, torch.zeros_like(q_bias), w[p + "self_attn.v_proj.bias"]])
-    qkv = torch.cat([w[f"{p}self_attn.{name}_proj.weight"] for name in "qkv"])
+    bias = np.concatenate([q_bias, np.zeros_like(q_bias), w[p + "self_attn.v_proj.bias"]])
+    qkv = np.concatenate([w[f"{p}self_attn.{name}_proj.weight"] for name in "qkv"])
     matrices += [
         panels(m)
         for m in (qkv, w[p + "self_attn.out_proj.weight"], w[p + "fc1.weight"], w[p + "fc2.weight"])

@@ -14,13 +14,13 @@ from streamer.model.kernels.arithmetic import (
     compiled,
     exp,
     f4,
-    multiply,
     padded_to_panels,
     part,
+    product,
     spread,
     store,
 )
-from streamer.model.kernels.simd import PANEL, fma, keep_apart, make_fold
+from streamer.model.kernels.simd import fma, keep_apart, make_fold
 
 _ZERO = f4(0.0)
 _HALF = f4(0.5)
@@ -79,23 +79,9 @@ def add(x, vector, rows, width):
 def convolve(frames, first, count, mels, hidden, wide, weights, vectors):
     """The first convolution, of frames [first, first + count): frames [all + 2, mels] -> hidden
     [all + 2, wide]."""
-    panel = np.int64(PANEL)
-    at = np.int64(0)
     inner = hidden[(first + 1) * wide :]
     spread(vectors, inner, count, wide)
-    multiply(
-        frames[first * mels :],
-        mels,
-        weights,
-        at,
-        panel,
-        3 * mels * PANEL,
-        inner,
-        wide,
-        count,
-        3 * mels,
-        wide // PANEL,
-    )
+    product(frames[first * mels :], mels, weights, wide - wide, inner, count, 3 * mels, wide)
     gelu(inner, count * wide)
 
 
@@ -104,21 +90,9 @@ def halve(hidden, first, x, rows, sizes, weights, vectors, places):
     """The second convolution, of positions [first, first + rows), and their sinusoids: x [rows,
     wide]."""
     wide = padded_to_panels(sizes[2])
-    panel = np.int64(PANEL)
     spread(vectors[wide:], x, rows, wide)
-    multiply(
-        hidden[first * 2 * wide :],
-        2 * wide,
-        weights,
-        3 * sizes[4] * wide,
-        panel,
-        3 * wide * PANEL,
-        x,
-        wide,
-        rows,
-        3 * wide,
-        wide // PANEL,
-    )
+    at = 3 * sizes[4] * wide
+    product(hidden[first * 2 * wide :], 2 * wide, weights, at, x, rows, 3 * wide, wide)
     gelu(x, rows * wide)
     for i in range(rows * wide):
         x[i] += places[first * wide + i]
@@ -131,12 +105,12 @@ def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):
     _, heads, width, _, _, _ = sizes
     wide = padded_to_panels(width)
     dim = width // heads
-    panel = np.int64(PANEL)
     both = padded_to_panels(3 * width)
     centre(x, vectors, vectors[wide:], a, rows, width, wide)
     spread(vectors[2 * wide :], b, rows, both)
-    multiply(a, wide, weights, at, panel, width * PANEL, b, both, rows, width, both // PANEL)
-    store(b, both, np.array([[0, first, 0, rows, 0]]), heads, heads, dim, keys, values)
+    product(a, wide, weights, at, b, rows, width, both)
+    spans = np.array([[0, first, 0, rows, 0]])
+    store(b, both, spans, heads, heads, dim, keys, values)
 
 
 @part
@@ -145,37 +119,22 @@ def understand(x, rows, seen, sizes, weights, at, vectors, keys, values, a, b, r
     _, heads, width, ffn, _, _ = sizes
     wide = padded_to_panels(width)
     dim = width // heads
-    panel = np.int64(PANEL)
     both = padded_to_panels(3 * width)
     inner = padded_to_panels(ffn)
     at += width * both
     vectors = vectors[2 * wide :]
-    attend(
-        b,
-        both,
-        np.array([[0, 0, 0, rows, 0]]),
-        seen,
-        heads,
-        heads,
-        dim,
-        keys,
-        values,
-        a,
-        width,
-        room,
-    )
+    spans = np.array([[0, 0, 0, rows, 0]])
+    attend(b, both, spans, seen, heads, heads, dim, keys, values, a, width, room)
     add(x, vectors[both:], rows, wide)
-    multiply(a, width, weights, at, panel, width * PANEL, x, wide, rows, width, wide // PANEL)
-    at += width * wide
+    at = product(a, width, weights, at, x, rows, width, wide)
     vectors = vectors[both + wide :]
     centre(x, vectors, vectors[wide:], a, rows, width, wide)
     vectors = vectors[2 * wide :]
     spread(vectors, b, rows, inner)
-    multiply(a, wide, weights, at, panel, width * PANEL, b, inner, rows, width, inner // PANEL)
-    at += width * inner
+    at = product(a, wide, weights, at, b, rows, width, inner)
     gelu(b, rows * inner)
     add(x, vectors[inner:], rows, wide)
-    multiply(b, inner, weights, at, panel, ffn * PANEL, x, wide, rows, ffn, wide // PANEL)
+    product(b, inner, weights, at, x, rows, ffn, wide)
 
 
 @part
@@ -190,19 +149,7 @@ def pool(x, rows, sizes, weights, at, vectors, a, out):
             x[m * wide + i] = (x[2 * m * wide + i] + x[(2 * m + 1) * wide + i]) * _HALF
     centre(x, vectors, vectors[wide:], a, n, width, wide)
     spread(vectors[2 * wide :], out, n, columns)
-    multiply(
-        a,
-        wide,
-        weights,
-        at,
-        np.int64(PANEL),
-        width * PANEL,
-        out,
-        columns,
-        n,
-        width,
-        columns // PANEL,
-    )
+    product(a, wide, weights, at, out, n, width, columns)
 
 
 @part
@@ -244,43 +191,16 @@ def encode_phase(
         halve(hidden, first, x, rows, sizes, weights, vectors, places)
     else:
         i = phase - 2
-        understand(
-            x,
-            rows,
-            seen,
-            sizes,
-            weights,
-            at + i * of_layer,
-            vectors[2 * wide + i * small :],
-            keys[i % 2],
-            values[i % 2],
-            a,
-            b,
-            room,
-        )
+        begin = at + i * of_layer
+        own = vectors[2 * wide + i * small :]
+        of_i = i % 2
+        understand(x, rows, seen, sizes, weights, begin, own, keys[of_i], values[of_i], a, b, room)
     if 0 < phase <= layers:
         i = phase - 1
-        listen(
-            x,
-            rows,
-            first,
-            sizes,
-            weights,
-            at + i * of_layer,
-            vectors[2 * wide + i * small :],
-            keys[i % 2],
-            values[i % 2],
-            a,
-            b,
-        )
+        begin = at + i * of_layer
+        own = vectors[2 * wide + i * small :]
+        of_i = i % 2
+        listen(x, rows, first, sizes, weights, begin, own, keys[of_i], values[of_i], a, b)
     elif phase > layers:
-        pool(
-            x,
-            rows,
-            sizes,
-            weights,
-            at + layers * of_layer,
-            vectors[2 * wide + layers * small :],
-            a,
-            out,
-        )
+        own = vectors[2 * wide + layers * small :]
+        pool(x, rows, sizes, weights, at + layers * of_layer, own, a, out)

@@ -32,28 +32,30 @@ from streamer.model.kernels.atomics import (
     sleep,
     wake,
 )
+from streamer.model.kernels.cells import (
+    APART,
+    BEGINS,
+    CHUNKS,
+    INSIDE,
+    IS_TOWER,
+    LOOKS,
+    NEXT,
+    OPEN,
+    OTHERS,
+    OWN,
+    PHASES,
+    SPAN,
+    TEXT,
+    THROUGH,
+    TOWER,
+)
 from streamer.model.kernels.simd import PANEL
 from streamer.model.kernels.tower_arithmetic import encode_phase
 from streamer.model.kernels.write import write
 
-MOST_CHUNKS = 16
 _PANEL = np.int64(PANEL)
+_COLUMNS = len(SPAN)
 MOST_FAILURES = 10_000  # of a sleep, in a row: then the pipe is gone
-# Cells of `board`, each on a cache line of its own: is there a job, threads inside it, the next
-# phase of the next chunk; then how many phases each chunk is through.
-_OPEN = 0
-_INSIDE = 8
-_NEXT = 16
-_THROUGH = 24
-_APART = 8
-BOARD_CELLS = _THROUGH + _APART * MOST_CHUNKS
-# What every job begins with: chunks, phases, is it a tower's, how many others to wake; then
-# where each chunk begins (and the last one ends), then the first chunk whose keys each one
-# looks at; then the kind's own numbers.
-BEGINS = 4
-LOOKS = 4 + MOST_CHUNKS + 1
-OWN = LOOKS + MOST_CHUNKS
-JOB_CELLS = OWN + 34
 
 
 @compiled
@@ -75,51 +77,53 @@ def work(board, job, pipe, who, example):
                 failures += 1
                 if failures == MOST_FAILURES:
                     return
-            add_to(board, _INSIDE, 1)
-        if who == 0 or look_at(board, _OPEN) > 0:
+            add_to(board, INSIDE, 1)
+        if who == 0 or look_at(board, OPEN) > 0:
             while True:
-                turn = add_to(board, _NEXT, 1)
-                if turn >= job[0] * job[1]:
+                turn = add_to(board, NEXT, 1)
+                if turn >= job[CHUNKS] * job[PHASES]:
                     break
-                phase = turn // job[0]
-                chunk = turn % job[0]
+                phase = turn // job[CHUNKS]
+                chunk = turn % job[CHUNKS]
                 _wait_for_others(board, job, phase, chunk)
-                if job[2] > 0:
+                if job[IS_TOWER] > 0:
                     _tower_phase(job, job[OWN:], phase, chunk, who, example)
                 else:
                     _text_phase(job, job[OWN:], phase, chunk, who, example)
-                put_in(board, _THROUGH + _APART * chunk, phase + 1)
+                put_in(board, THROUGH + APART * chunk, phase + 1)
         if who == 0:
             _close(board, job)
-            if job[2] > 0 or not _goes_on(job, job[OWN:]):
+            if job[IS_TOWER] > 0 or not _goes_on(job, job[OWN:]):
                 return
         else:
-            add_to(board, _INSIDE, -1)
+            add_to(board, INSIDE, -1)
 
 
 @compiled
 def _open(board, job, pipe):
-    put_in(board, _NEXT, 0)
-    for chunk in range(job[0]):
-        put_in(board, _THROUGH + _APART * chunk, 0)
-    if job[2] == 0:
+    put_in(board, NEXT, 0)
+    for chunk in range(job[CHUNKS]):
+        put_in(board, THROUGH + APART * chunk, 0)
+    if job[IS_TOWER] == 0:
         own = job[OWN:]
-        spans = carray(at_address(own[0]), (own[3], 5), np.int64)
-        parts = carray(at_address(own[1]), (job[0], own[3] + 1, 5), np.int64)
-        _cut(spans, job[BEGINS:], job[0], parts, job[LOOKS:])
-    if job[3] > 0:
-        put_in(board, _OPEN, 1)
-        wake(pipe, job[3])
+        spans = carray(at_address(own[TEXT.spans]), (own[TEXT.num_spans], _COLUMNS), np.int64)
+        parts = carray(
+            at_address(own[TEXT.parts]), (job[CHUNKS], own[TEXT.num_spans] + 1, _COLUMNS), np.int64
+        )
+        _cut(spans, job[BEGINS:], job[CHUNKS], parts, job[LOOKS:])
+    if job[OTHERS] > 0:
+        put_in(board, OPEN, 1)
+        wake(pipe, job[OTHERS])
 
 
 @compiled
 def _close(board, job):
     """Until every chunk is through, and nobody looks any more."""
-    for chunk in range(job[0]):
-        while look_at(board, _THROUGH + _APART * chunk) < job[1]:
+    for chunk in range(job[CHUNKS]):
+        while look_at(board, THROUGH + APART * chunk) < job[PHASES]:
             give_way()
-    put_in(board, _OPEN, 0)
-    while look_at(board, _INSIDE) > 0:
+    put_in(board, OPEN, 0)
+    while look_at(board, INSIDE) > 0:
         give_way()
 
 
@@ -127,20 +131,20 @@ def _close(board, job):
 def _goes_on(job, own):
     """Choose the next id of every row that has a writer; whether there are rows to feed, which are
     the job now."""
-    if own[32] == 0:
+    if own[TEXT.lanes] == 0:
         return False
-    spans = carray(at_address(own[0]), (own[3], 5), np.int64)
-    ids = carray(at_address(own[2]), own[3], np.int64)
-    lanes = carray(at_address(own[32]), own[3], np.int64)
-    rows = write(spans, ids, lanes, own[4], own[30])
-    own[3] = rows
-    own[4] = own[33]
-    own[5] = rows
-    job[0] = max(1, min(job[0], rows // 2))
-    job[3] = job[3] if job[0] > 1 else 0
-    for i in range(job[0]):  # as job.py's chunk_begins
-        job[BEGINS + i] = rows * i // job[0] // 2 * 2
-    job[BEGINS + job[0]] = rows
+    spans = carray(at_address(own[TEXT.spans]), (own[TEXT.num_spans], _COLUMNS), np.int64)
+    ids = carray(at_address(own[TEXT.ids]), own[TEXT.num_spans], np.int64)
+    lanes = carray(at_address(own[TEXT.lanes]), own[TEXT.num_spans], np.int64)
+    rows = write(spans, ids, lanes, own[TEXT.logits], own[TEXT.columns])
+    own[TEXT.num_spans] = rows
+    own[TEXT.logits] = own[TEXT.later]
+    own[TEXT.num_logits] = rows
+    job[CHUNKS] = max(1, min(job[CHUNKS], rows // 2))
+    job[OTHERS] = job[OTHERS] if job[CHUNKS] > 1 else 0
+    for i in range(job[CHUNKS]):  # as job.py's chunk_begins
+        job[BEGINS + i] = rows * i // job[CHUNKS] // 2 * 2
+    job[BEGINS + job[CHUNKS]] = rows
     return rows > 0
 
 
@@ -148,8 +152,8 @@ def _goes_on(job, own):
 def _wait_for_others(board, job, phase, chunk):
     """Until the chunks that this one looks at are through `phase` phases: some thread is at it."""
     if phase > 0:
-        for other in range(job[LOOKS + chunk], (job[0] if job[2] > 0 else chunk + 1)):
-            while look_at(board, _THROUGH + _APART * other) < phase:
+        for other in range(job[LOOKS + chunk], (job[CHUNKS] if job[IS_TOWER] > 0 else chunk + 1)):
+            while look_at(board, THROUGH + APART * other) < phase:
                 give_way()
 
 
@@ -167,24 +171,24 @@ def _cut(spans, begins, chunks, parts, looks):
         begin = begins[c]
         end = begins[c + 1]
         n = 0
-        parts[c, num, 1] = wanted
+        parts[c, num, SPAN.start] = wanted
         looks[c] = c
         for r in range(num):
-            low = max(spans[r, 2], begin)
-            high = min(spans[r, 2] + spans[r, 3], end)
+            low = max(spans[r, SPAN.first], begin)
+            high = min(spans[r, SPAN.first] + spans[r, SPAN.n], end)
             if low >= high:
                 continue
-            while begins[looks[c]] > spans[r, 2]:
+            while begins[looks[c]] > spans[r, SPAN.first]:
                 looks[c] -= 1
-            silent = spans[r, 2] + spans[r, 3] - spans[r, 4]
-            parts[c, n, 0] = spans[r, 0]
-            parts[c, n, 1] = spans[r, 1] + low - spans[r, 2]
-            parts[c, n, 2] = low - begin
-            parts[c, n, 3] = high - low
-            parts[c, n, 4] = high - max(low, silent) if silent < high else 0
-            wanted += parts[c, n, 4]
+            silent = spans[r, SPAN.first] + spans[r, SPAN.n] - spans[r, SPAN.num_logits]
+            parts[c, n, SPAN.slot] = spans[r, SPAN.slot]
+            parts[c, n, SPAN.start] = spans[r, SPAN.start] + low - spans[r, SPAN.first]
+            parts[c, n, SPAN.first] = low - begin
+            parts[c, n, SPAN.n] = high - low
+            parts[c, n, SPAN.num_logits] = high - max(low, silent) if silent < high else 0
+            wanted += parts[c, n, SPAN.num_logits]
             n += 1
-        parts[c, num, 0] = n
+        parts[c, num, SPAN.slot] = n
 
 
 @part
@@ -219,38 +223,49 @@ def _room(address, who, queries, block, dim):
 def _text_phase(job, own, phase, chunk, who, example):
     """Phase l: the rest of layer l - 1, then keys and values of layer l; after the last one,
     logits."""
-    sizes = (own[6], own[7], own[8], own[9], own[10], own[11])
-    layers = own[6]
-    kv_heads = own[8]
-    dim = own[9]
-    hidden = own[10]
+    sizes = (
+        own[TEXT.layers],
+        own[TEXT.heads],
+        own[TEXT.kv_heads],
+        own[TEXT.head_dim],
+        own[TEXT.hidden],
+        own[TEXT.ffn],
+    )
+    layers = own[TEXT.layers]
+    kv_heads = own[TEXT.kv_heads]
+    dim = own[TEXT.head_dim]
+    hidden = own[TEXT.hidden]
     begin = job[BEGINS + chunk]
     wide = padded_to_panels(hidden)
     rows = job[BEGINS + chunk + 1] - begin
-    num = own[3]
-    parts = carray(at_address(own[1]), (job[0], num + 1, 5), np.int64)[chunk]
-    spans = parts[: parts[num, 0]]
+    num = own[TEXT.num_spans]
+    parts = carray(at_address(own[TEXT.parts]), (job[CHUNKS], num + 1, _COLUMNS), np.int64)[chunk]
+    spans = parts[: parts[num, SPAN.slot]]
     of_layer, small = layer_sizes(sizes)
-    weights = carray(at_address(own[12]), 1, example.dtype)
-    vectors = _floats(own[14], layers * small + wide)
-    eps = _floats(own[15], 1)[0]
-    cos = carray(at_address(own[16]), (own[18], dim // 2), np.float32)
-    sin = carray(at_address(own[17]), (own[18], dim // 2), np.float32)
+    weights = carray(at_address(own[TEXT.weights]), 1, example.dtype)
+    vectors = _floats(own[TEXT.vectors], layers * small + wide)
+    eps = _floats(own[TEXT.eps], 1)[0]
+    cos = carray(at_address(own[TEXT.cos]), (own[TEXT.num_angles], dim // 2), np.float32)
+    sin = carray(at_address(own[TEXT.sin]), (own[TEXT.num_angles], dim // 2), np.float32)
     keys = carray(
-        at_address(own[19]), (layers, own[21], kv_heads, own[22] // _PANEL, dim, _PANEL), np.float32
+        at_address(own[TEXT.keys]),
+        (layers, own[TEXT.num_slots], kv_heads, own[TEXT.length] // _PANEL, dim, _PANEL),
+        np.float32,
     )
     values = carray(
-        at_address(own[20]), (layers, own[21], kv_heads, own[22], padded_to_panels(dim)), np.float32
+        at_address(own[TEXT.values]),
+        (layers, own[TEXT.num_slots], kv_heads, own[TEXT.length], padded_to_panels(dim)),
+        np.float32,
     )
-    x = _floats(own[23] + 4 * begin * wide, rows * wide)
-    a = _floats(own[24] + 4 * begin * own[26], rows * own[26])
-    b = _floats(own[25] + 4 * begin * own[27], rows * own[27])
+    x = _floats(own[TEXT.x] + 4 * begin * wide, rows * wide)
+    a = _floats(own[TEXT.a] + 4 * begin * own[TEXT.a_width], rows * own[TEXT.a_width])
+    b = _floats(own[TEXT.b] + 4 * begin * own[TEXT.b_width], rows * own[TEXT.b_width])
     if phase == 0:
-        ids = carray(at_address(own[2]), begin + rows, np.int64)[begin:]
-        _look_up(ids, _floats(own[31], hidden), hidden, x, wide)
+        ids = carray(at_address(own[TEXT.ids]), begin + rows, np.int64)[begin:]
+        _look_up(ids, _floats(own[TEXT.table], hidden), hidden, x, wide)
     else:
         i = phase - 1
-        room = _room(own[28], who, own[29], BLOCK, dim)
+        room = _room(own[TEXT.room], who, own[TEXT.num_queries], BLOCK, dim)
         respond(
             x,
             rows,
@@ -281,37 +296,50 @@ def _text_phase(job, own, phase, chunk, who, example):
             (a, b),
         )
     else:
-        logits = carray(at_address(own[4]), (own[5], own[30]), np.float32)[parts[num, 1] :]
-        head = carray(at_address(own[13]), 1, example.dtype)
+        logits = carray(
+            at_address(own[TEXT.logits]), (own[TEXT.num_logits], own[TEXT.columns]), np.float32
+        )[parts[num, SPAN.start] :]
+        head = carray(at_address(own[TEXT.head]), 1, example.dtype)
         speak(x, spans, sizes, eps, head, vectors[layers * small :], a, logits)
 
 
 @part
 def _tower_phase(job, own, phase, chunk, who, example):
-    sizes = (own[6], own[7], own[8], own[9], own[10], own[11])
-    heads = own[7]
-    width = own[8]
-    output = own[11]
+    sizes = (
+        own[TOWER.layers],
+        own[TOWER.heads],
+        own[TOWER.width],
+        own[TOWER.ffn],
+        own[TOWER.mels],
+        own[TOWER.output],
+    )
+    heads = own[TOWER.heads]
+    width = own[TOWER.width]
+    output = own[TOWER.output]
     first = job[BEGINS + chunk]
-    count = own[1]
-    positions = own[2]
+    count = own[TOWER.num_frames]
+    positions = own[TOWER.positions]
     rows = job[BEGINS + chunk + 1] - first
     wide = padded_to_panels(width)
     dim = width // heads
     length = padded_to_panels(positions)
     columns = padded_to_panels(output)
-    frames = _floats(own[0], (count + 2) * own[10])
-    hidden = _floats(own[16], (count + 2) * wide)
-    weights = carray(at_address(own[12]), 1, example.dtype)
-    vectors = _floats(own[13], own[14])
-    places = _floats(own[15], positions * wide)
-    keys = carray(at_address(own[17]), (2, 1, heads, length // _PANEL, dim, _PANEL), np.float32)
-    values = carray(at_address(own[18]), (2, 1, heads, length, padded_to_panels(dim)), np.float32)
-    x = _floats(own[19] + 4 * first * wide, rows * wide)
-    a = _floats(own[20] + 4 * first * own[22], rows * own[22])
-    b = _floats(own[21] + 4 * first * own[23], rows * own[23])
-    room = _room(own[24], who, own[25], BLOCK, dim)
-    out = _floats(own[3] + 4 * (first // 2) * columns, rows // 2 * columns)
+    frames = _floats(own[TOWER.frames], (count + 2) * own[TOWER.mels])
+    hidden = _floats(own[TOWER.hidden], (count + 2) * wide)
+    weights = carray(at_address(own[TOWER.weights]), 1, example.dtype)
+    vectors = _floats(own[TOWER.vectors], own[TOWER.num_vectors])
+    places = _floats(own[TOWER.places], positions * wide)
+    keys = carray(
+        at_address(own[TOWER.keys]), (2, 1, heads, length // _PANEL, dim, _PANEL), np.float32
+    )
+    values = carray(
+        at_address(own[TOWER.values]), (2, 1, heads, length, padded_to_panels(dim)), np.float32
+    )
+    x = _floats(own[TOWER.x] + 4 * first * wide, rows * wide)
+    a = _floats(own[TOWER.a] + 4 * first * own[TOWER.a_width], rows * own[TOWER.a_width])
+    b = _floats(own[TOWER.b] + 4 * first * own[TOWER.b_width], rows * own[TOWER.b_width])
+    room = _room(own[TOWER.room], who, own[TOWER.num_queries], BLOCK, dim)
+    out = _floats(own[TOWER.out] + 4 * (first // 2) * columns, rows // 2 * columns)
     encode_phase(
         phase,
         (first, rows, positions, count),

@@ -1,7 +1,7 @@
 """The next ids of rows that have writers, compiled. In: a step's spans and logits. Out: the spans
 of the next step.
 
-A writer's lane is int64 [LANE_CELLS]: addresses and counts (model/kernels/lane.py). So a block of
+A writer's lane is int64 [len(LANE)]: addresses and counts (model/kernels/lane.py). So a block of
 ids is drafted in one call of the kernels: no id of it passes through Python.
 """
 
@@ -12,31 +12,7 @@ from numba import carray
 
 from streamer.model.kernels.arithmetic import part
 from streamer.model.kernels.atomics import at_address
-from streamer.model.kernels.gate import GATE_CELLS, gate_fires
-from streamer.model.kernels.lane import (
-    ANSWER,
-    BLOCK,
-    BOOK,
-    BOOK_LENGTH,
-    FACTORS,
-    FIRST_SIGNAL,
-    GATE,
-    HOME,
-    IS_LAST,
-    IS_RARE,
-    LANE_CELLS,
-    MARKS,
-    MASK,
-    MASK_LENGTH,
-    NUM_IDS,
-    PASSED,
-    SAID,
-    SCORES,
-    SIGNALS,
-    SIZE,
-    WANTED,
-    WRITTEN,
-)
+from streamer.model.kernels.cells import LANE, SPAN
 from streamer.model.kernels.rules import next_id
 
 
@@ -53,16 +29,16 @@ def write(spans, ids, lanes, logits, columns):
     for r in range(len(lanes)):
         lane = lanes[r]
         here = at
-        at += 4 * columns * spans[r, 4]
+        at += 4 * columns * spans[r, SPAN.num_logits]
         if lane != 0:
-            token = _write_one(carray(at_address(lane), LANE_CELLS, np.int64), here)
+            token = _write_one(carray(at_address(lane), len(LANE), np.int64), here)
             if token >= 0:
-                slot = spans[r, 0]
-                position = spans[r, 1] + spans[r, 3]
-                spans[going, 0] = slot
-                spans[going, 1] = position
-                spans[going, 2] = going
-                spans[going, 3] = spans[going, 4] = 1
+                slot = spans[r, SPAN.slot]
+                position = spans[r, SPAN.start] + spans[r, SPAN.n]
+                spans[going, SPAN.slot] = slot
+                spans[going, SPAN.start] = position
+                spans[going, SPAN.first] = going
+                spans[going, SPAN.n] = spans[going, SPAN.num_logits] = 1
                 ids[going] = token
                 lanes[going] = lane
                 going += 1
@@ -73,59 +49,35 @@ def write(spans, ids, lanes, logits, columns):
 def _write_one(lane, logits):
     """Choose and append one id from the logits at that address; the id if it is to be fed, else
     -1."""
-    if lane[HOME] == 0:
-        lane[HOME] = logits
-    book = carray(at_address(lane[BOOK]), lane[BOOK_LENGTH], np.int32)
-    scores = carray(at_address(lane[SCORES]), lane[NUM_IDS], np.float32)
-    mask = carray(at_address(lane[MASK]), lane[MASK_LENGTH], np.bool_)
-    marks = carray(at_address(lane[MARKS]), lane[NUM_IDS], np.int32)
-    answer = carray(at_address(lane[ANSWER]), lane[SAID] + lane[WANTED], np.int64)
-    factors = carray(at_address(lane[FACTORS]), 2, np.float32)
-    n = lane[SAID]
+    if lane[LANE.home] == 0:
+        lane[LANE.home] = logits
+    book = carray(at_address(lane[LANE.book]), lane[LANE.book_length], np.int32)
+    scores = carray(at_address(lane[LANE.scores]), lane[LANE.num_ids], np.float32)
+    mask = carray(at_address(lane[LANE.mask]), lane[LANE.mask_length], np.bool_)
+    marks = carray(at_address(lane[LANE.marks]), lane[LANE.num_ids], np.int32)
+    answer = carray(at_address(lane[LANE.answer]), lane[LANE.said] + lane[LANE.wanted], np.int64)
+    factors = carray(at_address(lane[LANE.factors]), 2, np.float32)
+    n = lane[LANE.said]
+    raw = carray(at_address(logits), lane[LANE.num_ids], np.float32)
     token, is_last, entropy, margin, log_prob = next_id(
-        logits,
-        scores,
-        mask,
-        book,
-        marks,
-        answer,
-        n,
-        factors[0],
-        factors[1],
-        lane[SIZE] == 0 or lane[GATE] != 0,
+        raw, scores, mask, book, marks, answer, n, factors[0], factors[1], True
     )
     if token < 0:
-        lane[IS_RARE] = 1
-        _copy(logits, lane[HOME], lane[NUM_IDS])
+        lane[LANE.is_rare] = 1
+        _copy(logits, lane[LANE.home], lane[LANE.num_ids])
         return -1
     answer[n] = token
-    place = 3 * (n - lane[FIRST_SIGNAL])
-    signals = carray(at_address(lane[SIGNALS]), place + 3, np.float64)
+    place = 3 * lane[LANE.written]
+    signals = carray(at_address(lane[LANE.signals]), place + 3, np.float64)
     signals[place] = entropy
     signals[place + 1] = margin
     signals[place + 2] = log_prob
-    lane[SAID] = n + 1
-    lane[WRITTEN] = lane[WRITTEN] + 1
-    lane[WANTED] = lane[WANTED] - 1
+    lane[LANE.said] = n + 1
+    lane[LANE.written] = lane[LANE.written] + 1
+    lane[LANE.wanted] = lane[LANE.wanted] - 1
     if is_last:
-        lane[IS_LAST] = 1
-    if lane[SIZE] > 0 and (is_last or n + 1 - lane[BLOCK] == lane[SIZE]):
-        _end_block(lane, book, answer, signals)
-    return -1 if is_last or lane[WANTED] == 0 else token
-
-
-@part
-def _end_block(lane, book, answer, signals):
-    """The block in hand is whole: the next one begins, or the run ends with it."""
-    begin = lane[BLOCK]
-    end = lane[SAID]
-    if lane[GATE] != 0:
-        gate = carray(at_address(lane[GATE]), GATE_CELLS, np.float64)
-        if gate_fires(gate, book, answer, begin, end, signals[3 * (begin - lane[FIRST_SIGNAL]) :]):
-            lane[WANTED] = 0
-            return
-    lane[BLOCK] = end
-    lane[PASSED] = lane[WRITTEN]
+        lane[LANE.is_last] = 1
+    return -1 if is_last or lane[LANE.wanted] == 0 else token
 
 
 @part

@@ -27,21 +27,21 @@ MAX_TURN_IDLE_S = 300.0
 _logger = logging.getLogger("streamer")
 
 
-class Speaker(Protocol):
+class DownLink(Protocol):
     """A link, as far as a turn needs it."""
 
     def say(self, message: wire.Down) -> None: ...
 
 
-class Tenant:
+class RunningTurn:
     """`give` it work; `over` is set when `run` has ended."""
 
     def __init__(
-        self, turn: ServedTurn, judge: Judge, link: Speaker, metrics: VerifierMetrics
+        self, state: ServedTurn, judge: Judge, link: DownLink, metrics: VerifierMetrics
     ) -> None:
-        self.turn = turn
+        self.state = state
         self.judge = judge
-        self.link: Speaker | None = link
+        self.link: DownLink | None = link
         self.came_back = anyio.Event()
         self.over = anyio.Event()
         self.scope = anyio.CancelScope()
@@ -57,19 +57,19 @@ class Tenant:
             self.link.say(message)
 
     def say_opened(self, model: str) -> None:
-        t = self.turn
+        t = self.state
         self.say(wire.OpenedMessage(t.channel, t.epoch, t.num_samples, model))
         if self._is_prefilled:
             self._say_heard()
 
     def reject(self, broken: Broken) -> None:
-        self.say(wire.Rejected(self.turn.channel, self.turn.epoch, broken.is_final, str(broken)))
+        self.say(wire.Rejected(self.state.channel, self.state.epoch, broken.is_final, str(broken)))
 
     async def give(self, work: Work) -> None:
         """Have it done; waits while MAX_WORK wait. Of a turn that has just ended, nothing is
         done."""
         try:
-            await self._give.send((self.turn.epoch, work))
+            await self._give.send((self.state.epoch, work))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
 
@@ -99,7 +99,7 @@ class Tenant:
                     if not self._is_prefilled:
                         await self.judge.finish()
                         self._is_prefilled = True
-                        self._num_prefilled = self.turn.num_samples
+                        self._num_prefilled = self.state.num_samples
                     self._say_heard()
                 case VerifyWork():
                     await self._judge(epoch, work)
@@ -133,8 +133,8 @@ class Tenant:
 
     async def _judge(self, epoch: int, work: VerifyWork) -> None:
         """One verdict, or those of a whole answer. Those of an older link are not worth a step."""
-        turn = self.turn
-        if epoch != turn.epoch:
+        state = self.state
+        if epoch != state.epoch:
             return
         async with aclosing(self.judge.judge(work.request, work.runs_on)) as replies:
             since = anyio.current_time()
@@ -142,19 +142,19 @@ class Tenant:
                 now = anyio.current_time()
                 self._metrics.judging.inc(now - since)
                 since = now
-                if epoch != turn.epoch:
+                if epoch != state.epoch:
                     return
                 if isinstance(reply, Refusal):
                     self._metrics.refused.labels(reply.reason).inc()
-                    self.say(wire.Refused(turn.channel, epoch, reply.number, reply.reason))
+                    self.say(wire.Refused(state.channel, epoch, reply.number, reply.reason))
                 else:
                     self._metrics.verdict(work.request, reply)
                     self.say(
                         wire.Judged(
-                            turn.channel, epoch, reply.number, reply.n_accepted, reply.next_id
+                            state.channel, epoch, reply.number, reply.n_accepted, reply.next_id
                         )
                     )
 
     def _say_heard(self) -> None:
-        t = self.turn
+        t = self.state
         self.say(wire.HeardMessage(t.channel, t.epoch, self._num_prefilled, self._is_prefilled))

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
-from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.link import wire
-from streamer.core.link.verifier_turn import Broken, House, ServedTurn
-from streamer.net.link.served_turns import Tenancy
+from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
+from streamer.net.link.served_turns import ServedTurns
 from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
 from streamer.net.service.service import Address, Query, Service
@@ -52,7 +53,7 @@ class VerifierServer:
     def __init__(
         self,
         open_judge: OpenJudge,
-        house: House,
+        model: VerifierModel,
         admission: Admission,
         terms: VerifierTerms | None = None,
     ) -> None:
@@ -60,7 +61,7 @@ class VerifierServer:
         self._admission = admission
         self._terms = terms or VerifierTerms()
         self._service = Service(self, admission, self.metrics, Notices())
-        self.tenancy = Tenancy(open_judge, house, admission, self.metrics, self._terms.hold_s)
+        self.turns = ServedTurns(open_judge, model, admission, self.metrics, self._terms.hold_s)
         self._links: set[ServedLink] = set()
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
@@ -73,13 +74,13 @@ class VerifierServer:
         self._service.stop()
 
     def start(self, group: TaskGroup) -> None:
-        self.tenancy.start(group)
+        self.turns.start(group)
         self.metrics.watch("streamer_links", "Edges that are connected", lambda: len(self._links))
         self.metrics.watch(
             "streamer_sessions", "Turns with a KV slot", lambda: self._admission.num_sessions
         )
         self.metrics.watch(
-            "streamer_sessions_held", "Turns whose link was cut", lambda: self.tenancy.num_held
+            "streamer_sessions_held", "Turns whose link was cut", lambda: self.turns.num_held
         )
 
     def check(self, query: Query) -> HttpRefusal | None:
@@ -87,22 +88,22 @@ class VerifierServer:
         to come back to."""
         if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
             return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
-        return None if self.tenancy.num_held else self._admission.check_room()
+        return None if self.turns.num_held else self._admission.check_room()
 
-    async def serve(self, socket: ServerConnection, query: Query) -> None:
+    async def serve(self, socket: PacedConnection, query: Query) -> None:
         """One edge's link, to its end."""
-        link = ServedLink(socket, self.tenancy, self._terms.idle_s)
+        link = ServedLink(socket, self.turns, self._terms.idle_s)
         self._links.add(link)
         try:
             await link.run()
         finally:
             self._links.discard(link)
-            self.tenancy.detach(link)
+            self.turns.detach(link)
 
     async def drain(self, within_s: float) -> None:
         """Turns in hand come to their end, at most `within_s`; then every link is closed."""
         with anyio.move_on_after(within_s):
-            await self.tenancy.all_over()
+            await self.turns.all_over()
         for link in list(self._links):
             await link.socket.close(*RESTART)
 
@@ -110,9 +111,9 @@ class VerifierServer:
 class ServedLink:
     """One edge's socket: messages up to the turns, what they say down."""
 
-    def __init__(self, socket: ServerConnection, tenancy: Tenancy, idle_s: float) -> None:
+    def __init__(self, socket: PacedConnection, turns: ServedTurns, idle_s: float) -> None:
         self.socket = socket
-        self._tenancy = tenancy
+        self._turns = turns
         self._idle_s = idle_s
         self._say, self._says = anyio.create_memory_object_stream[wire.Down](MAX_SAYS)
 
@@ -141,6 +142,8 @@ class ServedLink:
     async def _write(self) -> None:
         try:
             async for message in self._says:
+                if self.socket.transport.is_closing():  # asyncio would log each further write
+                    return
                 await self.socket.send(wire.encode(message))
         except ConnectionClosed:
             return  # the reader notices it too
@@ -149,6 +152,7 @@ class ServedLink:
         while True:
             with anyio.fail_after(self._idle_s):
                 data = await self.socket.recv()
+            await anyio.lowlevel.checkpoint()  # many that wait are no reason to hold others up
             await self._take(wire.decode_up(data))
 
     async def _take(self, message: wire.Up) -> None:
@@ -157,12 +161,12 @@ class ServedLink:
                 self.say(wire.Pong(token))
             case wire.Open():
                 try:
-                    await self._tenancy.open(self, message)
+                    await self._turns.open(self, message)
                 except Broken as broken:
                     self.say(
                         wire.Rejected(message.channel, message.epoch, broken.is_final, str(broken))
                     )
             case wire.Close(channel=channel):
-                await self._tenancy.close(self, channel)
+                await self._turns.close(self, channel)
             case _:
-                await self._tenancy.take(self, message)
+                await self._turns.take(self, message)

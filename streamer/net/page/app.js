@@ -5,8 +5,8 @@ import { Chart } from "./chart.js";
 import { describe, listen } from "./jobs.js";
 import { Problem } from "./problems.js";
 import { View } from "./view.js";
+import { speakLanguage, wantedLanguage } from "./words.js";
 
-const READY = "Press Speak, say something, pause.";
 const MAX_WAITING = 20; // recordings
 const KEY = "streamer.key"; // in sessionStorage: gone with the tab
 
@@ -17,6 +17,7 @@ let listening = null; // the job of the microphone
 let isOpening = false;
 const waiting = []; // recordings
 let describing = null; // the promise of those that are being described
+let cancelling = null; // AbortController of those
 
 function server() {
   const url = new URL("v1/realtime", location.href);
@@ -27,17 +28,17 @@ function server() {
 
 function tell(error) {
   if (!(error instanceof Problem)) throw error;
-  view.problem(error.message);
+  view.problem(...error.word);
   if (error.wantsKey) at("key").focus();
 }
 
 async function startListening() {
   isOpening = true;
-  view.problem("");
+  view.noProblem();
   try {
     await describing;
     listening = await listen(screen, server(), () => {
-      view.problem("The microphone is gone. Plug it in and press Speak.");
+      view.problem("gone");
       listening?.finish();
     });
     view.microphone(true);
@@ -52,7 +53,7 @@ async function startListening() {
 function stopped(problem) {
   listening = null;
   view.microphone(false);
-  view.status(READY);
+  view.status("ready");
   if (problem) tell(problem);
 }
 
@@ -60,41 +61,65 @@ function toggle() {
   if (isOpening) return;
   if (!listening) return void startListening();
   view.microphone(false);
-  view.status("Describing …");
+  view.status("describing");
   listening.finish();
 }
 
 function add(files) {
   const room = MAX_WAITING - waiting.length;
   waiting.push(...[...files].slice(0, room));
-  if (files.length > room) view.note(`${files.length - room} recordings left out: at most ${MAX_WAITING} wait; give them again.`);
+  if (files.length > room) view.note("left-out", files.length - room, MAX_WAITING);
   describing ??= describeAll().finally(() => (describing = null));
 }
 
 async function describeAll() {
-  view.problem("");
+  view.noProblem();
   if (listening) {
     toggle();
     await listening.done;
   }
-  while (waiting.length) {
-    const file = waiting.shift();
-    view.status(`Reading ${file.name} …`);
-    try {
-      const problem = await describe(screen, server(), file);
-      if (problem) throw problem;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      const told = new Problem(`${file.name}: ${error.message}`, error.wantsKey);
-      view.status(READY);
-      view.note(told.message);
-      tell(told);
-    }
+  cancelling = new AbortController();
+  let word = ["ready"];
+  while (waiting.length) word = await describeOne(waiting.shift(), cancelling.signal);
+  cancelling = null;
+  view.progress(null);
+  view.status(...word);
+}
+
+// The word for how it ended.
+async function describeOne(file, signal) {
+  view.status("reading", file.name);
+  view.progress(0);
+  try {
+    const problem = await describe(screen, server(), file, signal);
+    if (problem) throw problem;
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    view.note("of-file", file.name, error.word);
+    view.problem("of-file", file.name, error.word);
+    if (error.wantsKey) at("key").focus();
+    return ["ready"];
   }
+  if (!signal.aborted) return ["done"];
+  view.note("cancelled", file.name);
+  return ["ready"];
+}
+
+// The recording in hand, and those that wait.
+function cancel() {
+  waiting.length = 0;
+  cancelling?.abort();
 }
 
 function wire() {
   at("mic").addEventListener("click", toggle);
+  at("cancel").addEventListener("click", cancel);
+  at("dismiss").addEventListener("click", () => view.noProblem());
+  document.addEventListener("keydown", ({ key }) => {
+    if (key !== "Escape") return;
+    cancel();
+    view.noProblem();
+  });
   at("file").addEventListener("change", ({ target }) => {
     add(target.files);
     target.value = ""; // the same file may be chosen again
@@ -111,9 +136,18 @@ function wire() {
   at("key").addEventListener("input", ({ target }) => sessionStorage.setItem(KEY, target.value.trim()));
 }
 
+function chooseLanguage() {
+  at("language").value = wantedLanguage();
+  speakLanguage(at("language").value);
+  at("language").addEventListener("change", ({ target }) => speakLanguage(target.value));
+}
+
 async function start() {
-  const response = await fetch("attributes.json");
-  if (!response.ok) throw new Problem("The page could not be loaded whole; load it again.");
+  chooseLanguage();
+  const response = await fetch("attributes.json").catch(() => {
+    throw new Problem("unreachable");
+  });
+  if (!response.ok) throw new Problem("incomplete");
   screen.attributes = nameAttributes(await response.json());
   screen.chart = new Chart(at("attributes"), screen.attributes);
   screen.chart.show({});

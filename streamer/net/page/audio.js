@@ -15,7 +15,7 @@ export class Microphone {
   // Rejects with a Problem. onFrame(ArrayBuffer) from then on; onLost() if the device goes away.
   static async open(onFrame, onLost) {
     if (!window.isSecureContext || !navigator.mediaDevices) {
-      throw new Problem("Browsers give the microphone to https pages and to localhost only. Recordings work here.");
+      throw new Problem("insecure");
     }
     const microphone = new Microphone();
     try {
@@ -31,11 +31,13 @@ export class Microphone {
     this.#stream = await navigator.mediaDevices.getUserMedia({ audio: WANTED });
     this.#stream.getAudioTracks()[0].addEventListener("ended", onLost);
     this.#context = new AudioContext(); // a rate of our own would fail in browsers that do not resample
-    await this.#context.audioWorklet.addModule("audio-worklet.js");
+    await this.#context.audioWorklet.addModule("audio-worklet.js").catch(() => {
+      throw new Problem("unreachable"); // it comes from the server, as the page did
+    });
     await this.#context.resume();
     const factor = Math.ceil(this.#context.sampleRate / MAX_RATE_HZ);
     this.rateHz = Math.round(this.#context.sampleRate / factor);
-    if (this.rateHz < MIN_RATE_HZ) throw new Problem(`The microphone's ${this.rateHz} Hz are too few; 8000 are needed.`);
+    if (this.rateHz < MIN_RATE_HZ) throw new Problem("low-rate", this.rateHz);
     const framer = new AudioWorkletNode(this.#context, "framer", { numberOfOutputs: 1, processorOptions: { factor } });
     framer.port.onmessage = ({ data }) => onFrame(data);
     this.#context.createMediaStreamSource(this.#stream).connect(framer);

@@ -1,6 +1,6 @@
 // The seven attributes as seven rows. In: their names and levels; attribute -> level or null. Out: a table.
 
-import { element } from "./view.js";
+import { element, told } from "./view.js";
 
 export class Chart {
   #rows = {};
@@ -13,7 +13,7 @@ export class Chart {
       const bars = element("div", { className: "bars" });
       bars.append(...levels.map(() => element("i")));
       const name = element("td", { className: "level" });
-      const title = element("th", { scope: "row" }, [element("span", { lang: "zh-Hans" }, [chinese]), ` ${english}`]);
+      const title = element("th", { scope: "row" }, [element("span", { lang: "zh-Hans" }, [chinese]), inEnglish(english)]);
       const middle = element("td", { ariaHidden: "true" }, [bars]);
       body.append(element("tr", { id: `attribute-${attribute}` }, [title, middle, name]));
       this.#rows[attribute] = { bars, name };
@@ -47,7 +47,12 @@ export class Chart {
     if (level === null) return ["–"];
     const { levels } = this.#attributes[attribute];
     const { chinese, english } = levels[level] ?? { chinese: "", english: "" };
-    const place = element("small", { className: "sr-only" }, [`, level ${level} of 0 to ${levels.length - 1}`]);
-    return [element("span", { lang: "zh-Hans" }, [chinese]), ` ${english}`, place];
+    const place = told("small", ["level", level, levels.length - 1], { className: "sr-only" });
+    return [element("span", { lang: "zh-Hans" }, [chinese]), inEnglish(english), place];
   }
+}
+
+// Hidden where the page speaks Chinese.
+function inEnglish(text) {
+  return element("span", { className: "english" }, [` ${text}`]);
 }

@@ -12,21 +12,21 @@ const ANSWER_S = 30; // for the last sentence
 
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
-  // screen: {view, chart, attributes}. server: {url, key, wantsLive}. sound: {origin, idle, rateHz, detection, seconds}.
+  // screen: {view, chart, attributes}. server: {url, key, wantsLive}. sound: {name, idle, rateHz, detection, seconds}.
   constructor(screen, server, sound) {
     this.done = new Promise((resolve) => (this.resolve = resolve));
     this.isRecording = sound.detection === null;
     this.wasReplaced = false; // by a new session: a recording is sent again from its beginning
     const turns = new Turns(screen, sound, {
       settled: () => this.link.close(),
-      failed: (message) => this.link.close(new Problem(message)),
+      failed: (message) => this.link.close(new Problem("told", message)),
     });
     this.turns = turns;
     this.link = new Link(server.url, server.key, sessionOf(sound, server.wantsLive), {
       event: (event) => turns.hear(event),
-      open: () => screen.view.status(sound.idle),
-      broken: () => screen.view.status("The connection broke; trying again …"),
-      lost: () => screen.view.problem("The connection was broken for too long: some of what you said is lost."),
+      open: () => screen.view.status(...sound.idle),
+      broken: () => screen.view.status("broke"),
+      lost: () => screen.view.problem("lost"),
       anew: () => this.#replaced(screen.view),
       over: (problem) => {
         turns.leave();
@@ -38,14 +38,13 @@ class Job {
   // No more sound; the job is done when what was said is answered.
   finish() {
     ENDING.forEach((message) => this.link.send(message));
-    const late = new Problem(`No answer within ${ANSWER_S} s; the server may be overloaded.`);
-    const timer = setTimeout(() => this.link.close(late), 1_000 * ANSWER_S);
+    const timer = setTimeout(() => this.link.close(new Problem("late", ANSWER_S)), 1_000 * ANSWER_S);
     this.done.then(() => clearTimeout(timer));
   }
 
   #replaced(view) {
     this.turns.anew();
-    if (!this.isRecording) view.problem("The server started anew: a sentence may miss its beginning.");
+    if (!this.isRecording) view.problem("anew");
     this.wasReplaced = true;
     return !this.isRecording;
   }
@@ -61,25 +60,31 @@ export async function listen(screen, server, onLost) {
   const microphone = await Microphone.open(hear, onLost);
   const detection = { type: "server_vad" };
   const { rateHz } = microphone;
-  const sound = { origin: "microphone", idle: "Listening. Speak, then pause.", rateHz, detection, seconds: null };
-  job = new Job(screen, server, sound);
+  job = new Job(screen, server, { name: null, idle: ["listening"], rateHz, detection, seconds: null });
   job.done.then(() => microphone.close());
   return { done: job.done, finish: () => microphone.close().then(() => job.finish()) };
 }
 
-// A recording as fast as the server takes it; resolves like a job's `done`, rejects with a Problem about the file.
-export async function describe(screen, server, file) {
+// A recording as fast as the server takes it; resolves like a job's `done`, rejects with a Problem about the file. An
+// abort of `signal` ends it.
+export async function describe(screen, server, file, signal) {
   const { rateHz, pcm } = await readRecording(file);
-  const seconds = pcm.length / rateHz;
-  const job = new Job(screen, server, { origin: file.name, idle: "Done.", rateHz, detection: null, seconds });
+  if (signal.aborted) return null;
+  const sound = { name: file.name, idle: ["sending", file.name], rateHz, detection: null, seconds: pcm.length / rateHz };
+  const job = new Job(screen, server, sound);
+  signal.addEventListener("abort", () => job.link.close());
   let isDone = false;
   job.done.then(() => (isDone = true));
   while (!isDone) {
     job.wasReplaced = false;
+    sound.idle = ["sending", file.name];
     await send(job, pcm, Math.round(rateHz * FRAME_S), (share) => screen.view.progress(share));
+    if (!isDone && !job.wasReplaced) {
+      sound.idle = ["describing-file", file.name];
+      screen.view.status(...sound.idle);
+    }
     while (!isDone && !job.wasReplaced) await new Promise((again) => setTimeout(again, 20));
   }
-  screen.view.progress(null);
   return job.done;
 }
 

@@ -58,7 +58,7 @@ export class Link {
     try {
       this.#socket = new WebSocket(url, protocols);
     } catch {
-      this.#end(new Problem("This key holds characters that a browser cannot send; letters, digits and -._~ work."));
+      this.#end(new Problem("odd-key"));
       return;
     }
     this.#socket.binaryType = "arraybuffer";
@@ -98,7 +98,7 @@ export class Link {
     const wasOpen = this.#isOpen;
     this.#isOpen = false;
     if (wasOpen && (code === 1000 || code === 1008 || code >= 4000)) {
-      this.#end(new Problem(`The server closed the session${reason ? `: ${reason}` : ""}.`));
+      this.#end(new Problem("closed", reason));
       return;
     }
     const isFirst = this.#brokenAt === null;

@@ -8,14 +8,14 @@ const MAX_RATE_HZ = 48_000;
 
 // {rateHz, pcm: Int16Array}; rejects with a Problem.
 export async function readRecording(file) {
-  if (file.size > MAX_FILE_BYTES) throw new Problem("larger than 200 MB; cut it first.");
+  if (file.size > MAX_FILE_BYTES) throw new Problem("large");
   const bytes = await file.arrayBuffer();
   const rateHz = Math.max(MIN_RATE_HZ, Math.min(MAX_RATE_HZ, waveRate(bytes) ?? MAX_RATE_HZ));
   let decoded;
   try {
     decoded = await new OfflineAudioContext(1, 1, rateHz).decodeAudioData(bytes); // it resamples to its own rate
   } catch {
-    throw new Problem("no sound that this browser can decode.");
+    throw new Problem("no-sound");
   }
   return { rateHz, pcm: toPcm(decoded) };
 }

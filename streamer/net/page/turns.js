@@ -8,7 +8,6 @@ import { parse } from "./attributes.js";
 const LAST = "last";
 export const ENDING = [{ type: "input_audio_buffer.commit" }, { type: "input_audio_buffer.commit", event_id: LAST }];
 
-const HEARING = "Hearing you …";
 const TOLERANCE_S = 0.002; // audio_s is rounded to milliseconds
 
 export class Turns {
@@ -22,8 +21,8 @@ export class Turns {
   #hasText = false; // some turn brought a sentence
   #isOver = false;
 
-  // sound: origin, "microphone" or a file's name; idle, the status between turns; seconds of a recording, else null.
-  // on: {settled(), failed(message)}.
+  // sound: name of a recording, null for the microphone; idle, the word that is the status between turns; seconds of a
+  // recording, else null. on: {settled(), failed(word)}.
   constructor({ view, chart, attributes }, sound, on) {
     Object.assign(this, { view, chart, attributes, sound, on });
   }
@@ -45,14 +44,12 @@ export class Turns {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
-        return this.view.status(HEARING);
+        return this.view.status("hearing");
       case "input_audio_buffer.speech_stopped":
-        this.#isHearing = false;
-        return this.view.status("Describing …");
+        return this.#closed();
       case "input_audio_buffer.committed":
         this.#numOpen += 1;
-        this.#isHearing = false;
-        return this.view.status("Describing …");
+        return this.#closed();
       case "streamer.live_update":
         this.view.soFar(event.text, event.heard_s);
         return this.chart.showSoFar(parse(event.text, this.attributes));
@@ -63,6 +60,16 @@ export class Turns {
       case "error":
         return this.#error(event.error);
     }
+  }
+
+  // A part of a recording may close while the rest is still being sent.
+  #closed() {
+    this.#isHearing = false;
+    if (this.#isSpoken) this.view.status("describing");
+  }
+
+  get #isSpoken() {
+    return this.sound.seconds === null;
   }
 
   #delta(event) {
@@ -79,24 +86,38 @@ export class Turns {
   #described(found) {
     if (found.text) {
       this.chart.show(found.attributes);
-      this.view.end(found.text, factsOf(found, this.sound.origin), found.warning);
+      this.view.end(found.text, this.#factsOf(found), found.warning);
       this.#hasText = true;
+      if (this.#isSpoken) this.view.noProblem(); // it works again
     } else {
       this.leave();
     }
-    const idle = this.#isHearing ? HEARING : this.sound.idle;
-    this.view.status(found.text ? idle : `No speech in ${found.audio_s.toFixed(1)} s of sound.`);
+    const idle = this.#isHearing ? ["hearing"] : this.sound.idle;
+    this.view.status(...(found.text || !this.#isSpoken ? idle : ["no-speech", found.audio_s.toFixed(1)]));
     this.#numDescribed += 1;
     this.#describedS += found.audio_s;
     this.#close();
   }
 
+  #factsOf(found) {
+    const { name, seconds } = this.sound;
+    const heard = found.audio_s.toFixed(1);
+    const facts = [["whole", (found.total_ms / 1_000).toFixed(1)], ["checked", Math.round(100 * found.verified_share)]];
+    if (found.ttft_ms !== null) facts.unshift(["first", (found.ttft_ms / 1_000).toFixed(1)]);
+    facts.push(this.#isSpoken ? ["spoken", heard] : ["heard", heard, name]);
+    if (!this.#isSpoken && found.audio_s < seconds - TOLERANCE_S) {
+      facts.push(["part", clock(this.#describedS), clock(this.#describedS + found.audio_s)]);
+    }
+    facts.push(["told", new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })]);
+    return facts;
+  }
+
   #error({ code, message, event_id: cause }) {
     if (code === "turn_failed") {
-      if (this.#item !== null) this.view.end(this.#text, [`${this.sound.origin}: failed`]);
+      if (this.#item !== null) this.view.end(this.#text, [this.#isSpoken ? ["spoken-failed"] : ["failed", this.sound.name]]);
       this.leave();
-      if (this.sound.seconds !== null) return this.on.failed(message);
-      this.view.problem(message);
+      if (!this.#isSpoken) return this.on.failed(message);
+      this.view.problem("told", message);
       this.#close();
     } else if (code !== "input_audio_buffer_commit_empty") {
       this.on.failed(message);
@@ -114,19 +135,17 @@ export class Turns {
 
   // Long recordings are described in parts, so a recording ends where its last part does.
   #settle() {
-    const { seconds } = this.sound;
-    const isHeard = seconds === null || this.#describedS >= seconds - TOLERANCE_S * (1 + this.#numDescribed);
+    const { name, seconds } = this.sound;
+    const isHeard = this.#isSpoken || this.#describedS >= seconds - TOLERANCE_S * (1 + this.#numDescribed);
     if (!this.#isLastKnown || this.#numOpen > 0 || !isHeard || this.#isOver) return;
     this.#isOver = true;
-    if (seconds !== null && !this.#hasText) this.view.note(`${this.sound.origin}: no speech`);
+    if (!this.#isSpoken && !this.#hasText) this.view.note("silent", name);
     this.on.settled();
   }
 }
 
-function factsOf(found, origin) {
-  const first = found.ttft_ms === null ? [] : [`TTFT ${found.ttft_ms.toFixed(0)} ms`];
-  const whole = `whole after ${found.total_ms.toFixed(0)} ms`;
-  const verified = `${Math.round(100 * found.verified_share)} % verified`;
-  const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-  return [...first, whole, verified, `${found.audio_s.toFixed(1)} s of ${origin}`, time];
+// 75.2 seconds -> 1:15
+function clock(seconds) {
+  const whole = Math.floor(seconds + TOLERANCE_S);
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 }

@@ -1,7 +1,10 @@
-// What is on the screen besides the chart. In: texts and numbers. Out: the page's elements.
+// What is on the screen besides the chart. In: words (words.js), texts and numbers. Out: the page's elements.
+
+import { put } from "./words.js";
 
 const MAX_HISTORY = 50;
 const METER_EVERY_MS = 50;
+const QUICK_S = 1; // to the first words
 
 const at = (id) => document.getElementById(id);
 
@@ -11,23 +14,35 @@ export function element(tag, properties = {}, children = []) {
   return made;
 }
 
+// An element that says a word, in whatever language.
+export function told(tag, word, properties = {}) {
+  const made = element(tag, properties);
+  put(made, word);
+  return made;
+}
+
 export class View {
   #meteredAt = 0;
   #finished = null; // the sentence on the screen, once it is whole: [text, facts, warning]
   #numNoted = 0; // rows of the history that are newer than it
 
-  status(text) {
-    at("status").textContent = text;
+  status(...word) {
+    put(at("status"), word);
   }
 
-  problem(text) {
-    at("problem").textContent = text;
+  // A message that stays until it is closed, something else is begun, or it works again.
+  problem(...word) {
+    put(at("problem"), word);
+  }
+
+  noProblem() {
+    put(at("problem"), null);
   }
 
   // Pressed while the microphone is on.
   microphone(isOn) {
     at("mic").setAttribute("aria-pressed", String(isOn));
-    at("mic-label").textContent = isOn ? "Stop" : "Speak";
+    put(at("mic-label"), [isOn ? "stop" : "speak"]);
     if (!isOn) this.level(0, true);
   }
 
@@ -39,9 +54,9 @@ export class View {
     at("level").setAttribute("aria-valuenow", String(Math.round(100 * share)));
   }
 
-  // Share of a recording that was sent; null: there is none.
+  // Share of a recording that was sent; null: there is none, and nothing to cancel.
   progress(share) {
-    at("progress").hidden = share === null;
+    at("sending").hidden = share === null;
     at("progress").value = share ?? 0;
   }
 
@@ -49,7 +64,7 @@ export class View {
   soFar(text, heardS) {
     at("so-far").hidden = false;
     at("main").classList.add("so-far");
-    at("so-far-title").textContent = `So far, after ${heardS.toFixed(0)} s`;
+    put(at("so-far-title"), ["so-far", heardS.toFixed(0)]);
     at("so-far-text").textContent = text;
   }
 
@@ -75,7 +90,7 @@ export class View {
     at("sentence").append(element("span", { className: isVerified ? "verified" : "unverified" }, [text]));
   }
 
-  // warning: one line, or null.
+  // facts: words. warning: one line, or null.
   end(text, facts, warning = null) {
     at("sentence").setAttribute("aria-busy", "false");
     at("facts").replaceChildren(...spans(facts));
@@ -84,8 +99,8 @@ export class View {
   }
 
   // A row of the history, of what brought no sentence.
-  note(text) {
-    this.#insert(0, [element("p", {}, [text])]);
+  note(...word) {
+    this.#insert(0, [told("p", word)]);
     this.#numNoted += 1;
   }
 
@@ -98,10 +113,14 @@ export class View {
   #insert(place, parts) {
     const list = at("history");
     list.insertBefore(element("li", {}, parts), list.children[place] ?? null);
-    while (at("history").children.length > MAX_HISTORY) at("history").lastChild.remove();
+    while (list.children.length > MAX_HISTORY) list.lastChild.remove();
   }
 }
 
-function spans(texts) {
-  return texts.map((text) => element("span", {}, [text]));
+// The time to the first words is marked where it is short.
+function spans(facts) {
+  return facts.map((word) => {
+    const isQuick = word[0] === "first" && Number(word[1]) <= QUICK_S;
+    return told("span", word, { className: isQuick ? "quick" : "" });
+  });
 }

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
-from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.keepalive import Pulse
 from streamer.net.realtime.session import Talk
+from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.metrics import Metrics
 
 ACK_EVERY_S = 0.5
@@ -26,7 +26,7 @@ GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
 class Connection:
     """`run` it to its end; `hand_over` ends it because the client came back by another socket."""
 
-    def __init__(self, socket: ServerConnection, talk: Talk, metrics: Metrics) -> None:
+    def __init__(self, socket: PacedConnection, talk: Talk, metrics: Metrics) -> None:
         self._socket = socket
         self._talk = talk
         self._metrics = metrics
@@ -62,7 +62,8 @@ class Connection:
 
     async def _read(self) -> bool:
         with self._reading:
-            while True:
+            # A client that sends faster than it is heard never lets the scope be cancelled.
+            while not self.is_handed_over:
                 self._pulse.wait_begins()
                 try:
                     message = await self._socket.recv()
@@ -81,6 +82,8 @@ class Connection:
                 await self._socket.send(text)
             while True:
                 await self._journal.more(number)
+                if self._socket.transport.is_closing():  # asyncio would log each further write
+                    return
                 await self._socket.send(self._journal[number])
                 number += 1
                 self._pulse.num_sent = number

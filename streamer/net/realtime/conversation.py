@@ -7,14 +7,16 @@ the events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
+from streamer.net.realtime.answer_in_hand import AnswerInHand
 from streamer.net.realtime.server_events import Event as Out
+from streamer.net.realtime.settings_of import SettingsOf
 from streamer.net.realtime.turn_numbers import Turns
 from streamer.stages.events import (
     Cleared,
@@ -28,10 +30,7 @@ from streamer.stages.events import (
     TurnFailed,
 )
 
-# of microphones
-MIN_RATE_HZ = 8_000
-MAX_RATE_HZ = 48_000
-MIN_UPDATE_S = 0.5
+MAX_APPEND_BYTES = 15 << 20  # as OpenAI's
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +72,14 @@ class Conversation:
         self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
         self.extensions = c.Extensions(live_update_s=None)
         self._model = model
-        # where a client asks for events and does not say how often
-        self._default_update_s = live_update_s
         self._kind = "transcription" if is_transcription else "realtime"
         self._num_sessions = 0  # that came before the present one
         self._before_ms = 0  # of audio, in them
         self.turns = Turns()
         self._may_ask = False  # for an answer that comes by itself
         self._last_item: str | None = None
-        self._answering: str | None = None  # the response in hand
-        self._text = ""
+        self._answer = AnswerInHand(self._kind == "transcription")
+        self._settings = SettingsOf(self._kind, live_update_s)
 
     @property
     def name(self) -> str:
@@ -98,7 +95,7 @@ class Conversation:
             case c.SessionUpdate(session=config):
                 return self._update(config, event.event_id)
             case c.BufferAppend(audio=audio):
-                return [], [Feed(audio)] if audio else []
+                return self._append(audio, event.event_id)
             case c.BufferCommit():
                 return [], [Do("commit", event.event_id)]
             case c.BufferClear():
@@ -133,7 +130,7 @@ class Conversation:
             return [
                 s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)
             ], []
-        return [], [Feed(pcm)]
+        return self._append(pcm, None)
 
     def fed(self, num_bytes: int) -> None:
         """So many bytes of audio were taken."""
@@ -189,14 +186,25 @@ class Conversation:
             case LiveUpdate():
                 return [s.live_update(item, event)]
             case TextDelta():
-                return self._delta(event, item)
+                is_told = self.extensions.events
+                return self._answer.delta(event, item, self._place(event.turn), is_told)
             case TurnFailed():
-                return self._failed(event, item)
-        return self._described(event)
+                self.turns.answered(event.turn)
+                return self._answer.failed(event, item, self._place(event.turn))
+        self.turns.answered(event.turn)
+        item = self._item(event.turn)
+        out = self._answer.described(event, item, self._place(event.turn))
+        return [*out, s.description(item, event)] if self.extensions.events else out
+
+    def _append(self, pcm: bytes, cause: str | None) -> Result:
+        if len(pcm) > MAX_APPEND_BYTES:
+            text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
+            return [s.error(text, "append_too_large", cause)], []
+        return [], [Feed(pcm)] if pcm else []
 
     def _update(self, config: c.SessionConfig, cause: str | None) -> Result:
         try:
-            options, extensions = self._options_of(config)
+            options, extensions = self._settings.of(config, self.options, self.extensions)
         except ValueError as wrong:
             return [s.error(str(wrong), "invalid_value", cause)], []
         if options == self.options:
@@ -211,36 +219,6 @@ class Conversation:
         self.options = options
         self.extensions = extensions
         return [{"type": "session.updated", "session": self._session()}], [Reopen(options)]
-
-    def _options_of(self, config: c.SessionConfig) -> tuple[SessionOptions, c.Extensions]:
-        """What is in force after an update. Raises ValueError with one line."""
-        options = self.options
-        extensions = self.extensions
-        if config.type is not c.UNSET and config.type != self._kind:
-            raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
-        if config.streamer is not c.UNSET:
-            extensions = config.streamer
-            seconds = extensions.live_update_s
-            if seconds is c.UNSET:
-                seconds = self._default_update_s if extensions.events else None
-            if seconds is not None and not seconds >= MIN_UPDATE_S:
-                raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
-            extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
-            options = replace(options, live_update_s=seconds)
-        heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
-        if heard is not c.UNSET and heard.format is not c.UNSET:
-            rate = heard.format.rate
-            if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
-                raise ValueError(f"audio rate {rate} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
-            options = replace(options, sample_rate_hz=rate)
-        if heard is not c.UNSET and heard.turn_detection is not c.UNSET:
-            vad = heard.turn_detection
-            found = None
-            if vad is not None:
-                found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
-            answers = self._kind == "transcription" or bool(vad and vad.create_response)
-            options = replace(options, turn_detection=found, answers_itself=answers)
-        return options, extensions
 
     def _respond(self, cause: str | None) -> Result:
         if self._kind == "transcription":
@@ -265,66 +243,6 @@ class Conversation:
                 )
             ], []
         return [], [Do("cancel", event.event_id)]
-
-    def _delta(self, event: TextDelta, item: str) -> list[Out]:
-        out = self._begin(event.turn)
-        self._text += event.text
-        if event.text:
-            if self._kind == "transcription":
-                out.append(s.transcription_delta(item, event.text))
-            else:
-                out.append(s.text_delta(*self._place(event.turn), event.text))
-        if self.extensions.events:
-            out.append(
-                {
-                    "type": "streamer.delta",
-                    "item_id": item,
-                    "text": event.text,
-                    "ids": list(event.ids),
-                    "verified": event.verified,
-                    "at_ms": round(event.at_ms, 3),
-                }
-            )
-        return out
-
-    def _described(self, found: Description) -> list[Out]:
-        self.turns.answered(found.turn)
-        item = self._item(found.turn)
-        status = "cancelled" if found.stop_reason == "cancelled" else "completed"
-        out = self._begin(found.turn)
-        details = (
-            {"type": "cancelled", "reason": "client_cancelled"} if status == "cancelled" else None
-        )
-        if self._kind == "transcription":
-            out.append(s.transcription_done(item, found.text, found.audio_s))
-        else:
-            out += s.response_ends(
-                *self._place(found.turn), found.text, status, details, found.n_tokens
-            )
-        self._answering = None
-        self._text = ""
-        return [*out, s.description(item, found)] if self.extensions.events else out
-
-    def _failed(self, event: TurnFailed, item: str) -> list[Out]:
-        self.turns.answered(event.turn)
-        out = [s.error(event.message, "turn_failed", None, "server_error")]
-        if self._kind == "transcription":
-            out.append(s.transcription_failed(item, event.message))
-        else:
-            out = [*self._begin(event.turn), *out]
-            details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
-            out += s.response_ends(*self._place(event.turn), self._text, "failed", details, 0)
-        self._answering = None
-        self._text = ""
-        return out
-
-    def _begin(self, turn: int) -> list[Out]:
-        """The response's first events, once."""
-        if self._answering is not None or self._kind == "transcription":
-            return []
-        self._answering = self._place(turn)[0]
-        self._text = ""
-        return s.response_begins(*self._place(turn))
 
     def _session(self) -> Out:
         extensions = msgspec.to_builtins(self.extensions)

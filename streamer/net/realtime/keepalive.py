@@ -4,7 +4,8 @@ was read, or the end.
 A socket takes megabytes before a send waits, so pings go out between the events as marks: a pong
 says that what was sent before it was read. Patience is only spent while it is the client's turn,
 when we wait for its next message or for room to say more: as long as its audio or its thousand
-requests are being worked on, its pong waits behind them.
+requests are being worked on, its pong waits behind them, as it does behind a message of megabytes
+that is still coming.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import math
 import time
 
 import anyio
-from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.net.realtime.journal import Journal
+from streamer.net.service.big_messages import PacedConnection
 
 EVERY_S = 0.5
 PROBE_S = 8.0  # between pings where nothing is unread
@@ -28,7 +29,7 @@ class Pulse:
     """Of one socket: its reader says when it waits, its writer `num_sent`; `watch` returns when
     patience is over."""
 
-    def __init__(self, socket: ServerConnection, journal: Journal) -> None:
+    def __init__(self, socket: PacedConnection, journal: Journal) -> None:
         # for messages of the client
         self._waited_s = 0.0
         self._waits_since = math.inf
@@ -83,7 +84,8 @@ class Pulse:
                 return True
             before_s = idle_s
             idle_s = self._idle_s()
-            patience_s -= EVERY_S if self._journal.is_full else idle_s - before_s
+            if not self._socket.is_with_big:
+                patience_s -= EVERY_S if self._journal.is_full else idle_s - before_s
         return False
 
     def _idle_s(self) -> float:

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 from anyio.abc import TaskGroup
-from websockets.asyncio.server import ServerConnection
 
 from streamer.core.attributes import with_english
 from streamer.net.realtime.conversation import Conversation
@@ -22,6 +21,7 @@ from streamer.net.realtime.resume import CannotResume, Resume
 from streamer.net.realtime.session import OpenSession
 from streamer.net.realtime.sessions import HOLD_S, Hub
 from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Address, Query, Service
@@ -29,6 +29,7 @@ from streamer.net.service.service import Address, Query, Service
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
 MODEL = "streamer"
+MAX_MESSAGE_BYTES = 22 << 20  # base64 of MAX_APPEND_BYTES, with room
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class RealtimeServer:
     """Serves one model pair to many clients. `run` returns when it was told to stop and has
     drained."""
 
-    max_message_bytes = 1 << 20  # base64 of 16 s at 24 kHz
+    max_message_bytes = MAX_MESSAGE_BYTES
 
     def __init__(
         self, open_session: OpenSession, admission: Admission, terms: ServerTerms | None = None
@@ -91,7 +92,7 @@ class RealtimeServer:
             return HttpRefusal(400, str(error))
         return None
 
-    async def serve(self, socket: ServerConnection, query: Query) -> None:
+    async def serve(self, socket: PacedConnection, query: Query) -> None:
         """One client's socket, to its end."""
         is_transcription = list(query.get("intent", ())) == ["transcription"]
         session_id = "sess_" + secrets.token_hex(16)

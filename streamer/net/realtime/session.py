@@ -20,6 +20,7 @@ from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, Session, SessionOptions
 
 DRAIN_POLL_S = 0.02
+MAX_NOWAIT = 64 << 10  # bytes or characters: a larger message is decoded once, and may wait
 DRAIN_SILENT_S = 1.0  # a microphone sends its silence too
 FAILED = (1011, "internal error; the server's log says more")
 OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
@@ -96,6 +97,7 @@ class Talk:
             self._session is None
             or self._taking.locked()
             or self.over.is_set()
+            or len(message) > MAX_NOWAIT
             or not self._ready.is_set()
         ):
             return False

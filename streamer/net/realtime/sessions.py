@@ -12,13 +12,13 @@ import logging
 
 import anyio
 from anyio.abc import TaskGroup
-from websockets.asyncio.server import ServerConnection
 
 from streamer.net.realtime.connection import Connection
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.resume import Resume
 from streamer.net.realtime.session import FAILED, OpenSession, Talk
 from streamer.net.service.admission import Admission
+from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.metrics import Metrics
 
 HOLD_S = 30.0
@@ -29,7 +29,7 @@ TAKEN_OVER = (4409, "the session goes on in another connection")
 _logger = logging.getLogger("streamer")
 
 
-class Seat:
+class SessionPlace:
     """A session and who serves it."""
 
     def __init__(self, talk: Talk) -> None:
@@ -37,6 +37,7 @@ class Seat:
         self.connection: Connection | None = None
         self.is_held = False  # its link was cut, and nobody has come back yet
         self.lock = anyio.Lock()  # of sockets that want to take over
+        self.newest: Connection | None = None  # of them
         self.came_back = anyio.Event()
         self.num_resumed = 0
 
@@ -57,7 +58,7 @@ class Hub:
         self._metrics = metrics
         self._group = group
         self._hold_s = hold_s
-        self._places: dict[str, Seat] = {}
+        self._places: dict[str, SessionPlace] = {}
 
     @property
     def talks(self) -> list[Talk]:
@@ -74,7 +75,7 @@ class Hub:
         return place.talk if place else None
 
     async def serve(
-        self, socket: ServerConnection, conversation: Conversation, resume: Resume | None
+        self, socket: PacedConnection, conversation: Conversation, resume: Resume | None
     ) -> None:
         """One socket, to its end, and the hold after it."""
         place = self._places.get(resume.session_id) if resume else self._begin(conversation)
@@ -104,17 +105,17 @@ class Hub:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
 
-    def _begin(self, conversation: Conversation) -> Seat | None:
+    def _begin(self, conversation: Conversation) -> SessionPlace | None:
         if self._admission.is_full:
             return None
         # before anything is awaited: others come at the same moment
         self._admission.num_sessions += 1
-        place = Seat(Talk(conversation, self._open, self._metrics))
+        place = SessionPlace(Talk(conversation, self._open, self._metrics))
         self._places[conversation.id] = place
         self._group.start_soon(self._run, place)
         return place
 
-    async def _run(self, place: Seat) -> None:
+    async def _run(self, place: SessionPlace) -> None:
         """What goes wrong in a session ends it alone."""
         try:
             await place.talk.run()
@@ -126,12 +127,20 @@ class Hub:
             self._admission.num_sessions -= 1
             place.came_back.set()
 
-    async def _attach(self, place: Seat, connection: Connection, resume: Resume | None) -> bool:
-        """Serve the session by this connection alone. Whether its client said goodbye."""
+    async def _attach(
+        self, place: SessionPlace, connection: Connection, resume: Resume | None
+    ) -> bool:
+        """Serve the session by this connection alone. Whether its client said goodbye. Where
+        several come at once, the newest has it."""
+        place.newest = connection
         async with place.lock:
             # a link that is dead and not yet missed, most often
-            if place.connection is not None:
+            if place.connection is not None and place.newest is connection:
                 await place.connection.hand_over()
+                place.connection = None
+            if place.newest is not connection:
+                connection.is_handed_over = True
+                return False
             place.connection = connection
         place.is_held = False
         try:
@@ -146,7 +155,7 @@ class Hub:
             if not connection.is_handed_over:
                 place.connection = None
 
-    async def _hold(self, place: Seat) -> None:
+    async def _hold(self, place: SessionPlace) -> None:
         """Until the client comes back (its new socket's task goes on then), or the session ends by
         itself."""
         session_id = place.talk.conversation.id
@@ -160,7 +169,7 @@ class Hub:
             place.talk.end(ENDED)
 
 
-async def _drain(place: Seat, within_s: float) -> None:
+async def _drain(place: SessionPlace, within_s: float) -> None:
     with anyio.move_on_after(within_s):
         await place.talk.drain()
         if place.connection is not None:

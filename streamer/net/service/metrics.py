@@ -1,22 +1,33 @@
-"""What a running service tells Prometheus. In: events of its sessions. Out: the text of
-/metrics."""
+"""What a running service tells Prometheus, in seconds and bytes. In: events of its sessions. Out:
+the text of /metrics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
 from streamer.core.description import Description, TextDelta
+from streamer.core.rules.stop import STOP_REASONS
 from streamer.net.service.notices import Notices
 from streamer.stages.events import Event, TurnFailed
 
 QUEUES = ("pieces", "turns", "events", "unread")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-MS = tuple(1000 * s for s in SECONDS)
+STATUSES = ("400", "401", "403", "404", "503")
+REFUSALS = ("epoch", "number", "prefix", "stale")  # of a request (core/decoding/verdict.py)
 
 
 class Watched(Protocol):
@@ -39,9 +50,14 @@ class Sessions(Protocol):
 class Linked(Protocol):
     """The link to a verifier elsewhere (net/link/edge.py), as far as it is measured."""
 
-    num_links: int
-    is_linked: bool
-    rtt_s: float | None
+    @property
+    def num_links(self) -> int: ...
+
+    @property
+    def is_linked(self) -> bool: ...
+
+    @property
+    def rtt_s(self) -> float | None: ...
 
     @property
     def is_up(self) -> bool: ...
@@ -56,16 +72,23 @@ class ServiceMetrics:
 
     def __init__(self) -> None:
         self._registry = r = CollectorRegistry()
+        ProcessCollector(registry=r)
         self.loop_lag = Histogram(
             "streamer_loop_lag_seconds", "Event loop's delay", buckets=SECONDS, registry=r
         )
         self.refusals = Counter("streamer_refusals", "Connections refused", ["status"], registry=r)
+        _begin(self.refusals, STATUSES)
         self.resumed = Counter(
             "streamer_resumed", "Sessions that their client came back to", registry=r
         )
         self.failed = Counter(
             "streamer_sessions_failed", "Sessions that an internal error ended", registry=r
         )
+
+    def build(self, version: str) -> None:
+        """Tell which version runs."""
+        info = Info("streamer_build", "What runs", registry=self._registry)
+        info.info({"version": version, "python": platform.python_version()})
 
     def watch(self, name: str, what: str, read: Callable[[], float]) -> None:
         """A gauge whose value is `read()` when it is asked for."""
@@ -84,6 +107,7 @@ class VerifierMetrics(ServiceMetrics):
         self.refused = Counter(
             "streamer_requests_refused", "Requests not applied", ["reason"], registry=r
         )
+        _begin(self.refused, REFUSALS)
         self.verdicts = Counter("streamer_verdicts", "Requests answered", registry=r)
         self.judging = Counter(
             "streamer_judging_seconds", "From a request's turn to its reply, summed", registry=r
@@ -105,14 +129,18 @@ class Metrics(ServiceMetrics):
         r = self._registry
         self._notices = notices or Notices()
         self.ttft = Histogram(
-            "streamer_ttft_ms", "First text after a turn's last sample", buckets=MS, registry=r
+            "streamer_ttft_seconds",
+            "First text after a turn's last sample",
+            buckets=SECONDS,
+            registry=r,
         )
         self.itl = Histogram(
-            "streamer_itl_ms", "Between two deltas of one answer", buckets=MS, registry=r
+            "streamer_itl_seconds", "Between two deltas of one answer", buckets=SECONDS, registry=r
         )
         self.turns = Counter(
             "streamer_turns", "Turns by how they ended", ["stop_reason"], registry=r
         )
+        _begin(self.turns, STOP_REASONS)
         self.uploaded = Counter("streamer_uploaded_ids", "Draft ids given to the cloud", registry=r)
         self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
         self.unverified = Counter(
@@ -191,8 +219,9 @@ class Metrics(ServiceMetrics):
         """Count one event of `session`."""
         match event:
             case TextDelta():
-                last = self._last_ms.get(session)
-                (self.ttft if last is None else self.itl).observe(event.at_ms - (last or 0.0))
+                last_ms = self._last_ms.get(session)
+                histogram = self.ttft if last_ms is None else self.itl
+                histogram.observe((event.at_ms - (last_ms or 0.0)) / 1000)
                 self._last_ms[session] = event.at_ms
             case Description():
                 self._last_ms.pop(session, None)
@@ -210,3 +239,9 @@ class Metrics(ServiceMetrics):
     def forget(self, session: int) -> None:
         """The session has ended."""
         self._last_ms.pop(session, None)
+
+
+def _begin(counter: Counter, labels: Iterable[str]) -> None:
+    """Series that are there, as 0, before anything has happened: so the first event is a rise."""
+    for label in labels:
+        counter.labels(label)

@@ -24,9 +24,10 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from streamer.net.service.admission import Admission, HttpRefusal
+from streamer.net.service.big_messages import BigMessages, PacedConnection, connections_of
 from streamer.net.service.http import answer, headers_of, refused
 from streamer.net.service.metrics import ServiceMetrics
-from streamer.net.service.notices import Notices
+from streamer.net.service.notices import Few, Notices
 
 CLOSE_S = 2.0
 # What a client has sent and we have not taken: so many messages, and so much in the kernel
@@ -41,6 +42,8 @@ _logger = logging.getLogger("streamer")
 # what a client does wrong on the wire is counted, not logged
 _quiet = logging.getLogger("streamer.wire")
 _quiet.setLevel(logging.CRITICAL)
+# asyncio tells of each write to a client that has gone, and one client can cause thousands
+_few = Few()
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Handler(Protocol):
         """Why a client that may connect has no place, or None."""
         ...
 
-    async def serve(self, socket: ServerConnection, query: Query) -> None:
+    async def serve(self, socket: PacedConnection, query: Query) -> None:
         """One client, from the upgrade to its end; what it raises ends this client alone."""
         ...
 
@@ -88,6 +91,7 @@ class Service:
         self._handler = handler
         self._admission = admission
         self._metrics = metrics
+        metrics.watch("streamer_sessions_limit", "Sessions at most", lambda: admission.max_sessions)
         self._files: dict[str, Response] = {}
         self._stop = anyio.Event()
 
@@ -103,6 +107,7 @@ class Service:
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
         """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the
         port is taken."""
+        logging.getLogger("asyncio").addFilter(_few)
         server = await serve(
             self._serve,
             address.host,
@@ -110,6 +115,7 @@ class Service:
             ssl=address.tls,
             process_request=self._request,
             select_subprotocol=_subprotocol,
+            create_connection=connections_of(BigMessages()),
             max_size=self._handler.max_message_bytes,
             compression=None,
             ping_interval=None,
@@ -130,6 +136,7 @@ class Service:
             group.cancel_scope.cancel()
 
     async def _serve(self, socket: ServerConnection) -> None:
+        assert isinstance(socket, PacedConnection)
         assert socket.request is not None
         self._admission.arrived(socket)
         try:

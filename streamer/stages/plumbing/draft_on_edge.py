@@ -15,12 +15,14 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from streamer.core.decoding.speculate import Action, DraftMore, Emit, Speculator
+from streamer.core.decoding.plan import Action, DraftMore, Emit
+from streamer.core.decoding.speculate import Speculator
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Cloud, Parts
+from streamer.stages.plumbing.put import put
 
-# deltas that the next stage has no room for; then drafting waits for it (a run brings up to 32)
+# deltas that the next stage has no room for; then drafting waits for it
 MAX_UNSAID = 8
 
 
@@ -72,9 +74,7 @@ class Drafting:
             # The first id alone: when prefill was over is told.
             drafter = self._drafter
             is_first = self.prefilled_at is None
-            ids, signals = (
-                yield from drafter.draft(1) if is_first else drafter.draft(wanted.n, wanted.run)
-            )
+            ids, signals = yield from drafter.draft(1 if is_first else wanted.n)
             now = self._clock()
             self.prefilled_at = self.prefilled_at or now
             self.spec.drafted(ids, signals, now)
@@ -87,7 +87,7 @@ class Drafting:
         """Hand on what the next stage had no room for."""
         # steps that have returned left no call behind: nobody else hands out
         while self._unsaid:
-            await self._said.send(self._unsaid.popleft())
+            await put(self._said, self._unsaid.popleft())
 
     def _next(self) -> Action | None:
         """The next action but Emit, which is done here; None where the stage has a word in it."""
@@ -98,8 +98,7 @@ class Drafting:
             action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
             if not isinstance(action, Emit):
                 return action
-            for ids in self.spec.plan.deltas_of(action):
-                self._unsaid.append(Said(self._ready, ids, action.verified))
+            self._unsaid.append(Said(self._ready, action.ids, action.verified))
             self._post(self._hand_out)
         return None
 

@@ -32,7 +32,7 @@ class LocalTarget:
         batcher: Batcher,
         hearer: Hearer,
         verifier_of: Callable[[Any], BlockVerifier],
-        prefills: bool = False,
+        prefills: Callable[[], bool],
     ) -> None:
         self._batcher = batcher
         self._hearer = hearer
@@ -40,19 +40,22 @@ class LocalTarget:
         self._prefills = prefills
         self.is_up = True
         self._verifier: BlockVerifier | None = None
-        self._one_at_a_time = anyio.Lock()  # a late verdict's request is not overtaken
+        self._one_at_a_time = anyio.Lock(
+            fast_acquire=True
+        )  # a late verdict's request is not overtaken
         self._begun: set[int] = set()  # numbers of requests that the model was given
 
     async def hear(self, heard: Heard) -> None:
-        """Prefill the windows that are complete, and again those that a louder sound made stale."""
-        for window in heard.windows:
-            await self._batcher.submit(self._hearer.hear(window))
-        if self._hearer.observe(heard.maximum, heard.num_samples):
-            await self._batcher.submit(self._hearer.redo())
+        """Prefill what is complete, where anything is."""
+        steps = self._hearer.hear(heard)
+        if steps is not None:
+            await self._batcher.submit(steps)
 
     async def finish(self, closed: Closed) -> None:
-        """The last window; with `prefills` it is prefilled now, else with the first request."""
-        await self._batcher.submit(self._hearer.finish(closed.rest, closed.maximum, self._prefills))
+        """The last window; where `prefills` says so it is prefilled now, else with the first
+        request."""
+        steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
+        await self._batcher.submit(steps)
         self._verifier = self._verifier_of(self._hearer)
 
     async def prefilled(self) -> None:
@@ -93,8 +96,12 @@ class LocalCloud:
     name = "the cloud model"
     trouble = "it is slow"
 
-    def __init__(self, side: Side, verifier_of: Callable[[Any], BlockVerifier]) -> None:
+    def __init__(
+        self, side: Side, verifier_of: Callable[[Any], BlockVerifier], follows_edge: bool
+    ) -> None:
+        """follows_edge: an edge drafts first; so long an idle cloud has time to prefill."""
         self.side = side
+        self._follows_edge = follows_edge
         self._verifier_of = verifier_of
 
     @property
@@ -102,4 +109,7 @@ class LocalCloud:
         return self.side.batcher.is_busy
 
     def listen(self) -> LocalTarget:
-        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of)
+        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of, self._has_time)
+
+    def _has_time(self) -> bool:
+        return self._follows_edge and not self.is_busy

@@ -42,8 +42,10 @@ class Answer:
 
 @dataclass(slots=True)
 class Mark:
-    """`is_done` when all before it is prefilled."""
+    """The turn ends `num_left` samples later. `is_done` when all before them is prefilled, and all
+    parts before this one are answered."""
 
+    num_left: int
     is_done: anyio.Event = field(default_factory=anyio.Event)
 
 
@@ -127,10 +129,11 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A turn ends without a Description."""
+    """A turn ends without a Description; see events.py's TurnFailed."""
 
     turn: int
     message: str
+    is_target_lost: bool = False
 
 
 def reason_of(error: BaseException) -> str:

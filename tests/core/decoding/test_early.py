@@ -13,12 +13,12 @@ from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
 from streamer.core.decoding.gate import Gate, Signal
 from streamer.core.decoding.pace import AHEAD_S, Pace
-from streamer.core.decoding.plan import Emit, Verify, Wait
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Done, DraftMore, Plan, Speculator
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
 CALM, TORN = Signal(0.0, 1.0, -0.1), Signal(3.0, 0.1, -2.0)
@@ -46,7 +46,14 @@ class Played:
     machine: Speculator
 
 
-def play(plan: Plan, seed: int, edge_s: float, delay_s: float, jitter: float = 0.0) -> Played:
+def play(
+    plan: Plan,
+    seed: int,
+    edge_s: float,
+    delay_s: float,
+    jitter: float = 0.0,
+    pace_of: type[Pace] = Pace,
+) -> Played:
     """An edge that takes `edge_s` per id and cannot be stopped in one, a target whose verdicts come
     after `delay_s`."""
     chance, sampling = random.Random(seed), Sampling()
@@ -57,7 +64,7 @@ def play(plan: Plan, seed: int, edge_s: float, delay_s: float, jitter: float = 0
     edge = ToyStream(Mostly(VOCABULARY.num_ids, seed + 1, other=cloud), sequence)
     verifier = ToyVerifier(ToyStream(cloud, target), VOCABULARY, plan.rules, sampling)
     drafter = ToyDrafter(edge, VOCABULARY, plan.rules, sampling, "model", chance)
-    machine = Speculator(plan, VOCABULARY, sequence, Pace(edge_s, delay_s))
+    machine = Speculator(plan, VOCABULARY, sequence, pace_of(edge_s, delay_s))
     now, shown, verified, num_early = 0.0, [], [], 0
     due: list[tuple[float, int, Verdict | Refusal]] = []
     while True:
@@ -141,26 +148,25 @@ def test_it_changes_no_id_and_nothing_of_what_is_verified(seed: int) -> None:
     )
 
 
-def whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is asked about early, no verdict is waited for ahead of a step."""
-    monkeypatch.setattr(Speculator, "_is_doubted", lambda self, is_up: False)
-    monkeypatch.setattr(Pace, "is_worth_a_wait", lambda self, left_s: False)
+class Unwatched(Pace):
+    """Nothing is asked about early."""
+
+    @property
+    def is_slow(self) -> bool:
+        return False
 
 
 @pytest.mark.parametrize(
     ("edge_s", "delay_s", "most"),
     [(0.1, 0.105, 0.9), (0.1, 0.02, 0.92), (0.03, 0.105, 0.92), (0.4, 0.1, 0.92)],
 )
-def test_a_slow_edge_is_done_sooner(
-    monkeypatch: pytest.MonkeyPatch, edge_s: float, delay_s: float, most: float
-) -> None:
+def test_a_slow_edge_is_done_sooner(edge_s: float, delay_s: float, most: float) -> None:
     """Of the simulated seconds of 40 answers, one id in six of which the target corrects. Each no
     costs less; what it costs is more requests."""
     gate, rules = Gate(entropy=None, margin=0.2), Rules(max_new_tokens=40)
     plans = [replace(plan_of(seed), k=4, gate=gate, rules=rules) for seed in range(40)]
     early = [play(plan, i, edge_s, delay_s) for i, plan in enumerate(plans)]
-    whole_blocks(monkeypatch)
-    whole = [play(plan, i, edge_s, delay_s) for i, plan in enumerate(plans)]
+    whole = [play(plan, i, edge_s, delay_s, pace_of=Unwatched) for i, plan in enumerate(plans)]
     assert [p.seen for p in early] == [p.seen for p in whole]
     assert sum(p.took_s for p in early) < most * sum(p.took_s for p in whole)
 
@@ -226,17 +232,6 @@ def test_a_guess_that_the_target_corrects_ends_the_block() -> None:
     assert machine.counts.cloud_calls == 1
 
 
-def test_an_edge_waits_for_a_verdict_that_is_nearly_there() -> None:
-    """It does not begin an id that takes 100 ms when the verdict is expected in 5; nor wait long
-    where it is late."""
-    machine, _ = torn_at(0)
-    assert asked(machine, [6], [CALM], 1.0) is None
-    action = machine.next(1.1)
-    assert isinstance(action, Wait)
-    assert action.until == pytest.approx(1.11)
-    assert machine.next(1.111) == DraftMore(1)
-
-
 @pytest.mark.parametrize(("edge_s", "ahead"), [(AHEAD_S / 2, 24), (0.1, 0)])
 def test_otherwise_blocks_are_whole(edge_s: float, ahead: int) -> None:
     """Where the edge is fast, and where it does not draft ahead."""
@@ -286,11 +281,3 @@ def test_a_rest_that_is_dropped_with_a_late_verdict_is_not_counted_as_committed(
     assert machine.next(2.0, is_up=False) == Emit((0, 1), verified=False)
     machine.cancel()
     assert (machine.counts.blocks, machine.counts.blocks_unverified) == (1, 1)
-
-
-def test_a_verdict_that_is_there_any_moment_is_not_waited_for_by_the_clock() -> None:
-    """Less than the clock can tell: `next` would be asked again at the same time, for ever."""
-    machine, _ = torn_at(0)
-    machine.pace.verdict_s = 0.1 + 1e-17
-    assert asked(machine, [6], [CALM], 1.0) is None
-    assert machine.next(1.1 - 1e-12) == DraftMore(1)

@@ -10,22 +10,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-import torch
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.pace import Pace
-from streamer.core.decoding.plan import Emit, Verify, Wait
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Done, DraftMore, Plan, Speculator
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.model.choose import choose
 
 VOCABULARY = toy_vocabulary()
 PROMPT = (3, 7, 1)
-NEVER = torch.from_numpy(VOCABULARY.never)
+NEVER = VOCABULARY.never
 FAULTS = ("loss", "refusal", "twice", "restart", "absence", "cancel", "gone")
 
 

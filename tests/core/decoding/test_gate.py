@@ -76,7 +76,7 @@ def test_loop_suspicion_looks_across_blocks() -> None:
     assert reason([1, 2], answer=answer, gate=Gate(2.0, loop=False)) is None
 
 
-def test_presets_are_those_of_seed_004() -> None:
+def test_presets_are_those_of_report_5() -> None:
     fluent, quality = PRESETS["fluent"], PRESETS["quality"]
     assert 5.5 <= (fluent.gate.entropy or 0) <= 6.0
     assert 3.0 <= (quality.gate.entropy or 0) <= 3.5

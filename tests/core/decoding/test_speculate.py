@@ -8,11 +8,12 @@ from fakes import FlakyLink, ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_v
 from oracles import target_alone
 
 from streamer.core.decoding.gate import Gate, Signal
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Verdict
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
 PROMPT = (3, 7, 1)
@@ -226,7 +227,7 @@ def test_an_eos_ends_the_answer_and_is_not_shown():
 
 
 def test_a_loop_stops_across_blocks_before_it_is_shown():
-    """Defect 3, seed 002: the loop is found over several blocks, and the id that closes it is not
+    """Fix report 3: the loop is found over several blocks, and the id that closes it is not
     committed."""
     rules = Rules.off(loop_global=True)
     out, reason, _ = drive(

@@ -8,7 +8,8 @@ import pytest
 
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.plausible import Plausible, RemoteFault
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.rules.constrain import constrain
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 
 BYTES = [bytes([i]) for i in range(256)]

@@ -1,4 +1,4 @@
-"""Every rule of the table: an example from the seeds, and a property against a count by hand."""
+"""Every rule of the table: an example from the fix reports, and a property against a count by hand."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.candidate import breaks
-from streamer.core.rules.constrain import Constraint, Rules, constrain
+from streamer.core.rules.constrain import Constraint, constrain
+from streamer.core.rules.settings import Rules
+from streamer.core.rules.split_character import breaks
 from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
 from streamer.core.text.vocabulary import Vocabulary
 

@@ -1,4 +1,4 @@
-"""The measures of seed 004, on its own samples and by hand."""
+"""The measures of fix report 5, on its own samples and by hand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_good_sentence() -> None:
     assert quality.repeated_id_bigrams == quality.repeated_id_trigrams == 0
 
 
-def test_the_seeds_sample() -> None:
+def test_the_reports_sample() -> None:
     quality = measure(VOCABULARY, ids(SEED))
     assert not quality.one_sentence
     assert quality.repeated_trigrams >= 8

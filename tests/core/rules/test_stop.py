@@ -7,7 +7,7 @@ from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import STOP_REASONS, Stop, first_stop, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary
 
@@ -46,7 +46,7 @@ def test_max_new_tokens_keeps_its_last_id() -> None:
     assert {"sentence", "eos", "loop", "max_tokens"} < set(STOP_REASONS)
 
 
-def test_the_logged_cycle_of_seed_002_is_caught_and_its_own_test_misses_it() -> None:
+def test_the_logged_cycle_of_report_3_is_caught_and_its_own_test_misses_it() -> None:
     cycle = [0, 1, 2, 3] * 3  # 音色中，: the ids 78685 38035 15946 3837
     stops = [stop(VOCABULARY, RULES, cycle[:i], cycle[i]) for i in range(len(cycle))]
     assert stops[:8] == [None] * 7 + [Stop("loop", keep=False)]

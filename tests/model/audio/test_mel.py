@@ -1,7 +1,6 @@
-"""Streaming log-mel against transformers' extractor (bit for bit), against librosa, and for every
-cut."""
+"""Streaming log-mel against the true values, transformers' extractor and librosa; every cut gives
+the same bits."""
 
-import contextlib
 import functools
 import itertools
 
@@ -23,31 +22,26 @@ def stock() -> WhisperFeatureExtractor:
     return WhisperFeatureExtractor(feature_size=128, chunk_length=300, return_attention_mask=True)
 
 
-@contextlib.contextmanager
-def threads(n: int):
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def stock_features(x: np.ndarray, is_released: bool = False) -> torch.Tensor:
-    """The valid frames [128, ceil(n / 160)], on one thread (see MIN_COLUMNS).
+def stock_features(x: np.ndarray, is_released: bool = False) -> np.ndarray:
+    """The valid frames [128, ceil(n / 160)].
 
     The released padding, to 300 s, costs 0.3 s. The next multiple of 192 frames gives the same.
     """
     length = None if is_released else -(-(len(x) + 800) // 30_720) * 30_720
-    with threads(1):
-        out = stock()(
-            x,
-            sampling_rate=16_000,
-            max_length=length,
-            return_attention_mask=True,
-            return_tensors="pt",
-        )
-    return out["input_features"][0][:, : int(out["attention_mask"].sum())]
+    out = stock()(
+        x, sampling_rate=16_000, max_length=length, return_attention_mask=True, return_tensors="pt"
+    )
+    return out["input_features"][0][:, : int(out["attention_mask"].sum())].numpy()
+
+
+def true_features(x: np.ndarray) -> np.ndarray:
+    """The same frames, all of it in float64."""
+    padded = np.concatenate([x[200:0:-1], x, np.zeros(800)]).astype(np.float64)
+    frames = np.lib.stride_tricks.sliding_window_view(padded, 400)[::160]
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(400) / 400)
+    power = np.abs(np.fft.rfft(frames * hann)) ** 2
+    raw = np.log10(np.maximum(power @ mel._mel_filters().astype(np.float64), 1e-10)).T
+    return ((np.maximum(raw, raw.max() - 8) + 4) / 4)[:, : -(-len(x) // 160)]
 
 
 def hear(x: np.ndarray, cuts=()) -> tuple[list[MelWindow], float]:
@@ -57,8 +51,8 @@ def hear(x: np.ndarray, cuts=()) -> tuple[list[MelWindow], float]:
     return windows + log_mel.finish(), log_mel.maximum
 
 
-def features(windows: list[MelWindow], clip_max: float) -> torch.Tensor:
-    return torch.cat([torch.zeros(128, 0), *(w.features(clip_max) for w in windows)], dim=1)
+def features(windows: list[MelWindow], clip_max: float) -> np.ndarray:
+    return np.concatenate([np.zeros((128, 0)), *(w.features(clip_max) for w in windows)], axis=1)
 
 
 def signal(n: int, kind: str, seed: int) -> np.ndarray:
@@ -82,14 +76,22 @@ def signal(n: int, kind: str, seed: int) -> np.ndarray:
 KINDS = ["noise", "silence", "loud-quiet", "click-at-the-end", "tone"]
 
 
-def check_equal(x: np.ndarray, cuts=(), is_released: bool = False) -> None:
+# Both transform in float32, in another order. At the worst the stock is 1e-4 from the true values,
+# for a pure tone, and ours 2e-5.
+FROM_TRUE, FROM_STOCK = 5e-5, 2e-4
+
+
+def check_close(x: np.ndarray, cuts=(), is_released: bool = False) -> None:
     windows, maximum = hear(x, cuts)
     expected = stock_features(x, is_released)
     got = features(windows, maximum)
     # What is missing is a rest that makes no embedding.
-    assert expected.shape[1] - got.shape[1] in (0, 1, 2)
-    assert num_embeddings(expected.shape[1] % 200) == num_embeddings(got.shape[1] % 200)
-    assert torch.equal(got, expected[:, : got.shape[1]])
+    n = got.shape[1]
+    assert expected.shape[1] - n in (0, 1, 2)
+    assert num_embeddings(expected.shape[1] % 200) == num_embeddings(n % 200)
+    if len(x) > 200:  # the stock reflects no more than there is
+        np.testing.assert_allclose(got, true_features(x)[:, :n], atol=FROM_TRUE, rtol=0)
+    np.testing.assert_allclose(got, expected[:, :n], atol=FROM_STOCK, rtol=0)
 
 
 @settings(max_examples=150, deadline=None)
@@ -99,8 +101,8 @@ def check_equal(x: np.ndarray, cuts=(), is_released: bool = False) -> None:
     seed=st.integers(0, 99),
     cuts=st.lists(st.integers(0, 80_000), max_size=20),
 )
-def test_equals_the_stock_extractor_bit_for_bit(n, kind, seed, cuts):
-    check_equal(signal(n, kind, seed), cuts)
+def test_close_to_the_stock_extractor(n, kind, seed, cuts):
+    check_close(signal(n, kind, seed), cuts)
 
 
 @settings(max_examples=60, deadline=None)
@@ -110,30 +112,24 @@ def test_equals_the_stock_extractor_bit_for_bit(n, kind, seed, cuts):
     kind=st.sampled_from(KINDS),
     cuts=st.lists(st.integers(-300, 300), max_size=5),
 )
-def test_equals_the_stock_extractor_around_window_boundaries(boundary, offset, kind, cuts):
+def test_close_to_the_stock_extractor_around_window_boundaries(boundary, offset, kind, cuts):
     n = max(1, boundary + offset)
-    check_equal(signal(n, kind, n), [max(0, boundary + c) for c in cuts])
+    check_close(signal(n, kind, n), [max(0, boundary + c) for c in cuts])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seconds", [10, 60])
-def test_equals_the_stock_extractor_as_released(kind, seconds):
+def test_close_to_the_stock_extractor_as_released(kind, seconds):
     x = signal(seconds * 16_000 - 77, kind, seconds)
-    check_equal(x, range(0, len(x), 313), is_released=True)
+    check_close(x, range(0, len(x), 313), is_released=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
-def test_equals_the_stock_extractor_at_any_length(seed):
+def test_close_to_the_stock_extractor_at_any_length(seed):
     rng = np.random.default_rng(seed)
     x = signal(int(rng.integers(1, 70 * 16_000)), KINDS[seed % len(KINDS)], seed)
-    check_equal(x, rng.integers(0, len(x), 500).tolist(), is_released=True)
-
-
-@pytest.mark.parametrize("num_threads", [1, 2, 3, 4, 16])
-def test_equals_the_stock_extractor_on_any_number_of_threads(num_threads):
-    with threads(num_threads):
-        check_equal(signal(5 * 16_000 + 1, "loud-quiet", 3))
+    check_close(x, rng.integers(0, len(x), 500).tolist(), is_released=True)
 
 
 @pytest.mark.parametrize("step", [1, 160, 401, 3_200, 70_000])
@@ -143,7 +139,7 @@ def test_every_step_gives_the_same_windows(step):
     stepped, stepped_maximum = hear(x, range(0, len(x), step))
     assert maximum == stepped_maximum
     for a, b in zip(whole, stepped, strict=True):
-        assert torch.equal(a.raw, b.raw)
+        assert np.array_equal(a.raw, b.raw)
         assert (a.index, a.maximum, a.minimum, a.n_frames, a.final) == (
             b.index,
             b.maximum,
@@ -160,7 +156,7 @@ def test_close_to_librosa():
         y=padded, sr=16_000, n_fft=400, hop_length=160, n_mels=128, center=False, fmax=8000
     )
     windows, _ = hear(x)
-    raw = torch.cat([w.raw for w in windows], dim=1).numpy()
+    raw = np.concatenate([w.raw for w in windows], axis=1)
     expected = np.log10(np.maximum(power, 1e-10))[:, : raw.shape[1]]
     # Near the floor float32 leaves a few digits only; what the clamp keeps is close.
     loud = expected > expected.max() - 8
@@ -169,7 +165,7 @@ def test_close_to_librosa():
 
 def test_filters_equal_the_stock_bank_and_librosas():
     ours = mel._mel_filters()
-    assert torch.equal(ours, torch.from_numpy(stock().mel_filters).to(torch.float32))
+    assert np.array_equal(ours, stock().mel_filters.astype(np.float32))
     np.testing.assert_allclose(
         ours.T, librosa.filters.mel(sr=16_000, n_fft=400, n_mels=128), atol=1e-8
     )
@@ -210,12 +206,12 @@ def test_provisional_is_what_finish_would_give_and_changes_nothing(n, kind):
     ended = [w for w in hear(x)[0] if w.final]
     assert (provisional is None) == (not ended)
     if provisional:
-        assert torch.equal(provisional.raw, ended[0].raw)
+        assert np.array_equal(provisional.raw, ended[0].raw)
         assert provisional.maximum == ended[0].maximum
     for a, b in zip(log_mel.push(more), untouched.push(more), strict=True):
-        assert torch.equal(a.raw, b.raw)
+        assert np.array_equal(a.raw, b.raw)
     for a, b in zip(log_mel.finish(), untouched.finish(), strict=True):
-        assert torch.equal(a.raw, b.raw)
+        assert np.array_equal(a.raw, b.raw)
     assert log_mel.maximum == untouched.maximum
 
 

@@ -8,8 +8,8 @@ import pytest
 from speech import RATE_HZ, speech
 
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
-from streamer.model.audio.turn_cutter import TurnCutter
-from streamer.model.audio.vad import TurnRule
+from streamer.model.audio.turn_cutter import PartCutter, TurnCutter
+from streamer.model.audio.vad import TurnRule, VoiceActivity
 
 SILENCE = np.zeros(RATE_HZ, np.float32)
 
@@ -38,9 +38,9 @@ def turns(items):
             case TurnOpened():
                 found.append({"opened": item.at_ms, "windows": []})
             case Heard():
-                found[-1]["windows"] += [w.raw.numpy().tobytes() for w in item.windows]
+                found[-1]["windows"] += [np.asarray(w.raw).tobytes() for w in item.windows]
             case Closed():
-                found[-1]["windows"] += [w.raw.numpy().tobytes() for w in item.rest]
+                found[-1]["windows"] += [np.asarray(w.raw).tobytes() for w in item.rest]
                 found[-1] |= {
                     "samples": item.num_samples,
                     "speech": item.has_speech,
@@ -88,6 +88,40 @@ def test_a_turn_holds_its_padding_and_the_silence_that_ended_it():
     assert turn["speech"]
 
 
+def test_the_padding_may_be_longer_than_a_second():
+    data = pcm(*[SILENCE] * 5, speech(3, 1), SILENCE, SILENCE)
+    rule = TurnRule(prefix_padding_ms=4_000)
+    for pieces in ([], random_cuts(len(data), 1, 2_000)):
+        (turn,) = turns(hear(TurnCutter(16_000, 60.0, rule), data, pieces))
+        assert turn["samples"] == (turn["stopped"] - turn["opened"]) * 16
+        assert 800 <= turn["opened"] <= 1_400
+
+
+@pytest.mark.parametrize("rule", [None, TurnRule()])
+def test_voice_activity_hears_each_sample_once(monkeypatch, rule):
+    """And its answer is the turn's: where speech ended, whoever asked for it."""
+    heard, push = [], VoiceActivity.push
+
+    def counted(voice, samples):
+        heard.append(len(samples))
+        return push(voice, samples)
+
+    monkeypatch.setattr(VoiceActivity, "push", counted)
+    data = pcm(SILENCE, speech(3, 1), SILENCE)
+    cutter, items = TurnCutter(16_000, 60.0, rule), []
+    for at in range(0, len(data), 3_200):
+        items += cutter.push(data[at : at + 3_200])
+    items += cutter.commit()
+    (closed,) = [item for item in items if isinstance(item, Closed)]
+    (opened,) = [item for item in items if isinstance(item, TurnOpened)]
+    last = closed.last_speech()
+    assert sum(heard) == len(data) // 2
+    alone = VoiceActivity()
+    alone.push(np.frombuffer(data, "<i2").astype(np.float32) / 32768)
+    begin = 16 * opened.at_ms if rule else 0
+    assert last + begin == alone.last_speech_sample
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_without_detection_commits_make_the_turns(seed):
     data = pcm(speech(5, seed))
@@ -103,11 +137,45 @@ def test_without_detection_commits_make_the_turns(seed):
     [(4.9, [4.9]), (5.0, [5.0]), (5.5, [3.0, 2.5]), (7.0, [5.0, 2.0]), (12, [5.0, 5.0, 2.0])],
 )
 def test_a_turn_beyond_the_limit_goes_on_as_another(seconds, parts):
-    """As a recording is cut (recording.cut_parts): no part too short to be described."""
+    """No part is too short to be described."""
     data = pcm(speech(seconds, 2)[: int(seconds * RATE_HZ)])
     for pieces in ([], random_cuts(len(data), 1, 3_000)):
         found = turns(hear(TurnCutter(16_000, 5.0), data, pieces))
         assert [turn["samples"] / RATE_HZ for turn in found] == pytest.approx(parts)
+
+
+@pytest.mark.parametrize("settled", [None, 0, 1, 1_600])
+@pytest.mark.parametrize(
+    ("total", "limit", "lengths"),
+    [
+        (0, 60.0, []),
+        (100, 60.0, [100]),
+        (960_000, 60.0, [960_000]),
+        # a rest too short to be described gets 2 s of the part before it
+        (960_001, 60.0, [928_000, 32_001]),
+        (991_999, 60.0, [928_000, 63_999]),
+        (992_000, 60.0, [960_000, 32_000]),
+        (50_000, 1.0, [16_000, 16_000, 8_000, 10_000]),
+    ],
+)
+def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
+    """Also where the cutter is told ahead how many samples are left."""
+    source = np.arange(total, dtype=np.float32) / 2**20
+    ends = [*range(7_000, total, 7_000), total]
+    cutter, items, at = PartCutter(limit), [], 0
+    if settled is not None and total > settled:
+        ends = sorted({*(end for end in ends if end < total - settled), total - settled, total})
+    for end in ends:
+        items += cutter.push(source[at:end]) if end > at else []
+        at = end
+        if settled is not None and end == total - settled:
+            items += cutter.settle(settled)
+    items += cutter.close()
+    heard = [item.samples for item in items if isinstance(item, Heard)]
+    np.testing.assert_array_equal(np.concatenate([source[:0], *heard]), source)
+    closed = [item for item in items if isinstance(item, Closed)]
+    assert [item.num_samples for item in closed] == lengths
+    assert [item.goes_on for item in closed] == [True] * (len(closed) - 1) + [False] * bool(closed)
 
 
 def test_a_commit_while_voice_activity_hears_speech_begins_another_turn():

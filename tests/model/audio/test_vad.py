@@ -200,8 +200,8 @@ class Played(VoiceActivity):
 
     def __init__(self, probabilities, rule=None):
         super().__init__(rule)
-        for p in probabilities:
-            self._count(p)
+        for i, p in enumerate(probabilities):
+            self.count(Frame(512 * i, p))
 
 
 def test_the_rule_wants_one_stretch_with_at_most_single_gaps():

@@ -3,6 +3,7 @@ tensor is read."""
 
 import json
 import shutil
+import time
 
 import pytest
 from safetensors.torch import load_file, save_file
@@ -61,6 +62,29 @@ def saved_twice(directory):
     save_file(again, directory / "other.safetensors")
 
 
+def many_tensors(number):
+    """A whole file whose header describes so many more tensors, all empty."""
+
+    def harm(directory):
+        entry = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+        text = "{" + ",".join(f'"x{i}":{entry}' for i in range(number)) + "}"
+        (directory / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text.encode())
+
+    return harm
+
+
+def far_id(directory):
+    """A tokenizer with one id far beyond the model's."""
+    file = directory / "tokenizer.json"
+    table = json.loads(file.read_text("utf-8"))
+    table["model"]["vocab"]["far"] = 10**9
+    file.write_text(json.dumps(table), "utf-8")
+
+
+def shard(name):
+    return write(INDEX, json.dumps({"weight_map": {"a": name}}))
+
+
 TEXT, AUDIO = "text_config", "audio_config"
 HARMS = [
     (config(TEXT, num_hidden_layers=1), "'model.layers.1.* is beyond the 1 layers of config.json"),
@@ -95,6 +119,14 @@ HARMS = [
     (write("config.json", "[]"), r"config is \[\], not an object"),
     (write(INDEX, DEEP), "not a safetensors index"),
     (write(INDEX, '{"weight_map": {"a": 1}}'), "not a safetensors index"),
+    *[
+        (shard(name), "names the shard .*: only files beside it are read")
+        for name in ("../x.safetensors", "/etc/passwd", "..", ".", "a/b", "..\\\\x", "./x")
+    ],
+    (write(INDEX, " " * 10_000_001), "not a safetensors index"),
+    (many_tensors(60_000), "its header claims 60000 tensors"),
+    (many_tensors(900_000), "its header claims [0-9]{8} bytes"),
+    (far_id, "1000000001 ids in the tokenizer, 939 in the model"),
     (header(shape=[float("inf"), 32]), f"describes '.*{EMBED[6:]}' in no known way"),
     (header(shape=[2.0, 32]), f"describes '.*{EMBED[6:]}' in no known way"),
     (header(data_offsets=[8, 4]), "in no known way"),
@@ -113,9 +145,11 @@ def test_config_and_headers_alone_show_what_is_wrong(
     target = tmp_path / "broken"
     shutil.copytree(tiny_pair[0], target)
     harm(target)
-    monkeypatch.setattr("streamer.model.thinker.load_weights", never)
+    monkeypatch.setattr("streamer.model.thinker.load_arrays", never)
+    began = time.process_time()
     with pytest.raises(ModelError, match=reason) as error:
         load(str(target), "edge")
+    assert time.process_time() - began < 1, "seconds of this process's own"
     assert str(error.value).isprintable()
     assert str(error.value).count(str(target)) == 1
 

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_text import random_weights, shape_of
 
+from streamer.model.audio.mel import num_embeddings
 from streamer.model.checkpoint.layout import _audio_ends, _audio_layer
 from streamer.model.checkpoint.shapes import AudioShape
-from streamer.model.checkpoint.weights import load_weights
 from streamer.model.engines.engine import Engine, Row
+from streamer.model.engines.load import load_weights
 from streamer.model.engines.text import TextModel
 from streamer.model.engines.tower import AudioTower
 from streamer.model.kernels import arithmetic
@@ -42,7 +43,7 @@ def logits_of(engine, ids, cut):
         at += n
     assert not ids
     engine.close(slot)
-    return torch.cat(out)
+    return np.concatenate(out)
 
 
 @pytest.mark.parametrize("sizes", ODD)
@@ -53,7 +54,7 @@ def test_any_sizes_equal_torch(sizes, tied):
     ids = ids_of(120, 1, shape.vocab)
     ours, theirs = logits_of(fast, ids, [70, 1, 49]), logits_of(torch_, ids, [70, 1, 49])
     assert not fast.text.is_half
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("role", ["edge", "cloud"])
@@ -67,8 +68,8 @@ def test_the_shipped_pair_equals_torch_and_is_kept_as_float16(role):
     assert fast.text.is_half
     ids = ids_of(400, 2, shape.vocab)
     ours, theirs = logits_of(fast, ids, [300, 1, 5, 94]), logits_of(torch_, ids, [300, 1, 5, 94])
-    torch.testing.assert_close(ours, theirs, atol=1e-5 * theirs.abs().max().item(), rtol=1e-5)
-    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+    np.testing.assert_allclose(ours, theirs, atol=1e-5 * np.abs(theirs).max(), rtol=1e-5)
+    assert np.array_equal(ours.argmax(-1), theirs.argmax(-1))
 
 
 def test_weights_that_float16_cannot_hold_stay_float32():
@@ -91,7 +92,7 @@ def test_every_cut_gives_the_same_bits(small, cut):
     """One id at a time, a block, a window: a draft's step and its verification compute the same
     numbers."""
     ids = ids_of(sum(cut), 3, small.text.shape.vocab)
-    assert torch.equal(logits_of(small, ids, cut), logits_of(small, ids, [1] * len(ids)))
+    assert np.array_equal(logits_of(small, ids, cut), logits_of(small, ids, [1] * len(ids)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -113,7 +114,7 @@ def test_every_company_gives_the_same_bits(small, data):
         ]
         together = small.step([rows[i] for i in order])
         for i, got in zip(order, together, strict=True):
-            assert torch.equal(got, small.step([rows[i]])[0])
+            assert np.array_equal(got, small.step([rows[i]])[0])
     finally:
         for slot in slots:
             small.close(slot)
@@ -126,7 +127,7 @@ def test_a_slot_s_past_does_not_show(small):
     slot = small.open()
     small.step([Row(slot, 3, ids_of(400, 5, small.text.shape.vocab), num_logits=0)])
     small.close(slot)
-    assert torch.equal(logits_of(small, ids, [7, 23]), wanted)
+    assert np.array_equal(logits_of(small, ids, [7, 23]), wanted)
 
 
 def test_the_shipped_cloud_verifies_what_it_would_have_said():
@@ -141,7 +142,7 @@ def test_the_shipped_cloud_verifies_what_it_would_have_said():
         for at in range(1450, 1500, size):
             target += thinker.engine.step([Row(slot, 6 + at, ids[at : at + size], num_logits=size)])
         thinker.engine.close(slot)
-    assert torch.equal(torch.cat(got), torch.cat(one))
+    assert np.array_equal(np.concatenate(got), np.concatenate(one))
 
 
 def test_exp_is_exact_enough():
@@ -172,12 +173,12 @@ def test_a_tower_of_any_size_equals_torch(sizes, frames):
     fast, torch_ = audio_of(*sizes)
     features = torch.randn(2, 128, frames, generator=torch.Generator().manual_seed(frames))
     ours, theirs = fast.encode(features), torch_.encode(features)
-    assert ours.shape == theirs.shape == (2, AudioTower.num_embeddings(frames), sizes[-1])
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    assert ours.shape == theirs.shape == (2, num_embeddings(frames), sizes[-1])
+    np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
 def test_a_window_is_the_same_bits_in_any_batch():
     tower = load("embedded", "edge").tower
     features = torch.randn(5, 128, 200, generator=torch.Generator().manual_seed(1))
-    alone = torch.cat([tower.encode(features[i : i + 1]) for i in range(5)])
-    assert torch.equal(tower.encode(features), alone)
+    alone = np.concatenate([tower.encode(features[i : i + 1]) for i in range(5)])
+    assert np.array_equal(tower.encode(features), alone)

@@ -9,7 +9,6 @@ from streamer.model.kernels.work import work
 
 PACKAGE = Path(streamer.model.kernels.__file__).parents[2]
 KERNELS = Path(streamer.model.kernels.__file__).parent
-GATE = "streamer.core.decoding.gate"  # the one file outside that the version holds
 
 
 def imported(file):
@@ -27,10 +26,7 @@ def test_every_file_that_a_kernel_is_made_of_is_in_its_version():
     assert {file.parent for file in compiled} == {KERNELS}
     for file in compiled:
         outside = {m for m in imported(file) if not m.startswith("streamer.model.kernels")}
-        assert outside <= {GATE} | ALLOWED.get(file.stem, set()), file
-
-
-ALLOWED = {}
+        assert not outside, file
 
 
 def test_the_version_is_in_the_name_that_numba_keeps_a_kernel_under():

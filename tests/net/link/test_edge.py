@@ -7,7 +7,19 @@ from contextlib import asynccontextmanager
 import anyio
 import numpy as np
 import pytest
-from far import HOUSE, Slow, finish, hear, honest, linked, lying, serving_judges, until
+from far import (
+    MODEL,
+    Slow,
+    finish,
+    flooding,
+    free_port,
+    hear,
+    honest,
+    linked,
+    lying,
+    serving_judges,
+    until,
+)
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
@@ -17,14 +29,16 @@ from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
 from streamer.core.link.patience import Patience
 from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import VerifierAddress
-from streamer.net.link.edge import MAX_PINGS, EdgeLink
+from streamer.net.link.edge import EdgeLink
+from streamer.net.link.open_link import MAX_PINGS, OpenLink
+from streamer.net.link.presence import MAX_TRIES
 from streamer.net.link.remote_target import REOPEN_S
 from streamer.stages.plumbing.ports import TargetLost
 
-TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
+TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
 
 
@@ -138,15 +152,15 @@ async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
             assert link.is_up, "the verifier was not asked"
             assert not slow.is_up
             assert quick.is_up
-            link._ping()
+            link.open_link.ping()
             await anyio.sleep(0.5)
-            assert link.rtt_s < 0.25
+            assert link.presence.rtt_s < 0.25
             judges[0][1].samples_per_s = 1e9
             await until(lambda: late)
             assert slow.is_up, "it has caught up"
             group.cancel_scope.cancel()
         assert 0 < most <= MAX_SAMPLES + PIECE_SAMPLES
-        assert link.window.num_unheard == 0
+        assert link.open_link.window.num_unheard == 0
         slow.failed()
         assert not link.is_up, "now it is the verifier that is late"
 
@@ -168,8 +182,8 @@ async def test_the_newest_ping_is_heard_though_none_before_it_was_answered():
         await until(lambda: link.is_linked)
         while len(tokens) <= 2 * MAX_PINGS:
             assert not link.is_up
-            assert len(link._pings) <= MAX_PINGS
-            link._ping()
+            assert len(link.open_link._pings) <= MAX_PINGS
+            link.open_link.ping()
             await anyio.sleep(0.005)
         await until(lambda: link.is_up, 1.0)
 
@@ -198,8 +212,8 @@ async def test_what_a_verifier_says_reaches_people_as_one_plain_line():
         linked(server.sockets[0].getsockname()[1], TERMS) as link,
     ):
         await link.settled(5.0)
-        assert link.lost.isprintable()
-        assert "401" in link.lost
+        assert link.presence.lost.isprintable()
+        assert "401" in link.presence.lost
 
 
 @pytest.mark.parametrize(
@@ -229,21 +243,21 @@ async def test_an_address_that_was_right_is_tried_again(status, is_final):
     ):
         await until(lambda: num_refused)
         await anyio.sleep(0.05)
-        assert (link.lost is not None) == is_final
+        assert (link.presence.lost is not None) == is_final
         is_refusing = False
         await until(lambda: link.is_up)
-        assert link.lost is None
+        assert link.presence.lost is None
         is_refusing, num_refused = True, 0
         for connection in list(server.connections):
             connection.transport.abort()
         await until(lambda: num_refused)
         await anyio.sleep(0.05)
-        assert (link.lost is not None) == (status == 401)
+        assert (link.presence.lost is not None) == (status == 401)
 
 
 def test_a_verdict_before_it_was_asked_for_accepts_nothing():
     turn = RemoteTurn(
-        0, bytes(16), DecodingTerms(HOUSE.tokenizer, "zh", 1_000, Rules(), Sampling(), runs_on=True)
+        0, bytes(16), DecodingTerms(MODEL.tokenizer, "zh", 1_000, Rules(), Sampling(), runs_on=True)
     )
     turn.attach()
     turn.finish()
@@ -286,12 +300,12 @@ async def test_turns_that_miss_one_outage_are_one_failure():
         for target in targets:
             now += 0.5
             target.failed()
-        assert link.breaker.num_failures == 1
+        assert link.presence.breaker.num_failures == 1
         now += 1.0
         group.start_soon(targets[0].verify, VerifyRequest(2, 0, prefix_hash(()), (), ()))
         await anyio.wait_all_tasks_blocked()
         targets[0].failed()
-        assert link.breaker.num_failures == 2
+        assert link.presence.breaker.num_failures == 2
         group.cancel_scope.cancel()
 
 
@@ -352,7 +366,7 @@ async def test_what_is_said_to_a_turn_that_is_over_is_not_taken_for_the_next_one
             over.close()
             link._epochs[0] += (wire.MAX_EPOCH - 4) * (i == 1)
             await speak_and_ask(link, 0.1, 6 + 2 * i)
-        assert link.num_links == 1
+        assert link.presence.num_links == 1
 
 
 async def speak_and_ask(link, seconds, wanted):
@@ -378,15 +392,80 @@ class Choosing(Slow):
 
 async def test_a_link_that_is_ended_leaves_no_connection_behind(monkeypatch):
     """Also where nobody answers its goodbye: the way there hangs."""
-    serve_link, sockets = EdgeLink._serve, []
+    run, sockets = OpenLink.run, []
 
-    async def noted(self, socket):
-        sockets.append(socket)
-        await serve_link(self, socket)
+    async def noted(self):
+        sockets.append(self._socket)
+        await run(self)
 
-    monkeypatch.setattr(EdgeLink, "_serve", noted)
+    monkeypatch.setattr(OpenLink, "run", noted)
     async with lying(honest) as far, Proxy(far, Toxics()) as proxy:
         async with linked(proxy.port, TERMS) as link:
             await until(lambda: link.is_up)
             proxy.toxics = Toxics(is_hung=True)
         assert [socket.transport.is_closing() for socket in sockets] == [True]
+
+
+@pytest.mark.parametrize("kind", ["pongs", "verdicts", "opened", "strangers"])
+async def test_a_verifier_that_floods_is_cut(kind):
+    """It says what nobody asked for, as fast as it can: the link is given up after a few messages,
+    and the loop is free for others meanwhile."""
+    floods = {
+        "pongs": wire.Pong(1),
+        "verdicts": wire.Judged(0, 1, 7, 0, 5),
+        "opened": wire.OpenedMessage(0, 1, 0, "model"),
+        "strangers": wire.HeardMessage(9, 1, 0, False),
+    }
+    with flooding(floods[kind]) as port:
+        async with linked(port, TERMS) as link:
+            target = link.listen()
+            await hear(target, sound(0.5))
+            await until(lambda: link.presence.breaker.num_failures >= 2, 60.0)
+            assert link.trouble == "the verifier says more than it was asked"
+            assert not link.is_up
+
+
+async def test_nobody_waits_for_a_verifier_that_was_never_there():
+    """A request that waits, and one that comes later, are told after a few tries; when it comes,
+    it is asked."""
+    port = free_port()
+    async with linked(port, TERMS) as link:
+        for _ in range(2):
+            target = link.listen()
+            with anyio.fail_after(5.0), pytest.raises(TargetLost) as lost:
+                await target.verify(FIRST)
+            target.close()
+            assert str(lost.value) == (
+                f"the verifier at ws://127.0.0.1:{port} is not there (Connection refused)"
+            )
+        async with serving_judges(lambda turn: Slow(1e9), port):
+            await until(lambda: link.is_up)
+            await speak_and_ask(link, 0.1, 5)
+
+
+async def test_one_that_was_there_is_waited_for_once():
+    """A turn that misses it waits for as long as it may: it may be starting again. Those after it
+    are told at once, until it is there again."""
+    port = free_port()
+    async with linked(port, TERMS) as link:
+        async with serving_judges(lambda turn: Slow(1e9), port):
+            await until(lambda: link.is_up)
+        await until(lambda: not link.is_linked)
+        await until(lambda: link.presence._num_tries >= MAX_TRIES)
+        first = link.listen()
+        with anyio.move_on_after(0.05) as budget:
+            await first.verify(FIRST)
+        assert budget.cancelled_caught
+        async with anyio.create_task_group() as group:
+            group.start_soon(first.verify, FIRST)
+            await anyio.wait_all_tasks_blocked()
+            first.failed()  # its budget is over
+            group.cancel_scope.cancel()
+        first.close()
+        second = link.listen()
+        with pytest.raises(TargetLost, match="is not there"):
+            await second.verify(FIRST)
+        second.close()
+        async with serving_judges(lambda turn: Slow(1e9), port):
+            await until(lambda: link.is_up, 15.0)
+            await speak_and_ask(link, 0.1, 5)

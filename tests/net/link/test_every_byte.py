@@ -15,8 +15,8 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, pref
 from streamer.core.link import backoff as redial
 from streamer.core.link import breaker, wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.link import remote_target as far
 from streamer.stages.plumbing.ports import TargetLost
 
@@ -164,7 +164,7 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
             await finish(target)
             with anyio.fail_after(20):
                 assert await target.verify(VerifyRequest(1, 0, EMPTY, (), ())) == Verdict(1, 0, 5)
-    print(f"{count} messages down, {one.num_links + two.num_links} links")
+    print(f"{count} messages down, {one.presence.num_links + two.presence.num_links} links")
 
 
 def answers(message):

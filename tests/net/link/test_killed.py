@@ -210,7 +210,7 @@ from websockets.sync.client import connect
 from streamer.core.link import wire
 from streamer.core.rules.sampling import Sampling
 from streamer.core.link.edge_turn import FIRST, RemoteTurn, Terms
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 import numpy as np
 
 turn = RemoteTurn(0, secrets.token_bytes(16), Terms(sys.argv[2], "zh", 1 << 20, Rules(), Sampling(), runs_on=True))

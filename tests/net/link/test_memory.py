@@ -10,25 +10,26 @@ import random
 
 import numpy as np
 import pytest
-import torch
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 from oracles import target_alone
 
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Done, DraftMore, Emit, Plan, Speculator, Verify, Wait
+from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
-from streamer.core.link.verifier_turn import End, Hear, House, ServedTurn, VerifyWork
-from streamer.core.rules.constrain import Rules, constrain
+from streamer.core.link.verifier_turn import End, Hear, ServedTurn, VerifierModel, VerifyWork
+from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.model.choose import choose
 
 VOCABULARY = toy_vocabulary()
-HOUSE = House("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
+MODEL = VerifierModel("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
 EDGE_PROMPT = (3, 7, 1)
 
 
@@ -58,14 +59,14 @@ class Far:
         if isinstance(message, wire.Open):
             turn = self.turns.get(message.session)
             if turn is None:
-                turn = self.turns[message.session] = Hosted(ServedTurn(HOUSE, message))
+                turn = self.turns[message.session] = Hosted(ServedTurn(MODEL, message))
             else:
                 turn.served.reopen(message)
             self.channels[message.channel] = turn
             return [
                 wire.encode(
                     wire.OpenedMessage(
-                        message.channel, message.epoch, turn.served.num_samples, HOUSE.model
+                        message.channel, message.epoch, turn.served.num_samples, MODEL.fingerprint
                     )
                 )
             ]
@@ -384,7 +385,7 @@ def test_what_degraded_exact_calls_verified_is_the_targets(seed):
         said=said,
     )
     answer = [i for _, ids, _ in said for i in ids]
-    model, never = ToyModel(VOCABULARY.num_ids, 2), torch.from_numpy(VOCABULARY.never)
+    model, never = ToyModel(VOCABULARY.num_ids, 2), VOCABULARY.never
     for start, ids, verified in said:
         for at in range(start, start + len(ids) if verified else start):
             logits = model.logits([*prompt_of(samples), *answer[:at]])[None]

@@ -1,24 +1,27 @@
-"""What a server tells Prometheus of its link to a verifier; and the README's table, which names all
-that there is."""
+"""What a server tells Prometheus of its link to a verifier; and the table in docs/realtime.md,
+which names all that there is."""
 
 import re
 from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from far import HOUSE, finish, free_port, hear, honest, linked, lying, until, verifying
+from far import MODEL, finish, free_port, hear, honest, linked, lying, until, verifying
 from places import ROOT
 from wire import http, serving
 
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.description import TextDelta
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import Metrics, VerifierMetrics
+from streamer.net.service.service import Service
 
-TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
-README = (ROOT / "README.md").read_text("utf-8")
+TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
+PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
 
 
 def gauges(text):
@@ -69,17 +72,44 @@ async def test_blocks_in_flight_are_counted():
         assert gauges(metrics.text().decode())["blocks_in_flight"] == 0
 
 
-def test_the_readmes_table_names_all_of_them():
-    serve, verifier = Metrics(), VerifierMetrics()
+def everything():
+    """Of a server with a link to a verifier, and of a verifier: what is told before any event."""
+    serve = Metrics()
+    verifier = VerifierMetrics()
     link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_links=1)
     serve.watch_link(link)
     serve.watch_sessions(SimpleNamespace(talks=(), num_held=0))
-    names = set(
-        re.findall(
-            r"^# TYPE streamer_(\w+?)(?:_total)? ", (serve.text() + verifier.text()).decode(), re.M
-        )
-    )
+    for metrics in (serve, verifier):
+        metrics.build("1.2.3")
+        Service(None, Admission((), 7), metrics)
+    return serve.text().decode(), verifier.text().decode()
+
+
+def test_the_table_names_all_of_them():
+    names = set(re.findall(r"^# TYPE streamer_(\w+?)(?:_total)? ", "".join(everything()), re.M))
     # net/link/server.py's own
     names = {name for name in names if not name.endswith("_created")} | {"links"}
-    table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", README, re.M)
-    assert {name for row in table for name in re.findall(r"`(\w+)", row)} == names
+    table = re.findall(r"^\| (?:both|serve|verifier)[^|]*\| ([^|]+) \|", PAGE, re.M)
+    assert {name for row in table for name in re.findall(r"`(\w+)", row)} - {"process_"} == names
+
+
+def test_units_are_base_units_and_series_are_there_before_the_first_event():
+    for text in everything():
+        assert not re.search(r"^# TYPE \w+_(ms|mb|kb|minutes)\b", text, re.M)
+        assert "streamer_sessions_limit 7.0\n" in text
+        assert re.search(r'^streamer_build_info{.*version="1.2.3".*} 1.0$', text, re.M)
+        assert re.search(r"^process_resident_memory_bytes [1-9]", text, re.M)
+        assert 'streamer_refusals_total{status="503"} 0.0\n' in text
+    serve, verifier = everything()
+    assert 'streamer_turns_total{stop_reason="sentence"} 0.0\n' in serve
+    assert "streamer_ttft_seconds_count 0.0\n" in serve
+    assert 'streamer_requests_refused_total{reason="prefix"} 0.0\n' in verifier
+
+
+def test_times_are_counted_in_seconds():
+    metrics = Metrics()
+    for at_ms in (250.0, 280.0):
+        metrics.heard(1, TextDelta("a", (1,), True, at_ms))
+    text = metrics.text().decode()
+    assert "streamer_ttft_seconds_sum 0.25\n" in text
+    assert re.search(r"^streamer_itl_seconds_sum 0\.03", text, re.M)

@@ -6,17 +6,19 @@ import time
 
 import anyio
 import pytest
-from far import verifying
+from far import free_port, verifying
+from speech import SAMPLES
 from tls import certificate
 from wire import serving
 
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.net.link.edge import EdgeLink
+from streamer.stages.plumbing.ports import TargetLost
 
 TERMS = DecodingTerms("tokenizer", "zh", 1_000, Rules(), Sampling())
 
@@ -40,6 +42,16 @@ async def told(**options):
     return str(refused.value)
 
 
+async def told_of_a_file(cloud):
+    """The one line about a file, long before the verdict's budget of 30 s is over."""
+    async with Describer.open(mode="exact", cloud=cloud) as describer:
+        await describer.load()
+        with anyio.fail_after(15), pytest.raises(TargetLost) as lost:
+            await describer.describe(SAMPLES[0])
+    assert "\n" not in str(lost.value)
+    return str(lost.value)
+
+
 async def test_tls_and_keys(guarded):
     url, ca = guarded
     line = await told(cloud=url)
@@ -50,19 +62,28 @@ async def test_tls_and_keys(guarded):
     assert "--cloud-ca" in line
     line = await told(cloud=url.replace("127.0.0.1", "localhost"), cloud_ca=ca)
     assert "not valid for 'localhost'" in line
-    assert "it speaks TLS; give wss:// instead of ws://" in await told(
-        cloud=url.replace("wss:", "ws:")
-    )
+    line = await told_of_a_file(url.replace("wss:", "ws:"))
+    assert "(it closes connections at once; give wss:// if it has a certificate)" in line
     line = await told(cloud=url, cloud_ca=ca, cloud_key="wrong")
     way = "give its key with --cloud-key or STREAMER_CLOUD_KEY"
     assert line == f"the verifier at {url}: HTTP 401 (wrong or missing API key); {way}"
 
 
 async def test_tls_where_there_is_none():
-    ways = "give it --cert and --key, or take ws:// where the network is your own"
     with verifying() as (url, _):
-        url = url.replace("ws:", "wss:")
-        assert await told(cloud=url) == f"the verifier at {url}: it does not speak TLS; {ways}"
+        line = await told_of_a_file(url.replace("ws:", "wss:"))
+    assert "(it ends the handshake of TLS; give ws:// if it has no certificate)" in line
+
+
+async def test_where_nobody_listens_each_file_of_a_batch_is_told_at_once():
+    """The budget for a verdict is 30 s: it is not spent on who is not there, nor for each file."""
+    cloud = f"ws://127.0.0.1:{free_port()}"
+    async with Describer.open(mode="exact", cloud=cloud) as describer:
+        await describer.load()
+        with anyio.fail_after(15):
+            for file in SAMPLES:
+                with pytest.raises(TargetLost, match=r"is not there \(Connection refused\)"):
+                    await describer.describe(file)
 
 
 async def test_a_host_that_nobody_knows():
@@ -99,8 +120,12 @@ async def test_who_closes_at_once_is_tried_again(scheme):
         group.start_soon(link.run)
         with anyio.fail_after(20):
             await again.wait()
-        assert link.lost is None
-        assert link.trouble in ("it closes connections at once", "Connection reset by peer")
+        assert link.presence.lost is None
+        assert link.trouble in (
+            "it closes connections at once; give wss:// if it has a certificate",
+            "it ends the handshake of TLS; give ws:// if it has no certificate",
+            "Connection reset by peer",
+        )
         group.cancel_scope.cancel()
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.verifier_turn import Broken, House
-from streamer.core.rules.constrain import Rules
-from streamer.net.link.served_turns import Tenancy
+from streamer.core.link.verifier_turn import Broken, VerifierModel
+from streamer.core.rules.settings import Rules
+from streamer.net.link.served_turns import ServedTurns
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import VerifierMetrics
 
-HOUSE = House("model", "tokenizer", "zh", 1_000, 60.0)
+MODEL = VerifierModel("model", "tokenizer", "zh", 1_000, 60.0)
 
 
 class Slow:
@@ -65,30 +65,32 @@ def opening(session, channel=0, epoch=1):
 
 
 @asynccontextmanager
-async def house(hold_s=60.0):
+async def serving_turns(hold_s=60.0):
     open_now, admission = [], Admission((wire.PATH,), 4)
     async with anyio.create_task_group() as group:
-        tenancy = Tenancy(lambda turn: Slow(open_now), HOUSE, admission, VerifierMetrics(), hold_s)
-        tenancy.start(group)
-        yield tenancy, admission, open_now
+        turns = ServedTurns(
+            lambda turn: Slow(open_now), MODEL, admission, VerifierMetrics(), hold_s
+        )
+        turns.start(group)
+        yield turns, admission, open_now
         group.cancel_scope.cancel()
     assert (open_now, admission.num_sessions) == ([], 0)
 
 
 async def test_many_that_come_at_once_never_take_more_than_there_is():
     """Held turns make place, each once; who finds none is told, and may come again."""
-    async with house() as (tenancy, admission, open_now):
+    async with serving_turns() as (turns, admission, open_now):
         gone = Said()
         for i in range(4):
-            await tenancy.open(gone, opening(i, i))
-            await tenancy.take(gone, wire.AudioMessage(i, 0, bytes(640), False))
-        tenancy.detach(gone)
-        assert tenancy.num_held == 4
+            await turns.open(gone, opening(i, i))
+            await turns.take(gone, wire.AudioMessage(i, 0, bytes(640), False))
+        turns.detach(gone)
+        assert turns.num_held == 4
         refused = []
 
         async def come(i):
             try:
-                await tenancy.open(Said(), opening(100 + i))
+                await turns.open(Said(), opening(100 + i))
             except Broken as broken:
                 refused.append(broken.is_final)
             assert len(open_now) <= 4
@@ -101,31 +103,31 @@ async def test_many_that_come_at_once_never_take_more_than_there_is():
 
 
 async def test_a_model_that_fails_ends_one_turn():
-    async with house() as (tenancy, admission, _):
+    async with serving_turns() as (turns, admission, _):
         link = Said()
         for i in range(2):
-            await tenancy.open(link, opening(i, i))
-        await tenancy.take(link, wire.Finish(0, 0))
+            await turns.open(link, opening(i, i))
+        await turns.take(link, wire.Finish(0, 0))
         with anyio.fail_after(5):
             while admission.num_sessions == 2:
                 await anyio.sleep(0.01)
         told = [message for message in link.messages if isinstance(message, wire.Rejected)]
         assert [(message.channel, message.is_final) for message in told] == [(0, True)]
-        await tenancy.open(link, opening(9, 0))
+        await turns.open(link, opening(9, 0))
         assert isinstance(link.messages[-1], wire.OpenedMessage)
 
 
 async def test_one_that_comes_back_while_its_turn_ends_begins_anew():
     """It is not given a turn that is being let go."""
-    async with house() as (tenancy, _, open_now):
+    async with serving_turns() as (turns, _, open_now):
         link = Said()
-        await tenancy.open(link, opening(1))
-        await tenancy.take(link, wire.AudioMessage(0, 0, bytes(640), False))
+        await turns.open(link, opening(1))
+        await turns.take(link, wire.AudioMessage(0, 0, bytes(640), False))
         await anyio.lowlevel.checkpoint()
         # a gap: the turn ends
-        await tenancy.take(link, wire.AudioMessage(0, 5_000, bytes(640), False))
+        await turns.take(link, wire.AudioMessage(0, 5_000, bytes(640), False))
         assert isinstance(link.messages[-1], wire.Rejected)
-        await tenancy.open(link, opening(1, 0, 2))
+        await turns.open(link, opening(1, 0, 2))
         assert link.messages[-1] == wire.OpenedMessage(0, 2, 0, "model")
         with anyio.fail_after(5):
             while len(open_now) > 1:
@@ -135,17 +137,17 @@ async def test_one_that_comes_back_while_its_turn_ends_begins_anew():
 async def test_one_session_from_two_links_at_once_is_one_turn():
     """Both wait while a held turn makes place; the second finds what the first has begun, and its
     slot is no other."""
-    async with house() as (tenancy, admission, open_now):
+    async with serving_turns() as (turns, admission, open_now):
         gone = Said()
         for i in range(4):
-            await tenancy.open(gone, opening(i, i))
-            await tenancy.take(gone, wire.AudioMessage(i, 0, bytes(640), False))
-        tenancy.detach(gone)
+            await turns.open(gone, opening(i, i))
+            await turns.take(gone, wire.AudioMessage(i, 0, bytes(640), False))
+        turns.detach(gone)
         links, refused = [Said(), Said()], []
 
         async def come(link):
             try:
-                await tenancy.open(link, opening(50))
+                await turns.open(link, opening(50))
             except Broken as broken:
                 refused.append(broken)
 
@@ -158,22 +160,22 @@ async def test_one_session_from_two_links_at_once_is_one_turn():
         assert sum(len(link.messages) for link in links) == 1
         num_before = admission.num_sessions
         for link in links:
-            await tenancy.close(link, 0)
-        assert admission.num_sessions == num_before - 1 == len(open_now) == tenancy.num_held
+            await turns.close(link, 0)
+        assert admission.num_sessions == num_before - 1 == len(open_now) == turns.num_held
 
 
 async def test_a_turn_whose_edge_has_gone_does_not_hold_up_the_end():
-    async with house() as (tenancy, admission, _):
+    async with serving_turns() as (turns, admission, _):
         links = [Said(), Said()]
         for i in range(2):
-            await tenancy.open(links[i], opening(i))
+            await turns.open(links[i], opening(i))
         admission.is_draining = True
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
-                group.start_soon(tenancy.all_over)
+                group.start_soon(turns.all_over)
                 await anyio.lowlevel.checkpoint()
-                tenancy.detach(links[0])
-                await tenancy.close(links[1], 0)
+                turns.detach(links[0])
+                await turns.close(links[1], 0)
 
 
 @pytest.mark.parametrize("leaves_again", [False, True])
@@ -181,17 +183,17 @@ async def test_one_that_comes_back_just_as_its_hold_is_over_is_not_let_go(leaves
     """The event loop is held up, as a busy machine does: both are due when it goes on. One that
     leaves again at once is held anew."""
     hold_s, first, second = 0.2, Said(), Said()
-    async with house(hold_s) as (tenancy, _, open_now):
-        await tenancy.open(first, opening(1))
-        tenancy.detach(first)
+    async with serving_turns(hold_s) as (turns, _, open_now):
+        await turns.open(first, opening(1))
+        turns.detach(first)
         over_at = anyio.current_time() + hold_s
         await anyio.lowlevel.checkpoint()
 
         async def come_back():
             await anyio.sleep_until(over_at - 0.005)
-            await tenancy.open(second, opening(1, 0, 2))
+            await turns.open(second, opening(1, 0, 2))
             if leaves_again:
-                tenancy.detach(second)
+                turns.detach(second)
 
         async with anyio.create_task_group() as group:
             group.start_soon(come_back)
@@ -200,10 +202,10 @@ async def test_one_that_comes_back_just_as_its_hold_is_over_is_not_let_go(leaves
         await anyio.wait_all_tasks_blocked()
         assert second.messages == [wire.OpenedMessage(0, 2, 0, "model")]
         assert len(open_now) == 1
-        assert tenancy.num_held == leaves_again
+        assert turns.num_held == leaves_again
         if leaves_again:
             third = Said()
-            await tenancy.open(third, opening(1, 0, 3))
+            await turns.open(third, opening(1, 0, 3))
             assert third.messages == [wire.OpenedMessage(0, 3, 0, "model")]
             assert len(open_now) == 1
 
@@ -211,13 +213,13 @@ async def test_one_that_comes_back_just_as_its_hold_is_over_is_not_let_go(leaves
 async def test_a_request_of_an_older_link_is_refused_and_not_judged():
     """It cannot be of this one: its prefix may be, and a verdict given under this link's epoch
     would be taken for one."""
-    async with house() as (tenancy, _, _):
+    async with serving_turns() as (turns, _, _):
         first, second = Said(), Said()
-        await tenancy.open(first, opening(1))
-        tenancy.detach(first)
-        await tenancy.open(second, opening(1, 0, 2))
-        tenancy._channels[second, 0].turn.is_finished = True
-        await tenancy.take(
+        await turns.open(first, opening(1))
+        turns.detach(first)
+        await turns.open(second, opening(1, 0, 2))
+        turns._channels[second, 0].state.is_finished = True
+        await turns.take(
             second, wire.verify_message(0, 1, VerifyRequest(7, 0, prefix_hash(()), (), ()))
         )
         await anyio.wait_all_tasks_blocked()

@@ -21,7 +21,7 @@ from streamer import Describer, ModelError
 from streamer.assembly.models import Models
 from streamer.core.decoding.gate import Gate
 from streamer.core.link import wire
-from streamer.core.rules.constrain import Rules
+from streamer.core.rules.settings import Rules
 
 
 def opening(channel=0, session=b"s" * 16, epoch=1, **changed):

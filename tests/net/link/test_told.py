@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from far import HOUSE, free_port, hear, honest, linked, lying, verifying
+from far import MODEL, free_port, hear, honest, linked, lying, verifying
 from far import until as until_true
 from processes import ENVIRONMENT, describe
 from speech import SAMPLES
@@ -20,11 +20,11 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.description import describe_turn, join_parts, unverified
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms
-from streamer.core.rules.constrain import Rules
 from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
 from streamer.net.service.notices import EVERY_S, Notices
 
-TERMS = DecodingTerms(HOUSE.tokenizer, HOUSE.language, HOUSE.num_ids, Rules(), Sampling())
+TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_warnings_of_parts_and_of_the_file_are_one_line():
     )
     assert part(0).warning is None
     assert join_parts("a", [part(0)]).warning is None
-    both = join_parts("a", [part(2), part(0), part(1)], "cut short")
+    both = join_parts("a", [part(2), part(0), part(1)], "cut short", is_cut=True)
     assert both.warning == f"cut short; {part(2).warning} (so in 2 of 3 parts)"
     assert both.is_cut
     assert not join_parts("a", [part(2)]).is_cut

@@ -171,7 +171,7 @@ async def test_a_keyboard_is_enough(server, wanted, tmp_path):
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keyboard, choosing = guest.page.keyboard, asyncio.get_running_loop().create_future()
         guest.page.on("filechooser", lambda chooser: choosing.set_result(chooser))
-        assert [await guest.tab() for _ in range(3)] == ["live", "key", "mic"]
+        assert [await guest.tab() for _ in range(4)] == ["language", "live", "key", "mic"]
         await keyboard.press("Enter")
         await guest.until_said("#status", "Hearing you")
         await guest.until_said("#so-far", "So far, after 3 s")

@@ -6,7 +6,6 @@ import base64
 import contextlib
 import json
 import random
-import re
 import signal
 import socket
 import subprocess
@@ -17,7 +16,7 @@ import openai
 import pytest
 import soundfile
 import websockets
-from places import ROOT
+from documents import block_of
 from processes import ENVIRONMENT
 from speech import RATE_HZ, SAMPLES, speech
 from websockets.asyncio.client import connect
@@ -35,19 +34,13 @@ from wire import (
     validate,
 )
 
-README = (ROOT / "README.md").read_text("utf-8")
-
 
 # the client's own, with websockets 17
 @pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
-def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
+def test_the_page_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path):
     """The official client, sync and unmodified; only the address is another. Any rate that is
     taken, any channels; for one that is not it says why, and no sentence."""
-    (code,) = [
-        block
-        for block in re.findall(r"```python\n(.*?)```", README, re.S)
-        if "openai.OpenAI(" in block
-    ]
+    code = block_of("docs/realtime.md", "import base64, openai")
     address = server.replace("ws", "http", 1).removesuffix("/realtime")
     assert "http://127.0.0.1:8765/v1" in code
     code = code.replace("http://127.0.0.1:8765/v1", address)
@@ -63,10 +56,19 @@ def test_the_readme_s_example_runs_as_it_stands(server, wanted, capsys, tmp_path
     assert capsys.readouterr().out == ""
 
 
-async def test_the_readme_s_extensions_are_those_that_there_are(server):
+@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")
+def test_the_readme_s_client_connects(server, capsys):
+    code = block_of("README.md", "import openai\n")
+    assert "http://127.0.0.1:8765/v1" in code
+    address = server.replace("ws", "http", 1).removesuffix("/realtime")
+    exec(code.replace("http://127.0.0.1:8765/v1", address), {})
+    assert capsys.readouterr().out == "session.created\n"
+
+
+async def test_the_page_s_extensions_are_those_that_there_are(server):
     """Its message, as it stands; the description comes after response.done; an unknown name is
     refused in one line."""
-    (message,) = re.findall(r"```json\n(.*?)\n```", README, re.S)
+    message = block_of("docs/realtime.md", '{"type": "session.update"').strip()
     async with connect(server) as ws:
         await ws.send(message)
         events = await until(ws, "session.updated")

@@ -1,0 +1,161 @@
+"""What happens to speech on its way. In: samples at 16 kHz. Out: in noise, a room, a codec.
+
+Nothing here changes how somebody speaks, so no level should change either.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import soundfile
+import soxr
+from scipy.signal import butter, fftconvolve, sosfilt
+
+from pipelines.embedded.speak import SAMPLE_RATE
+
+Range = tuple[float, float]
+SOUND_M_S = 343.0
+# libsndfile's compression levels for these rates in kbit/s, mono at 16 kHz
+OPUS_16 = 0.96
+MP3_32 = 0.84
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A recording to be changed. level_db: its active level, dBFS; others: of other speakers."""
+
+    samples: np.ndarray
+    level_db: float
+    others: list[np.ndarray]
+    chance: np.random.Generator
+
+
+def noise(heard: Heard, snr_db: float) -> np.ndarray:
+    """With noise between white and pink, `snr_db` under the active level."""
+    spectrum = np.fft.rfft(heard.chance.standard_normal(len(heard.samples)))
+    colour = np.maximum(np.fft.rfftfreq(len(heard.samples), 1 / SAMPLE_RATE), 50) ** -0.25
+    return added(heard, np.fft.irfft(spectrum * colour, len(heard.samples)), snr_db)
+
+
+def babble(heard: Heard, snr_db: float) -> np.ndarray:
+    """With all others speaking at once, each as loud as the next."""
+    length = len(heard.samples)
+    voices = [np.resize(voice, length) / (voice.std() + 1e-9) for voice in heard.others]
+    return added(heard, np.sum(voices, 0), snr_db)
+
+
+def added(heard: Heard, sound: np.ndarray, snr_db: float) -> np.ndarray:
+    gain = 10 ** ((heard.level_db - snr_db) / 20) / (sound.std() + 1e-12)
+    return clipped(heard.samples + gain * sound)
+
+
+def room(heard: Heard, away_m: Range, fall_s: Range) -> np.ndarray:
+    """In a drawn room, so far from the microphone, whose sound falls by 60 dB in so long."""
+    return clipped(fftconvolve(heard.samples, room_response(heard.chance, away_m, fall_s)))
+
+
+def room_response(chance: np.random.Generator, away_m: Range, fall_s: Range) -> np.ndarray:
+    """A room's impulse response, of energy 1, from its direct sound on.
+
+    The image method of Allen and Berkley (1979).
+    """
+    size = chance.uniform((4.0, 3.0, 2.4), (7.0, 6.0, 3.2))
+    drawn_s = chance.uniform(*fall_s)
+    towards = chance.standard_normal(3) * (1, 1, 0.2)
+    away = chance.uniform(*away_m) * towards / np.linalg.norm(towards)
+    from_wall = 0.3 + np.abs(away)
+    speaker = chance.uniform(from_wall, np.maximum(size - from_wall, from_wall))
+    surface = 2 * (size[0] * size[1] + size[1] * size[2] + size[0] * size[2])
+    # Eyring's formula gives what a wall reflects of the energy; of the pressure it is the root.
+    reflected = float(np.sqrt(np.exp(-0.161 * size.prod() / (surface * drawn_s))))
+    reach_m = SOUND_M_S * 0.8 * drawn_s
+    delays, gains = images(size, speaker, speaker + away, reflected, reach_m)
+    at = np.round(delays * SAMPLE_RATE).astype(int)
+    response = np.bincount(at - at.min(), gains)
+    # A low and wide room rings longer than Eyring says: what is left over is taken off.
+    t = np.arange(len(response)) / SAMPLE_RATE
+    response *= 10.0 ** (-3 * t * max(0.0, 1 / drawn_s - 1 / falls_in(response)))
+    return response / np.sqrt((response**2).sum())
+
+
+def falls_in(response: np.ndarray) -> float:
+    """Seconds in which a response falls by 60 dB, from its fall from -5 to -25 dB (Schroeder)."""
+    left = 10 * np.log10(np.cumsum(response[::-1] ** 2)[::-1] / (response**2).sum() + 1e-12)
+    first, last = (int(np.argmax(left < db)) for db in (-5, -25))
+    return 3 * max(1, last - first) / SAMPLE_RATE
+
+
+def images(
+    size: np.ndarray, speaker: np.ndarray, microphone: np.ndarray, reflected: float, reach_m: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(delays in s, gains) of all mirror images of `speaker` within `reach_m` of `microphone`."""
+    offsets, bounces = [], []
+    for axis in range(3):
+        count = int(reach_m / (2 * size[axis])) + 1
+        rooms, side = np.meshgrid(np.arange(-count, count + 1), (0, 1), indexing="ij")
+        offset = (1 - 2 * side) * speaker[axis] - microphone[axis] + 2 * rooms * size[axis]
+        offsets.append(offset.ravel())
+        bounces.append((np.abs(rooms - side) + np.abs(rooms)).ravel())
+    x, y, z = np.meshgrid(*offsets, indexing="ij", sparse=True)
+    a, b, c = np.meshgrid(*bounces, indexing="ij", sparse=True)
+    distance = np.sqrt(x**2 + y**2 + z**2).ravel()
+    near = distance < reach_m
+    distance = np.maximum(distance[near], 0.1)
+    return distance / SOUND_M_S, reflected ** (a + b + c).ravel()[near] / distance
+
+
+def telephone(heard: Heard) -> np.ndarray:
+    """300 to 3,400 Hz at 8 kHz, mu-law."""
+    band = butter(4, (300, 3400), "bandpass", fs=8000, output="sos")
+    narrow = sosfilt(band, soxr.resample(heard.samples, SAMPLE_RATE, 8000)).astype(np.float32)
+    coded = coded_as(clipped(narrow), 8000, "WAV", "ULAW")
+    return soxr.resample(coded, 8000, SAMPLE_RATE).astype(np.float32)
+
+
+def opus(heard: Heard) -> np.ndarray:
+    return coded_as(heard.samples, SAMPLE_RATE, "OGG", "OPUS", compression_level=OPUS_16)
+
+
+def mp3(heard: Heard) -> np.ndarray:
+    constant = {"compression_level": MP3_32, "bitrate_mode": "CONSTANT"}
+    return coded_as(heard.samples, SAMPLE_RATE, "MP3", "MPEG_LAYER_III", **constant)
+
+
+def coded_as(
+    samples: np.ndarray, rate: int, container: str, codec: str, **options: object
+) -> np.ndarray:
+    """Samples as they come back from a file of that format."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=container, subtype=codec, **options)
+    file.seek(0)
+    return soundfile.read(file, dtype="float32")[0]
+
+
+def silence_around(heard: Heard) -> np.ndarray:
+    return np.pad(heard.samples, SAMPLE_RATE)
+
+
+def shifted(heard: Heard) -> np.ndarray:
+    """Its first 20 to 140 samples cut: a fraction of a frame, which is 160."""
+    return heard.samples[int(heard.chance.integers(20, 141)) :]
+
+
+def clipped(samples: np.ndarray) -> np.ndarray:
+    return np.clip(samples, -1, 1).astype(np.float32)
+
+
+CHANGES: dict[str, Callable[[Heard], np.ndarray]] = {
+    "shift in a frame": shifted,
+    "silence, 1 s around": silence_around,
+    "opus 16 kbit/s": opus,
+    "mp3 32 kbit/s": mp3,
+    "telephone": telephone,
+    "noise 20 dB": lambda heard: noise(heard, 20),
+    "noise 10 dB": lambda heard: noise(heard, 10),
+    "babble 15 dB": lambda heard: babble(heard, 15),
+    "room": lambda heard: room(heard, (0.5, 1.0), (0.2, 0.5)),
+    "room, far": lambda heard: room(heard, (1.0, 2.0), (0.3, 0.6)),
+}

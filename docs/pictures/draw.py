@@ -1,0 +1,276 @@
+"""The two pictures of docs/architecture.md. Run `python docs/pictures/draw.py` to write both again.
+
+Each picture is an SVG file of boxes, arrows and words. The places are in pixels, x to the right
+and y down. A test holds the files to this script.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+HERE = Path(__file__).parent
+FILLS = {
+    "net": "#efe6f6",
+    "stages": "#dff2ea",
+    "model": "#fdecd8",
+    "core": "#e2ebf7",
+    "top": "#f1f1ee",
+    "outside": "#ffffff",
+}
+INK = "#22303c"
+SOFT = "#5b6a76"
+LINE_PX = 17
+
+
+def text(x: float, y: float, words: str, size: int = 13, more: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" {more}>{escape(words)}</text>'
+
+
+def box(
+    x: float, y: float, w: float, h: float, room: str, title: str, lines: Sequence[str] = ()
+) -> str:
+    """A box in the colour of `room`: a title, and small lines below it."""
+    found = [
+        f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="8" '
+        f'fill="{FILLS[room]}" stroke="{SOFT}"/>',
+        text(x + 12, y + 23, title, 15, 'font-weight="bold"'),
+    ]
+    found += [
+        text(x + 12, y + 44 + LINE_PX * i, line, 12, f'fill="{SOFT}"')
+        for i, line in enumerate(lines)
+    ]
+    return "\n".join(found)
+
+
+def arrow(
+    points: Sequence[tuple[float, float]],
+    words: str = "",
+    at: tuple[float, float] = (0, 0),
+    anchor: str = "middle",
+) -> str:
+    """A line through `points` with a head at its end; `words` stand at `at`."""
+    path = " ".join(f"{x:g},{y:g}" for x, y in points)
+    found = [
+        f'<polyline points="{path}" fill="none" stroke="{INK}" stroke-width="1.6" '
+        'marker-end="url(#head)"/>'
+    ]
+    found += [
+        text(at[0], at[1] + 15 * i, line, 12, f'text-anchor="{anchor}" fill="{INK}"')
+        for i, line in enumerate(filter(None, words.split("\n")))
+    ]
+    return "\n".join(found)
+
+
+def picture(width: int, height: int, title: str, parts: Sequence[str]) -> str:
+    """A whole SVG file."""
+    head = (
+        '<marker id="head" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+        f'markerHeight="7" orient="auto"><path d="M0,0 L10,5 L0,10 z" fill="{INK}"/></marker>'
+    )
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+            f'font-family="DejaVu Sans, Verdana, sans-serif" fill="{INK}" role="img">',
+            f"<title>{escape(title)}</title>",
+            f"<defs>{head}</defs>",
+            f'<rect width="{width}" height="{height}" rx="12" fill="#fbfbfa"/>',
+            *parts,
+            "</svg>\n",
+        ]
+    )
+
+
+def flow() -> str:
+    """One turn: from samples to text."""
+    stage, wide = 150, 176
+    row, low = 96, 262
+    chunk, prefill, draft, emit = 190, 418, 646, 874
+    parts = [
+        box(20, row, 118, 92, "net", "client", ["websocket,", "page, file"]),
+        box(chunk, row, stage, 92, "stages", "chunk", ["resample, log-mel,", "voice activity"]),
+        box(prefill, row, stage, 92, "stages", "prefill", ["windows of 2 s", "into a KV slot"]),
+        box(draft, row, stage, 92, "stages", "draft", ["k tokens, gate,", "roll back, commit"]),
+        box(emit, row, stage, 92, "stages", "emit", ["tokens to text,", "description"]),
+        box(1072, row, 118, 92, "net", "client", ["text deltas,", "attributes"]),
+        box(draft + 46, low, stage, 74, "stages", "verify", ["one task a request"]),
+        arrow([(138, 142), (chunk, 142)], "PCM\n5 s wait", (164, 110)),
+        arrow([(chunk + stage, 142), (prefill, 142)], "windows\n8", (379, 110)),
+        arrow([(prefill + stage, 142), (draft, 142)], "turn\n1", (607, 110)),
+        arrow([(draft + stage, 142), (emit, 142)], "tokens\n64", (835, 110)),
+        arrow([(emit + stage, 142), (1072, 142)], "events\n256", (1048, 110)),
+        arrow([(draft + 70, 188), (draft + 70, low)]),
+        arrow(
+            [(draft + 120, low), (draft + 120, 188)],
+            "up to 4 requests,\nup to 4 verdicts",
+            (draft + 130, 220),
+            "start",
+        ),
+        box(
+            190,
+            420,
+            378,
+            112,
+            "model",
+            "edge model: one thread",
+            [
+                "listener.py: one turn in a KV slot",
+                "scheduler.py: a row of each stream, one step",
+                "drafters.py: k tokens, choice and rules",
+                "kernels/ or engines/: the step itself",
+            ],
+        ),
+        box(
+            614,
+            420,
+            wide + 34,
+            112,
+            "model",
+            "cloud model here",
+            [
+                "local_target.py asks its thread",
+                "verifier.py: k drafts and one",
+                "more in a single step",
+            ],
+        ),
+        box(
+            862,
+            420,
+            wide + 22,
+            112,
+            "net",
+            "link",
+            ["remote_target.py: one turn", "edge.py: one websocket", "audio once, then tokens"],
+        ),
+        box(
+            862,
+            590,
+            wide + 22,
+            96,
+            "net",
+            "verifier elsewhere",
+            ["served_turns.py: all turns", "the cloud model, its thread"],
+        ),
+        arrow(
+            [(prefill + 75, 188), (prefill + 75, 420)], "hear a window", (prefill + 68, 350), "end"
+        ),
+        arrow(
+            [(draft + 24, 188), (draft + 24, 376), (540, 376), (540, 420)],
+            "draft k tokens",
+            (604, 369),
+        ),
+        arrow(
+            [(draft + 100, low + 74), (draft + 100, 420)],
+            "in this process",
+            (draft + 108, 392),
+            "start",
+        ),
+        arrow(
+            [(draft + 46 + stage, low + 37), (960, low + 37), (960, 420)],
+            "or --cloud ws://",
+            (968, 352),
+            "start",
+        ),
+        arrow([(940, 532), (940, 590)], "requests", (932, 566), "end"),
+        arrow([(980, 590), (980, 532)], "verdicts", (988, 566), "start"),
+        text(20, 40, "One turn: from samples to text", 19, 'font-weight="bold"'),
+        text(
+            20,
+            64,
+            "A number at an arrow is its bound. The state machine in core/decoding "
+            "decides what draft does next.",
+            13,
+            f'fill="{SOFT}"',
+        ),
+        box(
+            20,
+            590,
+            548,
+            96,
+            "core",
+            "core: no torch, no socket, no clock",
+            [
+                "decoding/speculate.py says DraftMore, Verify, Emit, Wait or Done.",
+                "sequence.py owns the length; gate.py, accept.py, rules/ decide on tokens.",
+            ],
+        ),
+    ]
+    return picture(1210, 706, "One turn: from samples to text", parts)
+
+
+def rooms() -> str:
+    """The rooms of streamer/, and which of them may import which."""
+    parts = [
+        text(20, 40, "Rooms and doors", 19, 'font-weight="bold"'),
+        text(
+            20,
+            64,
+            "An arrow means: may import. tests/test_doors.py holds every file to it.",
+            13,
+            f'fill="{SOFT}"',
+        ),
+        box(
+            20,
+            90,
+            1010,
+            74,
+            "top",
+            "top",
+            ["cli, config, describer, session; audio/, assembly/, commands/, calibrate/"],
+        ),
+        box(720, 226, 310, 92, "net", "net", ["websockets: service/, realtime/, link/, page/"]),
+        box(
+            370,
+            226,
+            310,
+            140,
+            "stages",
+            "stages",
+            [
+                "anyio: stream, chunk, prefill,",
+                "draft, verify, emit, events;",
+                "plumbing/",
+                "Models come in as Protocols.",
+            ],
+        ),
+        box(
+            20,
+            226,
+            310,
+            140,
+            "model",
+            "model",
+            [
+                "torch, synchronous: thinker,",
+                "listener, scheduler, verifier;",
+                "audio/, checkpoint/, engines/,",
+                "kernels/, embedded/",
+            ],
+        ),
+        box(
+            20,
+            426,
+            1010,
+            84,
+            "core",
+            "core",
+            [
+                "pure: audio/, decoding/, rules/, text/, link/, calibration/, description",
+                "Imports numpy, soxr and msgspec. No async, socket, torch, clock or global random.",
+            ],
+        ),
+        arrow([(175, 164), (175, 226)]),
+        arrow([(525, 164), (525, 226)]),
+        arrow([(875, 164), (875, 226)]),
+        arrow([(720, 272), (680, 272)]),
+        arrow([(175, 366), (175, 426)]),
+        arrow([(525, 366), (525, 426)]),
+        arrow([(875, 318), (875, 426)]),
+    ]
+    return picture(1050, 530, "Rooms and doors", parts)
+
+
+PICTURES = {"flow.svg": flow, "rooms.svg": rooms}
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        (HERE / name).write_text(draw(), "utf-8")

@@ -1,0 +1,126 @@
+"""What libsndfile cannot read (.m4a, .mp4, .webm and others), through the ffmpeg that is installed.
+
+ffmpeg runs beside us and gives its samples through a pipe, so one block is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from streamer.audio.source import Audio, AudioError, Block
+
+BLOCK_FRAMES = 8192
+HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, rate, channels
+FLOAT = 6  # the encoding
+MOST_CHANNELS = 1024
+PROBE_S = 20.0
+
+
+class FfmpegAudio(Audio):
+    """A recording that ffmpeg decodes. Its length is the container's word: a guess."""
+
+    def __init__(
+        self, path: str, process: subprocess.Popen[bytes], errors: IO[bytes], why: str
+    ) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._errors = errors
+        self._pipe = process.stdout
+        head = self._pipe.read(HEAD.size)
+        if len(head) < HEAD.size:
+            told = "is no recording that libsndfile or ffmpeg can read"
+            raise AudioError(path, f"{told} ({self._said() or why})")
+        _, offset, _, encoding, rate, channels = HEAD.unpack(head)
+        if encoding != FLOAT or not 1 <= channels <= MOST_CHANNELS:
+            raise AudioError(path, f"{channels} channels are more than {MOST_CHANNELS}")
+        self._pipe.read(offset - HEAD.size)
+        super().__init__(path, rate, channels, 0, is_guess=True)
+
+    def _said(self) -> str:
+        """ffmpeg's reason, once it has ended; it may have none."""
+        self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read(4096).decode("utf-8", "replace").split("\n")
+        return next((line.rpartition("] ")[2] for line in lines if line.strip()), "")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._pipe.close()
+        self._errors.close()
+
+    def __iter__(self) -> Iterator[Block]:
+        width = 4 * self.channels
+        num_read = 0
+        while data := self._pipe.read(BLOCK_FRAMES * width):
+            block = np.frombuffer(data[: len(data) - len(data) % width], ">f4")
+            num_read += len(block)
+            if len(block):
+                yield block.astype(np.float32).reshape(-1, self.channels)
+        if num_read == 0:
+            raise AudioError(self.path, f"not one sample of it can be decoded ({self._said()})")
+        if self._process.wait() != 0:
+            self.cut = f"is damaged ({self._said()})"
+
+
+def open_with_ffmpeg(path: str, handle: IO[bytes], why: str) -> FfmpegAudio:
+    """`why`: libsndfile's reason against it. Raises AudioError with the command to convert it."""
+    if shutil.which("ffmpeg") is None:
+        raise AudioError(path, f"is no recording that libsndfile can read ({why}); {_way(path)}")
+    fd = handle.fileno()
+    os.lseek(fd, 0, os.SEEK_SET)
+    # By descriptor: no name is taken for a protocol, and no playlist reaches out.
+    source = ("-protocol_whitelist", "file", "-i", f"/dev/fd/{fd}")
+    quiet = ("-nostdin", "-hide_banner", "-v", "fatal")
+    wanted = ("-map", "0:a:0", "-c:a", "pcm_f32be", "-f", "au", "-")
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the recording
+    process = subprocess.Popen(
+        ("ffmpeg", *quiet, *source, *wanted),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        pass_fds=(fd,),
+    )
+    try:
+        audio = FfmpegAudio(path, process, errors, why)
+    except BaseException:
+        process.kill()
+        process.communicate()
+        errors.close()
+        raise
+    audio.num_frames = int(_duration_s(fd) * audio.sample_rate)
+    handle.close()
+    return audio
+
+
+def _way(path: str) -> str:
+    name = shlex.quote(path) if path != "-" and path.isprintable() else "FILE"
+    into = shlex.quote(str(Path(path).with_suffix(".wav"))) if name != "FILE" else "OUT.wav"
+    return f"install ffmpeg, or convert it where there is one: ffmpeg -i {name} {into}"
+
+
+def _duration_s(fd: int) -> float:
+    """What the container says, by ffprobe; 0 where nobody knows."""
+    asked = ("-v", "fatal", "-show_entries", "format=duration", "-of", "csv=p=0")
+    source = ("-protocol_whitelist", "file", f"/dev/fd/{fd}")
+    try:
+        done = subprocess.run(
+            ("ffprobe", *asked, *source),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=(fd,),
+            timeout=PROBE_S,
+        )
+        return min(max(0.0, float(done.stdout)), 1e6)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return 0.0

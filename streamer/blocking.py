@@ -1,0 +1,110 @@
+"""One line without async: `streamer.describe("clip.wav")`, also where a loop runs (Jupyter).
+
+One describer stays open in a thread with a loop of its own, so a second call loads nothing. Another
+set of options takes its place; the end of the program closes it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from streamer.audio.file import Source
+from streamer.config import Config, ConfigError
+from streamer.core.description import Description
+from streamer.describer import Describer
+
+_lock = threading.Lock()
+
+
+class _Background:
+    """The describer that is open, and the thread it runs in."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._config: Config | None = None
+        self._found: tuple[BlockingPortal, Describer] | None = None
+
+    def open(self, config: Config) -> tuple[BlockingPortal, Describer]:
+        """For `config`; one for other options is closed. Raises ModelError."""
+        if self._found is None or self._config != config:
+            self.close()
+            portal = self._stack.enter_context(start_blocking_portal())
+            opened = portal.wrap_async_context_manager(Describer.open(config))
+            self._config = config
+            self._found = portal, self._stack.enter_context(opened)
+        return self._found
+
+    def close(self) -> None:
+        self._found = None
+        self._stack.close()
+
+
+_background = _Background()
+atexit.register(_background.close)
+
+
+def describe(
+    source: Source, config: Config | str | Path | None = None, **options: Any
+) -> Description:
+    """Describe one recording and wait for it. Takes what `Describer.open` and its `describe` take.
+
+    Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
+    that are none.
+    """
+    (found,) = describe_many([source], config, jobs=1, **options)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def describe_many(
+    sources: Iterable[Source],
+    config: Config | str | Path | None = None,
+    *,
+    jobs: int = 1,
+    **options: Any,
+) -> Sequence[Description | Exception]:
+    """Describe recordings, `jobs` (1 to 64) at once; one result for each, in their order.
+
+    A recording that fails has its exception in place of a Description. Raises ConfigError, and
+    ModelError where no model can be loaded.
+    """
+    if not 1 <= jobs <= 64:
+        raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
+    chosen = Config.of(config, options).for_jobs(jobs)
+    with _lock:
+        portal, describer = _background.open(chosen)
+        waiting = portal.start_task_soon(_all, describer, list(sources), jobs)
+        try:
+            return waiting.result()
+        except BaseException:  # such as Ctrl-C: what is in hand ends at its next commit
+            waiting.cancel()
+            raise
+
+
+async def _all(
+    describer: Describer, sources: list[Source], jobs: int
+) -> Sequence[Description | Exception]:
+    await describer.load()
+    found: dict[int, Description | Exception] = {}
+    todo = iter(enumerate(sources))
+
+    async def work() -> None:
+        for i, source in todo:
+            try:
+                found[i] = await describer.describe(source)
+            except Exception as error:
+                found[i] = error
+
+    async with anyio.create_task_group() as group:
+        for _ in range(min(jobs, len(sources))):
+            group.start_soon(work)
+    return [found[i] for i in range(len(sources))]

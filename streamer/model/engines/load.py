@@ -1,0 +1,84 @@
+"""Models that torch runs: larger ones, other devices, 8-bit weights, transformers' own modules.
+
+In: a checked model directory. Out: its tower and its language model. Importing this costs a second
+and 200 MB, so that the embedded pair does without.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from streamer.model.checkpoint.shapes import Shapes
+from streamer.model.checkpoint.weights import (
+    ModelError,
+    not_finite,
+    unreadable,
+    wanted_name,
+    weight_files,
+)
+from streamer.model.engines.cuda_graphs import GraphText
+from streamer.model.engines.engine import Text, Tower
+from streamer.model.engines.int8 import Int8Text
+from streamer.model.engines.stable import StableText
+from streamer.model.engines.text import TextModel
+from streamer.model.engines.tower import AudioTower
+
+SMALL = 50_000_000  # parameters, up to which a product is too small to be worth a second thread
+
+
+def set_torch_threads(num_params: int) -> None:
+    """One thread for small models, torch's own choice for others; OMP_NUM_THREADS in the
+    environment wins. Before weights are read: threads that wait for work on small tensors take a
+    second of the CPU's time."""
+    if num_params <= SMALL and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+
+
+def load_torch(directory: Path, shapes: Shapes, device: str, engine: str) -> tuple[Tower, Text]:
+    """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
+    _check_device(device)
+    dtype = torch.float32 if device == "cpu" and engine != "int8" else torch.bfloat16
+    if engine == "stock":
+        from streamer.model.engines.stock import StockText, StockTower, load_stock
+
+        stock = load_stock(directory, dtype).to(device)
+        return StockTower(stock), StockText(stock, shapes.text)
+    tower_dtype = torch.float32 if device == "cpu" else dtype
+    weights = load_weights(directory, dtype, device, tower_dtype)
+    kinds = {"fast": TextModel, "stable": StableText, "int8": Int8Text}
+    kind = GraphText if device != "cpu" and engine != "int8" else kinds[engine]
+    return AudioTower(weights, shapes.audio), kind(weights, shapes.text)
+
+
+def load_weights(
+    directory: Path, dtype: torch.dtype, device: str, tower_dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
+    """Tensors by their transformers 4.x names, on `device` in `dtype`, the tower's in its own.
+    Raises ModelError."""
+    weights: dict[str, Tensor] = {}
+    for file in weight_files(directory):
+        try:
+            with safe_open(file, framework="pt", device=device) as shard:
+                for name in shard.keys():  # noqa: SIM118 - a shard is no mapping
+                    if known := wanted_name(name):
+                        wanted = tower_dtype or dtype if known.startswith("audio_tower.") else dtype
+                        weights[known] = shard.get_tensor(name).to(wanted)
+                        if not torch.isfinite(weights[known].sum(dtype=torch.float32)):
+                            raise not_finite(file, name)
+        except (SafetensorError, OSError) as error:
+            raise unreadable(file, error) from None
+    return weights
+
+
+def _check_device(device: str) -> None:
+    """Raise ModelError where torch cannot use `device`."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        reason = f"there is no GPU that torch {torch.__version__} can use"
+        raise ModelError(
+            f"device {device}", f"{reason}; take --device cpu, or a CUDA build of torch and a GPU"
+        )

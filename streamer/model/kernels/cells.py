@@ -1,0 +1,188 @@
+"""The name of every number that Python writes for compiled code, or compiled code for Python.
+
+An array of numbers has one table of names here, and both sides use it: `TEXT.keys` is the place of
+that number. A name that is not in its table does not compile, and a number alone stands nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+
+def put(cells: Any, table: Any, /, **numbers: int) -> None:
+    """Write numbers into `cells` by their names in `table`. Raises AttributeError for a name that
+    is not there."""
+    for name, number in numbers.items():
+        cells[getattr(table, name)] = number
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where its first number lies."""
+    return int(array.__array_interface__["data"][0])
+
+
+def _numbered(table: type[T]) -> T:
+    """The table with each name's own place: 0, 1, 2 ..."""
+    return table(*range(len(table._fields)))  # type: ignore[attr-defined]
+
+
+class Text(NamedTuple):
+    """A text step. Addresses of arrays, or the numbers that the comments tell."""
+
+    spans: int  # int64 [num_spans, SPAN]
+    parts: int  # int64 [MOST_CHUNKS, num_spans + 1, SPAN]: spans cut into chunks
+    ids: int  # int64 [rows], -1 where an embedding stands in x already
+    num_spans: int  # number
+    logits: int  # float32 [num_logits, columns]
+    num_logits: int  # number
+    layers: int  # number, as the five that follow
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    ffn: int
+    weights: int  # float32, or float16 as uint16: all layers in the order of use, in panels
+    head: int  # as the weights: the last product
+    vectors: int  # float32: norms and biases in the order of use
+    eps: int  # float32 [1]
+    cos: int  # float32 [num_angles, head_dim / 2]
+    sin: int
+    num_angles: int  # number
+    keys: int  # float32 [layers, num_slots, kv_heads, length / PANEL, head_dim, PANEL]
+    values: int  # float32 [layers, num_slots, kv_heads, length, padded head_dim]
+    num_slots: int  # number
+    length: int  # number: positions of a slot
+    x: int  # float32 [rows, padded hidden]
+    a: int  # float32 [rows, a_width]: work memory
+    b: int  # float32 [rows, b_width]
+    a_width: int  # number
+    b_width: int  # number
+    room: int  # float32: each thread's work memory of attention
+    num_queries: int  # number: folded queries that `room` has space for
+    columns: int  # number: ids of the vocabulary, padded
+    table: int  # float32 [vocab, hidden]: embeddings
+    lanes: int  # int64 [num_spans]: addresses of the writers' lanes, 0: none; 0: nobody writes
+    later: int  # float32 [num_spans, columns]: logits of the steps behind the first
+
+
+class Tower(NamedTuple):
+    """A window through the audio tower. Addresses of arrays, or numbers."""
+
+    frames: int  # float32 [num_frames + 2, mels]: zeros at both ends
+    num_frames: int  # number
+    positions: int  # number: half of the frames, rounded up
+    out: int  # float32 [positions / 2, padded output]
+    layers: int  # number, as the five that follow
+    heads: int
+    width: int
+    ffn: int
+    mels: int
+    output: int
+    weights: int  # as a text step's
+    vectors: int  # float32 [num_vectors]
+    num_vectors: int  # number
+    places: int  # float32 [positions, padded width]: sinusoids
+    hidden: int  # float32 [num_frames + 2, padded width]: zeros at both ends
+    keys: int  # float32 [2, 1, heads, length / PANEL, dim, PANEL]: a layer's and the one's before
+    values: int  # float32 [2, 1, heads, length, padded dim]
+    x: int  # float32 [positions, padded width]
+    a: int  # float32 [positions, a_width]
+    b: int  # float32 [positions, b_width]
+    a_width: int  # number
+    b_width: int  # number
+    room: int  # as a text step's
+    num_queries: int  # number
+
+
+class Span(NamedTuple):
+    """One row of a step. In a chunk's last row of `parts`: how many spans it has, in `slot`, and
+    how many logits the chunks before it want, in `start`."""
+
+    slot: int
+    start: int  # its first position in the slot
+    first: int  # its first packed row
+    n: int
+    num_logits: int
+
+
+class Lane(NamedTuple):
+    """What a writer brings, and what is written for it. Addresses of arrays, or numbers."""
+
+    book: int  # int32 [book_length]: the rules
+    book_length: int  # number
+    scores: int  # float32 [num_ids]: work memory
+    num_ids: int  # number
+    mask: int  # bool [mask_length]: ids that are never said; none where the rules say nothing
+    mask_length: int  # number
+    marks: int  # int32 [num_ids]: work memory, zeros between steps
+    answer: int  # int64: the ids that are said
+    factors: int  # float32 [2]: repetition penalty, bias of an early end
+    signals: int  # float64 [.., 3]: entropy, margin, log-probability of the written ids
+    said: int  # number: ids of the answer
+    wanted: int  # number: how many more
+    written: int  # number
+    is_last: int  # 1: the last id ends the answer
+    is_rare: int  # 1: the next id is to be chosen the readable way, from the logits at `home`
+    home: int  # float32 [num_ids]: the step's own row of logits
+
+
+class Book(NamedTuple):
+    """The head of a rule book, int32. `*_at`: where in the book a table begins."""
+
+    num_ids: int
+    penalty_window: int
+    adjacency: int
+    ngram: int
+    comma_gap: int
+    end_gap: int
+    since_any: int
+    min_new: int
+    max_new: int
+    local_window: int
+    local_count: int
+    loop_global: int
+    loop_min: int
+    loop_period: int
+    has_roles: int
+    num_codes: int
+    flags_at: int  # [num_ids]: HAS_CONTENT ... of each id
+    starts_at: int  # [num_ids + 1]: where in the characters each id's begin
+    characters_at: int  # code points with ALNUM ... above them
+    sets_at: int  # where each set of ids begins in the book, and the last one ends
+    codes_at: int  # [num_codes]: Han characters that ids begin with, sorted
+    words_at: int  # [num_codes]: whether the doubled character is a word
+    openers_at: int  # [num_codes + 1]: where in `firsts` their ids begin
+    firsts_at: int  # ids
+    runs_at: int  # how often each of these ids says its first character at its start
+
+
+TEXT = _numbered(Text)
+TOWER = _numbered(Tower)
+SPAN = _numbered(Span)
+LANE = _numbered(Lane)
+BOOK = _numbered(Book)
+
+# Bits of an id's flags; bits of a character above its code point.
+HAS_CONTENT, PURE_HAN, INVALID, EOS, ENDS = (1 << i for i in range(5))
+CODE = (1 << 21) - 1
+ALNUM, COMMA, END, HAN = (1 << i for i in range(21, 25))
+# Sets of ids in a rule book, in their order. Behind them stands one per count of content characters
+# for commas, then one per count for sentence ends.
+EARLY_END, EARLY_EOS, ROLE, RUNS, FIRST_COMMA = range(5)
+
+MOST_CHUNKS = 16  # pieces of a job
+# A board, on which the threads of one job count. Each cell has a cache line of its own.
+APART = 8
+OPEN, INSIDE, NEXT, THROUGH = range(0, 4 * APART, APART)
+BOARD_CELLS = THROUGH + APART * MOST_CHUNKS  # THROUGH: how many phases each chunk is through
+# What a job begins with, before the numbers of its kind: how many chunks and phases, whether it is
+# a tower's, how many other threads to wake; where each chunk begins, and the last one ends; the
+# first chunk whose keys each one looks at.
+CHUNKS, PHASES, IS_TOWER, OTHERS, BEGINS = range(5)
+LOOKS = BEGINS + MOST_CHUNKS + 1
+OWN = LOOKS + MOST_CHUNKS
+JOB_CELLS = OWN + max(len(TEXT), len(TOWER))

@@ -1,0 +1,80 @@
+"""The answer that is being written. In: a turn's text and its end. Out: server events.
+
+`place` is the response's id and that of its item.
+"""
+
+from __future__ import annotations
+
+from streamer.core.description import Description, TextDelta
+from streamer.net.realtime import server_events as s
+from streamer.net.realtime.server_events import Event as Out
+from streamer.stages.events import TurnFailed
+
+
+class AnswerInHand:
+    """Of one session; turns are answered one after another."""
+
+    def __init__(self, is_transcription: bool) -> None:
+        self._is_transcription = is_transcription
+        self._response: str | None = None  # its id, once it has begun
+        self._text = ""
+
+    def delta(
+        self, event: TextDelta, item: str, place: tuple[str, str], is_told: bool
+    ) -> list[Out]:
+        """is_told: the client wants the ids, too."""
+        out = self._begin(place)
+        self._text += event.text
+        if event.text:
+            if self._is_transcription:
+                out.append(s.transcription_delta(item, event.text))
+            else:
+                out.append(s.text_delta(*place, event.text))
+        if is_told:
+            out.append(
+                {
+                    "type": "streamer.delta",
+                    "item_id": item,
+                    "text": event.text,
+                    "ids": list(event.ids),
+                    "verified": event.verified,
+                    "at_ms": round(event.at_ms, 3),
+                }
+            )
+        return out
+
+    def described(self, found: Description, item: str, place: tuple[str, str]) -> list[Out]:
+        """The turn is over."""
+        status = "cancelled" if found.stop_reason == "cancelled" else "completed"
+        out = self._begin(place)
+        details = (
+            {"type": "cancelled", "reason": "client_cancelled"} if status == "cancelled" else None
+        )
+        if self._is_transcription:
+            out.append(s.transcription_done(item, found.text, found.audio_s))
+        else:
+            out += s.response_ends(*place, found.text, status, details, found.n_tokens)
+        self._response = None
+        self._text = ""
+        return out
+
+    def failed(self, event: TurnFailed, item: str, place: tuple[str, str]) -> list[Out]:
+        """The turn ends without its sentence."""
+        out = [s.error(event.message, "turn_failed", None, "server_error")]
+        if self._is_transcription:
+            out.append(s.transcription_failed(item, event.message))
+        else:
+            out = [*self._begin(place), *out]
+            details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
+            out += s.response_ends(*place, self._text, "failed", details, 0)
+        self._response = None
+        self._text = ""
+        return out
+
+    def _begin(self, place: tuple[str, str]) -> list[Out]:
+        """The response's first events, once."""
+        if self._response is not None or self._is_transcription:
+            return []
+        self._response = place[0]
+        self._text = ""
+        return s.response_begins(*place)

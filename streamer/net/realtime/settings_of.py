@@ -1,0 +1,54 @@
+"""What a session.update changes. In: its fields, what is in force. Out: what is in force then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from streamer.net.realtime import client_events as c
+from streamer.stages.events import SessionOptions, TurnDetection
+
+# of microphones
+MIN_RATE_HZ = 8_000
+MAX_RATE_HZ = 48_000
+MIN_UPDATE_S = 0.5
+
+
+@dataclass(frozen=True)
+class SettingsOf:
+    """Of one session, which is of one kind for life. default_update_s: for a client that asks for
+    events and does not say how often."""
+
+    _kind: str
+    _default_update_s: float | None
+
+    def of(
+        self, config: c.SessionConfig, options: SessionOptions, extensions: c.Extensions
+    ) -> tuple[SessionOptions, c.Extensions]:
+        """What is in force after an update. Raises ValueError with one line."""
+        if config.type is not c.UNSET and config.type != self._kind:
+            raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
+        if config.streamer is not c.UNSET:
+            extensions = config.streamer
+            seconds = extensions.live_update_s
+            if seconds is c.UNSET:
+                seconds = self._default_update_s if extensions.events else None
+            if seconds is not None and not seconds >= MIN_UPDATE_S:
+                raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
+            extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
+            options = replace(options, live_update_s=seconds)
+        heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
+        if heard is not c.UNSET and heard.format is not c.UNSET:
+            rate = heard.format.rate
+            if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
+                raise ValueError(f"audio rate {rate} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+            options = replace(options, sample_rate_hz=rate)
+        if heard is not c.UNSET and heard.turn_detection is not c.UNSET:
+            vad = heard.turn_detection
+            found = None
+            if vad is not None:
+                found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
+            answers = self._kind == "transcription" or bool(vad and vad.create_response)
+            options = replace(options, turn_detection=found, answers_itself=answers)
+        return options, extensions

@@ -1,0 +1,80 @@
+"""The breaker opens, pauses longer, closes by itself; links are asked for ever more seldom."""
+
+import random
+
+import pytest
+
+from streamer.core.link.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, PAUSES_S, Breaker, Redial
+
+
+def test_the_breaker_closes_by_itself():
+    breaker = Breaker()
+    assert not breaker.is_closed(0.0), "there is no link yet"
+    breaker.answered(0.0)
+    assert breaker.is_closed(0.0)
+    breaker.failed(1.0)
+    assert not breaker.is_closed(100.0), "the verifier has not answered since"
+    breaker.answered(1.0)
+    assert not breaker.is_closed(1.0 + FIRST_PAUSE_S / 2)
+    assert breaker.is_closed(1.0 + FIRST_PAUSE_S)
+    breaker.unlinked()
+    assert not breaker.is_closed(50.0)
+
+
+def test_an_answer_to_an_older_ping_proves_nothing():
+    breaker = Breaker()
+    breaker.answered(0.0)
+    breaker.failed(1.0)
+    breaker.answered(0.9)
+    assert not breaker.is_closed(100.0)
+
+
+def test_pauses_double_until_a_verdict_comes():
+    breaker, pauses = Breaker(), []
+    breaker.answered(0.0)
+    for _ in range(9):
+        breaker.failed(0.0)
+        pauses.append(breaker.pause_s)
+    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert pauses[-1] == LONGEST_PAUSE_S
+    breaker.succeeded()
+    assert breaker.is_closed(0.0)
+    assert breaker.pause_s == 0.0
+
+
+def test_turns_that_miss_one_outage_count_once():
+    breaker = Breaker()
+    breaker.answered(0.0)
+    for i in range(8):
+        breaker.failed(5.0 + 0.01 * i, asked_at=0.01 * i)
+    assert breaker.pause_s == FIRST_PAUSE_S
+    breaker.answered(5.1)
+    assert breaker.is_closed(5.0 + FIRST_PAUSE_S)
+    breaker.failed(12.0, asked_at=7.0)
+    assert breaker.pause_s == 2 * FIRST_PAUSE_S, "one that was asked since is another failure"
+
+
+@pytest.mark.parametrize("lived_s", [0.0, 0.05, 0.5, 1.1, 3.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_links_in_any_five_seconds_are_few_however_long_each_lives(lived_s, seed):
+    redial, chance, now, dials = Redial(), random.Random(seed), 0.0, []
+    while now < 120.0:
+        redial.dialled(now)
+        dials.append(now)
+        now += lived_s
+        now += redial.pause_s(now, chance.random())
+    first = sum(at < 5.0 for at in dials)
+    later = max(sum(at <= other < at + 5.0 for other in dials) for at in dials if at >= 10.0)
+    assert first <= 8
+    assert later <= 5 / (lived_s + 1.5) + 1
+
+
+def test_the_first_pause_is_short_again_after_a_turn_that_was_verified():
+    redial = Redial()
+    for at in range(10):
+        redial.dialled(float(at))
+    assert redial.pause_s(10.0, 0.5) == PAUSES_S[-1]
+    redial.succeeded()
+    redial.dialled(10.0)
+    assert redial.pause_s(10.0, 0.5) == PAUSES_S[0]
+    assert redial.pause_s(10.0, 0.0) < redial.pause_s(10.0, 1.0), "edges do not come back together"

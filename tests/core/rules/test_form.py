@@ -1,0 +1,108 @@
+"""The form of a sentence: all that it says is well formed, and all that is well formed may be said."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from pipelines.embedded import sentences
+from pipelines.embedded import tokenizer as words
+from streamer.core.rules.form import SentenceForm
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
+
+PHRASES = sentences.attributes()
+NO_SPEECH = "".join(sentences.no_speech())
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Vocabulary, SentenceForm]:
+    directory = tmp_path_factory.mktemp("form")
+    words.save(directory)
+    tokenizer = Tokenizer.load(directory)
+    vocabulary = vocabulary_of(directory, len(tokenizer.token_bytes()[0]))
+    return tokenizer, vocabulary, SentenceForm(vocabulary, PHRASES, NO_SPEECH)
+
+
+def is_well_formed(text: str) -> bool:
+    """By another wording: each attribute once, nothing but commas, an opening and the end beside."""
+    rest = text
+    for levels in PHRASES.values():
+        phrases = [phrase for level in levels for phrase in level["phrases"]]
+        rest, found = re.subn("|".join(sorted(phrases, key=len, reverse=True)), "#", rest)
+        if found != 1:
+            return False
+    return re.fullmatch(r"[^#，。]{0,8}#(，#){6}。", rest) is not None
+
+
+def drawn(seed: int) -> str:
+    rng = random.Random(seed)
+    levels = {name: rng.randrange(len(of)) for name, of in sentences.LEVELS.items()}
+    prominence = {name: rng.random() for name in sentences.LEVELS}
+    return "".join(sentences.sentence(levels, prominence, rng))
+
+
+@pytest.mark.parametrize("text", [NO_SPEECH, *map(drawn, range(40))])
+def test_every_sentence_of_the_training_may_be_said(family, text: str) -> None:
+    tokenizer, vocabulary, form = family
+    ids = tokenizer.encode(text)
+    for i, token in enumerate(ids):
+        assert form.keeps(ids[:i], token), vocabulary.text_of(ids[: i + 1])
+    assert form.is_whole(text)
+    assert all(form.keeps(ids, end) for end in vocabulary.eos)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_it_allows_ends_well_formed(family, seed: int) -> None:
+    """Any walk over allowed ids: there is no dead end, and every end is a sentence."""
+    _, vocabulary, form = family
+    chance = random.Random(seed)
+    ids: list[int] = []
+    for _ in range(200):
+        allowed = form.allowed(ids).tolist()
+        assert allowed, vocabulary.text_of(ids)
+        token = chance.choice(allowed)
+        if token in vocabulary.eos:
+            break
+        assert form.keeps(ids, token)
+        ids.append(token)
+    text = vocabulary.text_of(ids)
+    assert text == NO_SPEECH or is_well_formed(text)
+
+
+BROKEN = [
+    ("mixed", "说话人音调偏低，语调自然，音量浑厚"),
+    ("mixed in the first clause", "说话人说得略显"),
+    ("a piece in the opening", "这段录音里时断说话人"),
+    ("twice", "说话人音调偏低，语速适中，音高处在低处"),
+    ("a clause too few", "说话人音调偏低。"),
+    ("an opening too long", "说话人说话人说话人"),
+    ("an opening alone", "说话人，"),
+    ("no speech and then speech", "没有检测到音调"),
+]
+
+
+@pytest.mark.parametrize("text", [text for _, text in BROKEN], ids=[name for name, _ in BROKEN])
+def test_what_breaks_the_form_is_found_where_it_breaks(family, text: str) -> None:
+    tokenizer, _, form = family
+    ids = tokenizer.encode(text)
+    assert not all(form.keeps(ids[:i], token) for i, token in enumerate(ids))
+    assert not form.is_whole(text)
+
+
+def test_an_end_comes_behind_a_whole_sentence_alone(family) -> None:
+    tokenizer, vocabulary, form = family
+    ids = tokenizer.encode(drawn(1))
+    for end in vocabulary.eos:
+        assert [form.keeps(ids[:i], end) for i in range(len(ids) + 1)] == [False] * len(ids) + [
+            True
+        ]
+    assert set(form.allowed(ids).tolist()) <= set(vocabulary.eos)
+
+
+def test_where_the_form_is_left_already_nothing_is_allowed(family) -> None:
+    """Another drafter committed it: whoever asks goes on without the rule."""
+    tokenizer, _, form = family
+    assert form.allowed(tokenizer.encode("音调偏低偏低")).size == 0

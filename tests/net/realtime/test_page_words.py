@@ -1,0 +1,172 @@
+"""What the page says and lets its user do, in a real Chromium, with a scripted session behind it."""
+
+import contextlib
+import re
+
+import numpy as np
+import pytest
+import soundfile
+from browser import LINK_ERRORS, visiting
+from fake_session import opening
+from wire import running
+
+from streamer.net.realtime.server import PAGE
+
+ASKED = "() => [...document.querySelectorAll('[data-word]')].map((each) => each.textContent)"
+
+
+@pytest.fixture
+def sound(tmp_path):
+    """name, seconds -> a WAV of noise."""
+
+    def save(name, seconds):
+        noise = np.random.default_rng(0).normal(0, 0.1, int(16_000 * seconds))
+        soundfile.write(tmp_path / name, noise.astype(np.float32), 16_000)
+        return tmp_path / name
+
+    return save
+
+
+@contextlib.asynccontextmanager
+async def page(size=(1280, 800), tolerates=(), **script):
+    async with (
+        running(opening(**script)) as (url, _),
+        visiting(url, size=size, tolerates=tolerates) as guest,
+    ):
+        yield guest
+
+
+async def statuses(guest):
+    """Every status from now on, as it comes."""
+    found = []
+    await guest.page.expose_function("told", lambda status: found.append(status))
+    await guest.page.evaluate(
+        """() => new MutationObserver(() => told(document.getElementById("status").textContent))
+            .observe(document.getElementById("status"), { childList: true })"""
+    )
+    return found
+
+
+async def test_done_is_said_when_all_is_done_and_parts_have_their_times(sound):
+    """A recording of three parts: it is sent, then described, then done. Each sentence says which
+    part it is of."""
+    async with page(part_s=30, feed_s=0.001) as guest:
+        found = await statuses(guest)
+        await guest.page.set_input_files("#file", sound("long.wav", 75))
+        await guest.until_said("#status", "Done.")
+        # the browser may tell of two changes at once, so not each one is seen
+        assert (found[-1], found.count("Done.")) == ("Done.", 1)
+        assert "Sending long.wav …" in found
+        assert "from 1:00 to 1:15" in await guest.text("#facts")
+        earlier = await guest.page.locator("#history .facts").all_text_contents()
+        assert ["from 0:30 to 1:00" in earlier[0], "from 0:00 to 0:30" in earlier[1]] == [True] * 2
+
+
+@pytest.mark.parametrize("way", ["button", "Escape"])
+async def test_a_recording_can_be_cancelled(sound, way):
+    """With those that wait; the next one is described."""
+    async with page(feed_s=0.05) as guest:
+        files = [sound("one.wav", 60), sound("two.wav", 60)]
+        assert not await guest.page.is_visible("#cancel")
+        await guest.page.set_input_files("#file", files)
+        await guest.until_said("#status", "Sending one.wav")
+        if way == "button":
+            await guest.page.click("#cancel")
+        else:
+            await guest.page.keyboard.press("Escape")
+        await guest.until_said("#history", "one.wav: cancelled")
+        await guest.until_said("#status", "Press Speak")
+        assert not await guest.page.is_visible("#cancel")
+        assert "two.wav" not in await guest.text("#history")
+        await guest.page.set_input_files("#file", sound("three.wav", 1))
+        await guest.until_said("#facts", "three.wav")
+
+
+async def test_a_server_that_is_gone_is_not_called_a_broken_microphone():
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(contextlib.AsyncExitStack())
+        url, _ = await server.enter_async_context(running(opening()))
+        guest = await stack.enter_async_context(visiting(url, tolerates=LINK_ERRORS))
+        await server.aclose()
+        await guest.page.click("#mic")
+        await guest.until_said("#problem", "The server cannot be reached.")
+        assert await guest.text("#mic") == "Speak"
+
+
+async def test_a_message_goes_away(sound):
+    """By its button, by Escape, and when something else is begun."""
+    async with page() as guest:
+        broken = sound("noise.mp3.wav", 1)
+        broken.write_bytes(b"no sound at all")
+        for way in ("button", "Escape", "another"):
+            await guest.page.set_input_files("#file", broken)
+            await guest.until_said("#problem", "no sound that this browser can decode.")
+            if way == "button":
+                await guest.page.click("#dismiss")
+            elif way == "Escape":
+                await guest.page.keyboard.press("Escape")
+            else:
+                await guest.page.set_input_files("#file", sound("good.wav", 1))
+                await guest.until_said("#status", "Done.")
+            assert await guest.text("#problem") == ""
+            assert not await guest.page.is_visible("#dismiss")
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (375, 740)], ids=["laptop", "phone"])
+async def test_it_speaks_chinese_and_remembers(sound, size):
+    """All that it has said changes, too; names and numbers stay. Nothing is wider than a phone."""
+    async with page(size) as guest:
+        await guest.page.set_input_files("#file", [sound("a.wav", 1), sound("b.wav", 1)])
+        await guest.until_said("#status", "Done.")
+        for language, lang, done in (("zh", "zh-Hans", "完成。"), ("en", "en", "Done.")):
+            await guest.page.select_option("#language", language)
+            assert await guest.text("#status") == done
+            assert await guest.page.evaluate("document.documentElement.lang") == lang
+            assert await guest.fits()
+            if language == "zh":
+                assert "a.wav，1.0 秒" in await guest.text("#history")
+                said = [text for text in await guest.page.evaluate(ASKED) if text]
+                told = [re.sub(r"[ab]\.wav|API|\d+:\d+ [AP]M", "", text) for text in said]
+                assert not [text for text in told if re.search("[A-Za-z]", text)]
+        await guest.page.select_option("#language", "zh")
+        await guest.page.reload()
+        await guest.until_said("#status", "按“说话”")
+        assert await guest.page.input_value("#language") == "zh"
+        assert await guest.page.title() == "streamer：您怎么说话？"
+
+
+async def test_every_word_is_there_in_both_languages():
+    """As many words, about as many things."""
+    async with page() as guest:
+        ask = """async () => {
+            const { LANGUAGES } = await import("./words.js");
+            return Object.values(LANGUAGES).map((words) =>
+                Object.entries(words).map(([name, word]) => [name, typeof word, word.length * (typeof word === "function")]));
+        }"""
+        english, chinese = await guest.page.evaluate(ask)
+        assert english == chinese
+        assert len(english) > 50
+
+
+@pytest.mark.parametrize(("ttft_ms", "is_quick"), [(400.0, True), (6_000.0, False)])
+async def test_only_what_is_quick_is_marked_as_quick(sound, ttft_ms, is_quick):
+    async with page(ttft_ms=ttft_ms) as guest:
+        await guest.page.set_input_files("#file", sound("a.wav", 1))
+        await guest.until_said("#facts", f"first words after {ttft_ms / 1000:.1f} s")
+        assert await guest.page.locator("#facts .quick").count() == is_quick
+
+
+def test_the_page_has_no_jargon():
+    for file in PAGE.glob("*.*"):
+        assert not re.search(r"TTFT|\bITL\b|prefill", file.read_text("utf-8")), file.name
+
+
+async def test_cancel_and_close_are_reached_by_keyboard(sound):
+    async with page(feed_s=0.05) as guest:
+        await guest.page.set_input_files("#file", sound("one.wav", 60))
+        await guest.until_said("#status", "Sending")
+        reached = [await guest.tab() for _ in range(6)]
+        assert reached[:5] == ["language", "live", "key", "mic", "cancel"]
+        await guest.page.focus("#cancel")
+        await guest.page.keyboard.press("Enter")
+        await guest.until_said("#history", "cancelled")

@@ -1,0 +1,55 @@
+"""One turn through a stream, on models that are loaded already, under any plan. In: samples. Out:
+a Description."""
+
+from __future__ import annotations
+
+import anyio
+
+from streamer.assembly.models import Models
+from streamer.assembly.parts import open_parts
+from streamer.config import Config
+from streamer.core.description import Description
+from streamer.stages.events import SessionOptions, TurnFailed
+from streamer.stages.stream import open_stream
+
+
+class LoadedModels(Models):
+    """As a config would give them, but for the plan; `before` may change each drafter."""
+
+    def __init__(self, edge, cloud, plan, sampling, before=None):
+        chance = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+        }
+        super().__init__(Config(mode=plan.mode, **chance), calibrates=True)
+        self.pair = (None if plan.mode == "cloud" else edge, None if plan.mode == "edge" else cloud)
+        self._given, self._before = plan, before
+
+    @property
+    def plan(self):
+        return self._given
+
+    def drafter(self, listener):
+        drafter = super().drafter(listener)
+        return self._before(drafter) if self._before else drafter
+
+
+def answer(edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None) -> Description:
+    """What is said of `samples` [n] at 16 kHz, fed in `pieces`."""
+    models = LoadedModels(edge, cloud, plan, sampling, before)
+    fed = [samples[piece].astype("<f4").tobytes() for piece in pieces]
+    return anyio.run(_answer, models, fed)
+
+
+async def _answer(models, fed):
+    options = SessionOptions(16_000, is_recording=True)
+    async with open_parts(models) as parts, open_stream(parts.patient(), options) as stream:
+        for piece in fed:
+            await stream.feed(piece)
+        await stream.commit()
+        async for event in stream.events():
+            assert not isinstance(event, TurnFailed), event
+            if isinstance(event, Description):
+                return event
+    raise AssertionError("the stream ended without a Description")

@@ -1,0 +1,55 @@
+"""`streamer.describe` in one line: from a script, from a running loop, many at once."""
+
+import subprocess
+import sys
+
+import pytest
+from places import ROOT
+
+import streamer
+from streamer.audio.source import AudioError
+from streamer.config import Config, ConfigError
+
+
+@pytest.fixture(scope="module")
+def options(tiny_pair):
+    return {"mode": "exact", "edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
+
+
+async def test_one_line_says_what_the_describer_says(options, samples):
+    """Also here, where a loop runs already, as in a notebook."""
+    found = streamer.describe(samples[0], **options)
+    async with streamer.Describer.open(**options) as describer:
+        wanted = await describer.describe(samples[0])
+    assert (found.ids, found.text, found.file) == (wanted.ids, wanted.text, str(samples[0]))
+    assert streamer.describe(samples[0], Config(**options)).ids == wanted.ids
+
+
+def test_many_keep_their_order_and_one_s_failure(options, samples, tmp_path):
+    files = [samples[0], tmp_path / "none.wav", samples[1], samples[0]]
+    one, none, two, again = streamer.describe_many(files, jobs=2, **options)
+    assert (one.file, two.file) == (str(samples[0]), str(samples[1]))
+    assert isinstance(none, AudioError)
+    assert again.ids == one.ids == streamer.describe(samples[0], **options).ids
+
+
+def test_what_cannot_be_done_is_raised(options, tmp_path):
+    with pytest.raises(AudioError, match="no such file"):
+        streamer.describe(tmp_path / "none.wav", **options)
+    with pytest.raises(ConfigError, match="did you mean mode"):
+        streamer.describe("a.wav", mdoe="edge")
+    with pytest.raises(ConfigError, match="not both"):
+        streamer.describe("a.wav", Config(), mode="edge")
+    with pytest.raises(ConfigError, match="jobs is 0; it may be 1 to 64"):
+        streamer.describe_many(["a.wav"], jobs=0)
+    with pytest.raises(streamer.ModelError, match=r"config\.json"):
+        streamer.describe("a.wav", edge=str(tmp_path))
+
+
+def test_a_script_ends_by_itself(options, samples):
+    """The thread with its loop keeps no process alive."""
+    code = f"import streamer; print(streamer.describe({str(samples[0])!r}, **{options!r}).text)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)

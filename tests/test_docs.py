@@ -1,0 +1,171 @@
+"""README.md, the pages beside it and docs/: links lead somewhere, code runs, sentences are short."""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from documents import PAGES, anchors_of, blocks, links_of, name_of, sentences_of, without_code
+from places import ROOT, SAMPLES
+
+from streamer.cli import build_parser
+from streamer.config import Config
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+MAX_MEAN_WORDS = 16
+MAX_WORDS = 30
+MAX_LONG_SHARE = 1 / 20
+MAX_README_LINES = 150
+PATH = re.compile(r"`((?:streamer|tests|bench|clients|pipelines|docs|samples)/[\w./-]+\w/?)`")
+MODEL_CARD = ROOT / "streamer/model/embedded/MODEL_CARD.md"
+REPORT = ROOT / "pipelines/embedded/REPORT.md"
+pages = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def runnable(kind):
+    """Blocks of this kind that no marker takes out."""
+    found = [block for block in blocks(kind) if block.how is None]
+    names = [f"{name_of(block.page)}-{i}" for i, block in enumerate(found)]
+    return pytest.mark.parametrize("block", found, ids=names)
+
+
+@pytest.mark.parametrize("page", [*PAGES, MODEL_CARD, REPORT], ids=name_of)
+def test_links_lead_somewhere(page):
+    """A file that is there, and a heading that it has. No page outside the repository is meant."""
+    for target in links_of(page):
+        place, _, anchor = target.partition("#")
+        assert "://" not in place, f"{target}: outside the repository"
+        file = (page.parent / place).resolve() if place else page
+        assert file.exists(), f"{target}: no such file"
+        assert not anchor or anchor in anchors_of(file), f"{target}: no such heading"
+
+
+@pages
+def test_files_that_are_named_are_there(page):
+    missing = [name for name in PATH.findall(without_code(page)) if not (ROOT / name).exists()]
+    assert not missing
+
+
+@pages
+def test_sentences_are_short(page):
+    lengths = sorted(map(len, sentences_of(page)))
+    long = [" ".join(words) for words in sentences_of(page) if len(words) > MAX_WORDS]
+    assert sum(lengths) / len(lengths) <= MAX_MEAN_WORDS
+    assert len(long) <= MAX_LONG_SHARE * len(lengths), "\n".join(long)
+
+
+@pages
+def test_numbers_have_a_leading_zero(page):
+    assert re.findall(r"(?<![\w.\])])[-+]?\.\d+\b", without_code(page)) == []
+
+
+def test_the_readme_is_one_page():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= MAX_README_LINES
+
+
+@pytest.mark.parametrize("kind", ["python", "console", "sh", "json", "toml", ""])
+def test_a_marker_names_its_reason(kind):
+    for block in blocks(kind):
+        if block.how == "run by":
+            assert (ROOT / block.why).exists(), f"{name_of(block.page)}: {block.why}"
+        elif block.how == "not run":
+            assert len(block.why.split()) >= 3, f"{name_of(block.page)}: {block.why}"
+
+
+def test_code_has_a_language():
+    """Only what is neither run nor checked, such as a drawing, goes without."""
+    assert [name_of(block.page) for block in blocks("") if "streamer " in block.code] == []
+
+
+@runnable("python")
+def test_python_runs_as_it_stands(block, tmp_path):
+    (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
+    done = subprocess.run(
+        [sys.executable, "-c", block.code], capture_output=True, cwd=tmp_path, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    assert re.search("[\u4e00-\u9fff]", done.stdout.decode()), "it says nothing in Chinese"
+
+
+@runnable("console")
+def test_console_says_what_is_shown(block):
+    """`$ command`, and below it what it writes to stdout."""
+    for part in block.code.split("$ ")[1:]:
+        command, _, shown = part.partition("\n")
+        words = shlex.split(command)
+        assert words[0] == "streamer", f"{command}: mark it, or let it begin with streamer"
+        done = subprocess.run(
+            [sys.executable, "-m", *words], capture_output=True, cwd=ROOT, env=ENVIRONMENT
+        )
+        assert (done.returncode, done.stdout.decode()) == (0, shown)
+
+
+def commands_of(code):
+    """The lines of a shell block that call streamer, as words behind that name."""
+    joined = code.replace("\\\n", " ")
+    lines = [shlex.split(line.removeprefix("$ "), comments=True) for line in joined.splitlines()]
+    for words in lines:
+        while words and "=" in words[0]:  # a variable of the environment
+            words = words[1:]
+        if words and words[0] == "streamer":
+            yield words[1:]
+
+
+@pytest.mark.parametrize("kind", ["sh", "console"])
+def test_every_command_has_the_options_that_there_are(kind, capsys):
+    """Whether it is run or not: the parser takes it."""
+    found = [(block.page, words) for block in blocks(kind) for words in commands_of(block.code)]
+    for page, words in found:
+        with contextlib.suppress(SystemExit):  # argparse has said why, which is read below
+            _, unknown = build_parser().parse_known_args(words)
+            assert not unknown, f"{name_of(page)}: {words}"
+        assert capsys.readouterr().err == "", f"{name_of(page)}: {words}"
+    assert found
+
+
+@runnable("toml")
+def test_a_pipeline_is_one(block):
+    assert Config.from_mapping(tomllib.loads(block.code))
+
+
+def test_modules_that_are_called_are_there():
+    """`python -m bench.quality` and the like; a paragraph may name a module of an older commit."""
+    paragraphs = [part for page in PAGES for part in page.read_text("utf-8").split("\n\n")]
+    called = {
+        name
+        for part in paragraphs
+        if not re.search(r"At commit [0-9a-f]{7} ", part)
+        for name in re.findall(r"python -m ([\w.]+)", part)
+        if name.split(".")[0] in ("bench", "pipelines", "streamer")
+    }
+    missing = [name for name in called if not (ROOT / f"{name.replace('.', '/')}.py").exists()]
+    assert called
+    assert [name for name in missing if not (ROOT / name.replace(".", "/")).is_dir()] == []
+
+
+def test_the_pictures_are_what_the_script_draws():
+    place = ROOT / "docs/pictures/draw.py"
+    spec = importlib.util.spec_from_file_location("draw", place)
+    drawn = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawn)
+    for name, draw in drawn.PICTURES.items():
+        assert (place.parent / name).read_text("utf-8") == draw(), f"{name}: run {place.name}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    """`make docs`, where the site's builder is installed: strict, so a broken link ends it."""
+    pytest.importorskip("mkdocs")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "speculat" in (tmp_path / "search/search_index.json").read_text("utf-8")
