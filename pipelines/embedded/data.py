@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.signal import lfilter
 
-from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, measure
+from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, frame_power, measure
 from pipelines.embedded.mel import band_hz, normalise
 from pipelines.embedded.noise import noise_bank, recorded_noise
 from pipelines.embedded.sentences import no_speech, sentence
@@ -191,6 +191,13 @@ def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
     return np.maximum(mel + change, SILENCE)
 
 
+def as_loud(both: np.ndarray) -> np.ndarray:
+    """What is heard at the level of what was said [n, 256]: what a band or a room takes or adds is no loudness."""
+    said, heard = (frame_power(half).mean() for half in (both[:, :128], both[:, 128:]))
+    gain = np.float32(np.log10(said / max(heard, 1e-12)))
+    return np.concatenate([both[:, :128], np.maximum(both[:, 128:] + gain, SILENCE)], 1)
+
+
 class Composer:
     """Draws turns: `speech` and `silence`. One random.Random per call makes each turn reproducible.
 
@@ -215,6 +222,7 @@ class Composer:
         prominence = dict(zip(ATTRIBUTES, np.nan_to_num(clean.vector()).tolist(), strict=True))
         spoken = {k: rng.randrange(NUM_LEVELS[k]) if v is None else v for k, v in levels.items()}
         words = sentence(spoken, prominence, rng)
+        said = said._replace(mel=as_loud(said.mel))
         heard, tracks = self.placed(said, rng)
         heard = normalise(self.record(heard, clean.loudness, rng))
         return Turn(heard.astype(np.float32), tracks, words, levels, clean, phrases[0].voice)
@@ -279,7 +287,9 @@ class Composer:
             low, high = rng.uniform(150, 350), rng.uniform(3200, 3900)
             octaves = np.log2(np.maximum(band_hz(), 20))
             outside = np.maximum(np.log2(low) - octaves, octaves - np.log2(high)).clip(0)
-            power = power * 10 ** (-rng.uniform(24, 90) * outside.astype(np.float32) / 10)
+            narrow = power * 10 ** (-rng.uniform(24, 90) * outside.astype(np.float32) / 10)
+            before, after = (frame_power(np.log10(p + 1e-12)).mean() for p in (power, narrow))
+            power = narrow * np.float32(before / max(after, 1e-12))
         return power
 
     def stretch_of(self, kind: str, num_frames: int, rng: random.Random) -> np.ndarray:

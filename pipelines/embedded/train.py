@@ -110,23 +110,26 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
         if not (folder / "labels.jsonl").exists():
             run("heldout", "--out", folder, "--num", args.clips, "--seconds", seconds, "--seed", 21)
         clips += sorted(folder.glob("*.wav"))[: args.clips]
+    if not args.without_people:
+        clips += gate_people(args)
     pair = ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
     report = args.cache / "report"
     report.mkdir(parents=True, exist_ok=True)
     run("thresholds", *pair, "--risk", args.risk, "--confidence", args.confidence,
         "--plot", report / "gate_calibration.png", *clips)  # fmt: skip
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
-    run(
-        "contrast",
-        "--models",
-        args.out / "edge",
-        args.out / "cloud",
-        "--num",
-        args.contrast,
-        "--out",
-        report,
-    )
+    run("contrast", "--models", args.out / "edge", args.out / "cloud", "--num", args.contrast, "--out", report)
+    if not args.without_people:
+        run("people_check", *pair, "--data", args.cache / "people-held", "--out", report)
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
+
+
+def gate_people(args: argparse.Namespace) -> list[Path]:
+    """Recordings of half the held-out people, a folder of short ones and one of long ones; the other half checks."""
+    folder = args.cache / "gate" / "people"
+    if not folder.exists():
+        run("people_gate", "--clones", args.clones, "--out", folder)
+    return [file for kind in ("short", "long") for file in sorted((folder / kind).glob("*.wav"))]
 
 
 def _stop(*_: object) -> None:
