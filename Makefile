@@ -29,6 +29,7 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/streamer warm  # a test that compiles would say so on stderr
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile

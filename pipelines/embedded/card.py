@@ -1,4 +1,5 @@
-"""In: evaluation.json and contrast.json of the last training. Out: MODEL_CARD.md beside the weights, its tables."""
+"""In: evaluation.json and contrast.json of the last training. Out: MODEL_CARD.md beside the
+weights, its tables."""
 
 import argparse
 import json
@@ -54,7 +55,11 @@ thresholds of this one were derived anew, on synthetic voices and people (pipeli
 def sources() -> str:
     """Whose recordings were learnt from, with the licence of each."""
     known = table()
-    lines = ["\n## Recordings it was trained on\n", "| recordings | licence | from |", "|---|---|---|"]
+    lines = [
+        "\n## Recordings it was trained on\n",
+        "| recordings | licence | from |",
+        "|---|---|---|",
+    ]
     for row in known["source"] + known["noise"]:
         if row.get("side") != "held":
             lines.append(f"| {row['credit']} | {row['licence']} | {row['repository']} |")
@@ -79,18 +84,32 @@ def on_people(report: dict) -> str:
     lines.append("| most frequent level | | " + " | ".join(cells) + " |")
     silent = f"{report['edge']['no_speech']} / {report['cloud']['no_speech']}"
     gap = f"{report['gap']:+.4f} (paired standard error {report['gap_se']:.4f})"
-    return "\n".join(lines) + f"\n\nCloud - edge: **{gap}**. Called no speech by edge / cloud: {silent}.\n"
+    return (
+        "\n".join(lines)
+        + f"\n\nCloud - edge: **{gap}**. Called no speech by edge / cloud: {silent}.\n"
+    )
 
 
 def by_length(report: dict) -> str:
     """One row a figure, one column a length."""
-    rows = [("cloud, exact", "cloud_mean"), ("edge, exact", "edge_mean"), ("cloud - edge", "gap"),
-            ("its standard error", "gap_se"), ("most frequent level", "majority"),
-            ("sentences of another clip", "wrong_clip"),
-            ("accepted / uploaded, k 4", "acceptance"), ("... with the wrong audio", "acceptance_wrong")]  # fmt: skip
-    lines = ["| | " + " | ".join(f"{s} s" for s in LENGTHS_S) + " |", "|---" * (len(LENGTHS_S) + 1) + "|"]
+    rows = [
+        ("cloud, exact", "cloud_mean"),
+        ("edge, exact", "edge_mean"),
+        ("cloud - edge", "gap"),
+        ("its standard error", "gap_se"),
+        ("most frequent level", "majority"),
+        ("sentences of another clip", "wrong_clip"),
+        ("accepted / uploaded, k 4", "acceptance"),
+        ("... with the wrong audio", "acceptance_wrong"),
+    ]
+    lines = [
+        "| | " + " | ".join(f"{s} s" for s in LENGTHS_S) + " |",
+        "|---" * (len(LENGTHS_S) + 1) + "|",
+    ]
     for title, key in rows:
-        lines.append(f"| {title} | " + " | ".join(f"{report[str(s)][key]:.3f}" for s in LENGTHS_S) + " |")
+        lines.append(
+            f"| {title} | " + " | ".join(f"{report[str(s)][key]:.3f}" for s in LENGTHS_S) + " |"
+        )
     for model in ("cloud", "edge"):
         for key, title in (("within", "within one level"), ("well", "well formed")):
             found = " | ".join(f"{report[str(s)][model][key]:.3f}" for s in LENGTHS_S)
@@ -101,8 +120,15 @@ def by_length(report: dict) -> str:
 def by_attribute(report: dict) -> str:
     """Mean over the lengths."""
     lines = ["| | " + " | ".join(ATTRIBUTES) + " |", "|---" * (len(ATTRIBUTES) + 1) + "|"]
-    for title, pick in (("cloud", "cloud"), ("edge", "edge"), ("most frequent level", "majorities")):
-        found = [sum(report[str(s)][pick][name] for s in LENGTHS_S) / len(LENGTHS_S) for name in ATTRIBUTES]
+    for title, pick in (
+        ("cloud", "cloud"),
+        ("edge", "edge"),
+        ("most frequent level", "majorities"),
+    ):
+        found = [
+            sum(report[str(s)][pick][name] for s in LENGTHS_S) / len(LENGTHS_S)
+            for name in ATTRIBUTES
+        ]
         lines.append(f"| {title} | " + " | ".join(f"{value:.2f}" for value in found) + " |")
     return "\n".join(lines)
 
@@ -113,7 +139,9 @@ def contrasts(found: dict) -> str:
     lines = [head, "|---" * (len(ATTRIBUTES) + 3) + "|"]
     for name, row in found.items():
         each = " | ".join(f"{row['attributes'][a]:.2f}" for a in ATTRIBUTES[:-1])
-        lines.append(f"| {name} | {row['num']} | {row['strict']:.3f} | {row['reversed']} | {each} |")
+        lines.append(
+            f"| {name} | {row['num']} | {row['strict']:.3f} | {row['reversed']} | {each} |"
+        )
     return "\n".join(lines)
 
 
@@ -124,7 +152,9 @@ def gate(rows: list[dict]) -> str:
     for row in rows:
         if "length" in row:
             cells = (row[c] if isinstance(row[c], int) else f"{row[c]:.3f}" for c in columns)
-            lines.append(f"| {row['preset']} | {row['length']} | " + " | ".join(map(str, cells)) + " |")
+            lines.append(
+                f"| {row['preset']} | {row['length']} | " + " | ".join(map(str, cells)) + " |"
+            )
     return "\n".join(lines)
 
 
@@ -165,7 +195,9 @@ changes, of held-out voices. Reproduce: `python -m pipelines.embedded.contrast`.
         text += PEOPLE.format(**(found := json.loads((args.report / "people.json").read_text())))
         text += on_people(found) + sources()
     if args.gate:
-        text += GATE + gate([json.loads(line) for line in args.gate.read_text().splitlines()]) + "\n"
+        text += (
+            GATE + gate([json.loads(line) for line in args.gate.read_text().splitlines()]) + "\n"
+        )
     args.out.write_text(text, "utf-8")
 
 

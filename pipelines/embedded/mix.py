@@ -1,7 +1,7 @@
 """In: a model, and the same trained on. Out: a model folder whose weights lie between theirs.
 
-What is trained on for a short time forgets a part of what it knew. Half way between, most of the new is there and
-little of the old is lost.
+What is trained on for a short time forgets a part of what it knew. Half way between, most of the
+new is there and little of the old is lost.
 """
 
 import argparse
@@ -12,7 +12,8 @@ from pipelines.embedded.export import export
 
 
 def between(before: dict, after: dict, share: float) -> dict:
-    """Every weight at `share` of the way from `before` to `after` (0 to 1); both state dicts have the same names."""
+    """Every weight at `share` of the way from `before` to `after` (0 to 1); both state dicts
+    have the same names."""
     return {
         name: before[name] * (1 - share) + weight * share if weight.is_floating_point() else weight
         for name, weight in after.items()
@@ -29,7 +30,10 @@ def main() -> None:
     args = parser.parse_args()
     before, model = open_model(args.before), open_model(args.after)
     model.load_state_dict(between(before.state_dict(), model.state_dict(), args.share))
-    for part in (model.config, *(getattr(model.config, f"{n}_config") for n in ("audio", "text", "vision"))):
+    for part in (
+        model.config,
+        *(getattr(model.config, f"{n}_config") for n in ("audio", "text", "vision")),
+    ):
         part.dtype = None
     export(model, args.name, args.out)
 

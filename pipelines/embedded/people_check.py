@@ -1,6 +1,8 @@
-"""In: an edge and a cloud, a folder of held-out people. Out: people.json: how often each attribute's level is right.
+"""In: an edge and a cloud, a folder of held-out people. Out: people.json: how often each
+attribute's level is right.
 
-A quick look while a training goes on, and the model card's table; bench/people.py measures far more.
+A quick look while a training goes on, and the model card's table; bench/people.py measures far
+more.
 """
 
 import argparse
@@ -34,7 +36,8 @@ GROUPS = {
 
 
 def truths(folder: Path) -> list[Row]:
-    """The recordings of the manifest, measured, by length; kept beside it, for Praat takes its time."""
+    """The recordings of the manifest, measured, by length; kept beside it, for Praat takes its
+    time."""
     kept = folder / "truth.pkl"
     if kept.exists():
         return pickle.loads(kept.read_bytes())
@@ -55,7 +58,8 @@ def truths(folder: Path) -> list[Row]:
 
 
 def figures(rows: list[Row], said: list[dict]) -> dict[str, dict]:
-    """Per attribute: share exact and within one level, mean error in levels, share of the most frequent level."""
+    """Per attribute: share exact and within one level, mean error in levels, share of the most
+    frequent level."""
     result = {}
     for name in ATTRIBUTES:
         pairs = [
@@ -101,8 +105,10 @@ def check(edge, cloud, folder: Path, every: int = 1) -> dict:
             print(f"{name} {group:16s} {len(chosen):4d} mean {mean:.3f} | {shown}", flush=True)
     gap = each["cloud"] - each["edge"]
     report["gap"], report["gap_se"] = float(gap.mean()), float(gap.std() / len(gap) ** 0.5)
-    print(f"no speech: {report['edge']['no_speech']} / {report['cloud']['no_speech']}; cloud - edge "
-          f"{report['gap']:+.4f} (se {report['gap_se']:.4f})")  # fmt: skip
+    print(
+        f"no speech: {report['edge']['no_speech']} / {report['cloud']['no_speech']}; cloud - edge "
+        f"{report['gap']:+.4f} (se {report['gap_se']:.4f})"
+    )
     return report
 
 
@@ -110,7 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edge", default="streamer/model/embedded/edge", help="or edge=last.pt")
     parser.add_argument("--cloud", default="streamer/model/embedded/cloud", help="or cloud=last.pt")
-    parser.add_argument("--data", type=Path, required=True, help="folder of recordings.py --held-out")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder of recordings.py --held-out"
+    )
     parser.add_argument("--every", type=int, default=1, help="take each n-th recording")
     parser.add_argument("--out", type=Path, help="where people.json goes")
     args = parser.parse_args()

@@ -1,4 +1,5 @@
-"""In: local clones. Out: recordings of half the held-out people, short ones and long ones apart, to calibrate the gate.
+"""In: local clones. Out: recordings of half the held-out people, short ones and long ones apart,
+to calibrate the gate.
 
 The other half checks what the gate promises. Long turns are joined of clips that no other turn has.
 """
@@ -17,7 +18,13 @@ from pipelines.embedded.people_held import EDGE_S, trimmed
 from pipelines.embedded.recordings import Clip, clips, decoded, table
 from pipelines.embedded.speak import SAMPLE_RATE
 
-SOURCES = ("common-voice-zh", "speechocean762", "librispeech-other", "librispeech-sample", "common-voice-59")
+SOURCES = (
+    "common-voice-zh",
+    "speechocean762",
+    "librispeech-other",
+    "librispeech-sample",
+    "common-voice-59",
+)
 SHORT_PER_SPEAKER = {"common-voice-zh": 4, "speechocean762": 2, "librispeech-other": 4}
 LONG_S = (30, 60)
 
@@ -57,7 +64,9 @@ def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
             if clip.held and half(clip.speaker) == part:
                 by_speaker[clip.speaker].append(clip)
         for speaker in tqdm(sorted(by_speaker), desc=source["id"]):
-            made = dict(zip(count, of_speaker(by_speaker[speaker], known["filters"], rng), strict=True))
+            made = dict(
+                zip(count, of_speaker(by_speaker[speaker], known["filters"], rng), strict=True)
+            )
             for kind, recordings in made.items():
                 (out / kind).mkdir(parents=True, exist_ok=True)
                 for samples in recordings:
@@ -71,7 +80,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clones", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--half", type=int, choices=(0, 1), default=0, help="0 calibrates, 1 checks")
+    parser.add_argument(
+        "--half", type=int, choices=(0, 1), default=0, help="0 calibrates, 1 checks"
+    )
     args = parser.parse_args()
     write(args.clones, args.out, args.half)
 

@@ -1,7 +1,9 @@
-"""In: the pair, recordings that calibrated nothing. Out: the gate's loss at its shipped thresholds, by length.
+"""In: the pair, recordings that calibrated nothing. Out: the gate's loss at its shipped
+thresholds, by length.
 
-`python -m pipelines.embedded.promise_check DIR/*.wav`: of each recording's blocks, the share that is not sent up
-though the cloud would have changed it; the promise is that its mean stays under the risk.
+`python -m pipelines.embedded.promise_check DIR/*.wav`: of each recording's blocks, the share that
+is not sent up though the cloud would have changed it; the promise is that its mean stays under the
+risk.
 """
 
 import argparse
@@ -21,7 +23,8 @@ LENGTHS_S = ((0, 5), (5, 20), (20, 45), (45, 61))
 
 
 def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, float, int, int]]]:
-    """Per preset a row of (seconds, loss, blocks sent up, blocks) for each recording with speech."""
+    """Per preset a row of (seconds, loss, blocks sent up, blocks) for each recording with
+    speech."""
     card = models.first.card
     found: dict[str, list[tuple[float, float, int, int]]] = {name: [] for name in card.promises}
     for file in tqdm(files, desc="hearing"):
@@ -45,7 +48,9 @@ def main() -> None:
     parser.add_argument("clips", nargs="+", type=Path)
     args = parser.parse_args()
     models = Models(Config(mode="gated", edge=args.edge, cloud=args.cloud), calibrates=True)
-    print("| preset | risk | length | recordings | loss (se) | skipped |\n|---|---|---|---|---|---|")
+    print(
+        "| preset | risk | length | recordings | loss (se) | skipped |\n|---|---|---|---|---|---|"
+    )
     for name, rows in losses(models, args.clips).items():
         for low, high in (*LENGTHS_S, (0, 61)):
             inside = np.array([row[1:] for row in rows if low <= row[0] < high])
@@ -54,8 +59,10 @@ def main() -> None:
             error = inside[:, 0].std(ddof=1) / len(inside) ** 0.5
             skipped = 1 - inside[:, 1].sum() / inside[:, 2].sum()
             risk = models.first.card.promises[name].risk
-            print(f"| {name} | {risk} | {low}-{high} s | {len(inside)} | "
-                  f"{inside[:, 0].mean():.3f} ({error:.3f}) | {skipped:.2f} |")  # fmt: skip
+            print(
+                f"| {name} | {risk} | {low}-{high} s | {len(inside)} | "
+                f"{inside[:, 0].mean():.3f} ({error:.3f}) | {skipped:.2f} |"
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""People's recordings: taken from a clone by commit, filtered, split by speaker, counted, and told in one line if missing."""
+"""People's recordings: taken from a clone by commit, filtered, split by speaker, counted, and
+told in one line if missing."""
 
 import json
 import random
@@ -53,7 +54,8 @@ def git(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def cloned(tmp_path_factory):
-    """A clone as Common Voice lays it out: eight speakers, three sentences each, one pointer, one that is too soft."""
+    """A clone as Common Voice lays it out: eight speakers, three sentences each, one pointer,
+    one that is too soft."""
     clones = tmp_path_factory.mktemp("clones")
     folder = clones / "someone+voices"
     (folder / "zh-CN" / "clips").mkdir(parents=True)
@@ -75,9 +77,15 @@ def cloned(tmp_path_factory):
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "voices")
     source = {
-        "id": "voices", "repository": "https://example.org/someone/voices", "commit": git(folder, "rev-parse", "HEAD"),
-        "paths": r"^zh-CN/clips/.*\.mp3$", "layout": "common_voice", "base": "zh-CN", "language": "zh-CN", "cap": 60,
-    }  # fmt: skip
+        "id": "voices",
+        "repository": "https://example.org/someone/voices",
+        "commit": git(folder, "rev-parse", "HEAD"),
+        "paths": r"^zh-CN/clips/.*\.mp3$",
+        "layout": "common_voice",
+        "base": "zh-CN",
+        "language": "zh-CN",
+        "cap": 60,
+    }
     return clones, source
 
 
@@ -151,10 +159,20 @@ def test_every_source_names_its_licence_and_is_pinned():
 
 @pytest.mark.parametrize(
     ("text", "language", "syllables"),
-    [("今天天气很好。", "zh-CN", 6), ("一会儿去那儿找儿子", "zh-CN", 7), ("這是什麼？", "zh-TW", 4), ("我有3个", "zh-CN", None),
-     ("A little water.", "en", 5), ("WE CALL IT BEAR", "en", 4), ("Guten Morgen, Frau Müller", "de", 7),
-     ("buenos días", "es", 4), ("мама мыла раму", "ru", 6), ("سلام", "fa", None), ("", "en", None)],
-)  # fmt: skip
+    [
+        ("今天天气很好。", "zh-CN", 6),
+        ("一会儿去那儿找儿子", "zh-CN", 7),
+        ("這是什麼？", "zh-TW", 4),
+        ("我有3个", "zh-CN", None),
+        ("A little water.", "en", 5),
+        ("WE CALL IT BEAR", "en", 4),
+        ("Guten Morgen, Frau Müller", "de", 7),
+        ("buenos días", "es", 4),
+        ("мама мыла раму", "ru", 6),
+        ("سلام", "fa", None),
+        ("", "en", None),
+    ],
+)
 def test_syllables_are_counted_where_they_can_be(text, language, syllables):
     assert count(text, language) == syllables
 
@@ -277,7 +295,10 @@ def test_what_is_heard_is_as_loud_as_what_was_said():
 
 
 def test_weights_between_two_models_lie_between_them():
-    before, after = {"w": torch.zeros(3), "n": torch.tensor([1])}, {"w": torch.ones(3), "n": torch.tensor([2])}
+    before, after = (
+        {"w": torch.zeros(3), "n": torch.tensor([1])},
+        {"w": torch.ones(3), "n": torch.tensor([2])},
+    )
     mixed = between(before, after, 0.25)
     torch.testing.assert_close(mixed["w"], torch.full((3,), 0.25))
     assert mixed["n"].item() == 2
@@ -286,7 +307,11 @@ def test_weights_between_two_models_lie_between_them():
 def test_figures_count_what_is_known_alone():
     """An attribute that the labels or the sentence lack is no error; the bias has a sign."""
     levels = dict.fromkeys(ATTRIBUTES, 1)
-    rows = [({}, {**levels, "rate": None}, None), ({}, {**levels, "rate": 2}, None), ({}, {**levels, "rate": 0}, None)]
+    rows = [
+        ({}, {**levels, "rate": None}, None),
+        ({}, {**levels, "rate": 2}, None),
+        ({}, {**levels, "rate": 0}, None),
+    ]
     said = [levels, {**levels, "rate": 4}, {**levels, "rate": 0}]
     found = figures(rows, said)["rate"]
     assert (found["num"], found["exact"], found["within"], found["bias"]) == (2, 0.5, 0.5, 1.0)
