@@ -11,77 +11,14 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.commands import options as of
 from streamer.commands.process import StdoutLost, drop_stdout, fail, prepare
+from streamer.commands.table import COMMANDS, Command
 from streamer.config import Config, ConfigError
 from streamer.options import add_to, did_you_mean, taken
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command. `run(options)`, or `run(options, given)` with Config's, is in `module`."""
-
-    options: type
-    module: str
-    help: str
-    description: str
-    arguments: str = ""  # what its examples begin with
-    has_config: bool = False
-
-
-COMMANDS = {
-    "describe": Command(
-        of.DescribeOptions,
-        "commands.describe",
-        "describe recordings",
-        "Describe recordings: one sentence on stdout for each.",
-        "clip.wav",
-        has_config=True,
-    ),
-    "serve": Command(
-        of.ServeOptions,
-        "commands.serve",
-        "describe live audio over a websocket",
-        "Serve OpenAI Realtime at /v1/realtime: audio in, text out.",
-        has_config=True,
-    ),
-    "verifier": Command(
-        of.VerifierOptions,
-        "commands.verifier",
-        "be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
-        "Hold the cloud model and verify what edges elsewhere draft.",
-    ),
-    "calibrate": Command(
-        of.CalibrateOptions,
-        "calibrate.command",
-        "derive a gate's thresholds from a risk",
-        "Write thresholds that keep a stated risk into a model's card.",
-        "clips/*.wav",
-    ),
-    "models": Command(
-        of.ModelsOptions,
-        "commands.models",
-        "list what can be loaded here",
-        "List the models and devices that can be used here.",
-    ),
-    "samples": Command(
-        of.SamplesOptions,
-        "commands.samples",
-        "recordings and clients to try",
-        "Tell where the bundled recordings and clients are, or copy them.",
-    ),
-    "warm": Command(
-        of.WarmOptions,
-        "commands.warm",
-        "compile ahead what the first run would compile",
-        "Compile the embedded pair's kernels for this processor and keep them on disk.",
-    ),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

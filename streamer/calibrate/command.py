@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +17,10 @@ import numpy as np
 from streamer.assembly.models import Models
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError
+from streamer.calibrate.calibration import Calibration
 from streamer.calibrate.clips import Clip, hear_clip
 from streamer.calibrate.place import CalibrationError, Destination, place_of, write
+from streamer.calibrate.report import report
 from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import fail
 from streamer.commands.progress import Bar
@@ -38,21 +39,9 @@ CHOOSING = 4  # one clip of so many chooses the signal; the others certify
 LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """What came out. skipped: preset -> signal -> share of blocks, on the clips that chose; empty
-    where none did."""
-
-    results: list[Certified]
-    skipped: dict[str, dict[str, float]]
-    certifying: list[Clip]
-    num_failed: int  # files that could not be read
-
-
 def run(options: CalibrateOptions) -> int:
     """The command; returns the exit status: 0, or 1 where nothing was certified or a file failed.
     Raises ConfigError."""
-    from streamer.calibrate.report import report
     from streamer.model.checkpoint.weights import ModelError
     from streamer.model.thinker import resolve
 

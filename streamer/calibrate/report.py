@@ -24,7 +24,7 @@ from streamer.core.calibration.certify import (
 from streamer.core.decoding.gate import SIGNALS
 
 if TYPE_CHECKING:
-    from streamer.calibrate.command import Calibration
+    from streamer.calibrate.calibration import Calibration
     from streamer.calibrate.place import Destination
 
 NUM_BINS = 10

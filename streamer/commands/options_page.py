@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, Field
 from typing import Any
 
-from streamer.cli import COMMANDS
+from streamer.commands.table import COMMANDS
 from streamer.config import Config
 from streamer.options import About, Kind, declared, flag_of, metavar_of, shown_default
 

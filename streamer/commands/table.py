@@ -1,0 +1,69 @@
+"""The commands. In: nothing. Out: of each its options, its module and its help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streamer.commands import options as of
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. `run(options)`, or `run(options, given)` with Config's, is in `module`."""
+
+    options: type
+    module: str
+    help: str
+    description: str
+    arguments: str = ""  # what its examples begin with
+    has_config: bool = False
+
+
+COMMANDS = {
+    "describe": Command(
+        of.DescribeOptions,
+        "commands.describe",
+        "describe recordings",
+        "Describe recordings: one sentence on stdout for each.",
+        "clip.wav",
+        has_config=True,
+    ),
+    "serve": Command(
+        of.ServeOptions,
+        "commands.serve",
+        "describe live audio over a websocket",
+        "Serve OpenAI Realtime at /v1/realtime: audio in, text out.",
+        has_config=True,
+    ),
+    "verifier": Command(
+        of.VerifierOptions,
+        "commands.verifier",
+        "be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
+        "Hold the cloud model and verify what edges elsewhere draft.",
+    ),
+    "calibrate": Command(
+        of.CalibrateOptions,
+        "calibrate.command",
+        "derive a gate's thresholds from a risk",
+        "Write thresholds that keep a stated risk into a model's card.",
+        "clips/*.wav",
+    ),
+    "models": Command(
+        of.ModelsOptions,
+        "commands.models",
+        "list what can be loaded here",
+        "List the models and devices that can be used here.",
+    ),
+    "samples": Command(
+        of.SamplesOptions,
+        "commands.samples",
+        "recordings and clients to try",
+        "Tell where the bundled recordings and clients are, or copy them.",
+    ),
+    "warm": Command(
+        of.WarmOptions,
+        "commands.warm",
+        "compile ahead what the first run would compile",
+        "Compile the embedded pair's kernels for this processor and keep them on disk.",
+    ),
+}
