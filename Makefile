@@ -6,7 +6,9 @@ BIN := .venv/bin
 # PyTorch's wheels for CPUs.
 TORCH ?= torch==2.13.0
 STAMP := .venv/.ready
-# So many processes run the tests. Most of a test's time goes into processes that start.
+# Options of the training, e.g. make train TRAIN="--clones DIR" (recorded people) or TRAIN=--without-people.
+TRAIN ?=
+# Tests run in so many processes; most of a test's time is a process that starts.
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM = false
@@ -27,6 +29,7 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/streamer warm  # a test that compiles would say so on stderr
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
@@ -41,7 +44,7 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 train: $(STAMP)
-	$(BIN)/python -m pipelines.embedded.train
+	$(BIN)/python -m pipelines.embedded.train $(TRAIN)
 
 options: $(STAMP)
 	$(BIN)/python -m streamer.commands.options_page > docs/options.md

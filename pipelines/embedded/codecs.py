@@ -1,4 +1,5 @@
-"""In: samples at 16 kHz. Out: the same as a room, a telephone, MP3 or Opus would pass it on, in time with the original.
+"""In: samples at 16 kHz. Out: the same as a room, a telephone, MP3 or Opus would pass it on, in
+time with the original.
 
 The encoders are real ones (LAME and libopus, in libsndfile).
 """
@@ -29,8 +30,15 @@ def opus(samples: np.ndarray, compression: float) -> np.ndarray:
 def _coded(samples: np.ndarray, compression: float, container: str, subtype: str) -> np.ndarray:
     file = io.BytesIO()
     options = {"bitrate_mode": "CONSTANT"} if container == "MP3" else {}
-    soundfile.write(file, samples, SAMPLE_RATE, format=container, subtype=subtype, compression_level=compression,
-                    **options)  # fmt: skip
+    soundfile.write(
+        file,
+        samples,
+        SAMPLE_RATE,
+        format=container,
+        subtype=subtype,
+        compression_level=compression,
+        **options,
+    )
     file.seek(0)
     heard, rate = soundfile.read(file, dtype="float32")
     heard = soxr.resample(heard, rate, SAMPLE_RATE) if rate != SAMPLE_RATE else heard
@@ -38,7 +46,8 @@ def _coded(samples: np.ndarray, compression: float, container: str, subtype: str
 
 
 def aligned(heard: np.ndarray, original: np.ndarray, most: int = 4000) -> np.ndarray:
-    """Undo the delay an encoder adds: as long as `original`, shifted to where they correlate best."""
+    """Undo the delay an encoder adds: as long as `original`, shifted to where they correlate
+    best."""
     length = min(len(original), 5 * SAMPLE_RATE)
     start = max(0, int(np.argmax(np.abs(original))) - length // 2)
     piece = original[start : start + length]
@@ -60,7 +69,8 @@ def telephone(samples: np.ndarray) -> np.ndarray:
 
 
 def room(samples: np.ndarray, rng: random.Random) -> np.ndarray:
-    """The direct sound, a few early reflections, and a tail of coloured noise that decays over 0.15 to 0.8 s."""
+    """The direct sound, a few early reflections, and a tail of coloured noise that decays over
+    0.15 to 0.8 s."""
     chance, decay_s = np.random.default_rng(rng.randrange(2**31)), rng.uniform(0.15, 0.8)
     t = np.arange(int(decay_s * SAMPLE_RATE)) / SAMPLE_RATE
     tail = chance.standard_normal(len(t)) * 10 ** (-3 * t / decay_s) * (t > 0.004)

@@ -1,4 +1,5 @@
-"""In: two models, held-out shards. Out: for one attribute, which level was said for which level there was, as PNG."""
+"""In: two models, held-out shards. Out: for one attribute, which level was said for which level
+there was, as PNG."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +18,8 @@ import matplotlib.pyplot as plt
 
 
 def count(model, folder: Path, num: int, seconds: float, attribute: str) -> np.ndarray:
-    """[n_levels, n_levels + 1] counts over `num` turns: a row is the level there was, the last column "not said"."""
+    """[n_levels, n_levels + 1] counts over `num` turns: a row is the level there was, the last
+    column "not said"."""
     turns, prompted = held_out_turns(folder, num, seconds), Prompted()
     table = np.zeros((NUM_LEVELS[attribute], NUM_LEVELS[attribute] + 1), int)
     answers = describe_all(model, prompted, [torch.from_numpy(turn.mel) for turn in turns])

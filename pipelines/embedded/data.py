@@ -1,8 +1,10 @@
-"""In: shards of phrases, a seed. Out: turns of 1.5-60 s as normalised log-mel, their levels and their sentence.
+"""In: shards of phrases, a seed. Out: turns of 1.5-60 s as normalised log-mel, their levels and
+their sentence.
 
-Turns are put together online from one session's phrases, in the mel domain: tempo, pauses, gain and tilt move the
-labels (which are measured on the clean result); then rooms, microphones and noise are added, which do not. A phrase
-has two mels: what was said, which is measured, and what a codec or a room made of it, which the model hears.
+Turns are put together online from one session's phrases, in the mel domain: tempo, pauses, gain and
+tilt move the labels (which are measured on the clean result); then rooms, microphones and noise are
+added, which do not. A phrase has two mels: what was said, which is measured, and what a codec or a
+room made of it, which the model hears.
 """
 
 import json
@@ -14,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.signal import lfilter
 
-from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, measure
+from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, frame_power, measure
 from pipelines.embedded.mel import band_hz, normalise
 from pipelines.embedded.noise import noise_bank, recorded_noise
 from pipelines.embedded.sentences import no_speech, sentence
@@ -26,7 +28,8 @@ GROUPS = {"synthetic": 0.44, "zh": 0.26, "en": 0.17, "other": 0.13}  # how often
 
 @dataclass(frozen=True)
 class Turn:
-    """One training example. `levels` is None where nobody speaks, one of its values where it is not known."""
+    """One training example. `levels` is None where nobody speaks, one of its values where it is
+    not known."""
 
     mel: np.ndarray  # [n_frames, 128] float32, normalised
     tracks: np.ndarray  # [n_frames, 3]: f0 in Hz or 0; syllables per second or 0; speech 1 or 0
@@ -37,7 +40,8 @@ class Turn:
 
 
 class Phrase(NamedTuple):
-    """A stretch of a shard. `syllables` is None where no text is known, `speech` where the level says it."""
+    """A stretch of a shard. `syllables` is None where no text is known, `speech` where the level
+    says it."""
 
     mel: np.ndarray
     f0: np.ndarray
@@ -100,7 +104,8 @@ class Corpus:
 
 
 def split(mel: np.ndarray, rng: random.Random) -> list[int]:
-    """Frames at which a phrase can pause: the quietest within every drawn 0.4-1.6 s; ends with its length."""
+    """Frames at which a phrase can pause: the quietest within every drawn 0.4-1.6 s; ends with
+    its length."""
     loudness, cuts, at = mel[:, 5:60].mean(1), [], 0
     while (at := at + rng.randint(40, 160)) < len(mel) - 25:
         at = at - 12 + int(np.argmin(loudness[at - 12 : at + 12]))
@@ -109,7 +114,8 @@ def split(mel: np.ndarray, rng: random.Random) -> list[int]:
 
 
 class Joined(NamedTuple):
-    """`mel` [n, 256] raw: clean beside heard; `tracks` [n, 3]; `speech` [n] bool, or None where the level says it."""
+    """`mel` [n, 256] raw: clean beside heard; `tracks` [n, 3]; `speech` [n] bool, or None where
+    the level says it."""
 
     mel: np.ndarray
     tracks: np.ndarray
@@ -118,7 +124,8 @@ class Joined(NamedTuple):
 
 
 def room_tone(mel: np.ndarray, num_frames: int, rng: random.Random) -> np.ndarray:
-    """Silence as this recording has it: its quietest frames' spectrum, with the flicker of noise."""
+    """Silence as this recording has it: its quietest frames' spectrum, with the flicker of
+    noise."""
     floor = np.percentile(mel, 8, axis=0)
     chance = np.random.default_rng(rng.randrange(2**31))
     flicker = np.log10(np.maximum(chance.gamma(3.0, 1 / 3, (num_frames, mel.shape[1])), 1e-3))
@@ -185,16 +192,27 @@ def stretch(said: Joined, factor: float) -> Joined:
 
 
 def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
-    """Tilt by dB per octave around 1 kHz, and gain; the floor stays. `mel` is [n, 128] or [n, 256]."""
+    """Tilt by dB per octave around 1 kHz, and gain; the floor stays. `mel` is [n, 128] or [n,
+    256]."""
     octaves = np.clip(np.log2(np.maximum(band_hz(), 30) / 1000), -3.5, 3)
     change = np.tile((slope_db * octaves + gain_db).astype(np.float32) / 10, mel.shape[1] // 128)
     return np.maximum(mel + change, SILENCE)
 
 
-class Composer:
-    """Draws turns: `speech` and `silence`. One random.Random per call makes each turn reproducible.
+def as_loud(both: np.ndarray) -> np.ndarray:
+    """What is heard at the level of what was said [n, 256]: what a band or a room takes or adds
+    is no loudness."""
+    said, heard = (frame_power(half).mean() for half in (both[:, :128], both[:, 128:]))
+    gain = np.float32(np.log10(said / max(heard, 1e-12)))
+    return np.concatenate([both[:, :128], np.maximum(both[:, 128:] + gain, SILENCE)], 1)
 
-    `noise` is a folder of recordings.py's noise. With it come louder noise, babble, telephones and breaths.
+
+class Composer:
+    """Draws turns: `speech` and `silence`. One random.Random per call makes each turn
+    reproducible.
+
+    `noise` is a folder of recordings.py's noise. With it come louder noise, babble, telephones and
+    breaths.
     """
 
     def __init__(self, corpus: Corpus, seed: int, noise: Path | None = None) -> None:
@@ -203,7 +221,8 @@ class Composer:
         self.recorded = recorded_noise(noise) if noise else {}
 
     def speech(self, num_frames: int, rng: random.Random) -> Turn:
-        """A turn of about `num_frames`. Raises ValueError when the drawn phrases hold too little speech."""
+        """A turn of about `num_frames`. Raises ValueError when the drawn phrases hold too little
+        speech."""
         phrases = self.corpus.draw(rng)
         factor = 2.0 ** rng.uniform(-0.3, 0.3)
         if phrases[0].natural and rng.random() < 0.5:
@@ -215,6 +234,7 @@ class Composer:
         prominence = dict(zip(ATTRIBUTES, np.nan_to_num(clean.vector()).tolist(), strict=True))
         spoken = {k: rng.randrange(NUM_LEVELS[k]) if v is None else v for k, v in levels.items()}
         words = sentence(spoken, prominence, rng)
+        said = said._replace(mel=as_loud(said.mel))
         heard, tracks = self.placed(said, rng)
         heard = normalise(self.record(heard, clean.loudness, rng))
         return Turn(heard.astype(np.float32), tracks, words, levels, clean, phrases[0].voice)
@@ -279,7 +299,9 @@ class Composer:
             low, high = rng.uniform(150, 350), rng.uniform(3200, 3900)
             octaves = np.log2(np.maximum(band_hz(), 20))
             outside = np.maximum(np.log2(low) - octaves, octaves - np.log2(high)).clip(0)
-            power = power * 10 ** (-rng.uniform(24, 90) * outside.astype(np.float32) / 10)
+            narrow = power * 10 ** (-rng.uniform(24, 90) * outside.astype(np.float32) / 10)
+            before, after = (frame_power(np.log10(p + 1e-12)).mean() for p in (power, narrow))
+            power = narrow * np.float32(before / max(after, 1e-12))
         return power
 
     def stretch_of(self, kind: str, num_frames: int, rng: random.Random) -> np.ndarray:
@@ -317,7 +339,8 @@ class Composer:
         return Turn(mel, np.zeros((num_frames, 3), np.float32), no_speech(), None, None, "none")
 
     def batch(self, audio_s: float, rng: random.Random) -> list[Turn]:
-        """Turns of like length that sum up to about `audio_s`; lengths are about log-uniform over 1.5-60 s."""
+        """Turns of like length that sum up to about `audio_s`; lengths are about log-uniform
+        over 1.5-60 s."""
         length_s = 1.5 * 40 ** (rng.random() ** 1.35)
         turns = []
         for _ in range(max(1, int(audio_s / length_s))):

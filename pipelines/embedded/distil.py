@@ -1,4 +1,5 @@
-"""In: a trained edge and cloud. Out: the edge, trained on what the cloud would say: its drafts are accepted more."""
+"""In: a trained edge and cloud. Out: the edge, trained on what the cloud would say: its drafts
+are accepted more."""
 
 import argparse
 import json
@@ -15,11 +16,13 @@ from pipelines.embedded.greedy import describe_batch
 from pipelines.embedded.joint import Heads, Prompted, optimizers, save
 from pipelines.embedded.model import SIZES, tower
 
-SHARPEN = 0.3  # makes the cloud's usual synonym certain, and leaves true doubt between two levels in the entropy
+# makes the cloud's usual synonym certain, and leaves true doubt between two levels in the entropy
+SHARPEN = 0.3
 
 
 def distil(args) -> None:
-    """Sequence-level distillation: the cloud's greedy sentence is the target, its softmax along it too.
+    """Sequence-level distillation: the cloud's greedy sentence is the target, its softmax along
+    it too.
 
     Short, so an interrupted one starts again; a finished one is left as it is.
     """

@@ -1,4 +1,5 @@
-"""In: a training checkpoint. Out: a model folder in the published layout: fp16 weights, tokenizer, streamer.json."""
+"""In: a training checkpoint. Out: a model folder in the published layout: fp16 weights,
+tokenizer, streamer.json."""
 
 import argparse
 import copy
@@ -14,10 +15,19 @@ from pipelines.embedded.model import SIZES, create
 from pipelines.embedded.sentences import attributes, no_speech
 
 EXTRACTOR = {
-    "feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 128, "n_fft": 400, "hop_length": 160,
-    "sampling_rate": 16000, "chunk_length": 300, "n_samples": 4800000, "nb_max_frames": 30000, "padding_value": 0.0,
-    "padding_side": "right", "return_attention_mask": True, "dither": 0.0,
-}  # fmt: skip
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "feature_size": 128,
+    "n_fft": 400,
+    "hop_length": 160,
+    "sampling_rate": 16000,
+    "chunk_length": 300,
+    "n_samples": 4800000,
+    "nb_max_frames": 30000,
+    "padding_value": 0.0,
+    "padding_side": "right",
+    "return_attention_mask": True,
+    "dither": 0.0,
+}
 
 
 def load_run(size: str, path: Path):
@@ -30,17 +40,26 @@ def load_run(size: str, path: Path):
 def card(name: str) -> dict:
     """streamer.json; thresholds.py puts the gate's thresholds in."""
     return {
-        "version": 1, "name": f"embedded-{name}", "language": "zh", "max_turn_s": 60,
+        "version": 1,
+        "name": f"embedded-{name}",
+        "language": "zh",
+        "max_turn_s": 60,
         "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIX},
-        "gate": {}, "attributes": attributes(), "no_speech": "".join(no_speech()),
-    }  # fmt: skip
+        "gate": {},
+        "attributes": attributes(),
+        "no_speech": "".join(no_speech()),
+    }
 
 
 def export(model, name: str, out: Path) -> None:
-    """Write into a folder beside `out`, then rename file by file: a reader never sees half a file."""
+    """Write into a folder beside `out`, then rename file by file: a reader never sees half a
+    file."""
     half = copy.deepcopy(model).half()
     config = half.config
-    half.generation_config.eos_token_id = [config.text_config.eos_token_id, config.text_config.pad_token_id]
+    half.generation_config.eos_token_id = [
+        config.text_config.eos_token_id,
+        config.text_config.pad_token_id,
+    ]
     half.generation_config.pad_token_id = config.text_config.pad_token_id
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as temporary:
@@ -48,7 +67,9 @@ def export(model, name: str, out: Path) -> None:
         half.save_pretrained(folder)
         tokenizer.save(folder)
         (folder / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR, indent=2) + "\n")
-        (folder / "streamer.json").write_text(json.dumps(card(name), ensure_ascii=False, indent=1) + "\n")
+        (folder / "streamer.json").write_text(
+            json.dumps(card(name), ensure_ascii=False, indent=1) + "\n"
+        )
         for file in folder.iterdir():
             file.chmod(0o644)
             os.replace(file, out / file.name)

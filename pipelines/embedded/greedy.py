@@ -1,4 +1,5 @@
-"""In: a model and embedded turns. Out: greedy sentences, and what a model would say after each id of a given one."""
+"""In: a model and embedded turns. Out: greedy sentences, and what a model would say after each
+id of a given one."""
 
 import torch
 from transformers import DynamicCache
@@ -28,8 +29,13 @@ def describe_batch(model, prompted: Prompted, mels: list[torch.Tensor]) -> list[
     ids: list[list[int]] = [[] for _ in rows]
     ended = torch.zeros(len(rows), dtype=torch.bool)
     for _ in range(MAX_IDS):
-        hidden = text(inputs_embeds=x, attention_mask=mask, position_ids=positions.expand(3, -1, -1),
-                      past_key_values=cache, use_cache=True).last_hidden_state[:, -1]  # fmt: skip
+        hidden = text(
+            inputs_embeds=x,
+            attention_mask=mask,
+            position_ids=positions.expand(3, -1, -1),
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state[:, -1]
         choice = model.lm_head(hidden).argmax(-1)
         ended |= choice == prompted.end
         if ended.all():
@@ -47,7 +53,9 @@ def describe(model, prompted: Prompted, mel: torch.Tensor) -> list[int]:
     text, cache, ids = model.model.language_model, DynamicCache(config=model.config.text_config), []
     x = prompt_rows(model, prompted, mel)[None]
     while len(ids) < MAX_IDS:
-        hidden = text(inputs_embeds=x, past_key_values=cache, use_cache=True).last_hidden_state[:, -1]
+        hidden = text(inputs_embeds=x, past_key_values=cache, use_cache=True).last_hidden_state[
+            :, -1
+        ]
         choice = int(model.lm_head(hidden).argmax())
         if choice == prompted.end:
             break
@@ -57,10 +65,15 @@ def describe(model, prompted: Prompted, mel: torch.Tensor) -> list[int]:
 
 
 @torch.inference_mode()
-def follow(model, prompted: Prompted, mel: torch.Tensor, ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The model's own choice before each id of `ids` [n], and the entropy of its softmax there [n], nats."""
+def follow(
+    model, prompted: Prompted, mel: torch.Tensor, ids: list[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The model's own choice before each id of `ids` [n], and the entropy of its softmax there
+    [n], nats."""
     text = model.model.language_model
-    row = torch.cat([prompt_rows(model, prompted, mel), text.embed_tokens(torch.tensor(ids[:-1]))])[None]
+    row = torch.cat([prompt_rows(model, prompted, mel), text.embed_tokens(torch.tensor(ids[:-1]))])[
+        None
+    ]
     hidden = text(inputs_embeds=row, use_cache=False).last_hidden_state[0, -len(ids) :]
     logp = model.lm_head(hidden).float().log_softmax(-1)
     return logp.argmax(-1), -(logp.exp() * logp).sum(-1)

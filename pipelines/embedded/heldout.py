@@ -1,7 +1,8 @@
-"""In: a number of clips, a length. Out: wav files of voices training never heard, and labels.jsonl beside them.
+"""In: a number of clips, a length. Out: wav files of voices training never heard, and
+labels.jsonl beside them.
 
-Made from samples (not in the mel domain as training turns are): rooms are convolutions, noise is added to samples,
-so this also checks the shortcuts of training.
+Made from samples (not in the mel domain as training turns are): rooms are convolutions, noise is
+added to samples, so this also checks the shortcuts of training.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from pipelines.embedded.voices import Voice, voices
 
 
 def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, Measures]:
-    """One turn of about `seconds`; samples and the measures of its clean signal. Raises ValueError if unusable."""
+    """One turn of about `seconds`; samples and the measures of its clean signal. Raises
+    ValueError if unusable."""
     share = rng.choice((0.0, rng.uniform(0.05, 0.14), rng.uniform(0.18, 0.4)))
     whole, spans = session(voice, rng, num_phrases=2 + int(seconds / 1.2))
     parts, total, syllables = [], 0, 0
@@ -51,7 +53,9 @@ def tilted(samples: np.ndarray, slope_db: float) -> np.ndarray:
     """A spectral slope of dB per octave around 1 kHz, clipped at 60 Hz and 8 kHz."""
     freq = np.fft.rfftfreq(len(samples), 1 / SAMPLE_RATE)
     octaves = np.log2(np.clip(freq, 60, 8000) / 1000)
-    return np.fft.irfft(np.fft.rfft(samples) * 10 ** (slope_db * octaves / 20), len(samples)).astype(np.float32)
+    return np.fft.irfft(
+        np.fft.rfft(samples) * 10 ** (slope_db * octaves / 20), len(samples)
+    ).astype(np.float32)
 
 
 def recorded(clean: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
@@ -95,7 +99,10 @@ def main() -> None:
         name = f"{len(rows):04d}.wav"
         soundfile.write(args.out / name, samples, SAMPLE_RATE, subtype="PCM_16")
         row = {"file": name, "seconds": round(len(samples) / SAMPLE_RATE, 3), "voice": voice.name}
-        row |= {"levels": measures.levels(), "measures": {k: float(v) for k, v in asdict(measures).items()}}
+        row |= {
+            "levels": measures.levels(),
+            "measures": {k: float(v) for k, v in asdict(measures).items()},
+        }
         rows.append(row)
         bar.update()
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,4 +1,5 @@
-"""In: shards, a size. Out: a checkpoint of tower and text model trained together, with heads on the pooled tower."""
+"""In: shards, a size. Out: a checkpoint of tower and text model trained together, with heads on
+the pooled tower."""
 
 import argparse
 import json
@@ -23,7 +24,8 @@ from pipelines.embedded.tokenizer import PREFIX, SUFFIX, build
 
 
 class Heads(nn.Module):
-    """Classes and measures read from mean and SD over a turn's embeddings: they teach the tower what to hear."""
+    """Classes and measures read from mean and SD over a turn's embeddings: they teach the tower
+    what to hear."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -35,7 +37,8 @@ class Heads(nn.Module):
         self.frames = nn.Linear(width, 4)  # every 40 ms: voiced, f0, syllables per second, speech
 
     def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
-        """Pitch, tempo and speech frame by frame: targets pooled over a turn teach the tower these slowly."""
+        """Pitch, tempo and speech frame by frame: targets pooled over a turn teach the tower
+        these slowly."""
         read = self.frames(torch.cat(embeddings))
         tracks = [
             np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)]
@@ -118,7 +121,8 @@ class Prompted:
         return torch.tensor([*marks, True])
 
     def loss(self, model, embeddings, answers, rng: random.Random, known: list[torch.Tensor]):
-        """Mean cross-entropy over answer ids that are known, and the share that is predicted right."""
+        """Mean cross-entropy over answer ids that are known, and the share that is predicted
+        right."""
         counts = torch.cat(known)
         logits = self.logits(model, embeddings, answers, rng)[counts]
         target = torch.cat(answers)[counts]
@@ -137,7 +141,8 @@ def clauses(words: list[str]) -> list[list[str]]:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, orthogonalised by Newton-Schulz in fp32 (torch's own runs in bf16, which is slow on most CPUs)."""
+    """Momentum, orthogonalised by Newton-Schulz in fp32 (torch's own runs in bf16, which is slow
+    on most CPUs)."""
 
     def __init__(self, parameters, lr: float) -> None:
         super().__init__(parameters, {"lr": lr})
@@ -185,7 +190,8 @@ def load_folder(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def warm_start(model, heads, path: Path) -> None:
-    """Take every tensor of another run that fits in name and shape (a tower moves to another text model so)."""
+    """Take every tensor of another run that fits in name and shape (a tower moves to another
+    text model so)."""
     state = {"model": load_folder(path)} if path.is_dir() else torch.load(path, weights_only=True)
     for module, name in ((model, "model"), (heads, "heads")):
         own = module.state_dict()
@@ -216,7 +222,8 @@ def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0) -> 
 
 
 def average_gradients(model, heads, world: int) -> None:
-    """All processes step with the mean of their gradients, as one with a batch `world` times larger."""
+    """All processes step with the mean of their gradients, as one with a batch `world` times
+    larger."""
     grads = []
     for weight in (
         *model.parameters(),
@@ -231,7 +238,8 @@ def average_gradients(model, heads, world: int) -> None:
 
 
 def both_losses(model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, args):
-    """What the tower hears on all turns, and what is said on a share of their audio: (loss, figures)."""
+    """What the tower hears on all turns, and what is said on a share of their audio: (loss,
+    figures)."""
     flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
     embeddings = list(flat.split(counts))
     heard, right = heads(embeddings, turns)

@@ -1,7 +1,9 @@
-"""In: a CLEAN log-mel, its f0 track and its syllable count. Out: seven measures, and the level of each.
+"""In: a CLEAN log-mel, its f0 track and its syllable count. Out: seven measures, and the level
+of each.
 
-Everything is measured before noise and rooms are added, and on frames, so that clips joined, stretched, made
-louder or brighter in the mel domain get exact labels without a second pass over samples.
+Everything is measured before noise and rooms are added, and on frames, so that clips joined,
+stretched, made louder or brighter in the mel domain get exact labels without a second pass over
+samples.
 """
 
 from dataclasses import dataclass
@@ -47,20 +49,33 @@ class Measures:
         }
 
     def vector(self) -> np.ndarray:
-        """About zero mean and unit range, [7]: regression targets, and what arousal and word order use."""
-        return np.array([*_z(self.rate, self.pitch, self.variation, self.loudness, self.pauses),
-                         (self.timbre + 9.5) / 6.0, self.arousal * 2.0], np.float32)  # fmt: skip
+        """About zero mean and unit range, [7]: regression targets, and what arousal and word
+        order use."""
+        return np.array(
+            [
+                *_z(self.rate, self.pitch, self.variation, self.loudness, self.pauses),
+                (self.timbre + 9.5) / 6.0,
+                self.arousal * 2.0,
+            ],
+            np.float32,
+        )
 
 
 def _z(rate: float, pitch: float, variation: float, loudness: float, pauses: float) -> list[float]:
-    return [np.log2(rate / 4.9) / 0.5, np.log2(pitch / 160) / 0.5, np.log2(variation / 1.75) / 0.9,
-            (loudness + 29) / 9.0, (min(pauses, 0.4) - 0.1) / 0.12]  # fmt: skip
+    return [
+        np.log2(rate / 4.9) / 0.5,
+        np.log2(pitch / 160) / 0.5,
+        np.log2(variation / 1.75) / 0.9,
+        (loudness + 29) / 9.0,
+        (min(pauses, 0.4) - 0.1) / 0.12,
+    ]
 
 
 def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -> np.ndarray:
     """Mean square of the signal in a band, per frame [n_frames], back from log10 slaney mel.
 
-    Slaney filters have unit area. Divided by their peak they are a partition of unity: Parseval holds.
+    Slaney filters have unit area. Divided by their peak they are a partition of unity: Parseval
+    holds.
     """
     inside = (band_hz() >= low_hz) & (band_hz() < high_hz)
     unit = band_peak()[inside]
@@ -72,9 +87,10 @@ def measure(
 ) -> Measures:
     """Measure `raw` [n_frames, 128] log10 mel with `f0` [n_frames] Hz, 0 where unvoiced.
 
-    `speech` [n_frames] bool says in which frames somebody speaks (speech.py): recordings of people need it. Without
-    it, every frame within 25 dB of the active level is speech, which holds for clean synthetic voices only. Without
-    syllables, rate and arousal are NaN. Raises ValueError when too little of it is voiced.
+    `speech` [n_frames] bool says in which frames somebody speaks (speech.py): recordings of people
+    need it. Without it, every frame within 25 dB of the active level is speech, which holds for
+    clean synthetic voices only. Without syllables, rate and arousal are NaN. Raises ValueError when
+    too little of it is voiced.
     """
     power = frame_power(raw)
     level_db = 10 * np.log10(power + 1e-12)

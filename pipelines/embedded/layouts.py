@@ -1,7 +1,8 @@
-"""In: a clone and one source of recordings.toml. Out: who speaks in each file, in which language, and what they say.
+"""In: a clone and one source of recordings.toml. Out: who speaks in each file, in which
+language, and what they say.
 
-One function for each way a repository names its speakers. Each yields facts by path; a file that no table names has
-no speaker and is left out.
+One function for each way a repository names its speakers. Each yields facts by path; a file that no
+table names has no speaker and is left out.
 """
 
 import csv
@@ -41,7 +42,8 @@ class Clone:
 
 
 def common_voice(clone: Clone, source: dict) -> Iterator[Facts]:
-    """validated.tsv: path, client_id, sentence, gender; the folder is the language where the source names none."""
+    """validated.tsv: path, client_id, sentence, gender; the folder is the language where the
+    source names none."""
     tables = [
         p
         for p in clone.paths

@@ -1,4 +1,5 @@
-"""In: samples at 16 kHz, float32. Out: the model's log-mel (WhisperFeatureExtractor, 128 bins, hop 10 ms), raw."""
+"""In: samples at 16 kHz, float32. Out: the model's log-mel (WhisperFeatureExtractor, 128 bins,
+hop 10 ms), raw."""
 
 from functools import cache
 
@@ -12,21 +13,27 @@ N_FFT, HOP, NUM_MELS = 400, 160, 128
 @cache
 def filters() -> np.ndarray:
     """Slaney mel filters [201, 128] float32."""
-    bank = mel_filter_bank(N_FFT // 2 + 1, NUM_MELS, 0.0, 8000.0, 16_000, norm="slaney", mel_scale="slaney")
+    bank = mel_filter_bank(
+        N_FFT // 2 + 1, NUM_MELS, 0.0, 8000.0, 16_000, norm="slaney", mel_scale="slaney"
+    )
     return bank.astype(np.float32)
 
 
 @cache
 def band_hz() -> np.ndarray:
     """Centre of each mel band in Hz, [128]."""
-    edges = mel_to_hertz(np.linspace(0.0, hertz_to_mel(8000.0, mel_scale="slaney"), NUM_MELS + 2), mel_scale="slaney")
+    edges = mel_to_hertz(
+        np.linspace(0.0, hertz_to_mel(8000.0, mel_scale="slaney"), NUM_MELS + 2), mel_scale="slaney"
+    )
     return edges[1:-1].astype(np.float32)
 
 
 @cache
 def band_peak() -> np.ndarray:
     """Height of each Slaney triangle, [128]: 2 / its width in Hz."""
-    edges = mel_to_hertz(np.linspace(0.0, hertz_to_mel(8000.0, mel_scale="slaney"), NUM_MELS + 2), mel_scale="slaney")
+    edges = mel_to_hertz(
+        np.linspace(0.0, hertz_to_mel(8000.0, mel_scale="slaney"), NUM_MELS + 2), mel_scale="slaney"
+    )
     return (2.0 / (edges[2:] - edges[:-2])).astype(np.float32)
 
 

@@ -1,4 +1,5 @@
-"""In: a size. Out: an initialised thinker of that size, and its training forward, equal to the stock one."""
+"""In: a size. Out: an initialised thinker of that size, and its training forward, equal to the
+stock one."""
 
 from dataclasses import dataclass
 
@@ -32,34 +33,76 @@ SIZES = {
 
 def config(size: Size) -> Qwen2_5OmniThinkerConfig:
     tokenizer = build()
-    ids = {name: tokenizer.token_to_id(name) for name in
-           ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>",
-            "<|IMAGE|>", "<|VIDEO|>", "<|vision_bos|>", "<|vision_eos|>")}  # fmt: skip
+    ids = {
+        name: tokenizer.token_to_id(name)
+        for name in (
+            "<|endoftext|>",
+            "<|im_start|>",
+            "<|im_end|>",
+            "<|AUDIO|>",
+            "<|audio_bos|>",
+            "<|audio_eos|>",
+            "<|IMAGE|>",
+            "<|VIDEO|>",
+            "<|vision_bos|>",
+            "<|vision_eos|>",
+        )
+    }
     result = Qwen2_5OmniThinkerConfig(
-        audio_config={"num_mel_bins": 128, "d_model": size.tower_width, "encoder_layers": size.tower_layers,
-                      "encoder_attention_heads": size.tower_heads, "encoder_ffn_dim": 4 * size.tower_width,
-                      "n_window": 100, "output_dim": size.text_width, "max_source_positions": 1500},
-        vision_config={"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 1,
-                       "out_hidden_size": size.text_width, "fullatt_block_indexes": [0]},
-        text_config={"vocab_size": tokenizer.get_vocab_size(), "hidden_size": size.text_width,
-                     "num_hidden_layers": size.text_layers, "num_attention_heads": size.text_heads,
-                     "num_key_value_heads": 2, "intermediate_size": size.text_ffn, "tie_word_embeddings": True,
-                     "max_position_embeddings": 4096, "initializer_range": 0.05,
-                     "bos_token_id": None, "eos_token_id": ids["<|im_end|>"], "pad_token_id": ids["<|endoftext|>"],
-                     "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0,
-                                         "mrope_section": list(size.mrope)}},
-        audio_token_index=ids["<|AUDIO|>"], image_token_index=ids["<|IMAGE|>"], video_token_index=ids["<|VIDEO|>"],
-        audio_start_token_id=ids["<|audio_bos|>"], audio_end_token_id=ids["<|audio_eos|>"],
-        pad_token_id=ids["<|endoftext|>"], tie_word_embeddings=True,
-    )  # fmt: skip
+        audio_config={
+            "num_mel_bins": 128,
+            "d_model": size.tower_width,
+            "encoder_layers": size.tower_layers,
+            "encoder_attention_heads": size.tower_heads,
+            "encoder_ffn_dim": 4 * size.tower_width,
+            "n_window": 100,
+            "output_dim": size.text_width,
+            "max_source_positions": 1500,
+        },
+        vision_config={
+            "depth": 1,
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_heads": 1,
+            "out_hidden_size": size.text_width,
+            "fullatt_block_indexes": [0],
+        },
+        text_config={
+            "vocab_size": tokenizer.get_vocab_size(),
+            "hidden_size": size.text_width,
+            "num_hidden_layers": size.text_layers,
+            "num_attention_heads": size.text_heads,
+            "num_key_value_heads": 2,
+            "intermediate_size": size.text_ffn,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 4096,
+            "initializer_range": 0.05,
+            "bos_token_id": None,
+            "eos_token_id": ids["<|im_end|>"],
+            "pad_token_id": ids["<|endoftext|>"],
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10_000.0,
+                "mrope_section": list(size.mrope),
+            },
+        },
+        audio_token_index=ids["<|AUDIO|>"],
+        image_token_index=ids["<|IMAGE|>"],
+        video_token_index=ids["<|VIDEO|>"],
+        audio_start_token_id=ids["<|audio_bos|>"],
+        audio_end_token_id=ids["<|audio_eos|>"],
+        pad_token_id=ids["<|endoftext|>"],
+        tie_word_embeddings=True,
+    )
     result.vision_start_token_id = ids["<|vision_bos|>"]
     result.vision_end_token_id = ids["<|vision_eos|>"]
     return result
 
 
 def create(size: Size, seed: int) -> Qwen2_5OmniThinkerForConditionalGeneration:
-    """Fresh weights. The stock std of .02 leaves the convolutions 20 times weaker than the position sinusoids,
-    and training stalls: 1/sqrt(fan_in) instead, half of it on what is added to the residual, twice on convolutions.
+    """Fresh weights. The stock std of .02 leaves the convolutions 20 times weaker than the
+    position sinusoids, and training stalls: 1/sqrt(fan_in) instead, half of it on what is added
+    to the residual, twice on convolutions.
     """
     torch.manual_seed(seed)
     model = Qwen2_5OmniThinkerForConditionalGeneration(config(size))
@@ -74,9 +117,11 @@ def create(size: Size, seed: int) -> Qwen2_5OmniThinkerForConditionalGeneration:
 
 
 def tower(encoder, mels: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
-    """The stock audio encoder, batched over windows: list of [n_frames, 128] to ([n_embeddings, width], lengths).
+    """The stock audio encoder, batched over windows: list of [n_frames, 128] to ([n_embeddings,
+    width], lengths).
 
-    The stock forward loops over windows inside every layer; here all windows run as one batch with a mask.
+    The stock forward loops over windows inside every layer; here all windows run as one batch with
+    a mask.
     """
     windows = [w for mel in mels for w in mel.split(2 * encoder.n_window)]
     lengths = torch.tensor([len(w) for w in windows])
@@ -86,12 +131,18 @@ def tower(encoder, mels: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
     x = F.gelu(encoder.conv2(x)).transpose(1, 2)
     x = x + encoder.positional_embedding.positional_embedding[: x.shape[1]]
     after = (lengths - 1) // 2 + 1
-    mask = None if bool((after == x.shape[1]).all()) else (torch.arange(x.shape[1]) < after[:, None])[:, None, None]
+    mask = (
+        None
+        if bool((after == x.shape[1]).all())
+        else (torch.arange(x.shape[1]) < after[:, None])[:, None, None]
+    )
     heads = encoder.config.encoder_attention_heads
     for layer in encoder.layers:
         y, attention = layer.self_attn_layer_norm(x), layer.self_attn
-        q, k, v = (p(y).unflatten(-1, (heads, -1)).transpose(1, 2)
-                   for p in (attention.q_proj, attention.k_proj, attention.v_proj))  # fmt: skip
+        q, k, v = (
+            p(y).unflatten(-1, (heads, -1)).transpose(1, 2)
+            for p in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + attention.out_proj(y.transpose(1, 2).flatten(2))
         x = x + layer.fc2(F.gelu(layer.fc1(layer.final_layer_norm(x))))
@@ -106,8 +157,11 @@ def tower(encoder, mels: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
     return x, counts
 
 
-def hidden_states(model, rows: list[torch.Tensor], jumps: list[tuple[int, int]] | None = None) -> torch.Tensor:
-    """The text model on embedded rows [n, width] of any lengths, padded on the right: [batch, longest, width].
+def hidden_states(
+    model, rows: list[torch.Tensor], jumps: list[tuple[int, int]] | None = None
+) -> torch.Tensor:
+    """The text model on embedded rows [n, width] of any lengths, padded on the right: [batch,
+    longest, width].
 
     A jump (at, by) moves every position from `at` on, so that short turns also see long distances.
     """
@@ -116,4 +170,6 @@ def hidden_states(model, rows: list[torch.Tensor], jumps: list[tuple[int, int]] 
     for i, (at, by) in enumerate(jumps or ()):
         positions[i, at:] += by
     text = model.model.language_model
-    return text(inputs_embeds=x, position_ids=positions.expand(3, -1, -1), use_cache=False).last_hidden_state
+    return text(
+        inputs_embeds=x, position_ids=positions.expand(3, -1, -1), use_cache=False
+    ).last_hidden_state

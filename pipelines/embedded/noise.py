@@ -1,4 +1,5 @@
-"""In: a seed, or a folder with noise of recordings. Out: stretches of noise as mel power, 0 dBFS each."""
+"""In: a seed, or a folder with noise of recordings. Out: stretches of noise as mel power, 0 dBFS
+each."""
 
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,8 @@ from pipelines.embedded.mel import raw_log_mel
 
 @cache
 def recorded_noise(folder: Path) -> dict[str, list[np.ndarray]]:
-    """Noise that recordings.py brought: "noise" (rain, dogs, engines), "babble" and "breaths"; {} where there is none.
+    """Noise that recordings.py brought: "noise" (rain, dogs, engines), "babble" and "breaths";
+    {} where there is none.
 
     Lists of mel power [n_frames, 128] float32.
     """
@@ -25,7 +27,8 @@ def recorded_noise(folder: Path) -> dict[str, list[np.ndarray]]:
 
 @cache
 def noise_bank(seed: int, seconds: int = 20) -> list[np.ndarray]:
-    """Stretches of noise at 0 dBFS as mel power: coloured noise, hum, tones, chords that change, crackle."""
+    """Stretches of noise at 0 dBFS as mel power: coloured noise, hum, tones, chords that change,
+    crackle."""
     rng = np.random.default_rng(seed)
     num = seconds * 16_000
     freq = np.fft.rfftfreq(num, 1 / 16_000)
@@ -38,8 +41,10 @@ def noise_bank(seed: int, seconds: int = 20) -> list[np.ndarray]:
         spectrum = np.fft.rfft(rng.standard_normal(num)) * ((freq > low) & (freq < high))
         signals.append(np.fft.irfft(spectrum, num))
     for hum in (50, 60, 100, 120):
-        signals.append(sum(np.sin(2 * np.pi * hum * k * t + rng.uniform(0, 6)) / k**1.3 for k in range(1, 9))
-                       + 0.02 * rng.standard_normal(num))  # fmt: skip
+        signals.append(
+            sum(np.sin(2 * np.pi * hum * k * t + rng.uniform(0, 6)) / k**1.3 for k in range(1, 9))
+            + 0.02 * rng.standard_normal(num)
+        )
     for _ in range(2):
         signals.append(np.sin(2 * np.pi * rng.uniform(200, 2500) * t))
     for _ in range(5):

@@ -1,8 +1,9 @@
-"""In: local clones. Out: shards of people's phrases in the format of synthesis.py, and the noise of recordings.
+"""In: local clones. Out: shards of people's phrases in the format of synthesis.py, and the noise
+of recordings.
 
-A session is one speaker: a few of their clips as they were recorded, or the same resynthesised to a drawn tempo,
-pitch, range and length of throat, so that every level is heard from people too. A clip is a phrase, with the pauses
-it has; what lies between two pauses is one more.
+A session is one speaker: a few of their clips as they were recorded, or the same resynthesised to a
+drawn tempo, pitch, range and length of throat, so that every level is heard from people too. A clip
+is a phrase, with the pauses it has; what lies between two pauses is one more.
 """
 
 import argparse
@@ -40,7 +41,8 @@ def group(language: str) -> str:
 def sessions(clones: Path, seed: int) -> list[list[Clip]]:
     """Clips of one speaker and source, a few at a time: training's side of the split.
 
-    In random order, the languages that matter most rather in front: a folder that is cut short still has them.
+    In random order, the languages that matter most rather in front: a folder that is cut short
+    still has them.
     """
     by_speaker = defaultdict(list)
     for source in table()["source"]:
@@ -62,7 +64,8 @@ def sessions(clones: Path, seed: int) -> list[list[Clip]]:
 
 
 def spoken(chunk: list[Clip], filters: dict) -> list[tuple[np.ndarray, np.ndarray, int | None]]:
-    """(samples, speech frames, syllables) of each clip that is usable, silence at both ends cut to 50 ms."""
+    """(samples, speech frames, syllables) of each clip that is usable, silence at both ends cut
+    to 50 ms."""
     found = []
     for clip, samples in decoded(chunk, filters):
         flags = speech_frames(samples)
@@ -80,7 +83,8 @@ def spoken(chunk: list[Clip], filters: dict) -> list[tuple[np.ndarray, np.ndarra
 def whole(
     parts: list[tuple[np.ndarray, np.ndarray, int | None]],
 ) -> tuple[np.ndarray, list, np.ndarray]:
-    """Clips one after the other with silence between: samples, spans (first, end, syllables), speech frames."""
+    """Clips one after the other with silence between: samples, spans (first, end, syllables),
+    speech frames."""
     spans, pieces, flags, at, gap = [], [], [], 0, int(GAP_S * 100)
     for samples, speech, syllables in parts:
         spans.append((at * 160, at * 160 + len(samples), syllables))
@@ -91,7 +95,8 @@ def whole(
 
 
 def restyled(samples: np.ndarray, spans: list, flags: np.ndarray, rng: random.Random):
-    """The same at another tempo, pitch, range and formants; spans and speech frames move with it."""
+    """The same at another tempo, pitch, range and formants; spans and speech frames move with
+    it."""
     formant = rng.uniform(0.88, 1.14) if rng.random() < 0.5 else 1.0
     if formant != 1.0:
         samples = soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE)
@@ -124,8 +129,12 @@ def add_session(
     mel = raw_log_mel(samples)
     f0, flags = f0_track(samples, len(mel)), np.pad(flags, (0, len(mel)))[: len(mel)]
     heard = raw_log_mel(passed_on(samples, rng)[0])
-    facts = {"session": name, "voice": chunk[0].source + ":" + chunk[0].speaker[:12],
-             "group": group(chunk[0].said.language), "natural": natural}  # fmt: skip
+    facts = {
+        "session": name,
+        "voice": chunk[0].source + ":" + chunk[0].speaker[:12],
+        "group": group(chunk[0].said.language),
+        "natural": natural,
+    }
     for start, end, syllables in spans:
         a, b = start // 160, min(len(mel), end // 160 + 1)
         for first, last in {(a, b), *between_pauses(flags, a, b)}:
@@ -181,7 +190,8 @@ def write_shard(
 def write_noise(
     clones: Path, folder: Path, chunks: list[list[Clip]], filters: dict, rng: random.Random
 ) -> None:
-    """noise.npz, babble.npz, breaths.npz: mel power at 0 dBFS [n_frames, 128] float16-able, of the sources."""
+    """noise.npz, babble.npz, breaths.npz: mel power at 0 dBFS [n_frames, 128] float16-able, of
+    the sources."""
     folder.mkdir(parents=True, exist_ok=True)
     noise = [s for path, s in noises(clones) if not path.split("/")[-1].startswith(TEST_FOLD)]
     people, breaths = [], []

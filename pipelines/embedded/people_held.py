@@ -1,7 +1,8 @@
-"""In: local clones. Out: a folder of held-out people: 16 kHz wav files and manifest.jsonl, for bench/people.py.
+"""In: local clones. Out: a folder of held-out people: 16 kHz wav files and manifest.jsonl, for
+bench/people.py.
 
-Single clips as they were recorded (0.15 s kept around the speech), and clips of one speaker joined to 10, 30 and 60 s
-with the silence that each of them brings.
+Single clips as they were recorded (0.15 s kept around the speech), and clips of one speaker joined
+to 10, 30 and 60 s with the silence that each of them brings.
 """
 
 import json
@@ -20,14 +21,25 @@ from pipelines.embedded.syllables import count
 
 EDGE_S = 0.15
 JOINED_S = {10: 40, 30: 40, 60: 40}  # seconds: how many
-PER_SPEAKER = {"common-voice-zh": 6, "common-voice-59": 1, "speechocean762": 4, "librispeech-sample": 1,
-               "librispeech-other": 4, "aishell1-sample": 15, "aishell3-sample": 1, "common-voice-en-18": 3,
-               "common-voice-en-20": 3, "common-voice-fa": 2, "common-voice-tw": 2}  # fmt: skip
+PER_SPEAKER = {
+    "common-voice-zh": 6,
+    "common-voice-59": 1,
+    "speechocean762": 4,
+    "librispeech-sample": 1,
+    "librispeech-other": 4,
+    "aishell1-sample": 15,
+    "aishell3-sample": 1,
+    "common-voice-en-18": 3,
+    "common-voice-en-20": 3,
+    "common-voice-fa": 2,
+    "common-voice-tw": 2,
+}
 JOINED_FROM = ("common-voice-zh", "speechocean762", "librispeech-other", "aishell1-sample")
 
 
 def trimmed(samples: np.ndarray, edge_s: float) -> np.ndarray | None:
-    """Speech with at most `edge_s` of what is around it; None where less than 1.2 s of speech is found."""
+    """Speech with at most `edge_s` of what is around it; None where less than 1.2 s of speech is
+    found."""
     heard = np.flatnonzero(speech_frames(samples))
     if len(heard) < 120:
         return None
@@ -37,15 +49,24 @@ def trimmed(samples: np.ndarray, edge_s: float) -> np.ndarray | None:
 
 def row(clip: Clip, samples: np.ndarray, name: str) -> dict:
     said = clip.said
-    return {"wav": f"wav/{name}.wav", "kind": "clip", "speaker": said.speaker[:16], "source": clip.source,
-            "language": said.language, "sex": said.sex or None, "text": said.text or None,
-            "syllables": count(said.text, said.language), "seconds": round(len(samples) / SAMPLE_RATE, 3)}  # fmt: skip
+    return {
+        "wav": f"wav/{name}.wav",
+        "kind": "clip",
+        "speaker": said.speaker[:16],
+        "source": clip.source,
+        "language": said.language,
+        "sex": said.sex or None,
+        "text": said.text or None,
+        "syllables": count(said.text, said.language),
+        "seconds": round(len(samples) / SAMPLE_RATE, 3),
+    }
 
 
 def join(
     rows: list[tuple[dict, np.ndarray]], seconds: float, rng: random.Random
 ) -> tuple[dict, np.ndarray] | None:
-    """Clips of one speaker in random order, about `seconds` in all; None where there are too few."""
+    """Clips of one speaker in random order, about `seconds` in all; None where there are too
+    few."""
     parts, chosen, total = [], [], 0
     for facts, samples in rng.sample(rows, len(rows)):
         if total + len(samples) <= 1.05 * seconds * SAMPLE_RATE:
@@ -56,8 +77,12 @@ def join(
         return None
     known = all(facts["syllables"] for facts in chosen)
     texts = [facts["text"] for facts in chosen]
-    whole = {**chosen[0], "kind": f"joined-{seconds}", "text": " ".join(texts) if all(texts) else None,
-             "syllables": sum(facts["syllables"] for facts in chosen) if known else None}  # fmt: skip
+    whole = {
+        **chosen[0],
+        "kind": f"joined-{seconds}",
+        "text": " ".join(texts) if all(texts) else None,
+        "syllables": sum(facts["syllables"] for facts in chosen) if known else None,
+    }
     return whole, np.concatenate(parts)
 
 

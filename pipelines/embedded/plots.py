@@ -14,7 +14,15 @@ PANELS = {
     "sentence loss": ("said", "soft"),
     "tower loss": ("heard",),
     "ids right": ("tokens", "agree"),
-    "levels right (tower's heads)": ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal"),
+    "levels right (tower's heads)": (
+        "rate",
+        "pitch",
+        "variation",
+        "loudness",
+        "pauses",
+        "timbre",
+        "arousal",
+    ),
 }
 
 

@@ -1,7 +1,8 @@
-"""In: local clones of the repositories in recordings.toml. Out: clips of people, each on its side of the split.
+"""In: local clones of the repositories in recordings.toml. Out: clips of people, each on its
+side of the split.
 
-Nothing is downloaded and nothing of a recording is committed. Speakers are split by a hash of their name: a person is
-on one side, whichever source they come from.
+Nothing is downloaded and nothing of a recording is committed. Speakers are split by a hash of their
+name: a person is on one side, whichever source they come from.
 """
 
 import argparse
@@ -47,7 +48,8 @@ def table(path: Path = TABLE) -> dict:
 
 
 def git_folder(clones: Path, repository: str, commit: str) -> Path | None:
-    """The git directory of a clone that holds `commit`: DIR/name, DIR/owner+name or DIR/owner/name, bare or not."""
+    """The git directory of a clone that holds `commit`: DIR/name, DIR/owner+name or
+    DIR/owner/name, bare or not."""
     owner, name = repository.removesuffix(".git").split("/")[-2:]
     folders = [clones / name, clones / f"{owner}+{name}", clones / owner / name]
     for folder in [f / inner for f in folders for inner in (".git", ".", "repo/.git", "repo")]:
@@ -78,7 +80,8 @@ def missing(clones: Path, rows: list[dict]) -> list[str]:
 
 
 def held_out(speaker: str, source: dict, group: str = "") -> bool:
-    """Which side a speaker is on: by the source, else one in seven by hash (speechocean: of its own test side)."""
+    """Which side a speaker is on: by the source, else one in seven by hash (speechocean: of its
+    own test side)."""
     if "side" in source:
         return source["side"] == "held"
     if "held_speakers" in source:
@@ -101,7 +104,8 @@ def listed(git: Path, commit: str) -> dict[str, str]:
 
 
 def clips(clones: Path, source: dict, seed: int = 0) -> list[Clip]:
-    """The clips of one source, shuffled, at most `cap` of a speaker; none where the clone is missing."""
+    """The clips of one source, shuffled, at most `cap` of a speaker; none where the clone is
+    missing."""
     git = git_folder(clones, source["repository"], source["commit"])
     if git is None:
         return []

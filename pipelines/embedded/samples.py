@@ -1,4 +1,5 @@
-"""In: nothing. Out: four short recordings in `samples/`, clearly different, from voices training never hears."""
+"""In: nothing. Out: four short recordings in `samples/`, clearly different, from voices training
+never hears."""
 
 from pathlib import Path
 
@@ -20,16 +21,37 @@ def set_level(samples: np.ndarray, dbfs: float) -> np.ndarray:
 
 def main() -> None:
     SAMPLES.mkdir(exist_ok=True)
-    slow = trim(speak(Voice("flite", "en", "rms"), "I would rather stay at home, and rest.", wpm=90))
-    fast = trim(speak(Voice("espeak", "cmn", "f4"), "快点快点，比赛马上就要开始了，大家跟我来！", wpm=290, pitch=85))
-    plain = trim(speak(Voice("flite", "en", "slt"), "The morning train leaves at nine from the second platform."))
+    slow = trim(
+        speak(Voice("flite", "en", "rms"), "I would rather stay at home, and rest.", wpm=90)
+    )
+    fast = trim(
+        speak(
+            Voice("espeak", "cmn", "f4"),
+            "快点快点，比赛马上就要开始了，大家跟我来！",
+            wpm=290,
+            pitch=85,
+        )
+    )
+    plain = trim(
+        speak(
+            Voice("flite", "en", "slt"),
+            "The morning train leaves at nine from the second platform.",
+        )
+    )
     hesitant = Voice("espeak", "cmn", "m6")
     parts = [trim(speak(hesitant, text, wpm=190)) for text in ("让我想想", "昨天下午", "他来过")]
     gap = np.zeros(int(0.5 * SAMPLE_RATE), np.float32)
     pauses = np.concatenate([parts[0], gap, parts[1], gap, parts[2]])
-    levels = {"slow_soft": (slow, -38), "fast_loud": (fast, -16), "pauses": (pauses, -25), "plain": (plain, -24)}
+    levels = {
+        "slow_soft": (slow, -38),
+        "fast_loud": (fast, -16),
+        "pauses": (pauses, -25),
+        "plain": (plain, -24),
+    }
     for name, (samples, dbfs) in levels.items():
-        soundfile.write(SAMPLES / f"{name}.wav", set_level(samples, dbfs), SAMPLE_RATE, subtype="PCM_16")
+        soundfile.write(
+            SAMPLES / f"{name}.wav", set_level(samples, dbfs), SAMPLE_RATE, subtype="PCM_16"
+        )
         print(name, round(len(samples) / SAMPLE_RATE, 2), "s")
 
 

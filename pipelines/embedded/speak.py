@@ -14,30 +14,58 @@ TIMEOUT_S = 20
 
 
 def speak(voice: Voice, text: str, *, wpm: int = 160, pitch: int = 50) -> np.ndarray:
-    """Say `text`; returns float32 [n_samples] at 16 kHz. Raises on an engine that fails or hangs.
+    """Say `text`; returns float32 [n_samples] at 16 kHz. Raises on an engine that fails or
+    hangs.
 
-    `wpm` is espeak-ng's words per minute (flite: a duration stretch from it), `pitch` its 0-99 scale.
+    `wpm` is espeak-ng's words per minute (flite: a duration stretch from it), `pitch` its 0-99
+    scale.
     """
     if voice.engine == "espeak":
-        spoken = ["espeak-ng", "-v", f"{voice.language}+{voice.variant}", "-s", str(wpm), "-p", str(pitch)]
-        raw = subprocess.run([*spoken, "--stdout", text], capture_output=True, timeout=TIMEOUT_S, check=True).stdout
+        spoken = [
+            "espeak-ng",
+            "-v",
+            f"{voice.language}+{voice.variant}",
+            "-s",
+            str(wpm),
+            "-p",
+            str(pitch),
+        ]
+        raw = subprocess.run(
+            [*spoken, "--stdout", text], capture_output=True, timeout=TIMEOUT_S, check=True
+        ).stdout
     else:
         stretch = f"duration_stretch={160 / wpm:.3f}"
-        spoken = ["flite", "-voice", voice.variant, "--setf", stretch, "-t", text, "-o", "/dev/stdout"]
+        spoken = [
+            "flite",
+            "-voice",
+            voice.variant,
+            "--setf",
+            stretch,
+            "-t",
+            text,
+            "-o",
+            "/dev/stdout",
+        ]
         raw = subprocess.run(spoken, capture_output=True, timeout=TIMEOUT_S, check=True).stdout
     return _decode(raw)
 
 
 def _decode(wav: bytes) -> np.ndarray:
-    # espeak-ng writes a placeholder length into the header when it streams: read the samples ourselves.
+    # espeak-ng writes a placeholder length into the header when it streams: read the samples
+    # ourselves.
     with soundfile.SoundFile(io.BytesIO(wav)) as file:
         rate = file.samplerate
         samples = file.read(dtype="float32")
-    return soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32) if rate != SAMPLE_RATE else samples
+    return (
+        soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32)
+        if rate != SAMPLE_RATE
+        else samples
+    )
 
 
 def trim(samples: np.ndarray, margin_db: float = 30.0) -> np.ndarray:
-    """Cut leading and trailing silence: frames of 10 ms more than `margin_db` under the loudest one."""
+    """Cut leading and trailing silence: frames of 10 ms more than `margin_db` under the loudest
+    one."""
     frames = samples[: len(samples) // 160 * 160].reshape(-1, 160)
     if not len(frames):
         return samples

@@ -1,13 +1,17 @@
-"""In: samples at 16 kHz. Out: in which frames of 10 ms somebody speaks. This is what a pause is measured against.
+"""In: samples at 16 kHz. Out: in which frames of 10 ms somebody speaks. This is what a pause is
+measured against.
 
 The definition, for labels, measures and tests alike:
 
-- Frame: 512 samples (32 ms), judged by silero-vad, which carries its state from frame to frame (it streams).
+- Frame: 512 samples (32 ms), judged by silero-vad, which carries its state from frame to frame (it
+streams).
 - Speech begins at a probability of .5 and goes on until one under .35 (hysteresis).
-- A pause is a stretch without speech of at least 180 ms, between the first and the last speech of a recording.
+- A pause is a stretch without speech of at least 180 ms, between the first and the last speech of a
+recording.
 - On the mel's frames of 10 ms a frame belongs to the 32 ms its first sample lies in.
 
-Unlike a level under the loudest frames this holds in a noisy room: breaths, clicks and hum are no speech to it.
+Unlike a level under the loudest frames this holds in a noisy room: breaths, clicks and hum are no
+speech to it.
 """
 
 import numpy as np

@@ -1,7 +1,9 @@
-"""In: a sentence and its language. Out: how many syllables it has when read aloud, or None where that is not known.
+"""In: a sentence and its language. Out: how many syllables it has when read aloud, or None where
+that is not known.
 
-Han characters are a syllable each, but for the 儿 that only curls the vowel before it. Elsewhere espeak-ng says how
-the sentence is pronounced, and each vowel of that (a diphthong is one) is a syllable.
+Han characters are a syllable each, but for the 儿 that only curls the vowel before it. Elsewhere
+espeak-ng says how the sentence is pronounced, and each vowel of that (a diphthong is one) is a
+syllable.
 """
 
 import re
@@ -9,13 +11,44 @@ import subprocess
 import unicodedata
 from functools import cache
 
-# A language of Common Voice, and espeak-ng's name of it. Left out are scripts that do not write the vowels.
+# A language of Common Voice, and espeak-ng's name of it. Left out are scripts that do not write the
+# vowels.
 VOICES = {
-    "en": "en-us", "de": "de", "es": "es", "fr": "fr", "it": "it", "pt": "pt", "nl": "nl", "pl": "pl", "cs": "cs",
-    "ru": "ru", "uk": "uk", "tr": "tr", "fi": "fi", "et": "et", "hu": "hu", "ro": "ro", "ca": "ca", "eu": "eu",
-    "eo": "eo", "cy": "cy", "el": "el", "ky": "ky", "tt": "tt", "lv": "lv", "lt": "lt", "sl": "sl", "sv-SE": "sv",
-    "vi": "vi", "ia": "ia", "hi": "hi", "ka": "ka", "ta": "ta", "id": "id", "cv": "cv",
-}  # fmt: skip
+    "en": "en-us",
+    "de": "de",
+    "es": "es",
+    "fr": "fr",
+    "it": "it",
+    "pt": "pt",
+    "nl": "nl",
+    "pl": "pl",
+    "cs": "cs",
+    "ru": "ru",
+    "uk": "uk",
+    "tr": "tr",
+    "fi": "fi",
+    "et": "et",
+    "hu": "hu",
+    "ro": "ro",
+    "ca": "ca",
+    "eu": "eu",
+    "eo": "eo",
+    "cy": "cy",
+    "el": "el",
+    "ky": "ky",
+    "tt": "tt",
+    "lv": "lv",
+    "lt": "lt",
+    "sl": "sl",
+    "sv-SE": "sv",
+    "vi": "vi",
+    "ia": "ia",
+    "hi": "hi",
+    "ka": "ka",
+    "ta": "ta",
+    "id": "id",
+    "cv": "cv",
+}
 HAN = ("zh-CN", "zh-TW", "zh-HK", "yue")
 OPEN = ("rw", "lg", "tw")  # spelled as spoken, and each written vowel group is a syllable
 CURLED = re.compile("(?<=[一这那哪点事块条味花玩会份劲头圈活伴片边样])儿(?![子女童歌科媳戏])")
@@ -29,7 +62,8 @@ def counted(language: str) -> bool:
 
 
 def count(text: str, language: str) -> int | None:
-    """Syllables of `text`, or None: no rule for the language, digits, or letters of another script."""
+    """Syllables of `text`, or None: no rule for the language, digits, or letters of another
+    script."""
     if not text or any(c.isdigit() for c in text):
         return None
     if language in HAN:

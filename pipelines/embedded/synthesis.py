@@ -1,7 +1,9 @@
-"""In: voices and a seed. Out: shards of phrases, as clean log-mel [n_frames, 128] float16 and f0 [n_frames] float16.
+"""In: voices and a seed. Out: shards of phrases, as clean log-mel [n_frames, 128] float16 and f0
+[n_frames] float16.
 
-A session is one voice in one style: phrases of a few syllables, resynthesised (PSOLA) to a drawn tempo, pitch and
-pitch range. Turns of any length, with any pauses, are put together from a session's phrases while training.
+A session is one voice in one style: phrases of a few syllables, resynthesised (PSOLA) to a drawn
+tempo, pitch and pitch range. Turns of any length, with any pauses, are put together from a
+session's phrases while training.
 """
 
 import argparse
@@ -30,7 +32,8 @@ SESSIONS_PER_SHARD = 40
 def session(
     voice: Voice, rng: random.Random, num_phrases: int = 7
 ) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
-    """Say one session; returns samples at -26 dBFS and per phrase (first sample, end sample, syllables)."""
+    """Say one session; returns samples at -26 dBFS and per phrase (first sample, end sample,
+    syllables)."""
     rate = 2.0 ** rng.uniform(np.log2(2.5), np.log2(8.6))
     pitch_hz = 2.0 ** rng.uniform(np.log2(75), np.log2(320))
     spread = rng.uniform(*rng.choice(((0.25, 1.2), (1.2, 2.6), (2.6, 5.0))))
@@ -62,10 +65,11 @@ def resynthesise(
 ) -> np.ndarray:
     """New pitch contour (median Hz, SD in semitones) and tempo by overlap-add.
 
-    The contour is the voice's own plus slow random waves: synthetic voices vary by under a semitone on their own,
-    and scaling that alone would only ever give one melody.
+    The contour is the voice's own plus slow random waves: synthetic voices vary by under a semitone
+    on their own, and scaling that alone would only ever give one melody.
     """
-    # Overlap-add places the pulses of voiceless sounds by Praat's own chance, which else no seed reaches.
+    # Overlap-add places the pulses of voiceless sounds by Praat's own chance, which else no seed
+    # reaches.
     parselmouth.praat.run(
         f"random_initializeWithSeedUnsafelyButPredictably: {rng.randrange(2**31)}"
     )
@@ -115,14 +119,16 @@ def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
 
 
 class Shard:
-    """Collects the phrases of sessions, and writes them so that the listing says the shard is whole."""
+    """Collects the phrases of sessions, and writes them so that the listing says the shard is
+    whole."""
 
     def __init__(self, folder: Path, index: int) -> None:
         self.path, self.rows, self.at = folder / f"{index:05d}", [], 0
         self.arrays: dict[str, list[np.ndarray]] = {}
 
     def add(self, row: dict, **frames: np.ndarray) -> None:
-        """One phrase: `row` with its session, voice and syllables, and its arrays, all [n_frames, ...]."""
+        """One phrase: `row` with its session, voice and syllables, and its arrays, all
+        [n_frames, ...]."""
         length = len(frames["mel"])
         for name, values in frames.items():
             self.arrays.setdefault(name, []).append(

@@ -1,6 +1,8 @@
-"""In: the exported pair, held-out recordings. Out: the gate's thresholds in both `streamer.json`, and their curves.
+"""In: the exported pair, held-out recordings. Out: the gate's thresholds in both
+`streamer.json`, and their curves.
 
-`streamer calibrate` writes the edge's, whose card counts; the cloud's card gets a copy, for it belongs to the pair.
+`streamer calibrate` writes the edge's, whose card counts; the cloud's card gets a copy, for it
+belongs to the pair.
 """
 
 import argparse
@@ -17,15 +19,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edge", type=Path, default=Path("streamer/model/embedded/edge"))
     parser.add_argument("--cloud", type=Path, default=Path("streamer/model/embedded/cloud"))
-    parser.add_argument("--risk", type=float, default=0.05, help="of preset fluent; of quality half of it")
+    parser.add_argument(
+        "--risk", type=float, default=0.05, help="of preset fluent; of quality half of it"
+    )
     parser.add_argument("--confidence", type=float, default=0.9)
     parser.add_argument("--plot", type=Path, required=True)
     parser.add_argument("clips", nargs="+", type=Path, help="held-out recordings")
     args = parser.parse_args()
-    options = {"--risk": args.risk, "--confidence": args.confidence, "--edge": args.edge, "--cloud": args.cloud,
-               "--plot": args.plot}  # fmt: skip
-    command = [sys.executable, "-m", "streamer", "calibrate", "--by-folder", "--force", *args.clips,
-               *sum(options.items(), ())]  # fmt: skip
+    options = {
+        "--risk": args.risk,
+        "--confidence": args.confidence,
+        "--edge": args.edge,
+        "--cloud": args.cloud,
+        "--plot": args.plot,
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "streamer",
+        "calibrate",
+        "--by-folder",
+        "--force",
+        *args.clips,
+        *sum(options.items(), ()),
+    ]
     subprocess.run([str(part) for part in command], check=True)
     gate = json.loads((args.edge / FILE).read_text("utf-8"))["gate"]
     write_gate(args.cloud, args.cloud / FILE, gate)

@@ -1,4 +1,5 @@
-"""In: the grammar's words. Out: a byte-level BPE tokenizer in Qwen2's format, the same for edge and cloud."""
+"""In: the grammar's words. Out: a byte-level BPE tokenizer in Qwen2's format, the same for edge
+and cloud."""
 
 import json
 from pathlib import Path
@@ -9,22 +10,38 @@ from tokenizers.pre_tokenizers import ByteLevel
 from pipelines.embedded.sentences import all_words
 from pipelines.embedded.text import ZH
 
-SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>",
-            "<|IMAGE|>", "<|VIDEO|>", "<|vision_bos|>", "<|vision_eos|>")  # fmt: skip
+SPECIALS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|AUDIO|>",
+    "<|audio_bos|>",
+    "<|audio_eos|>",
+    "<|IMAGE|>",
+    "<|VIDEO|>",
+    "<|vision_bos|>",
+    "<|vision_eos|>",
+)
 PREFIX = "<|im_start|>描述说话方式。<|audio_bos|>"
 SUFFIX = "<|audio_eos|><|im_start|>"
-SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-         r"|\s*[\r\n]+|\s+(?!\S)|\s+")  # fmt: skip
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 WORDS = ("描述", "说话方式", "描述说话方式")
 
 
 def _bytes(text: str) -> str:
     """A text in the byte alphabet of GPT-2, as the vocabulary spells it."""
-    return "".join(piece for piece, _ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text))
+    return "".join(
+        piece
+        for piece, _ in ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    )
 
 
 def merges() -> list[tuple[str, str]]:
-    """Characters first, then words left to right: learnt merges would join halves of neighbouring characters."""
+    """Characters first, then words left to right: learnt merges would join halves of
+    neighbouring characters."""
     words = [*all_words(), *WORDS]
     characters = sorted(set("".join(words)) | set("".join(ZH)) | set("，。、；：？！“”"))
     pairs: dict[tuple[str, str], None] = {}
@@ -46,10 +63,15 @@ def build() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, fuse_unk=False, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(SPLIT), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in SPECIALS])
+    tokenizer.add_special_tokens(
+        [AddedToken(name, normalized=False, special=True) for name in SPECIALS]
+    )
     return tokenizer
 
 
@@ -68,4 +90,6 @@ def save(folder: Path) -> None:
         "audio_bos_token": "<|audio_bos|>",
         "audio_eos_token": "<|audio_eos|>",
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False, indent=2) + "\n")
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config, ensure_ascii=False, indent=2) + "\n"
+    )

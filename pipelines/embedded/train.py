@@ -1,6 +1,8 @@
-"""In: nothing but a seed. Out: both embedded models, from synthesis to calibrated thresholds, in one resumable command.
+"""In: nothing but a seed. Out: both embedded models, from synthesis to calibrated thresholds, in
+one resumable command.
 
-Each stage is a module of its own and skips or resumes what is already there: run it again after an interruption.
+Each stage is a module of its own and skips or resumes what is already there: run it again after an
+interruption.
 """
 
 import argparse
@@ -20,7 +22,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def started(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Processes in groups of their own: Ctrl-C is for this one, which ends them without a traceback each."""
+    """Processes in groups of their own: Ctrl-C is for this one, which ends them without a
+    traceback each."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for command in commands:
@@ -48,8 +51,10 @@ def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None
     """Training shards in `workers` processes, and shards of held-out voices beside them."""
     base = [sys.executable, "-m", "pipelines.embedded.synthesis"]
     per_worker = -(-shards // workers)
-    jobs = [[*base, "--out", cache / "train", "--first", first, "--step", workers, "--num", per_worker]
-            for first in range(workers)]  # fmt: skip
+    jobs = [
+        [*base, "--out", cache / "train", "--first", first, "--step", workers, "--num", per_worker]
+        for first in range(workers)
+    ]
     jobs.append([*base, "--out", cache / "held", "--held-out", "--num", held_shards, "--seed", 9])
     together(jobs, "synthesis")
 
@@ -63,8 +68,19 @@ def together(jobs: list[list], what: str) -> None:
 
 def people(args: argparse.Namespace) -> None:
     """Shards of recorded people, noise beside them, and the folder of held-out people."""
-    base = [sys.executable, "-m", "pipelines.embedded.people", "--clones", args.clones,
-            "--out", args.cache / "people", "--step", args.workers, "--num", -(-args.people_shards // args.workers)]  # fmt: skip
+    base = [
+        sys.executable,
+        "-m",
+        "pipelines.embedded.people",
+        "--clones",
+        args.clones,
+        "--out",
+        args.cache / "people",
+        "--step",
+        args.workers,
+        "--num",
+        -(-args.people_shards // args.workers),
+    ]
     first = [*base, "--noise", args.cache / "noise", "--first", 0]
     together(
         [first, *([*base, "--first", n] for n in range(1, args.workers))], "reading recordings"
@@ -84,7 +100,8 @@ def require_recordings(clones: Path) -> None:
 
 
 def learn(args: argparse.Namespace) -> tuple[Path, Path]:
-    """The edge, the cloud that starts from its tower, the edge distilled on the cloud; the runs of both."""
+    """The edge, the cloud that starts from its tower, the edge distilled on the cloud; the runs
+    of both."""
     runs, data = args.cache / "runs", [args.cache / "train"]
     noise: list = []
     if not args.without_people:
@@ -92,10 +109,34 @@ def learn(args: argparse.Namespace) -> tuple[Path, Path]:
     edge, cloud, distilled = (runs / name for name in ("edge", "cloud", "distilled"))
     common = ("--data", *data, *noise, "--world", args.workers, "--audio-s", 60)
     run("joint", "--size", "edge", "--out", edge, "--steps", args.edge_steps, *common)
-    run("joint", "--size", "cloud", "--init", edge / "last.pt", "--out", cloud, "--steps", args.cloud_steps,
-        "--lr", 1.5e-3, *common)  # fmt: skip
-    run("distil", "--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", *data, *noise,
-        "--out", distilled, "--steps", args.distil_steps)  # fmt: skip
+    run(
+        "joint",
+        "--size",
+        "cloud",
+        "--init",
+        edge / "last.pt",
+        "--out",
+        cloud,
+        "--steps",
+        args.cloud_steps,
+        "--lr",
+        1.5e-3,
+        *common,
+    )
+    run(
+        "distil",
+        "--edge",
+        edge / "last.pt",
+        "--cloud",
+        cloud / "last.pt",
+        "--data",
+        *data,
+        *noise,
+        "--out",
+        distilled,
+        "--steps",
+        args.distil_steps,
+    )
     run("plots", edge, cloud, distilled, "--out", args.cache / "report")
     return distilled, cloud
 
@@ -110,11 +151,22 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
         if not (folder / "labels.jsonl").exists():
             run("heldout", "--out", folder, "--num", args.clips, "--seconds", seconds, "--seed", 21)
         clips += sorted(folder.glob("*.wav"))[: args.clips]
+    if not args.without_people:
+        clips += gate_people(args)
     pair = ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
     report = args.cache / "report"
     report.mkdir(parents=True, exist_ok=True)
-    run("thresholds", *pair, "--risk", args.risk, "--confidence", args.confidence,
-        "--plot", report / "gate_calibration.png", *clips)  # fmt: skip
+    run(
+        "thresholds",
+        *pair,
+        "--risk",
+        args.risk,
+        "--confidence",
+        args.confidence,
+        "--plot",
+        report / "gate_calibration.png",
+        *clips,
+    )
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
     run(
         "contrast",
@@ -126,7 +178,18 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
         "--out",
         report,
     )
+    if not args.without_people:
+        run("people_check", *pair, "--data", args.cache / "people-held", "--out", report)
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
+
+
+def gate_people(args: argparse.Namespace) -> list[Path]:
+    """Recordings of half the held-out people, a folder of short ones and one of long ones; the
+    other half checks."""
+    folder = args.cache / "gate" / "people"
+    if not folder.exists():
+        run("people_gate", "--clones", args.clones, "--out", folder)
+    return [file for kind in ("short", "long") for file in sorted((folder / kind).glob("*.wav"))]
 
 
 def _stop(*_: object) -> None:

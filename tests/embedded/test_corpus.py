@@ -1,4 +1,5 @@
-"""What the models learn from: voices apart, synthesis that repeats, labels that known signals must have."""
+"""What the models learn from: voices apart, synthesis that repeats, labels that known signals
+must have."""
 
 import random
 

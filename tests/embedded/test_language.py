@@ -1,4 +1,5 @@
-"""What the models say: sentences that no rule touches, a tokenizer that breaks no character, levels read back."""
+"""What the models say: sentences that no rule touches, a tokenizer that breaks no character,
+levels read back."""
 
 import random
 
@@ -46,7 +47,8 @@ def test_every_word_of_the_grammar_is_one_id():
     "text", ["说话人语速偏快。", "naïve café", "🎤 hello 世界", "\u0000\t\n", "龘靐齉", "ﬁ" * 3]
 )
 def test_any_text_survives_the_tokenizer(text):
-    """Byte fallback: what is no word is spelled in bytes. (NFC, as Qwen2's own tokenizer normalises.)"""
+    """Byte fallback: what is no word is spelled in bytes. (NFC, as Qwen2's own tokenizer
+    normalises.)"""
     import unicodedata
 
     tokenizer = build()

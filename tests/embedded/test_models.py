@@ -1,4 +1,5 @@
-"""The models themselves: trained forward == stock forward, exported files load everywhere, no speech is no speech."""
+"""The models themselves: trained forward == stock forward, exported files load everywhere, no
+speech is no speech."""
 
 import json
 import random
@@ -49,8 +50,11 @@ def test_an_export_loads_in_transformers_and_here(tmp_path):
     half = {name: weight.half().float() for name, weight in model.state_dict().items()}
     assert all(torch.equal(weight, half[name]) for name, weight in stock.state_dict().items())
     assert ours.card.max_turn_s >= 60
-    assert ours.num_params == sum(w.numel() for n, w in stock.named_parameters()
-                                  if n.startswith(("model.language_model", "model.audio_tower", "lm_head")))  # fmt: skip
+    assert ours.num_params == sum(
+        w.numel()
+        for n, w in stock.named_parameters()
+        if n.startswith(("model.language_model", "model.audio_tower", "lm_head"))
+    )
 
 
 def silences():
@@ -88,11 +92,40 @@ def test_the_shipped_models_know_when_nobody_speaks(role):
 
 @pytest.mark.long
 def test_make_train_in_miniature(tmp_path):
-    """The whole command, interrupted after synthesis and run again: both models, thresholds, report, plots."""
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
-               "--shards", 2, "--held-shards", 1, "--workers", 2, "--edge-steps", 3, "--cloud-steps", 3,
-               "--distil-steps", 2, "--clips", 2, "--risk", 0.9, "--confidence", 0,
-               "--evaluate", 2, "--contrast", 1]  # fmt: skip
+    """The whole command, interrupted after synthesis and run again: both models, thresholds,
+    report, plots."""
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.embedded.train",
+        "--without-people",
+        "--cache",
+        tmp_path / "cache",
+        "--out",
+        tmp_path / "out",
+        "--shards",
+        2,
+        "--held-shards",
+        1,
+        "--workers",
+        2,
+        "--edge-steps",
+        3,
+        "--cloud-steps",
+        3,
+        "--distil-steps",
+        2,
+        "--clips",
+        2,
+        "--risk",
+        0.9,
+        "--confidence",
+        0,
+        "--evaluate",
+        2,
+        "--contrast",
+        1,
+    ]
     command = [str(part) for part in command]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -1,4 +1,5 @@
-"""People's recordings: taken from a clone by commit, filtered, split by speaker, counted, and told in one line if missing."""
+"""People's recordings: taken from a clone by commit, filtered, split by speaker, counted, and
+told in one line if missing."""
 
 import json
 import random
@@ -10,12 +11,17 @@ import tomllib
 import numpy as np
 import pytest
 import soundfile
+import torch
 
 from pipelines.embedded.codecs import mp3, opus, passed_on, telephone
-from pipelines.embedded.data import Composer, Corpus
+from pipelines.embedded.data import Composer, Corpus, as_loud
 from pipelines.embedded.joint import Prompted
-from pipelines.embedded.labels import ATTRIBUTES
+from pipelines.embedded.labels import ATTRIBUTES, frame_power
+from pipelines.embedded.mel import band_hz, raw_log_mel
+from pipelines.embedded.mix import between
 from pipelines.embedded.people import sessions, spoken, write_noise, write_shard
+from pipelines.embedded.people_check import figures, right
+from pipelines.embedded.people_gate import half, turns
 from pipelines.embedded.people_held import join
 from pipelines.embedded.recordings import (
     TABLE,
@@ -48,7 +54,8 @@ def git(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def cloned(tmp_path_factory):
-    """A clone as Common Voice lays it out: eight speakers, three sentences each, one pointer, one that is too soft."""
+    """A clone as Common Voice lays it out: eight speakers, three sentences each, one pointer,
+    one that is too soft."""
     clones = tmp_path_factory.mktemp("clones")
     folder = clones / "someone+voices"
     (folder / "zh-CN" / "clips").mkdir(parents=True)
@@ -70,9 +77,15 @@ def cloned(tmp_path_factory):
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "voices")
     source = {
-        "id": "voices", "repository": "https://example.org/someone/voices", "commit": git(folder, "rev-parse", "HEAD"),
-        "paths": r"^zh-CN/clips/.*\.mp3$", "layout": "common_voice", "base": "zh-CN", "language": "zh-CN", "cap": 60,
-    }  # fmt: skip
+        "id": "voices",
+        "repository": "https://example.org/someone/voices",
+        "commit": git(folder, "rev-parse", "HEAD"),
+        "paths": r"^zh-CN/clips/.*\.mp3$",
+        "layout": "common_voice",
+        "base": "zh-CN",
+        "language": "zh-CN",
+        "cap": 60,
+    }
     return clones, source
 
 
@@ -146,10 +159,20 @@ def test_every_source_names_its_licence_and_is_pinned():
 
 @pytest.mark.parametrize(
     ("text", "language", "syllables"),
-    [("今天天气很好。", "zh-CN", 6), ("一会儿去那儿找儿子", "zh-CN", 7), ("這是什麼？", "zh-TW", 4), ("我有3个", "zh-CN", None),
-     ("A little water.", "en", 5), ("WE CALL IT BEAR", "en", 4), ("Guten Morgen, Frau Müller", "de", 7),
-     ("buenos días", "es", 4), ("мама мыла раму", "ru", 6), ("سلام", "fa", None), ("", "en", None)],
-)  # fmt: skip
+    [
+        ("今天天气很好。", "zh-CN", 6),
+        ("一会儿去那儿找儿子", "zh-CN", 7),
+        ("這是什麼？", "zh-TW", 4),
+        ("我有3个", "zh-CN", None),
+        ("A little water.", "en", 5),
+        ("WE CALL IT BEAR", "en", 4),
+        ("Guten Morgen, Frau Müller", "de", 7),
+        ("buenos días", "es", 4),
+        ("мама мыла раму", "ru", 6),
+        ("سلام", "fa", None),
+        ("", "en", None),
+    ],
+)
 def test_syllables_are_counted_where_they_can_be(text, language, syllables):
     assert count(text, language) == syllables
 
@@ -260,3 +283,46 @@ def test_clips_of_one_speaker_join_to_a_length():
     assert len(samples) == 10 * SAMPLE_RATE
     assert facts["syllables"] == 8
     assert join(rows[:2], 10, random.Random(1)) is None
+
+
+def test_what_is_heard_is_as_loud_as_what_was_said():
+    said = raw_log_mel(say(SENTENCES[0]))
+    thin = np.where(band_hz() < 600, said - 2.0, said)  # 20 dB less of the low
+    both = as_loud(np.concatenate([said, thin], 1))
+    levels = [10 * np.log10(frame_power(half).mean()) for half in (both[:, :128], both[:, 128:])]
+    assert levels[1] == pytest.approx(levels[0], abs=0.05)
+    np.testing.assert_array_equal(both[:, :128], said)
+
+
+def test_weights_between_two_models_lie_between_them():
+    before, after = (
+        {"w": torch.zeros(3), "n": torch.tensor([1])},
+        {"w": torch.ones(3), "n": torch.tensor([2])},
+    )
+    mixed = between(before, after, 0.25)
+    torch.testing.assert_close(mixed["w"], torch.full((3,), 0.25))
+    assert mixed["n"].item() == 2
+
+
+def test_figures_count_what_is_known_alone():
+    """An attribute that the labels or the sentence lack is no error; the bias has a sign."""
+    levels = dict.fromkeys(ATTRIBUTES, 1)
+    rows = [
+        ({}, {**levels, "rate": None}, None),
+        ({}, {**levels, "rate": 2}, None),
+        ({}, {**levels, "rate": 0}, None),
+    ]
+    said = [levels, {**levels, "rate": 4}, {**levels, "rate": 0}]
+    found = figures(rows, said)["rate"]
+    assert (found["num"], found["exact"], found["within"], found["bias"]) == (2, 0.5, 0.5, 1.0)
+    assert right(rows[1], said[1]) == pytest.approx(6 / 7)
+
+
+def test_half_of_the_people_calibrate_and_half_check():
+    halves = [half(f"person{i}") for i in range(1000)]
+    assert np.mean(halves) == pytest.approx(0.5, abs=0.05)
+    clip = np.zeros(7 * SAMPLE_RATE, np.float32)
+    made = turns([clip] * 12, random.Random(1))
+    assert made
+    assert all(27 <= len(turn) / SAMPLE_RATE <= 60 for turn in made)
+    assert sum(map(len, made)) <= 12 * len(clip), "no clip is in two turns"

@@ -1,4 +1,5 @@
-"""A training that is stopped, or lacks its data, says so in one line: it is resumed, not debugged."""
+"""A training that is stopped, or lacks its data, says so in one line: it is resumed, not
+debugged."""
 
 import os
 import shutil
@@ -13,8 +14,22 @@ import pytest
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_all_of_it_in_one_line(tmp_path, number):
     """Sent to the whole group, as a terminal does, while three processes synthesise."""
-    command = [sys.executable, "-m", "pipelines.embedded.train", "--without-people", "--cache", tmp_path / "cache", "--out", tmp_path / "out",
-               "--shards", "2", "--held-shards", "1", "--workers", "2"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.embedded.train",
+        "--without-people",
+        "--cache",
+        tmp_path / "cache",
+        "--out",
+        tmp_path / "out",
+        "--shards",
+        "2",
+        "--held-shards",
+        "1",
+        "--workers",
+        "2",
+    ]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as train:

@@ -22,7 +22,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Vocabul
     directory = tmp_path_factory.mktemp("form")
     words.save(directory)
     tokenizer = Tokenizer.load(directory)
-    vocabulary = vocabulary_of(directory, len(tokenizer.token_bytes()[0]))
+    vocabulary = vocabulary_of(directory, len(tokenizer.token_bytes(1 << 16)[0]))
     return tokenizer, vocabulary, SentenceForm(vocabulary, PHRASES, NO_SPEECH)
 
 

@@ -27,7 +27,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Vocabul
     directory: Path = tmp_path_factory.mktemp("grammar")
     words.save(directory)
     tokenizer = Tokenizer.load(directory)
-    return tokenizer, vocabulary_of(directory, len(tokenizer.token_bytes()[0]))
+    return tokenizer, vocabulary_of(directory, len(tokenizer.token_bytes(1 << 16)[0]))
 
 
 def spoken(n: int) -> Iterator[tuple[dict[str, int], str]]:

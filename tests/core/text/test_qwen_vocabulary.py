@@ -154,12 +154,12 @@ def test_plain_description_meets_no_ban(qwen: Vocabulary) -> None:
 
 @pytest.mark.long
 def test_build_and_step_are_fast(qwen: Vocabulary) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     build(151_936)
-    assert time.perf_counter() - started < 1.5, "0.6 s on a shared core, with reading the file"
+    assert time.thread_time() - started < 1.5, "0.6 s of the CPU, with reading the file"
     ids = encode(qwen, "说话人用缓慢的语速讲述，嗓音低沉而略带沙哑，停顿较多") * 2
     constrain(qwen, Rules(), ids)
-    started = time.perf_counter()
+    started = time.thread_time()
     for _ in range(200):
         constrain(qwen, Rules(), ids)
-    assert (time.perf_counter() - started) / 200 < 200e-6
+    assert (time.thread_time() - started) / 200 < 200e-6

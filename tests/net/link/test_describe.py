@@ -111,9 +111,12 @@ async def test_what_is_no_recording_is_told_as_ever(verifier, tmp_path):
         *sorted(tmp_path.glob("*.wav")), "--cloud", verifier, "--mode", "exact"
     )
     assert status == 1
-    found = {os.path.basename(row["file"]): row for row in rows}
-    assert found["silence.wav"]["stop_reason"] == found["sample.wav"]["stop_reason"] == "no_speech"
-    assert set(found["garbage.wav"]) == set(found["none.wav"]) == {"file", "error"}
+    assert [row.get("stop_reason", "failed") for row in rows] == [
+        "failed",
+        "failed",
+        "no_speech",
+        "no_speech",
+    ]
     assert [line.split(":")[1].split("/")[-1] for line in told.splitlines()] == [
         "garbage.wav",
         "none.wav",

@@ -46,9 +46,9 @@ MALFORMED = {
     "half a character": (frame(1, b'{"type":"\xe4\xb8', fin=False) + frame(0, b'"}'), 1007),
     "2 GiB announced": (frame(2, length=2**31), 1009),
     "2^63 announced": (frame(2, length=2**63), 1002),
-    "2 MiB": (frame(1, bytes(2 << 20)), 1009),
-    "fragments beyond 1 MiB": (
-        frame(1, b"x" * 600_000, fin=False) + frame(0, b"x" * 600_000),
+    "23 MiB": (frame(1, length=23 << 20), 1009),
+    "fragments beyond 22 MiB": (
+        frame(1, b"x" * (12 << 20), fin=False) + frame(0, length=12 << 20),
         1009,
     ),
     "100 empty fragments": (

@@ -1,0 +1,69 @@
+"""In: the pair, recordings that calibrated nothing. Out: the gate's loss at its shipped
+thresholds, by length.
+
+`python -m pipelines.embedded.promise_check DIR/*.wav`: of each recording's blocks, the share that
+is not sent up though the cloud would have changed it; the promise is that its mean stays under the
+risk.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from tqdm import tqdm
+
+from streamer.assembly.models import Models
+from streamer.calibrate.clips import hear_clip
+from streamer.config import Config
+from streamer.core.calibration.certify import at
+from streamer.core.decoding.gate import SIGNALS
+
+LENGTHS_S = ((0, 5), (5, 20), (20, 45), (45, 61))
+
+
+def losses(models: Models, files: list[Path]) -> dict[str, list[tuple[float, float, int, int]]]:
+    """Per preset a row of (seconds, loss, blocks sent up, blocks) for each recording with
+    speech."""
+    card = models.first.card
+    found: dict[str, list[tuple[float, float, int, int]]] = {name: [] for name in card.promises}
+    for file in tqdm(files, desc="hearing"):
+        clip = hear_clip(models, str(file))
+        if clip is None:
+            print(f"{file}: taken for silence")
+            continue
+        seconds = soundfile.info(file).duration
+        for name, promise in card.promises.items():
+            limit = SIGNALS[promise.signal] * getattr(card.presets[name].gate, promise.signal)
+            way = at(clip.paths[name][promise.signal][0], limit)
+            blocks = len(way.decisions)
+            found[name].append((seconds, way.num_missed / blocks, way.num_uploaded, blocks))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--edge", default="embedded")
+    parser.add_argument("--cloud", default="embedded")
+    parser.add_argument("clips", nargs="+", type=Path)
+    args = parser.parse_args()
+    models = Models(Config(mode="gated", edge=args.edge, cloud=args.cloud), calibrates=True)
+    print(
+        "| preset | risk | length | recordings | loss (se) | skipped |\n|---|---|---|---|---|---|"
+    )
+    for name, rows in losses(models, args.clips).items():
+        for low, high in (*LENGTHS_S, (0, 61)):
+            inside = np.array([row[1:] for row in rows if low <= row[0] < high])
+            if len(inside) < 2:
+                continue
+            error = inside[:, 0].std(ddof=1) / len(inside) ** 0.5
+            skipped = 1 - inside[:, 1].sum() / inside[:, 2].sum()
+            risk = models.first.card.promises[name].risk
+            print(
+                f"| {name} | {risk} | {low}-{high} s | {len(inside)} | "
+                f"{inside[:, 0].mean():.3f} ({error:.3f}) | {skipped:.2f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()
