@@ -317,7 +317,7 @@ async def test_open_takes_keywords_a_config_or_a_file(tmp_path):
         ({"mode": "fast"}, "mode is 'fast'"),
         ({"preset": "best"}, "preset"),
         ({"draft": "magic"}, "draft"),
-        ({"k": 0}, "draft length"),
+        ({"k": 0}, "k is 0; it may be 1 to 64"),
         ({"threshold": float("nan")}, "threshold"),
         ({"temperature": -1.0}, "temperature"),
         ({"top_p": 0.0}, "top_p"),

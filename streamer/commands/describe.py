@@ -125,7 +125,7 @@ def _told(file: str, error: Exception) -> tuple[str, str]:
     if isinstance(error, AudioError):
         return str(error), error.reason
     if isinstance(error, TargetLost) or _is_model_error(error):
-        return str(error), str(error)
+        return str(error), str(error).removeprefix(f"{file}: ")
     told = f"{type(error).__name__}: {error}; this is a defect of streamer, please report it"
     return f"{file}: {told}", told
 
