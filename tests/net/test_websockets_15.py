@@ -10,7 +10,7 @@ from places import ROOT
 RELEASE = "15.0.1"
 FOLDER = ROOT / ".cache" / f"websockets-{RELEASE}"
 ESSENTIALS = (
-    "tests/net/realtime/test_server.py::test_the_readme_s_example_runs_as_it_stands",
+    "tests/net/realtime/test_server.py::test_the_page_s_example_runs_as_it_stands",
     "tests/net/realtime/test_server.py::test_the_official_async_client_with_voice_activity_and_strict_types",
     "tests/net/realtime/test_server.py::test_streamed_over_the_socket_equals_described",
     "tests/net/realtime/test_server.py::test_http_and_admission",

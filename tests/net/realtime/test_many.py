@@ -177,7 +177,7 @@ async def test_silence_costs_nothing_and_says_nothing(seconds):
             assert cpu_s(process) - cpu < 0.1 * seconds
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(ws.recv(), 0.5)
-            assert 'streamer_turns_total{stop_reason="no_speech"}' not in http(url, "/metrics")[1]
+            assert 'streamer_turns_total{stop_reason="no_speech"} 0.0' in http(url, "/metrics")[1]
             await ws.send(pcm(speech(3, 2)) + bytes(48_000))  # and then somebody speaks
             assert text_of(await until(ws, "response.done"))
 
