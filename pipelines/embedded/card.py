@@ -45,7 +45,7 @@ GATE = """
 ## The gate
 
 Its thresholds keep a stated risk: the expected share of a recording's blocks that are not sent up though the cloud
-would have changed them (README, "A gate with a promise"). Recordings that chose and certified nothing; "of cloud's":
+would have changed them (docs/gate.md). Recordings that chose and certified nothing; "of cloud's":
 attribute accuracy over the cloud's. Reproduce: `python -m bench.gate`. The table is of the pair before this one; the
 thresholds of this one were derived anew, on synthetic voices and people (pipelines/embedded/REPORT.md).
 
