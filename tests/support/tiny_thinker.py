@@ -29,5 +29,4 @@ def thinker_of(
     shapes: Any = SimpleNamespace(text=shape, audio_id=0)
     card: Any = None
     tower: Any = None
-    never = vocabulary.never
-    return Thinker(Path(), card, shapes, vocabulary, never, (1,), tower, engine, 0)
+    return Thinker(Path(), card, shapes, vocabulary, (1,), tower, engine, 0)
