@@ -55,8 +55,13 @@ def of_speaker(found: list[Clip], filters: dict, rng: random.Random) -> tuple[li
 
 
 def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
-    """`out`/short and `out`/long: wav files of the speakers of one half."""
+    """One folder of wav files of the speakers of one half, short-* and long-*; there when whole.
+
+    One folder, for the gate's promise is kept for each folder, and long turns alone are too few.
+    """
     known, rng = table(), random.Random(seed)
+    partial = out.with_name(out.name + ".part")
+    partial.mkdir(parents=True, exist_ok=True)
     count = {"short": 0, "long": 0}
     for source in (row for row in known["source"] if row["id"] in SOURCES):
         by_speaker = defaultdict(list)
@@ -64,15 +69,13 @@ def write(clones: Path, out: Path, part: int, seed: int = 5) -> None:
             if clip.held and half(clip.speaker) == part:
                 by_speaker[clip.speaker].append(clip)
         for speaker in tqdm(sorted(by_speaker), desc=source["id"]):
-            made = dict(
-                zip(count, of_speaker(by_speaker[speaker], known["filters"], rng), strict=True)
-            )
-            for kind, recordings in made.items():
-                (out / kind).mkdir(parents=True, exist_ok=True)
+            made = of_speaker(by_speaker[speaker], known["filters"], rng)
+            for kind, recordings in zip(count, made, strict=True):
                 for samples in recordings:
-                    path = out / kind / f"{count[kind]:04d}.wav"
+                    path = partial / f"{kind}-{count[kind]:04d}.wav"
                     soundfile.write(path, np.clip(samples, -1, 1), SAMPLE_RATE, subtype="PCM_16")
                     count[kind] += 1
+    partial.rename(out)
     print(f"{count['short']} short and {count['long']} long recordings in {out}")
 
 

@@ -184,12 +184,11 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
 
 
 def gate_people(args: argparse.Namespace) -> list[Path]:
-    """Recordings of half the held-out people, a folder of short ones and one of long ones; the
-    other half checks."""
+    """Recordings of half the held-out people; the other half checks."""
     folder = args.cache / "gate" / "people"
     if not folder.exists():
         run("people_gate", "--clones", args.clones, "--out", folder)
-    return [file for kind in ("short", "long") for file in sorted((folder / kind).glob("*.wav"))]
+    return sorted(folder.glob("*.wav"))
 
 
 def _stop(*_: object) -> None:

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 import torch
 
+from pipelines.embedded import people_gate
 from pipelines.embedded.codecs import mp3, opus, passed_on, telephone
 from pipelines.embedded.data import Composer, Corpus, as_loud
 from pipelines.embedded.joint import Prompted
@@ -21,7 +22,7 @@ from pipelines.embedded.mel import band_hz, raw_log_mel
 from pipelines.embedded.mix import between
 from pipelines.embedded.people import sessions, spoken, write_noise, write_shard
 from pipelines.embedded.people_check import figures, right
-from pipelines.embedded.people_gate import half, turns
+from pipelines.embedded.people_gate import SOURCES, half, turns
 from pipelines.embedded.people_held import join
 from pipelines.embedded.recordings import (
     TABLE,
@@ -326,3 +327,17 @@ def test_half_of_the_people_calibrate_and_half_check():
     assert made
     assert all(27 <= len(turn) / SAMPLE_RATE <= 60 for turn in made)
     assert sum(map(len, made)) <= 12 * len(clip), "no clip is in two turns"
+
+
+def test_recordings_for_the_gate_are_there_when_whole(cloned, tmp_path, monkeypatch):
+    """One folder; only of the wanted half of the people that are held out."""
+    clones, source = cloned
+    everyone = {**source, "id": SOURCES[0], "side": "held"}
+    monkeypatch.setattr(people_gate, "table", lambda: {"source": [everyone], "filters": FILTERS})
+    people = {f"person{i}" for i in range(8)}
+    for part in (0, 1):
+        people_gate.write(clones, tmp_path / str(part), part)
+        chosen = [who for who in people if half(who) == part]
+        num = len(list((tmp_path / str(part)).glob("short-*.wav")))
+        assert 2 * len(chosen) <= num <= 3 * len(chosen)
+    assert not list(tmp_path.glob("*.part"))
