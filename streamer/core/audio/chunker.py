@@ -55,8 +55,6 @@ class Chunker:
         self.sample_rate = sample_rate
         self.channels = channels
         self.num_frames = 0  # input frames taken since the clip began
-        # bytes of an incomplete last frame that the latest `finish` dropped
-        self.num_dropped_bytes = 0
         self._rest = b""
         self._resampler = None
         if sample_rate != SAMPLE_RATE_HZ:
@@ -95,10 +93,8 @@ class Chunker:
     def finish(self) -> Samples:
         """Ends the clip: returns what the resampler still held, samples [n], and starts afresh.
 
-        An incomplete last frame (an odd byte) cannot be heard: dropped, counted in
-        `num_dropped_bytes`.
+        An incomplete last frame (an odd byte) cannot be heard, and is dropped.
         """
-        self.num_dropped_bytes = len(self._rest)
         self._rest = b""
         self.num_frames = 0
         if self._resampler is None:

@@ -32,11 +32,6 @@ class Counts:
     bytes_down: int = 0
 
     @property
-    def acceptance_rate(self) -> float | None:
-        """accepted / uploaded; None where nothing was uploaded."""
-        return self.n_accepted / self.n_uploaded if self.n_uploaded else None
-
-    @property
     def verified_share(self) -> float:
         """Share of the committed ids that the target agreed to; 0 for an empty answer."""
         return self.n_verified / self.n_committed if self.n_committed else 0.0

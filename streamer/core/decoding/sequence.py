@@ -101,13 +101,3 @@ class Sequence:
         if not 0 <= n <= len(self._ids) - self.answer_start - self._n_committed:
             raise ValueError(f"cannot commit {n} ids beyond the answer's end")
         self._n_committed += n
-
-    def abandon_answer(self, n: int) -> None:
-        """Give the answer up and cut to `n` ids of what came before it (a new turn or a live
-        update)."""
-        start = self.answer_start
-        if not 0 <= n <= start:
-            raise ValueError(f"cannot keep {n} ids: the answer starts at {start}")
-        self._answer_start = None
-        self._n_committed = 0
-        self.replace_tail(n)

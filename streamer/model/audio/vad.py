@@ -67,9 +67,8 @@ class VoiceActivity:
 
     def __init__(self, rule: SpeechRule | None = None) -> None:
         self.rule = rule or SpeechRule()
-        self.speech_ms = 0  # frames at or above the threshold
-        self.first_speech_sample: int | None = None  # where the first of them starts
-        self.last_speech_sample: int | None = None  # where the last of them ends
+        # where the last frame at or above the threshold ends
+        self.last_speech_sample: int | None = None
         self.has_speech = False  # by the rule; once true it stays true
         self._num_samples = 0  # judged
         # frames of the stretch that goes on, and since its last one above threshold
@@ -115,10 +114,7 @@ class VoiceActivity:
         self._run += 1 + (self._gap if self._run else 0)
         self._gap = 0
         self.has_speech |= self._run * FRAME_MS >= self.rule.min_run_ms
-        self.speech_ms += FRAME_MS
         self.last_speech_sample = frame.end_sample
-        if self.first_speech_sample is None:
-            self.first_speech_sample = frame.start_sample
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from streamer.model.checkpoint.headers import Entry, entries
+from streamer.model.checkpoint.headers import FLOATS, Entry, entries
 from streamer.model.checkpoint.shapes import AudioShape, Shapes, TextShape
 from streamer.model.checkpoint.weights import ModelError
 
-FLOATS = ("F32", "F16", "BF16")
 _LAYER = re.compile(r"^(model|audio_tower)\.layers\.(\d{1,9})\.")
 
 

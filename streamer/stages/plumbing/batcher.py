@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -47,11 +46,10 @@ class Scheduler(Protocol):
 
 @dataclass
 class Statistics:
-    """Since the start: rounds, rows of all rounds together, seconds the thread was busy."""
+    """Since the start: rounds, and rows of all rounds together."""
 
     num_rounds: int = 0
     num_rows: int = 0
-    busy_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -133,11 +131,9 @@ class Batcher:
         while self._take():
             if not len(self._rounds):
                 continue
-            started = time.perf_counter()
             self.statistics.num_rows += len(self._rounds)
             finished = self._rounds.run()
             self.statistics.num_rounds += 1
-            self.statistics.busy_s += time.perf_counter() - started
             for done in finished:
                 done.key.value = done.value
                 done.key.error = done.error

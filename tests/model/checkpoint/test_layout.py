@@ -15,7 +15,7 @@ from streamer.model.thinker import load
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 DEEP = "[" * 100_000
-EMBED = "model.embed_tokens.weight"
+UNREADABLE = "the weights cannot be read .*; copy the file again"
 
 
 def config(part, **change):
@@ -127,10 +127,10 @@ HARMS = [
     (many_tensors(60_000), "its header claims 60000 tensors"),
     (many_tensors(900_000), "its header claims [0-9]{8} bytes"),
     (far_id, "1000000001 ids in the tokenizer, 939 in the model"),
-    (header(shape=[float("inf"), 32]), f"describes '.*{EMBED[6:]}' in no known way"),
-    (header(shape=[2.0, 32]), f"describes '.*{EMBED[6:]}' in no known way"),
-    (header(data_offsets=[8, 4]), "in no known way"),
-    (cut_short, "ends before"),
+    (header(shape=[float("inf"), 32]), UNREADABLE),
+    (header(shape=[2.0, 32]), UNREADABLE),
+    (header(data_offsets=[8, 4]), UNREADABLE),
+    (cut_short, UNREADABLE),
     (saved_twice, "is there twice"),
 ]
 
