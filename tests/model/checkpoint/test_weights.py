@@ -258,7 +258,10 @@ BAD_CONFIGS = [  # each once gave a torch traceback, or was loaded as if it fitt
             "lack 'audio_tower.layers.1.self_attn.k_proj",
         ),
         (lambda d: (d / "model.safetensors").write_bytes(b"\xff" * 8 + b"{}"), "header claims"),
-        (lambda d: (d / "model.safetensors").write_bytes(b"\x02" + b"\0" * 7 + b"[]"), "cannot be read"),
+        (
+            lambda d: (d / "model.safetensors").write_bytes(b"\x02" + b"\0" * 7 + b"[]"),
+            "cannot be read",
+        ),
     ],
 )
 def test_a_broken_directory_gives_one_clear_line(tiny_pair, tmp_path, harm, reason):
