@@ -15,14 +15,14 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.config import Config
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
 from streamer.recording import Listeners, describe_recording
 from streamer.stages.events import SessionOptions
 from streamer.stages.stream import open_stream
 
-RATE_HZ = 16_000
-LIVE_SAMPLES = RATE_HZ // 10
-PACED_SAMPLES = 2 * RATE_HZ
+LIVE_SAMPLES = SAMPLE_RATE_HZ // 10
+PACED_SAMPLES = 2 * SAMPLE_RATE_HZ
 
 
 class Arm(Models):
@@ -85,7 +85,7 @@ def run(arm: Arm, samples: np.ndarray) -> Run:
     portal, parts = arm.live
     found = Run()
     told = Listeners(on_delta=found.deltas.append)
-    found.counts = portal.call(describe_recording, parts, (samples, RATE_HZ), told)
+    found.counts = portal.call(describe_recording, parts, (samples, SAMPLE_RATE_HZ), told)
     return found
 
 
@@ -99,11 +99,11 @@ def run_paced(arm: Arm, samples: np.ndarray) -> Run:
 async def _paced(parts: LiveParts, samples: np.ndarray) -> Run:
     found = Run()
     first = max(0, len(samples) - PACED_SAMPLES)
-    async with open_stream(parts, SessionOptions(RATE_HZ, is_recording=True)) as stream:
+    async with open_stream(parts, SessionOptions(SAMPLE_RATE_HZ, is_recording=True)) as stream:
         for at in range(0, first, PACED_SAMPLES):
             await stream.feed(samples[at : min(first, at + PACED_SAMPLES)].tobytes())
         for at in range(first, len(samples), LIVE_SAMPLES):
-            await anyio.sleep(LIVE_SAMPLES / RATE_HZ)
+            await anyio.sleep(LIVE_SAMPLES / SAMPLE_RATE_HZ)
             await stream.feed(samples[at : at + LIVE_SAMPLES].tobytes())
         await stream.commit()
         async for event in stream.events():

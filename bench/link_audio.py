@@ -23,8 +23,8 @@ import soundfile
 from bench.clips import held_out
 from bench.common import mean, median, progress, table, write
 from bench.keep import options_of
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 
-RATE_HZ = 16_000
 LENGTHS_S = (3, 30, 60)
 PIECES_MS = (100, 500, None)  # None: the whole clip
 MBIT = (0.256, 1, 20)
@@ -41,7 +41,7 @@ COLUMNS = (
 
 def flac_of(pcm16: np.ndarray) -> bytes:
     file = io.BytesIO()
-    soundfile.write(file, pcm16, RATE_HZ, format="FLAC", subtype="PCM_16")
+    soundfile.write(file, pcm16, SAMPLE_RATE_HZ, format="FLAC", subtype="PCM_16")
     return file.getvalue()
 
 
@@ -53,7 +53,7 @@ def pcm_of(flac: bytes) -> np.ndarray:
 def coded(pcm16: np.ndarray, piece_ms: int | None) -> dict[str, float]:
     """One clip: bytes of FLAC per byte of PCM16, CPU ms per second of audio, and what its last
     piece saves in bytes."""
-    size = len(pcm16) if piece_ms is None else RATE_HZ * piece_ms // 1_000
+    size = len(pcm16) if piece_ms is None else SAMPLE_RATE_HZ * piece_ms // 1_000
     pieces = [pcm16[at : at + size] for at in range(0, len(pcm16), size)]
     started = time.process_time()
     files = [flac_of(piece) for piece in pieces]
@@ -64,7 +64,7 @@ def coded(pcm16: np.ndarray, piece_ms: int | None) -> dict[str, float]:
         "FLAC loses nothing"
     )
     # the last one that is whole
-    seconds = len(pcm16) / RATE_HZ
+    seconds = len(pcm16) / SAMPLE_RATE_HZ
     i = len(pieces) - 1 - (len(pieces) > 1)
     own_ms = 1_000 * (decoded - started) / len(pieces)
     saved = pieces[i].nbytes - len(files[i])

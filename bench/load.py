@@ -33,13 +33,13 @@ from bench.clips import Clip, held_out
 from bench.common import table, write
 from bench.keep import options_of, place
 from bench.one_shot_server import OneShot, opening
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
 from streamer.describer import Describer
 from streamer.model.engines.stock import load_stock
 from streamer.stages.events import SessionOptions
 
 PIECE_S = 0.1
-RATE_HZ = 16_000
 MOST = 255
 ARMS = ("transformers", "edge", "gated", "exact")
 
@@ -75,7 +75,7 @@ class Player:
             group.cancel_scope.cancel()
 
     async def _play(self, pcm: bytes) -> None:
-        size = 2 * int(RATE_HZ * PIECE_S)
+        size = 2 * int(SAMPLE_RATE_HZ * PIECE_S)
         started = time.perf_counter()
         for i, at in enumerate(range(0, len(pcm), size), start=1):
             due = started + i * PIECE_S
@@ -106,7 +106,7 @@ async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, A
             describer = await stack.enter_async_context(Describer.open(mode=arm, num_slots=num + 1))
             await describer.load()
             open_session = describer.stream  # type: ignore[assignment]
-        options = SessionOptions(RATE_HZ, None, None, True)
+        options = SessionOptions(SAMPLE_RATE_HZ, None, None, True)
         warm = Player(await stack.enter_async_context(open_session(options)), clips[:1])
         await warm.run(0.0)
         before = resource.getrusage(resource.RUSAGE_SELF)

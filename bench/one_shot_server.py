@@ -26,6 +26,7 @@ import torch
 
 from bench.arms import models_of
 from bench.vs_transformers import one_shot
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import TextDelta, describe_turn
 from streamer.core.text.emitter import Emitter
@@ -35,7 +36,6 @@ from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address
 from streamer.stages.events import Cleared, Event, NothingToCommit, SessionOptions, TurnCommitted
 
-RATE_HZ = 16_000
 Opening = Callable[[SessionOptions], AbstractAsyncContextManager["OneShotSession"]]
 
 
@@ -79,11 +79,11 @@ class OneShotSession:
             raise NothingToCommit("nothing to commit; append audio first")
         fed_at = time.perf_counter()
         samples = np.frombuffer(bytes(self._pcm), "<i2").astype(np.float32) / 32768
-        samples = soxr.resample(samples, self._options.sample_rate_hz, RATE_HZ, "MQ")
+        samples = soxr.resample(samples, self._options.sample_rate_hz, SAMPLE_RATE_HZ, "MQ")
         self._pcm.clear()
         turn = self._turn
         self._turn = self._turn + 1
-        await self._say.send(TurnCommitted(turn, len(samples) / RATE_HZ))
+        await self._say.send(TurnCommitted(turn, len(samples) / SAMPLE_RATE_HZ))
         emitter = Emitter(self._model.cloud.vocabulary)
         ids = list[int]()
 
@@ -98,7 +98,7 @@ class OneShotSession:
             await anyio.to_thread.run_sync(functools.partial(self._model.say, samples, tell))
         total_ms = 1000 * (time.perf_counter() - fed_at)
         text = self._model.cloud.vocabulary.text_of(ids)
-        seconds = len(samples) / RATE_HZ
+        seconds = len(samples) / SAMPLE_RATE_HZ
         none = Counts()
         await self._say.send(
             describe_turn(
@@ -141,7 +141,7 @@ async def serve(threads: int) -> None:
     assert cloud is not None
     model = OneShot(cloud, load_stock(cloud.directory), anyio.Lock())
     torch.set_num_threads(threads)
-    one_shot(cloud, model.stock, np.zeros(3 * RATE_HZ, np.float32))  # warm
+    one_shot(cloud, model.stock, np.zeros(3 * SAMPLE_RATE_HZ, np.float32))  # warm
     server = RealtimeServer(opening(model), Admission((PATH,), 100))  # type: ignore[arg-type]
     await server.run(
         Address(port=0), lambda port: print(f"listening on ws://127.0.0.1:{port}{PATH}", flush=True)

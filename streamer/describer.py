@@ -18,6 +18,7 @@ from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
 from streamer.config import Config
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
 from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
@@ -123,7 +124,7 @@ class Describer:
     @asynccontextmanager
     async def session(
         self,
-        sample_rate: int = 16_000,
+        sample_rate: int = SAMPLE_RATE_HZ,
         *,
         vad: bool | TurnDetection = False,
         live_update_s: float | None = None,

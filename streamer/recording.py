@@ -12,11 +12,17 @@ from dataclasses import dataclass, replace
 import anyio
 import anyio.to_thread
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.audio.file import Audio, AudioError, Source, open_audio
 from streamer.core.audio.chunker import BadAudio, Chunker
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
+from streamer.core.audio.pcm import (
+    BEHIND_SAMPLES,
+    LIVE_SAMPLES,
+    SAMPLE_RATE_HZ,
+    WINDOW_SAMPLES,
+    Samples,
+    on_grid,
+)
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts
@@ -24,12 +30,8 @@ from streamer.stages.events import SessionOptions, TurnFailed
 from streamer.stages.plumbing.ports import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
 
-WINDOW_SAMPLES = 2 * SAMPLE_RATE_HZ
-BEHIND_SAMPLES = 40  # the log-mel completes a window so many samples behind its boundary
-LAST_SAMPLES = SAMPLE_RATE_HZ // 10
 HEARD_S = 5.0  # of the recording: about so often `on_heard` is told
 PATIENCE_S = 1.0  # of waiting for a verifier, before `on_wait` is told
-Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
             yield held[:window]
             held = held[window:]
             window = WINDOW_SAMPLES
-    last = max(0, len(held) - 1) // LAST_SAMPLES * LAST_SAMPLES
+    last = max(0, len(held) - 1) // LIVE_SAMPLES * LIVE_SAMPLES
     for piece in (held[:last], held[last:]):
         if len(piece):
             yield piece

@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models
 from streamer.core.attributes import parse
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
@@ -32,8 +33,6 @@ from streamer.stages.plumbing.ports import Cloud, Side, Written
 if TYPE_CHECKING:
     from streamer.model.audio.turn_cutter import TurnCutter
     from streamer.model.thinker import Thinker
-
-RATE_HZ = 16_000
 
 
 @asynccontextmanager
@@ -160,11 +159,11 @@ class LiveParts:
             written.stop_reason,
             written.mode,
             written.counts,
-            closed.num_samples / RATE_HZ,
+            closed.num_samples / SAMPLE_RATE_HZ,
             written.ttft_ms,
             written.prefill_ms,
             written.total_ms,
-            None if last is None else (closed.num_samples - last) / RATE_HZ,
+            None if last is None else (closed.num_samples - last) / SAMPLE_RATE_HZ,
             parse(written.text, self._models.phrases),
             warning or None,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.drafters import IncrementalDrafter
@@ -17,7 +18,7 @@ from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker
 
-SAMPLES = 16_000 * 5 // 2  # one whole window and a part of one
+SAMPLES = SAMPLE_RATE_HZ * 5 // 2  # one whole window and a part of one
 
 
 def warm_up(thinker: Thinker) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.plumbing.hearing_threads import Seat
@@ -15,7 +16,6 @@ from streamer.stages.plumbing.outlet import Outlet
 from streamer.stages.plumbing.ports import Hearing
 from streamer.stages.plumbing.put import put
 
-RATE_HZ = 16_000
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
 
@@ -125,4 +125,4 @@ async def _tell(item: Item, outlet: Outlet) -> None:
         case Closed():
             if item.stopped_ms is not None and item.last_speech_ms is not None:
                 await outlet.send(SpeechStopped(item.turn, item.stopped_ms, item.last_speech_ms))
-            await outlet.send(TurnCommitted(item.turn, item.num_samples / RATE_HZ))
+            await outlet.send(TurnCommitted(item.turn, item.num_samples / SAMPLE_RATE_HZ))

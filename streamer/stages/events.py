@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
+from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
 
 MIN_UPDATE_S = 0.1
@@ -111,7 +111,7 @@ class SessionOptions:
     Raises ValueError for values that mean nothing.
     """
 
-    sample_rate_hz: int = 16_000
+    sample_rate_hz: int = SAMPLE_RATE_HZ
     turn_detection: TurnDetection | None = None
     live_update_s: float | None = None
     # a committed turn is answered at once; False: only after `answer()`

@@ -9,8 +9,8 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.stages.chunk import RATE_HZ
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
 from streamer.stages.plumbing.open_turns import Books
@@ -119,7 +119,7 @@ class _Prefill:
                 ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
                 text = self._parts.text_of(ids)
                 await self._outlet.send(
-                    LiveUpdate(turn.number, text, tuple(ids), heard.num_samples / RATE_HZ)
+                    LiveUpdate(turn.number, text, tuple(ids), heard.num_samples / SAMPLE_RATE_HZ)
                 )
         finally:
             self._update = None

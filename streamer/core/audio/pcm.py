@@ -14,6 +14,7 @@ SAMPLE_RATE_HZ = 16_000
 SAMPLES_PER_MS = SAMPLE_RATE_HZ // 1_000
 LIVE_SAMPLES = SAMPLE_RATE_HZ // 10  # 100 ms: what a live source sends at a time
 WINDOW_SAMPLES = 2 * SAMPLE_RATE_HZ  # what the audio tower encodes at a time
+BEHIND_SAMPLES = 40  # a window's log-mel is complete so many samples behind its boundary
 
 # What may come in.
 MIN_RATE_HZ = 1_000

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
 from streamer.model.kernels.arithmetic import multiply
 from streamer.model.kernels.simd import PANEL
 
 Floats = NDArray[np.float32]
-SAMPLE_RATE_HZ = 16_000
 NUM_MELS = 128
 FFT_SAMPLES = 400
 HOP_SAMPLES = 160
 HALF_SAMPLES = FFT_SAMPLES // 2
-WINDOW_FRAMES = 200  # 2 s: the audio tower's own chunk, 50 embeddings
-WINDOW_SAMPLES = WINDOW_FRAMES * HOP_SAMPLES
+WINDOW_FRAMES = WINDOW_SAMPLES // HOP_SAMPLES  # 200: the audio tower's own chunk, 50 embeddings
 # All frames are computed in blocks of this many, so no cut of the input changes a bit, and the
 # running maximum is known every 200 ms. It costs 2 ms per second of audio on one thread
 # (2026-11).

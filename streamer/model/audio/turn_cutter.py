@@ -12,13 +12,18 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, on_grid
+from streamer.core.audio.pcm import (
+    BEHIND_SAMPLES,
+    SAMPLE_RATE_HZ,
+    SAMPLES_PER_MS,
+    WINDOW_SAMPLES,
+    Samples,
+    on_grid,
+)
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
-from streamer.model.audio.mel import WINDOW_SAMPLES
 from streamer.model.audio.vad import (
     FRAME_MS,
     Frame,
@@ -29,9 +34,7 @@ from streamer.model.audio.vad import (
     VoiceActivity,
 )
 
-Samples = NDArray[np.float32]
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
-BEHIND_SAMPLES = 40  # a window is complete so many samples behind its boundary
 SOON_SAMPLES = SAMPLE_RATE_HZ // 5
 NOTHING: Samples = np.zeros(0, np.float32)
 

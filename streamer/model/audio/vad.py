@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.model.audio.onnx import onnxruntime
 
-SAMPLE_RATE_HZ = 16_000
 FRAME_SAMPLES = 512
 FRAME_MS = 32
 CONTEXT_SAMPLES = 64  # the network sees the end of the frame before

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamer.model.audio.mel import CLAMP, WINDOW_SAMPLES, MelWindow
+from streamer.core.audio.pcm import WINDOW_SAMPLES
+from streamer.model.audio.mel import CLAMP, MelWindow
 
 # 100 ms. Measured 2026-11 on 20 espeak-ng clips of 3-45 s: 23 % of the windows are encoded
 # again, all in the background; nothing was left to do after the last sample with 0-400 ms here,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,7 +121,8 @@ async def test_who_comes_after_the_end_is_told_at_once():
         await batcher.submit((1, "late"))
 
 
-def test_a_process_that_forgets_to_close_ends_all_the_same():
+@pytest.mark.parametrize("num", [2, pytest.param(5, marks=pytest.mark.long)])
+def test_a_process_that_forgets_to_close_ends_all_the_same(num):
     """Daemon threads that come back from torch into an interpreter that is going down abort the
     process."""
     command = [sys.executable, str(SUPPORT / "forgets_to_close.py")]
@@ -128,9 +130,8 @@ def test_a_process_that_forgets_to_close_ends_all_the_same():
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
-    started = [
-        subprocess.Popen(command, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for _ in range(5)
-    ]
-    ends = [(process.communicate(timeout=60)[0], process.returncode) for process in started]
-    assert ends == [(b"", 0)] * 5
+    told = {"env": given, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with ExitStack() as stack:
+        started = [stack.enter_context(subprocess.Popen(command, **told)) for _ in range(num)]
+        ends = [(process.communicate(timeout=300)[0], process.returncode) for process in started]
+    assert ends == [(b"", 0)] * num
