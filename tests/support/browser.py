@@ -98,9 +98,9 @@ class Guest:
 
 
 @contextlib.asynccontextmanager
-async def visiting(url, microphone=None, size=(1280, 800), tolerates=()):
-    """A Guest on the page of the server at `url`. `microphone`: a WAV, played once, from when the
-    page listens."""
+async def chromium(microphone=None):
+    """A browser, for any number of visits. `microphone`: a WAV, played once, from when a page
+    listens."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.fail(
@@ -111,14 +111,24 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=()):
     flags += [f"--use-file-for-fake-audio-capture={microphone}%noloop"] if microphone else []
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=found, args=flags)
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@contextlib.asynccontextmanager
+async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser=None):
+    """A Guest on the page of the server at `url`, in a context of its own: in `browser`, or in one
+    that has this microphone."""
+    async with contextlib.AsyncExitStack() as stack:
+        browser = browser or await stack.enter_async_context(chromium(microphone))
         guest = Guest(await browser.new_page(viewport={"width": size[0], "height": size[1]}))
+        stack.push_async_callback(guest.page.close)
         home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
         await guest.page.goto(home)
         await guest.page.wait_for_selector("#attributes tr:nth-child(7)")
-        try:
-            yield guest
-        finally:
-            await browser.close()
+        yield guest
     assert [text for text in guest.complaints if not text.startswith(tolerates)] == []
     assert all(address.startswith((home, home.replace("http", "ws", 1))) for address in guest.urls)
 

@@ -4,6 +4,7 @@ keyboard, a phone."""
 import asyncio
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,7 @@ def likeness(heard, speech, rate_hz):
     return np.median(found, axis=0)
 
 
-@pytest.mark.parametrize("rate_hz", [8_000, 44_100, 48_000])
+@pytest.mark.parametrize("rate_hz", [8_000, pytest.param(44_100, marks=pytest.mark.long), 48_000])
 async def test_a_microphone_is_described(server, tmp_path, rate_hz):
     """The right sentence, in two steps: what the page sends is what the file in the microphone's
     place holds (neither levelled nor filtered); what it shows is, id for id, what the server says
@@ -305,6 +306,11 @@ def test_pages_are_served_as_often_as_asked_with_their_policy(server):
         404,
         404,
     ]
+
+
+def test_the_page_has_no_jargon():
+    for file in PAGE.glob("*.*"):
+        assert not re.search(r"TTFT|\bITL\b|prefill", file.read_text("utf-8")), file.name
 
 
 def test_a_wheel_holds_the_page(tmp_path):
