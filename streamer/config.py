@@ -256,8 +256,9 @@ class Config:
         )
 
     def for_jobs(self, jobs: int) -> Config:
-        """The same with KV slots for `jobs` recordings at once: one is heard, one is answered."""
-        return replace(self, num_slots=max(self.num_slots, 2 * jobs + 1))
+        """The same with KV slots for `jobs` recordings at once: of each, one part is heard while
+        another is answered."""
+        return replace(self, num_slots=max(self.num_slots, 2 * jobs))
 
     @classmethod
     def of(cls, config: Config | str | Path | None, options: Mapping[str, Any]) -> Config:

@@ -42,8 +42,8 @@ class Describer:
         self._models = Models(config)
         # for what runs beside: the link to a verifier elsewhere
         self._group: TaskGroup | None = None
-        # of recordings: each has a turn that is heard and a turn that is answered
-        self._at_once = anyio.CapacityLimiter(max(1, (config.num_slots - 1) // 2))
+        # of recordings: each has a part that is heard and a part that is answered
+        self._at_once = anyio.CapacityLimiter(max(1, config.num_slots // 2))
 
     @classmethod
     @asynccontextmanager

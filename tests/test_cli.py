@@ -46,7 +46,10 @@ def here(capsys):
     """Runs a command in this process: (status, stdout, stderr)."""
 
     def run(*args):
-        status = main([*map(str, args)])
+        try:
+            status = main([*map(str, args)])
+        except SystemExit as end:  # argparse's way
+            status = end.code
         return status, *capsys.readouterr()
 
     return run
@@ -220,12 +223,12 @@ def test_clock(seconds, shown):
     assert clock(seconds) == shown
 
 
-def test_stdin(models, samples):
+def test_stdin(here, models, samples):
     status, out, _ = streamer(
         "describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes()
     )
     assert status == 0
-    _, wanted, _ = streamer("describe", samples[2], "--json", "--mode", "edge", *models)
+    _, wanted, _ = here("describe", samples[2], "--json", "--mode", "edge", *models)
     assert json.loads(out)["ids"] == json.loads(wanted)["ids"]
 
 
@@ -240,14 +243,14 @@ def test_stdin(models, samples):
         ("describe", "x.wav", "--cloud", "none", "--mode", "exact"),
     ],
 )
-def test_bad_usage_is_one_line_and_status_2(args):
-    status, out, err = streamer(*args)
+def test_bad_usage_is_one_line_and_status_2(here, args):
+    status, out, err = here(*args)
     assert (status, out) == (2, "")
     assert len(err.splitlines()) == 1, err
 
 
-def test_a_model_that_cannot_be_loaded_is_one_line(samples, tmp_path):
-    status, out, err = streamer("describe", samples[0], "--edge", tmp_path)
+def test_a_model_that_cannot_be_loaded_is_one_line(here, samples, tmp_path):
+    status, out, err = here("describe", samples[0], "--edge", tmp_path)
     assert (status, out) == (1, "")
     assert len(err.splitlines()) == 1
     assert "config.json" in err
@@ -265,8 +268,8 @@ def test_logs_hold_numbers_and_no_text(here, models, samples, tmp_path):
     assert json.loads(out)["text"] in log.read_text("utf-8")
 
 
-def test_models_lists_the_embedded_pair():
-    status, out, _ = streamer("models", "--json")
+def test_models_lists_the_embedded_pair(here):
+    status, out, _ = here("models", "--json")
     assert status == 0
     rows = json.loads(out)["models"]
     assert [row["role"] for row in rows[:2]] == ["edge", "cloud"]
@@ -274,7 +277,7 @@ def test_models_lists_the_embedded_pair():
     assert all(
         rows[0]["num_levels"][name] == len(names) for name, names in rows[0]["levels"].items()
     )
-    status, out, _ = streamer("models")
+    status, out, _ = here("models")
     assert status == 0
     assert "embedded" in out
 
@@ -329,11 +332,11 @@ def test_a_bar_on_the_terminal_leaves_stdout_alone(models, samples, tmp_path, op
     assert out.strip() not in shown
 
 
-def test_a_terminal_gets_a_bar_and_whole_lines(models, samples, tmp_path):
+def test_a_terminal_gets_a_bar_and_whole_lines(here, models, samples, tmp_path):
     """Parts of a long recording: each line stands whole between the bar's frames."""
     long = long_of(tmp_path / "long.wav", samples, 70)
     status, _, shown = on_a_terminal("describe", long, "--mode", "edge", *models, NO_COLOR="1")
-    _, plain, _ = streamer("describe", long, "--mode", "edge", *models)
+    _, plain, _ = here("describe", long, "--mode", "edge", *models)
     assert status == 0
     assert "describing" in shown
     seen = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
@@ -474,33 +477,30 @@ def test_one_files_failure_never_ends_the_run(models, samples, monkeypatch, caps
     assert "bad.wav: RuntimeError: the decoder fell over; this is a defect" in err
 
 
-@pytest.mark.parametrize(
-    "name",
-    [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav", b"not-utf8-\xff.wav"],
-)
-def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path, name):
-    file = os.path.join(os.fsencode(tmp_path), name)
-    with open(file, "wb") as copy:
-        copy.write(samples[0].read_bytes())
-    command = [
-        sys.executable,
-        "-m",
-        "streamer",
-        "describe",
-        file,
-        os.fsencode(tmp_path) + b"/no-" + name,
-        *map(str, models),
-    ]
+NAMES = [b"two  blanks.wav", "中文 名.wav".encode(), b"bell\x07\x1b[31m.wav", b"not-utf8-\xff.wav"]
+
+
+def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path):
+    """Of a recording and, with no- before it, of one that is not there."""
+    files = []
+    for name in NAMES:
+        file = os.path.join(os.fsencode(tmp_path), name)
+        with open(file, "wb") as copy:
+            copy.write(samples[0].read_bytes())
+        files += [file, os.fsencode(tmp_path) + b"/no-" + name]
+    command = [sys.executable, "-m", "streamer", "describe", *files, *map(str, models)]
     done = subprocess.run(
         [*command, "--json"], capture_output=True, env=ENVIRONMENT, timeout=120, check=False
     )
     assert done.returncode == 1
-    assert os.fsencode(json.loads(done.stdout.splitlines()[0])["file"]) == file
-    err = done.stderr.decode()
-    assert err.count("\n") == 1
-    assert err[:-1].isprintable()
-    if name.isascii():
-        assert name.decode("ascii", "replace").replace("\x07\x1b", "\\x07\\x1b") in err
+    rows = map(json.loads, done.stdout.splitlines())
+    assert [os.fsencode(row["file"]) for row in rows] == files
+    told = done.stderr.decode().splitlines()
+    assert len(told) == len(NAMES)
+    for name, line in zip(NAMES, told, strict=True):
+        assert line.isprintable()
+        if name.isascii():
+            assert name.decode("ascii", "replace").replace("\x07\x1b", "\\x07\\x1b") in line
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=120, check=False)
     assert done.returncode == 1
     assert all(line.isprintable() for line in done.stderr.decode().split("\n"))

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from streamer.config import Config
@@ -87,18 +87,13 @@ def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
         print(f"loading {what} ...", end="" if passes else "\n", file=sys.stderr, flush=True)
     gc.disable()
     try:
-        with _compiling_is_told(passes) if "embedded" in what else _nothing():
+        with _compiling_is_told(passes) if "embedded" in what else nullcontext():
             yield
     finally:
         gc.freeze()
         gc.enable()
         if what and passes:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager

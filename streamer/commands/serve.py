@@ -29,7 +29,7 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
 
     config = combined(options.pipeline, given)
     # every session has two turns: one that is heard and one that is answered
-    config = replace(config, num_slots=2 * options.max_sessions + 1)
+    config = replace(config, num_slots=2 * options.max_sessions)
     tls, key = door_of(options)
     return anyio.run(_serve, options, config, tls, key)
 

@@ -3,8 +3,6 @@ takes none."""
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
@@ -52,10 +50,5 @@ class Outlet:
     async def __aenter__(self) -> Outlet:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        where: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stream.close()
