@@ -27,7 +27,12 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
     card = thinker.card
     model = fingerprint_of(thinker.directory)
     return VerifierModel(
-        model, vocabulary.fingerprint, card.language, vocabulary.num_ids, card.max_turn_s
+        model,
+        vocabulary.fingerprint,
+        card.language,
+        vocabulary.num_ids,
+        card.max_turn_s,
+        card.phrases,
     )
 
 

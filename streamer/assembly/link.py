@@ -73,6 +73,7 @@ async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
         runs_on=plan.mode == "cloud",
         asks_first=plan.mode == "exact" and plan.ahead > 0,
         vocabulary=vocabulary,
+        phrases=first.card.phrases,
     )
     link = EdgeLink(
         verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)

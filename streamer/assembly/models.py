@@ -12,6 +12,7 @@ from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
+    from streamer.core.decoding.gate import Preset
     from streamer.core.decoding.plan import Plan
     from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
@@ -91,11 +92,18 @@ class Models:
     def plan(self) -> Plan:
         """How every answer is decoded; with the target elsewhere the edge drafts ahead and k adapts
         to the delay."""
-        plan = self.config.plan(self.first.card.presets[self.config.preset])
+        plan = self.plan_of(self.first.card.presets[self.config.preset])
         ahead = self.config.draft_ahead
         if self.verifier_url is None or ahead == 0:
             return plan
         return replace(plan, ahead=ahead, credits=CREDITS, adapts=self.config.k is None)
+
+    def plan_of(self, preset: Preset) -> Plan:
+        """The config's plan under a preset, for these models."""
+        plan = self.config.plan(preset)
+        if len({thinker.card.phrases for thinker in self.pair if thinker is not None}) > 1:
+            return replace(plan, rules=replace(plan.rules, form=""))
+        return plan
 
     @property
     def max_turn_s(self) -> float:

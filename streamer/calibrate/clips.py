@@ -29,7 +29,7 @@ def hear_clip(models: Models, file: str) -> Clip | None:
 
     edge = models.first
     thinkers = [thinker for thinker in models.pair if thinker is not None]
-    plans = {name: models.config.plan(preset) for name, preset in edge.card.presets.items()}
+    plans = {name: models.plan_of(preset) for name, preset in edge.card.presets.items()}
     found: dict[str, dict[str, list[Paths]]] = {
         name: {signal: [] for signal in SIGNALS} for name in plans
     }

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import Constraint
-from streamer.core.rules.id_sets import Ids
+from streamer.core.rules.id_sets import Ids, none
 from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.rules.settings import Rules
 from streamer.model.kernels.greedy import measure
@@ -51,6 +51,20 @@ def choose(
     scores = processed(logits, constraints, vocabulary_mask, rules)
     ids = pick(scores, constraints, sampling, rules)
     return Choices(ids, signals_of(logits, ids) if with_signals else [])
+
+
+def choose_among(
+    allowed: Ids,
+    logits: Floats,
+    constraint: Constraint,
+    sampling: Sampling,
+    rules: Rules,
+    with_signals: bool = True,
+) -> Choices:
+    """Choose one of the `allowed` ids, one or more, for the one row of `logits` [1, V], by the same
+    rules but for what bans all of them."""
+    own = replace(constraint, only=allowed, never=none)
+    return choose(logits, [own], None, sampling, rules, with_signals)
 
 
 def processed(

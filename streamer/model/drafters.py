@@ -13,6 +13,7 @@ from streamer.model.choose import signals_of
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
 from streamer.model.scheduler import Steps
+from streamer.model.thinker import form_of
 
 Draft = tuple[list[int], list[Signal]]
 
@@ -41,7 +42,9 @@ class IncrementalDrafter:
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
-        chooser = Chooser(thinker.vocabulary, self.rules, self.sampling)
+        chooser = Chooser(
+            thinker.vocabulary, self.rules, self.sampling, form_of(thinker, self.rules)
+        )
         object.__setattr__(self, "chooser", chooser)
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
         object.__setattr__(self, "_writes", thinker.engine.writes)
@@ -57,12 +60,16 @@ class IncrementalDrafter:
             writer = chooser.writer(n - len(ids), self._width) if self._writes else None
             logits = yield from listener.feed(1, writer)
             if writer is not None:
-                ids += writer.ids
-                signals += writer.signals
-                if writer.is_last:
+                num_kept = chooser.written(writer.ids)
+                ids += writer.ids[:num_kept]
+                signals += writer.signals[:num_kept]
+                if num_kept < len(writer.ids):
+                    # Its logits are gone: what stands before it is fed once more.
+                    sequence.replace_tail(len(sequence) - len(writer.ids) + num_kept)
+                    logits = yield from listener.feed(1)
+                elif writer.is_last:
                     break
-                chooser.written(len(writer.ids))
-                if not writer.is_rare:
+                elif not writer.is_rare:
                     continue
             token, is_last, signal = chooser.next(logits)
             sequence.extend((token,))

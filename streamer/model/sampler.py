@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import constrain
+from streamer.core.rules.form import SentenceForm, State
+from streamer.core.rules.id_sets import Ids
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.choose import choose
+from streamer.model.choose import choose, choose_among
 from streamer.model.kernels.lane import Writer
 from streamer.model.kernels.rule_book import Ints, rule_book
 from streamer.model.kernels.rules import next_id
@@ -35,12 +37,23 @@ Choice = tuple[int, bool, Signal]
 
 class Chooser:
     """`begin` with what is said, then `next` per id; or `judge` a block. One answer's, and one
-    thread's at a time."""
+    thread's at a time.
 
-    def __init__(self, vocabulary: Vocabulary, rules: Rules, sampling: Sampling) -> None:
+    form: of the sentence. An id that breaks it is chosen again, among those that keep it.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        rules: Rules,
+        sampling: Sampling,
+        form: SentenceForm | None = None,
+    ) -> None:
         self._vocabulary = vocabulary
         self._rules = rules
         self._sampling = sampling
+        self._form = form
+        self._state: State | None = None  # behind the answer; None: there is no form, or it is left
         self._is_compiled = sampling.temperature == 0.0
         self._book: Ints | None = None
         self._writer: Writer | None = None
@@ -63,25 +76,27 @@ class Chooser:
         self._penalty = np.float32(self._rules.repetition_penalty)
         self._bias = np.float32(self._rules.end_bias)
 
-    def begin(self, answer: Sequence[int]) -> None:
-        """`answer`: all ids that are said, committed or not."""
+    def begin(self, answer: Sequence[int], num_drafted: int = 0) -> None:
+        """`answer`: all ids that are said, committed or not; its last `num_drafted` are another's
+        draft."""
         if self._is_compiled and self._book is None:
             self._prepare()
         self._n = len(answer)
         if self._n >= len(self._answer):
             self._hold(np.zeros(2 * self._n, np.int64))
         self._said[: self._n] = array(self._said.format, answer)
+        if self._form is not None:
+            self._state = self._form.behind(answer[: self._n - num_drafted])
 
     def next(self, logits: Floats, row: int = 0, wants_signal: bool = True) -> Choice:
         """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it
         there."""
-        found = self._compiled(logits, row, wants_signal) or self._readable(
-            logits[row : row + 1], wants_signal
-        )
+        found = self._choose(logits, row, wants_signal)
         if self._n == len(self._answer):
             self._hold(np.append(self._answer, np.zeros_like(self._answer)))
         self._said[self._n] = found[0]
         self._n += 1
+        self._follow(found[0])
         return found
 
     def writer(self, wanted: int, width: int) -> Writer | None:
@@ -99,9 +114,24 @@ class Chooser:
         self._writer.begin(self._answer, self._n, wanted)
         return self._writer
 
-    def written(self, num_ids: int) -> None:
-        """So many ids of the writer's stand behind the answer: they are in its array already."""
-        self._n += num_ids
+    def written(self, ids: Sequence[int]) -> int:
+        """The writer's `ids` stand behind the answer, in its array. Up to the one that breaks the
+        form they are taken; how many is returned."""
+        for num_kept, token in enumerate(ids):
+            if not self._follow(token):
+                self._n += num_kept
+                return num_kept
+        self._n += len(ids)
+        return len(ids)
+
+    def _follow(self, token: int) -> bool:
+        """Go on behind `token`, unless it breaks the form."""
+        if self._state is not None and self._form is not None:
+            state = self._form.step(self._state, token)
+            if state is None:
+                return False
+            self._state = state
+        return True
 
     def judge(self, logits: Floats, answer: Sequence[int], num_drafted: int) -> list[int]:
         """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits
@@ -109,16 +139,26 @@ class Chooser:
 
         answer: its last `num_drafted` ids are another's draft.
         """
-        self.begin(answer)
+        self.begin(answer, num_drafted)
         ids = []
-        n = self._n
+        first = self._n - num_drafted
         for row in range(num_drafted + 1):
-            self._n = n - num_drafted + row
-            found = self._compiled(logits, row, False) or self._readable(
-                logits[row : row + 1], False
-            )
-            ids.append(found[0])
+            self._n = first + row
+            ids.append(self._choose(logits, row, False)[0])
+            if row < num_drafted and not self._follow(answer[self._n]):
+                self._state = None
         return ids
+
+    def _choose(self, logits: Floats, row: int, wants_signal: bool) -> Choice:
+        """The id behind the first `_n` of the answer."""
+        found = self._compiled(logits, row, wants_signal) or self._readable(
+            logits[row : row + 1], wants_signal
+        )
+        state = self._state
+        form = self._form
+        if state is None or form is None or form.step(state, found[0]) is not None:
+            return found
+        return self._readable(logits[row : row + 1], wants_signal, form.allowed(state))
 
     def _compiled(self, logits: Floats, row: int, wants_signal: bool) -> Choice | None:
         if not self._is_compiled:
@@ -137,11 +177,14 @@ class Chooser:
         )
         return (token, is_last, Signal(entropy, margin, log_prob)) if token >= 0 else None
 
-    def _readable(self, logits: Floats, wants_signal: bool) -> Choice:
+    def _readable(self, logits: Floats, wants_signal: bool, allowed: Ids | None = None) -> Choice:
         said = self._answer[: self._n].tolist()
         constraint = constrain(self._vocabulary, self._rules, said)
-        never = self._vocabulary.never
-        found = choose(logits, [constraint], never, self._sampling, self._rules, wants_signal)
+        chance = (self._sampling, self._rules, wants_signal)
+        if allowed is None:
+            found = choose(logits, [constraint], self._vocabulary.never, *chance)
+        else:
+            found = choose_among(allowed, logits, constraint, *chance)
         [token] = found.ids
         signal = found.signals[0] if wants_signal else Signal(0.0, 0.0, 0.0)
         return token, stop(self._vocabulary, self._rules, said, token) is not None, signal

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from streamer.core.choices import EngineName
+from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.settings import ALL, Rules
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.checkpoint.card import ModelCard, read_card, warn_of_defaults
+from streamer.model.checkpoint.card import ModelCard, ModelWarning, read_card, warn_of_defaults
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
@@ -162,11 +165,31 @@ def num_params_of(directory: Path) -> int:
     return sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes_of(directory)))
 
 
+def form_of(thinker: Thinker, rules: Rules) -> SentenceForm | None:
+    """The form that the rules ask for, by the phrases of the model's card; None where they ask for
+    none, or the card has none of them."""
+    card = thinker.card
+    said = [name for name in card.attributes if rules.form == ALL or name in rules.form.split(",")]
+    if not said:
+        return None
+
+    def make() -> SentenceForm:
+        return SentenceForm(thinker.vocabulary, card.attributes, card.no_speech, said)
+
+    found: SentenceForm = thinker.vocabulary.cached(("form", card.phrases, *said), make)
+    return found
+
+
 def check_pair(edge: Thinker, cloud: Thinker) -> None:
     """Raise ModelError unless both read ids the same way: by content, never by the size of the
-    vocabulary."""
+    vocabulary. Warn (ModelWarning) where they say different phrases."""
     if edge.vocabulary.fingerprint != cloud.vocabulary.fingerprint:
         raise ModelError(
             f"{edge.directory} and {cloud.directory}",
             "edge and cloud have different tokenizers; take two models of one family",
         )
+    if edge.card.phrases != cloud.card.phrases:
+        why = "say different phrases, so their sentences are held to no form"
+        way = "take two models that were trained together"
+        message = f"{edge.directory} and {cloud.directory}: {why}; {way}"
+        warnings.warn(message, ModelWarning, stacklevel=2)

@@ -9,6 +9,7 @@ from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
 from streamer.model.sampler import Chooser
 from streamer.model.scheduler import Steps
+from streamer.model.thinker import form_of
 
 
 class LocalVerifier:
@@ -18,7 +19,7 @@ class LocalVerifier:
     def __init__(self, listener: Listener, rules: Rules, sampling: Sampling) -> None:
         thinker = listener.thinker
         self._listener = listener
-        self._chooser = Chooser(thinker.vocabulary, rules, sampling)
+        self._chooser = Chooser(thinker.vocabulary, rules, sampling, form_of(thinker, rules))
         self._ledger = TargetLedger(listener.sequence)
 
     def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:

@@ -28,10 +28,13 @@ __all__ = ["FIRST", "DecodingTerms", "RemoteFault", "RemoteTurn"]
 
 @dataclass(frozen=True)
 class DecodingTerms:
-    """How the edge decodes; what the verifier must agree to. runs_on: no draft, the verifier
-    decodes alone. asks_first: the machine's first request is FIRST, so it is sent with the turn's
-    end, while the edge is still hearing that. vocabulary: of `num_ids` ids, to check what the
-    verifier chooses."""
+    """How the edge decodes; what the verifier must agree to.
+
+    runs_on: no draft, the verifier decodes alone. asks_first: the machine's first request is FIRST,
+    so it is sent with the turn's end, while the edge is still hearing that. vocabulary: of
+    `num_ids` ids, to check what the verifier chooses. phrases: a digest of those that the rules'
+    form goes by, "" for none.
+    """
 
     tokenizer: str
     language: str
@@ -41,6 +44,7 @@ class DecodingTerms:
     runs_on: bool = False
     asks_first: bool = False
     vocabulary: Vocabulary | None = None
+    phrases: str = ""
 
 
 FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())  # the answer's first id, without a draft
@@ -171,7 +175,7 @@ class RemoteTurn:
     def _open(self) -> wire.Open:
         t = self.terms
         chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
-        rules: dict[str, Any] = dict(vars(t.rules))
+        rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases}
         return wire.Open(
             self.channel,
             self.session,

@@ -37,13 +37,14 @@ class Broken(ValueError):
 @dataclass(frozen=True)
 class VerifierModel:
     """What a verifier holds: fingerprints of its model and tokenizer, language, ids, the longest
-    turn in seconds."""
+    turn in seconds, a digest of the phrases that its sentences have."""
 
     fingerprint: str
     tokenizer: str
     language: str
     num_ids: int
     max_turn_s: float
+    phrases: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,10 @@ def admit(model: VerifierModel, message: wire.Open) -> tuple[Rules, Sampling]:
         )
     if message.model and message.model != model.fingerprint:
         raise Broken("the verifier's model is not the one that the turn began with")
+    if message.rules.get("form") and message.rules.get("phrases", "") != model.phrases:
+        raise Broken(
+            "edge and verifier say different phrases; take two models that were trained together"
+        )
     try:
         return _rules(message.rules), Sampling(*message.sampling)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
@@ -95,11 +100,11 @@ def admit(model: VerifierModel, message: wire.Open) -> tuple[Rules, Sampling]:
 
 def _rules(raw: dict[str, Any]) -> Rules:
     known = set(vars(Rules()))
-    if set(raw) != known:
+    if set(raw) - {"phrases"} != known:
         raise ValueError(
             f"it knows {len(known)} rules, the edge has others; use one version on both sides"
         )
-    rules: Rules = msgspec.convert(raw, Rules)
+    rules: Rules = msgspec.convert({name: raw[name] for name in known}, Rules)
     if rules.max_new_tokens > MAX_ANSWER_IDS - 48:
         raise ValueError(
             f"max_new_tokens is {rules.max_new_tokens}; it may be {MAX_ANSWER_IDS - 48}"

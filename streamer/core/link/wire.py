@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
 from streamer.core.decoding.verdict import VerifyRequest
 
-VERSION = 1
+VERSION = 2
 PATH = "/v1/verify"
 MAX_CHANNELS = 256
 MAX_EPOCH = 1 << 15  # a turn beyond it begins at 1: an epoch takes three bytes at most
@@ -48,7 +48,8 @@ class Open(Message, tag=1, frozen=True):
     session: 16 random bytes that name the turn. epoch: one more than the channel's last, for each
     turn and each link that it is opened on: no reply to what is over is taken for a reply to what
     has begun. model: the fingerprint that the verifier must have, "" for any. rules, sampling: how
-    ids are chosen, the edge's own.
+    ids are chosen, the edge's own; among the rules `phrases`, a digest of those that their form
+    goes by, "" for none.
     """
 
     channel: Channel

@@ -7,15 +7,14 @@ two. The one other sentence is the card's own for a clip without speech.
 
 The rule corrects: an id is chosen without it, and where it breaks the form, chosen again among
 `allowed`. So a step pays for a look at the chosen id alone, and both sides, which look at the same
-ids, do the same.
+ids, do the same. Where the noise of chance stays the same, that is a draw from the allowed ids.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +27,11 @@ Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
 COMMA = "，"
 END = "。"
 MAX_OPENING = 8  # characters before the first phrase
+MAX_STEPS = 1 << 14  # that are remembered
+MAX_SETS = 256  # of allowed ids
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a text stands. said: attributes with a phrase, as bits; clause: the text behind the
     last comma."""
 
@@ -41,76 +41,105 @@ class Place:
     is_over: bool = False
 
 
-class SentenceForm:
-    """The sentences that `phrases` allow, as a vocabulary can spell them; `no_speech` is the one
-    without a phrase."""
+# A text that may yet be the sentence without speech is a place of its own: itself.
+State = Place | str
+BEGIN = ""
 
-    def __init__(self, vocabulary: Vocabulary, phrases: Phrases, no_speech: str = "") -> None:
+
+class SentenceForm:
+    """The sentences that `phrases` allow, as a vocabulary can spell them.
+
+    said: the attributes that they name, no word on the others; all where it is empty. no_speech:
+    the sentence without a phrase.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        phrases: Phrases,
+        no_speech: str = "",
+        said: Collection[str] = (),
+    ) -> None:
         self._vocabulary = vocabulary
         self._no_speech = no_speech
-        self._bits = {
-            phrase: 1 << i
-            for i, levels in enumerate(phrases.values())
-            for level in levels
-            for phrase in level["phrases"]
-        }
-        self._all = (1 << len(phrases)) - 1
+        named = [levels for name, levels in phrases.items() if not said or name in said]
+        self._bits = {phrase: 1 << i for i, levels in enumerate(named) for phrase in _all(levels)}
+        self._all = (1 << len(named)) - 1
         # An opening must hold no two neighbouring characters of any phrase: it would read as one.
-        self._pairs = {pair for phrase in self._bits for pair in pairwise(phrase)}
-        self._lengths = range(1, 1 + max(map(len, filter(None, vocabulary.texts))))
+        every = [phrase for levels in phrases.values() for phrase in _all(levels)]
+        self._pairs = {pair for phrase in every for pair in pairwise(phrase)}
+        self._lengths = range(1, 1 + max(map(len, filter(None, vocabulary.texts)), default=0))
         self._spellings = frozenset(filter(None, vocabulary.texts))
         self._can_spell: dict[str, bool] = {"": True}
+        self._steps: dict[tuple[State, int], State | None] = {}
+        self._sets: dict[State, Ids] = {}
 
     def is_whole(self, text: str) -> bool:
         """Whether `text` is a sentence of this form."""
-        place = self._place(text)
+        place = self._go(Place(0, "", is_first=True), text)
         return text == self._no_speech or (place is not None and place.is_over)
 
-    def keeps(self, answer: Sequence[int], candidate: int) -> bool:
-        """Whether `candidate` behind `answer` begins, continues or ends a sentence of this form."""
-        return self._keeps(self._vocabulary.text_of(answer), candidate)
+    def behind(self, answer: Sequence[int]) -> State | None:
+        """Where `answer` stands. None: it has left the form, and the rule says nothing any more."""
+        state: State | None = BEGIN
+        for token in answer:
+            if state is None:
+                break
+            state = self.step(state, token)
+        return state
 
-    def allowed(self, answer: Sequence[int]) -> Ids:
-        """All ids that keep the form behind `answer`. None: the answer has left it already, and the
-        rule says nothing any more."""
-        text = self._vocabulary.text_of(answer)
+    def step(self, state: State, token: int) -> State | None:
+        """Where `token` leads, None where it breaks the form; an EOS id ends a whole sentence."""
+        try:
+            return self._steps[state, token]
+        except KeyError:
+            if len(self._steps) >= MAX_STEPS:
+                self._steps.clear()
+            found = self._steps[state, token] = self._step(state, token)
+            return found
 
-        def make() -> Ids:
+    def allowed(self, state: State) -> Ids:
+        """All ids that keep the form there, ascending: one at least, where `step` led to it."""
+        found = self._sets.get(state)
+        if found is None:
             ids = np.flatnonzero(~self._vocabulary.never)
-            kept = [i for i in ids.tolist() if self._keeps(text, i)]
-            return np.array(kept, dtype=np.int64)
+            kept = [token for token in ids.tolist() if self._step(state, token) is not None]
+            found = np.array(kept, dtype=np.int64)
+            if len(self._sets) >= MAX_SETS:
+                self._sets.clear()
+            self._sets[state] = found
+        return found
 
-        state = text if self._is_unvoiced(text) else self._place(text)
-        result: Ids = self._vocabulary.cached(("form", self, state), make)
-        return result
+    def _step(self, state: State, token: int) -> State | None:
+        if token in self._vocabulary.eos:
+            return state if self._is_end(state) else None
+        piece = self._vocabulary.texts[token]
+        if not piece:
+            return None
+        if isinstance(state, str):
+            text = state + piece
+            if self._no_speech.startswith(text):
+                return text if self._spells(self._no_speech[len(text) :]) else None
+            state = Place(0, "", is_first=True)
+            piece = text
+        place = self._go(state, piece)
+        if place is None or place.is_over or any(map(self._spells, self._rests(place))):
+            return place
+        return None
 
-    def _keeps(self, text: str, candidate: int) -> bool:
-        if candidate in self._vocabulary.eos:
-            return self.is_whole(text)
-        piece = self._vocabulary.texts[candidate]
-        return self._begins(text + piece) if piece else False
+    def _is_end(self, state: State) -> bool:
+        return state.is_over if isinstance(state, Place) else state == self._no_speech != ""
 
-    def _is_unvoiced(self, text: str) -> bool:
-        return bool(self._no_speech) and self._no_speech.startswith(text)
-
-    def _begins(self, text: str) -> bool:
-        """Whether a sentence begins so, and the vocabulary can spell what is missing."""
-        if self._is_unvoiced(text):
-            return self._spells(self._no_speech[len(text) :])
-        place = self._place(text)
-        if place is None:
-            return False
-        return place.is_over or any(
-            self._spells(rest) for rest in self._rests(place.said, place.clause, place.is_first)
-        )
-
-    def _place(self, text: str) -> Place | None:
-        """Where `text` stands, None where no sentence begins so."""
-        body, end, behind = text.partition(END)
+    def _go(self, place: Place, piece: str) -> Place | None:
+        """Where `piece` leads, None where no sentence goes on so; whether it can be spelled to its
+        end is not looked at."""
+        if place.is_over:
+            return None
+        body, end, behind = (place.clause + piece).partition(END)
         *clauses, last = body.split(COMMA)
-        said = 0
+        said = place.said
         for i, clause in enumerate([*clauses, last] if end else clauses):
-            bit = self._bit(clause, i == 0)
+            bit = self._bit(clause, place.is_first and i == 0)
             if not bit or said & bit or behind:
                 return None
             said |= bit
@@ -118,7 +147,7 @@ class SentenceForm:
             return Place(said, "", False, is_over=True) if said == self._all else None
         if said == self._all:
             return None  # a comma where the end belongs
-        return Place(said, last, not clauses)
+        return Place(said, last, place.is_first and not clauses)
 
     def _bit(self, clause: str, is_first: bool) -> int:
         """The attribute whose phrase `clause` is, behind an opening where it is the first; 0: it is
@@ -131,19 +160,16 @@ class SentenceForm:
         is_plain = not opening or (opening.isalnum() and PUNCTUATION.isdisjoint(opening))
         return is_plain and self._pairs.isdisjoint(pairwise(opening))
 
-    def _rests(self, said: int, clause: str, is_first: bool) -> list[str]:
+    def _rests(self, place: Place) -> list[str]:
         """What may be missing of the clause; of an opening that goes on the whole of a phrase."""
-        if not is_first:
-            return [
-                phrase[len(clause) :]
-                for phrase, bit in self._bits.items()
-                if not bit & said and phrase.startswith(clause)
-            ]
+        clause = place.clause
+        most = min(len(clause), MAX_OPENING) if place.is_first else 0
         return [
-            rest
-            for at in range(min(len(clause), MAX_OPENING) + 1)
+            phrase[len(clause) - at :]
+            for at in range(most + 1)
             if self._opens(clause[:at])
-            for rest in self._rests(said, clause[at:], is_first=False)
+            for phrase, bit in self._bits.items()
+            if not bit & place.said and phrase.startswith(clause[at:])
         ]
 
     def _spells(self, text: str) -> bool:
@@ -157,3 +183,8 @@ class SentenceForm:
             )
             self._can_spell[text] = known
         return known
+
+
+def _all(levels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every phrase of an attribute's levels."""
+    return [phrase for level in levels for phrase in level["phrases"]]

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from streamer.core.attributes import ATTRIBUTES
+
+ALL = "all"  # in the place of attributes' names: those that the card has
 # Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0
 # itself.
 _LEAST = {
@@ -22,7 +25,7 @@ _LEAST = {
 
 @dataclass(frozen=True)
 class Rules:
-    """The table of rules. A number of 0, a penalty of 1 or False switches a rule off."""
+    """The table of rules. A number of 0, a penalty of 1, "" or False switches a rule off."""
 
     repetition_penalty: float = 1.22  # Report 5: on ids of pure Han; never on punctuation
     penalty_window: int = 128  # Report 4: how many answer ids back
@@ -50,11 +53,17 @@ class Rules:
     loop_max_period: int = 8  # ... for some p up to this; its own test missed its own cycle
     # never: specials, role words, line breaks, text after an end, split characters
     clean: bool = True
+    # Each sentence names these attributes once each, and no other, by the phrases of the model's
+    # card: their names with commas between them, or "all" of the card; "" is any sentence
+    form: str = ALL
 
     def __post_init__(self) -> None:
         """Raises ValueError for settings that mean nothing."""
         if self.end_since not in ("sentence", "punctuation"):
             raise ValueError(f'end_since is "sentence" or "punctuation", not {self.end_since!r}')
+        if self.form not in ("", ALL) and not set(self.form.split(",")) <= set(ATTRIBUTES):
+            known = ", ".join(ATTRIBUTES)
+            raise ValueError(f"form is {self.form!r}; it may be all, or some of {known}")
         for name, value in vars(self).items():
             least = _LEAST.get(name, 0)
             if isinstance(value, (int, float)) and not value >= least:
@@ -73,5 +82,6 @@ class Rules:
             "loop_local": False,
             "loop_global": False,
             "clean": False,
+            "form": "",
         }
         return cls(**(switched | kept))

@@ -7,6 +7,7 @@ sentence back.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -76,6 +77,19 @@ class ModelCard:
     promises: Mapping[str, Promise] = field(default_factory=dict)
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    no_speech: str = ""  # the sentence for a clip in which nobody speaks
+
+    @property
+    def phrases(self) -> str:
+        """A digest of all that a sentence is made of (core/rules/form.py), "" where the card has no
+        phrases."""
+        if not self.attributes:
+            return ""
+        told = {
+            name: [level["phrases"] for level in levels] for name, levels in self.attributes.items()
+        }
+        content = json.dumps([told, self.no_speech], sort_keys=True).encode()
+        return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def read_card(directory: Path) -> ModelCard:
@@ -136,6 +150,7 @@ def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
         },
         calibrated=bool(gate),
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
+        no_speech=text(raw["no_speech"], "no_speech") if "no_speech" in raw else "",
     )
 
 
