@@ -18,10 +18,12 @@ from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.sequence import Sequence as Ids
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
 from streamer.core.rules.constrain import constrain
+from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.choose import choose
+from streamer.model.sampler import Chooser
 
 WORDS = (
     "说话人",
@@ -58,6 +60,17 @@ def toy_vocabulary() -> Vocabulary:
     """27 words, a special id and an EOS."""
     table = [w.encode() for w in WORDS] + [b"<|AUDIO|>", b"<|im_end|>"]
     return Vocabulary.build(table, special=[len(WORDS), len(WORDS) + 1], eos=[len(WORDS) + 1])
+
+
+def toy_form(vocabulary: Vocabulary) -> SentenceForm:
+    """Three attributes of two levels; all are spelled by several words."""
+    phrases = {
+        "rate": ("语速较慢", "语速快"),
+        "pitch": ("音调平稳", "音调高"),
+        "loudness": ("声音响亮", "声音很轻"),
+    }
+    card = {name: [{"phrases": [one]} for one in each] for name, each in phrases.items()}
+    return SentenceForm(vocabulary, card, "停顿，声音。")
 
 
 @dataclass(frozen=True)
@@ -111,6 +124,7 @@ class ToyVerifier:
     vocabulary: Vocabulary
     rules: Rules
     sampling: Sampling
+    form: SentenceForm | None = None
 
     def __post_init__(self) -> None:
         self.ledger = TargetLedger(self.stream.sequence)
@@ -122,6 +136,9 @@ class ToyVerifier:
             return known
         answer, k = self.stream.sequence.answer, len(request.draft)
         logits = self.stream.feed(k + 1)
+        if self.form is not None:
+            chooser = Chooser(self.vocabulary, self.rules, self.sampling, self.form)
+            return self.ledger.conclude(request, chooser.judge(logits, answer, k))
         first = len(answer) - k
         constraints = [
             constrain(self.vocabulary, self.rules, answer[: first + i]) for i in range(k + 1)
@@ -142,11 +159,17 @@ class ToyDrafter:
     sampling: Sampling
     kind: str
     chance: random.Random
+    form: SentenceForm | None = None
 
     def draft(self, n: int) -> tuple[list[int], list[Signal]]:
         sequence = self.stream.sequence
         logits = self.stream.feed(1)
-        if self.kind == "model":
+        if self.kind == "model" and self.form is not None:
+            chooser = Chooser(self.vocabulary, self.rules, self.sampling, self.form)
+            chooser.begin(sequence.answer)
+            token, _, signal = chooser.next(logits)
+            ids, signals = [token], [signal]
+        elif self.kind == "model":
             never = self.vocabulary.never
             constraint = constrain(self.vocabulary, self.rules, sequence.answer)
             choices = choose(logits, [constraint], never, self.sampling, self.rules)

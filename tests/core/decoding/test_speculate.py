@@ -4,7 +4,7 @@ every id."""
 import random
 
 import pytest
-from fakes import FlakyLink, ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
+from fakes import FlakyLink, ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_form, toy_vocabulary
 from oracles import target_alone
 
 from streamer.core.decoding.gate import Gate, Signal
@@ -16,6 +16,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
+FORM = toy_form(VOCABULARY)
 PROMPT = (3, 7, 1)
 
 
@@ -37,13 +38,13 @@ def settings(seed):
     return chance, rules, sampling, chance.randint(1, 7)
 
 
-def run(plan, sampling, chance, kind="model", edge_seed=1, cloud_seed=2, link=False):
+def run(plan, sampling, chance, kind="model", edge_seed=1, cloud_seed=2, link=False, form=None):
     """Drive one answer; returns (answer, machine, edge stream, cloud stream). Checks both sequences
     at each step."""
     edge = ToyStream(ToyModel(VOCABULARY.num_ids, edge_seed), started())
     cloud = ToyStream(ToyModel(VOCABULARY.num_ids, cloud_seed), started())
-    drafter = ToyDrafter(edge, VOCABULARY, plan.rules, sampling, kind, chance)
-    verifier = ToyVerifier(cloud, VOCABULARY, plan.rules, sampling)
+    drafter = ToyDrafter(edge, VOCABULARY, plan.rules, sampling, kind, chance, form)
+    verifier = ToyVerifier(cloud, VOCABULARY, plan.rules, sampling, form)
     flaky = FlakyLink(verifier, chance) if link else None
     machine = Speculator(plan, VOCABULARY, edge.sequence)
     shown, now, request = [], 0.0, None
@@ -99,6 +100,23 @@ def test_exact_equals_the_target_alone(seed):
         assert machine.counts.n_wasted == 0
     baseline, why, *_ = run(Plan(mode="cloud", rules=rules), sampling, chance)
     assert (baseline, why) == (wanted, reason)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_exact_equals_the_target_alone_in_a_form(seed):
+    """The same where what breaks the form is chosen again, which on a toy is nearly every id; and
+    so does the baseline, and every sentence of both sides has the form."""
+    chance, rules, sampling, k = settings(2000 + seed)
+    kind = ("model", "random", "hostile")[seed % 3]
+    wanted = target_alone(
+        ToyModel(VOCABULARY.num_ids, 2), VOCABULARY, PROMPT, rules, sampling, FORM
+    )
+    plan = Plan(mode="exact", k=k, gate=Gate(entropy=1.0), rules=rules)
+    assert run(plan, sampling, chance, kind, link=seed % 2 > 0, form=FORM)[:2] == wanted
+    assert run(Plan(mode="cloud", rules=rules), sampling, chance, form=FORM)[:2] == wanted
+    gated = run(Plan(k=k, rules=rules), sampling, chance, form=FORM)[0]
+    for answer in (wanted[0], gated):
+        assert FORM.is_whole(VOCABULARY.text_of(answer))
 
 
 @pytest.mark.parametrize("seed", range(40))

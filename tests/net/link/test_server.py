@@ -22,10 +22,14 @@ from streamer.assembly.models import Models
 from streamer.core.decoding.gate import Gate
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
+from streamer.model.checkpoint.card import read_card
+from streamer.model.thinker import EMBEDDED
+
+PHRASES = read_card(EMBEDDED / "cloud").phrases
 
 
 def opening(channel=0, session=b"s" * 16, epoch=1, **changed):
-    rules = dict(vars(Rules()))
+    rules = vars(Rules()) | {"phrases": PHRASES}
     fields = {
         "version": wire.VERSION,
         "model": "",
@@ -49,12 +53,13 @@ async def hear(ws):
 
 async def test_an_edge_that_does_not_fit_is_told_why(verifier, tokenizer):
     """Before a slot is taken; the link lives, and the next turn on it may fit."""
-    rules = dict(vars(Rules()))
+    rules = vars(Rules()) | {"phrases": PHRASES}
     misfits = {
         "different tokenizers": {"tokenizer": "other"},
         "speaks version": {"version": 99, "tokenizer": tokenizer},
         "describes in 'zh'": {"language": "en", "tokenizer": tokenizer},
         "not the one": {"model": "0123", "tokenizer": tokenizer},
+        "say different phrases": {"rules": rules | {"phrases": "0123"}, "tokenizer": tokenizer},
         "has others": {"rules": rules | {"new_rule": 1}, "tokenizer": tokenizer},
         "repetition_penalty must be at least 0.001": {
             "rules": rules | {"repetition_penalty": 1e-300},
