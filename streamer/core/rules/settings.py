@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from streamer.core.attributes import ATTRIBUTES
-
 ALL = "all"  # in the place of attributes' names: those that the card has
 # Else 0. What logits are divided by: in float32 a smaller one would make them infinite, or be 0
 # itself.
@@ -61,9 +59,6 @@ class Rules:
         """Raises ValueError for settings that mean nothing."""
         if self.end_since not in ("sentence", "punctuation"):
             raise ValueError(f'end_since is "sentence" or "punctuation", not {self.end_since!r}')
-        if self.form not in ("", ALL) and not set(self.form.split(",")) <= set(ATTRIBUTES):
-            known = ", ".join(ATTRIBUTES)
-            raise ValueError(f"form is {self.form!r}; it may be all, or some of {known}")
         for name, value in vars(self).items():
             least = _LEAST.get(name, 0)
             if isinstance(value, (int, float)) and not value >= least:
