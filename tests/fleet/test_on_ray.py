@@ -1,4 +1,4 @@
-"""A real fleet on a real Ray: `streamer fleet` with two servers and one verifier, one process each."""
+"""A real fleet on a real Ray: `streamer fleet` with two servers and two verifiers, a process each."""
 
 import asyncio
 import contextlib
@@ -33,15 +33,16 @@ most = 2
 first_port = {1}
 max_sessions = 2
 mode = "exact"
+verify_budget_s = 120
 [verifier]
-least = 1
-most = 1
+least = 2
+most = 2
 first_port = {2}
 """
 
 
 def free_ports():
-    """Three, the second with a free one above it."""
+    """Three, each with one above it that is free too, most probably."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
         for each in sockets:
@@ -84,13 +85,13 @@ def fleet(tmp_path_factory):
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     try:
         url = process.stdout.readline().split()[2].replace("ws", "http", 1)
-        wait_for(lambda: len(replicas(url, "server")) == 2 and replicas(url, "verifier"))
+        wait_for(lambda: len(replicas(url, "server")) == len(replicas(url, "verifier")) == 2)
         yield url
         process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def say(url, clip=SAMPLES[1], on_created=lambda session_id: None):
@@ -127,13 +128,17 @@ def test_a_client_is_described_as_by_one_process(fleet, wanted):
 
 
 def test_a_verifier_that_is_killed_within_a_turn_is_told_it_again(fleet, wanted):
-    """By whoever comes in its place; not an id is another one."""
-    (before,) = replicas(fleet, "verifier")
-    _, text = say(fleet, on_created=lambda _: os.kill(before["pid"], signal.SIGKILL))
-    assert text == wanted
-    wait_for(lambda: replicas(fleet, "verifier"))
-    (after,) = replicas(fleet, "verifier")
-    assert after["name"] != before["name"]
+    """The other one is; not an id is another one. Then there are two again."""
+    before = {status["name"]: status for status in replicas(fleet, "verifier")}
+
+    def strike(_):
+        busy = [s for s in replicas(fleet, "verifier") if s["taken"]] or list(before.values())
+        for status in busy[:1]:
+            os.kill(status["pid"], signal.SIGKILL)
+
+    assert say(fleet, on_created=strike)[1] == wanted
+    wait_for(lambda: {s["name"] for s in replicas(fleet, "verifier")} - before.keys())
+    wait_for(lambda: len(replicas(fleet, "verifier")) == 2)
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
