@@ -145,6 +145,7 @@ class Manager:
 
     async def _revive(self, replica: Replica) -> None:
         _logger.warning("%s is gone; it comes back under the same name", replica.name)
+        self._publish()  # what is known of it is forgotten, also that it is gone
         try:
             replica.address = await self._placement.revive(replica.name)
         except (ReplicaLost, TimeoutError) as error:
