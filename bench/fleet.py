@@ -43,7 +43,7 @@ ARMS = ("cloud only", "exact", "gated eager", "gated lazy")
 
 
 @dataclass(frozen=True)
-class Model:
+class PaperModel:
     """One model on one GPU. Counts are of the published configuration: parameters in 1e9; kv_bytes:
     of one position, bfloat16."""
 
@@ -68,8 +68,8 @@ class Model:
         return self.fixed_s + max(flop / self.flops, read / self.bytes_s)
 
 
-CLOUD = Model("7B", 7.6, 0.64, 2 * 28 * 4 * 128 * 2)
-EDGE = Model("3B", 3.4, 0.64, 2 * 36 * 2 * 128 * 2)
+CLOUD = PaperModel("7B", 7.6, 0.64, 2 * 28 * 4 * 128 * 2)
+EDGE = PaperModel("3B", 3.4, 0.64, 2 * 36 * 2 * 128 * 2)
 
 
 @dataclass
@@ -85,11 +85,13 @@ class Person:
     is_first: bool = True
 
 
-class Verifier:
+class PaperVerifier:
     """One GPU and the people it serves. `run` it; then read `delays`, `busy_s`, and of all `flop`
     the `heard_flop`."""
 
-    def __init__(self, arm: str, model: Model, num: int, seed: int = 0, asks: float = 1 - SKIPPED):
+    def __init__(
+        self, arm: str, model: PaperModel, num: int, seed: int = 0, asks: float = 1 - SKIPPED
+    ):
         self.arm = arm
         self.model = model
         self.asks = asks
@@ -227,23 +229,25 @@ def p95(values: list[float]) -> float:
     return found[int(0.95 * (len(found) - 1))] if found else 0.0
 
 
-def simulated(arm: str, model: Model, num: int, asks: float, until: float = 40.0) -> Verifier:
-    verifier = Verifier(arm, model, num, asks=asks)
+def simulated(
+    arm: str, model: PaperModel, num: int, asks: float, until: float = 40.0
+) -> PaperVerifier:
+    verifier = PaperVerifier(arm, model, num, asks=asks)
     verifier.run(until)
     return verifier
 
 
-def delay_s(verifier: Verifier) -> float:
+def delay_s(verifier: PaperVerifier) -> float:
     """p95 of first verdicts after the first 15 s, without a lazy turn's upload."""
     return p95([took for asked, took, _ in verifier.delays if asked > 15.0])
 
 
-def with_upload_s(verifier: Verifier) -> float:
+def with_upload_s(verifier: PaperVerifier) -> float:
     """The same with it."""
     return p95([took + upload for asked, took, upload in verifier.delays if asked > 15.0])
 
 
-def capacity(arm: str, model: Model, asks: float = 1 - SKIPPED) -> tuple[int, Verifier]:
+def capacity(arm: str, model: PaperModel, asks: float = 1 - SKIPPED) -> tuple[int, PaperVerifier]:
     """The most people whose first verdicts come within BOUND_S, beyond what one alone waits; to
     4 %."""
     alone_s = delay_s(simulated(arm, model, 8, asks, 200.0))
@@ -265,7 +269,7 @@ def recovery_s(arm: str, num: int, machines: int, load: float) -> float:
     capacity."""
     people = round(num * load)
     alone_s = delay_s(simulated(arm, CLOUD, 8, 1 - SKIPPED, 200.0))
-    verifier = Verifier(arm, CLOUD, people, seed=1)
+    verifier = PaperVerifier(arm, CLOUD, people, seed=1)
     verifier.run(60.0, 30.0, round(people / (machines - 1)))
     late = [at for at, took, _ in verifier.delays if at > 30.0 and took - alone_s > 2 * BOUND_S]
     return max(late) - 30.0 if late else 0.0

@@ -59,7 +59,7 @@ down_pause_s = 5
 
 
 @dataclass(frozen=True)
-class Said:
+class LiveTurn:
     """One turn, as its client had it. ttft_s: from the commit. recovery_s: from the loss of its
     replica to the next session.created; 0 where nothing was lost."""
 
@@ -126,7 +126,7 @@ def keyed(key: str = "quiet") -> dict[str, Any]:
     return {"compression": None, "open_timeout": 30, "additional_headers": headers}
 
 
-async def say(url: str, clip: Path, patience_s: float = 120.0, key: str = "quiet") -> Said:
+async def say(url: str, clip: Path, patience_s: float = 120.0, key: str = "quiet") -> LiveTurn:
     """One turn, begun anew wherever its replica is lost. Raises TimeoutError."""
     pcm = soundfile.read(clip, dtype="int16")[0].tobytes()
     lost_at: float | None = None
@@ -142,7 +142,7 @@ async def say(url: str, clip: Path, patience_s: float = 120.0, key: str = "quiet
                         recovery_s = max(recovery_s, time.perf_counter() - lost_at)
                         lost_at = None
                     text, ttft_s = await _turn(socket, pcm)
-                    return Said(text, ttft_s, recovery_s, num_begun)
+                    return LiveTurn(text, ttft_s, recovery_s, num_begun)
             except (OSError, ConnectionClosed, InvalidHandshake):
                 lost_at = lost_at or time.perf_counter()
                 await asyncio.sleep(0.1)
@@ -178,7 +178,7 @@ async def overhead(num_turns: int) -> list[dict[str, Any]]:
         "direct": f"ws://127.0.0.1:{PORTS[1]}/v1/realtime",
         "director": f"ws://127.0.0.1:{PORTS[0]}/v1/realtime",
     }
-    found: dict[str, list[Said]] = {name: [] for name in urls}
+    found: dict[str, list[LiveTurn]] = {name: [] for name in urls}
     connecting: dict[str, list[float]] = {name: [] for name in urls}
     for i in range(num_turns):
         for name, url in urls.items():
@@ -226,7 +226,7 @@ async def killed(wanted: dict[Path, str], num_sessions: int, num_kills: int) -> 
     url = f"ws://127.0.0.1:{PORTS[0]}/v1/realtime"
     chance = random.Random(0)
     room = asyncio.Semaphore(6)
-    said: list[tuple[Path, Said]] = []
+    said: list[tuple[Path, LiveTurn]] = []
     is_over = asyncio.Event()
 
     async def one(i: int) -> None:

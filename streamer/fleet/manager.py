@@ -23,7 +23,7 @@ from streamer.fleet.config import KindOptions
 from streamer.fleet.on_ray import ReplicaLost
 from streamer.fleet.replica import ReplicaPlan
 from streamer.fleet.roster import Roster
-from streamer.fleet.scaling import Decision, Scaler
+from streamer.fleet.scaling import Scaler, ScalingDecision
 from streamer.net.service.service import DRAIN_S
 
 TICK_S = 0.25
@@ -108,7 +108,7 @@ class Manager:
                 replica.address = ""
                 self._group.start_soon(self._revive, replica)
 
-    def _obey(self, kind: str, decision: Decision, there: Sequence[Candidate]) -> None:
+    def _obey(self, kind: str, decision: ScalingDecision, there: Sequence[Candidate]) -> None:
         for _ in range(decision.add):
             self._begin(self._free_name(kind), kind)
         if decision.add:

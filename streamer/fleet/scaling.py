@@ -17,7 +17,7 @@ from streamer.fleet.choice import Candidate
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScalingDecision:
     """add: so many more. drain: the address of who goes, or nothing. why: for people."""
 
     add: int = 0
@@ -35,21 +35,23 @@ class Scaler:
         self._added_at = -math.inf
         self._spare_since: float | None = None
 
-    def decide(self, replicas: Sequence[Candidate], num_starting: int, now: float) -> Decision:
+    def decide(
+        self, replicas: Sequence[Candidate], num_starting: int, now: float
+    ) -> ScalingDecision:
         """replicas: those that answer. num_starting: those that were asked for and do not yet."""
         staying = [r for r in replicas if not r.is_leaving and not r.status.is_draining]
         num = len(staying) + num_starting
         if num < self._least:
-            return Decision(self._least - num, why=f"{num} replicas, at least {self._least}")
+            return ScalingDecision(self._least - num, why=f"{num} replicas, at least {self._least}")
         grow = self._grow(staying, num, now)
         if grow.add:
             self._spare_since = None
             return grow
         return self._shrink(staying, num_starting, now)
 
-    def _grow(self, staying: Sequence[Candidate], num: int, now: float) -> Decision:
+    def _grow(self, staying: Sequence[Candidate], num: int, now: float) -> ScalingDecision:
         if now - self._added_at < self._options.up_pause_s or num >= self._most or not staying:
-            return Decision()
+            return ScalingDecision()
         taken = sum(_taken(r) for r in staying)
         limit = min(r.status.limit for r in staying)
         wanted = math.ceil(taken / (limit * self._options.up_at))
@@ -58,22 +60,24 @@ class Scaler:
             wanted = num + 1
             why = f"{lag_s:.1f} s of speech unheard"
         if wanted <= num:
-            return Decision()
+            return ScalingDecision()
         self._added_at = now
-        return Decision(min(wanted, self._most) - num, why=why)
+        return ScalingDecision(min(wanted, self._most) - num, why=why)
 
-    def _shrink(self, staying: Sequence[Candidate], num_starting: int, now: float) -> Decision:
+    def _shrink(
+        self, staying: Sequence[Candidate], num_starting: int, now: float
+    ) -> ScalingDecision:
         """One at a time, the emptiest first."""
         if num_starting or len(staying) <= self._least or not self._would_do(staying):
             self._spare_since = None
-            return Decision()
+            return ScalingDecision()
         if self._spare_since is None:
             self._spare_since = now
         if now - self._spare_since < self._options.down_pause_s:
-            return Decision()
+            return ScalingDecision()
         self._spare_since = now
         goes = _emptiest(staying)
-        return Decision(drain=goes.address, why=f"{goes.status.taken} places of it taken")
+        return ScalingDecision(drain=goes.address, why=f"{goes.status.taken} places of it taken")
 
     def _would_do(self, staying: Sequence[Candidate]) -> bool:
         """Whether one fewer would have places to spare."""

@@ -8,7 +8,7 @@ import pytest
 from streamer.commands.fleet_options import ScalingOptions
 from streamer.config import ConfigError
 from streamer.fleet.choice import Candidate
-from streamer.fleet.scaling import Decision, Scaler
+from streamer.fleet.scaling import Scaler, ScalingDecision
 from streamer.net.service.status import ReplicaStatus
 
 LIMIT = 16
@@ -51,8 +51,8 @@ class Fleet:
 
 
 def test_it_starts_with_the_least_and_says_why():
-    assert scaler(least=3).decide([], 0, 0.0) == Decision(3, why="0 replicas, at least 3")
-    assert scaler(least=3).decide([], 3, 0.0) == Decision()
+    assert scaler(least=3).decide([], 0, 0.0) == ScalingDecision(3, why="0 replicas, at least 3")
+    assert scaler(least=3).decide([], 3, 0.0) == ScalingDecision()
     assert scaler(least=3).decide([replica(1)], 0, 0.0).add == 2
 
 
@@ -67,11 +67,11 @@ def test_it_goes_to_what_is_needed_at_once_and_never_beyond_its_bound():
     sent = [replica(1, LIMIT, num_sent=40)]
     assert scaler(most=8).decide(sent, 0, 100.0).add == 4  # 56 taken, at 12 for each: 5
     assert scaler(most=2).decide(sent, 0, 100.0).add == 1
-    assert scaler(most=1).decide(sent, 0, 100.0) == Decision()
+    assert scaler(most=1).decide(sent, 0, 100.0) == ScalingDecision()
 
 
 def test_those_that_start_count():
-    assert scaler().decide([replica(1, 16)], 1, 100.0) == Decision()
+    assert scaler().decide([replica(1, 16)], 1, 100.0) == ScalingDecision()
 
 
 def test_speech_that_waits_calls_for_one_more_though_there_are_places():
@@ -92,20 +92,20 @@ def test_the_emptiest_goes_when_the_others_had_places_to_spare_for_long_enough()
     policy = scaler()
     found = [replica(1, 3), replica(2, 1), replica(3, 5)]
     for now in range(100, 160):
-        assert policy.decide(found, 0, float(now)) == Decision()
+        assert policy.decide(found, 0, float(now)) == ScalingDecision()
     decision = policy.decide(found, 0, 160.0)
     assert (decision.drain, decision.why) == ("ws://127.0.0.1:9102", "1 places of it taken")
     leaving = [found[0], replica(2, 1, is_leaving=True), found[2]]
-    assert policy.decide(leaving, 0, 161.0) == Decision()  # the next one needs as long again
+    assert policy.decide(leaving, 0, 161.0) == ScalingDecision()  # the next one needs as long again
 
 
 def test_one_busy_moment_begins_the_wait_anew():
     policy = scaler()
     calm = [replica(1, 3), replica(2, 3)]
     busy = [replica(1, 8), replica(2, 8)]
-    assert policy.decide(calm, 0, 0.0) == policy.decide(calm, 0, 59.0) == Decision()
-    assert policy.decide(busy, 0, 59.5) == Decision()
-    assert policy.decide(calm, 0, 60.0) == policy.decide(calm, 0, 119.0) == Decision()
+    assert policy.decide(calm, 0, 0.0) == policy.decide(calm, 0, 59.0) == ScalingDecision()
+    assert policy.decide(busy, 0, 59.5) == ScalingDecision()
+    assert policy.decide(calm, 0, 60.0) == policy.decide(calm, 0, 119.0) == ScalingDecision()
     assert policy.decide(calm, 0, 120.0).drain
 
 
@@ -118,7 +118,7 @@ def test_none_goes_below_the_least_while_one_starts_or_while_speech_waits():
         assert {policy.decide(found, num_starting, float(t)).drain for t in range(200)} == {""}
     behind = [replica(1, lag_s=2.0), replica(2, lag_s=2.0)]
     policy = scaler(most=2)
-    assert {policy.decide(behind, 0, float(t)) for t in range(200)} == {Decision()}
+    assert {policy.decide(behind, 0, float(t)) for t in range(200)} == {ScalingDecision()}
 
 
 def test_an_hour_up_and_down_again():
