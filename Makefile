@@ -35,6 +35,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[scale]'
 	$(BIN)/python -m pytest
 
 # The site, into build/site. Strict: a link that leads nowhere ends it. The variable silences a notice
