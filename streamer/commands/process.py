@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from streamer.config import Config
@@ -37,14 +37,32 @@ def put(text: str, end: str = "\n") -> None:
 
 def drop_stdout() -> None:
     """What stdout still holds goes nowhere; else the interpreter would try again at its end."""
+    _drop(sys.__stdout__, 1)
+
+
+def drop_stderr() -> None:
+    """The same of stderr, where it cannot be written: that is no reason for another exit status."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.__stderr__, 2)
+
+
+def _drop(stream: Any, number: int) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    os.dup2(nowhere, stream.fileno() if stream else number)
     os.close(nowhere)
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Writes to stderr, at once. Where that cannot be written, the work goes on all the same."""
+    with suppress(OSError):
+        print(text, end=end, file=sys.stderr, flush=True)
 
 
 def fail(message: str) -> None:
     """One line on stderr."""
-    print(f"streamer: {one_line(message)}", file=sys.stderr, flush=True)
+    tell(f"streamer: {one_line(message)}")
 
 
 def prepare() -> None:
@@ -84,7 +102,7 @@ def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
     """
     passes = sys.stderr.isatty() and not is_service
     if what and (is_service or passes):
-        print(f"loading {what} ...", end="" if passes else "\n", file=sys.stderr, flush=True)
+        tell(f"loading {what} ...", end="" if passes else "\n")
     gc.disable()
     try:
         with _compiling_is_told(passes) if "embedded" in what else nullcontext():
@@ -93,7 +111,7 @@ def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
         gc.freeze()
         gc.enable()
         if what and passes:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            tell("\r\x1b[K", end="")
 
 
 @contextmanager
@@ -108,7 +126,7 @@ def _compiling_is_told(is_in_line: bool) -> Iterator[None]:
             if not self.is_told:
                 self.is_told = True
                 cache = event.data["dispatcher"].stats.cache_path
-                print("\r\x1b[K" * is_in_line, end="", file=sys.stderr)
+                tell("\r\x1b[K" * is_in_line, end="")
                 fail(COMPILING + (KEPT if cache else NOT_KEPT))
 
         def on_end(self, event: Any) -> None:

@@ -126,7 +126,9 @@ class Service:
         )
         for listening in server.sockets:  # those that it accepts take it over
             listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
-        async with anyio.create_task_group() as group, _closing(server):
+        # In this order: a run that is cancelled ends its sessions first, so that no socket is held
+        # for a client that may come back.
+        async with _closing(server), anyio.create_task_group() as group:
             self._handler.start(group)
             group.start_soon(self._measure_lag)
             group.start_soon(self._stop_on_signals)
