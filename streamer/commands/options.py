@@ -110,7 +110,7 @@ class DoorOptions(Checked):
     key: str | None = option(
         None, DOOR, "its private key, PEM without a password", "key.pem", metavar="FILE"
     )
-    max_sessions: int = option(16, DOOR, "sessions at once; then 503", "32", low=1, high=100)
+    max_sessions: int = option(16, DOOR, "sessions at once; then 503", "32", low=1, high=1_024)
     resume_s: float = option(
         30.0, DOOR, "seconds a lost client may take to come back", "60", low=0, high=300
     )

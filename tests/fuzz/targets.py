@@ -331,6 +331,7 @@ def read_index(data: bytes) -> None:
 def index_seeds() -> Seeds:
     yield b'{"metadata": {}, "weight_map": {"model.norm.weight": "a.safetensors"}}'
     yield b'{"weight_map": {"lm_head.weight": "b.safetensors"}}'
+    yield b'{"weight_map": {"lm_head.weight": "' + b"x" * 300 + b'"}}'  # found 2026-11
 
 
 def read_header(data: bytes) -> None:
@@ -346,7 +347,8 @@ def read_header(data: bytes) -> None:
 
 def header_seeds() -> Seeds:
     tensor = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-    for header in ({"thinker.model.norm.weight": tensor}, {"__metadata__": {"a": "b"}}, 5, []):
+    one = {"thinker.model.norm.weight": tensor}
+    for header in (one, {"__metadata__": {"a": "b"}}, 5, []):  # 5 was found 2026-11
         text = json.dumps(header).encode()
         yield len(text).to_bytes(8, "little") + text + bytes(8)
 

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
@@ -92,6 +93,9 @@ class Service:
         self._admission = admission
         self._metrics = metrics
         metrics.watch("streamer_sessions_limit", "Sessions at most", lambda: admission.max_sessions)
+        metrics.watch(
+            "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
+        )
         self._files: dict[str, Response] = {}
         self._stop = anyio.Event()
 
@@ -163,7 +167,8 @@ class Service:
                 parse_qs(url.query)
             )
         if refusal is None:
-            self._admission.expect(socket)
+            if _may_upgrade(socket, request):
+                self._admission.expect(socket)
             return None
         self._metrics.refusals.labels(str(refusal.status)).inc()
         if self._notices is not None:
@@ -209,6 +214,16 @@ async def _closing(server: Server) -> AsyncIterator[None]:
         with anyio.CancelScope(shield=True):  # bounded by close_timeout
             server.close()
             await server.wait_closed()
+
+
+def _may_upgrade(socket: ServerConnection, request: Request) -> bool:
+    """Whether a session will come of it. Else websockets refuses it by itself, and it must not hold
+    a place until its handshake would be late."""
+    try:
+        socket.protocol.process_request(request)
+    except InvalidHandshake:
+        return False
+    return True
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
