@@ -118,7 +118,10 @@ def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
         tell(f"loading {what} ...", end="" if passes else "\n")
     gc.disable()
     try:
-        with _memory_goes_back(), _compiling_is_told(passes) if "embedded" in what else nullcontext():
+        with (
+            _memory_goes_back(),
+            _compiling_is_told(passes) if "embedded" in what else nullcontext(),
+        ):
             yield
     finally:
         gc.freeze()
