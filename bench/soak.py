@@ -62,7 +62,9 @@ async def idle(options: argparse.Namespace) -> Rows:
             mb, cpu, at = seen.mb, seen.cpu_s, time.perf_counter()
             await asyncio.sleep(5)
             cores = (seen.cpu_s - cpu) / (time.perf_counter() - at)
+            print(f"{options.idle} idle: {cores:.2f} cores, {mb - before[0]:.0f} MB", flush=True)
             (beside,) = await clients.talk(url, clients.recordings(), 1, 0.0)
+            await seen.until("streamer_sessions", options.idle)
             async with clients.idle(url, 1):
                 refused = [await clients.refusal_ms(url) for _ in range(50)]
         await seen.until("streamer_sessions", 0)

@@ -93,9 +93,6 @@ class Service:
         self._admission = admission
         self._metrics = metrics
         metrics.watch("streamer_sessions_limit", "Sessions at most", lambda: admission.max_sessions)
-        metrics.watch(
-            "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
-        )
         self._files: dict[str, Response] = {}
         self._stop = anyio.Event()
 
@@ -112,6 +109,9 @@ class Service:
         """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the
         port is taken."""
         logging.getLogger("asyncio").addFilter(_few)
+        self._metrics.watch(
+            "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
+        )
         server = await serve(
             self._serve,
             address.host,
