@@ -120,14 +120,14 @@ class ListenOptions(Checked):
 class DoorOptions(ListenOptions):
     """What both servers share."""
 
-    max_sessions: int = option(16, DOOR, "sessions at once; then 503", "32", low=1, high=100)
+    max_sessions: int = option(16, DOOR, "sessions at once; then 503", "32", low=1, high=1_024)
     max_per_key: int | None = option(
         None,
         DOOR,
         "sessions at once for each API key; then 503",
         "8",
         low=1,
-        high=255,
+        high=1_024,
         unset="all that there are",
     )
     name: str = option(

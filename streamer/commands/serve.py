@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamer import __version__
 from streamer.commands.options import ListenOptions, ServeOptions
-from streamer.commands.process import fail, loading, models_of, put
+from streamer.commands.process import fail, loading, may_open, models_of, put
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.logs import log_errors_to
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # the engine's thread and the event loop take turns: at 5 ms the loop lags
 SWITCH_INTERVAL_S = 0.001
+MAX_SLOTS = 256  # of a model: more turns than that wait for each other
+SPARE_FILES = 256  # beside the sockets of sessions, and of those that are refused
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
@@ -32,6 +34,7 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
     import anyio
 
     config = config_of(options, given)
+    may_open(2 * options.max_sessions + SPARE_FILES)
     tls, key = door_of(options)
     return anyio.run(_serve, options, config, tls, key)
 
@@ -93,8 +96,9 @@ async def open_server(
 def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:
     """Raises ConfigError."""
     config = combined(options.pipeline, given)
-    # every session has two turns: one that is heard and one that is answered
-    return replace(config, num_slots=2 * options.max_sessions)
+    # Every session has two turns: one that is heard and one that is answered. Of many sessions most
+    # are idle, and hold none.
+    return replace(config, num_slots=min(2 * options.max_sessions, MAX_SLOTS))
 
 
 def shown_host(host: str) -> str:

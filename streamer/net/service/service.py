@@ -23,6 +23,7 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
@@ -118,6 +119,9 @@ class Service:
         """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the
         port is taken."""
         logging.getLogger("asyncio").addFilter(_few)
+        self._metrics.watch(
+            "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
+        )
         server = await serve(
             self._serve,
             address.host,
@@ -136,7 +140,9 @@ class Service:
         )
         for listening in server.sockets:  # those that it accepts take it over
             listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
-        async with anyio.create_task_group() as group, _closing(server):
+        # In this order: a run that is cancelled ends its sessions first, so that no socket is held
+        # for a client that may come back.
+        async with _closing(server), anyio.create_task_group() as group:
             self._handler.start(group)
             group.start_soon(self._measure_lag)
             group.start_soon(self._stop_on_signals)
@@ -167,7 +173,7 @@ class Service:
         else:
             if "upgrade" not in headers and (found := self._plain(url.path)):
                 return found
-            refusal = self._admit(socket, url.path, headers, parse_qs(url.query))
+            refusal = self._admit(socket, request, headers)
         if refusal is None:
             return None
         self._metrics.refusals.labels(str(refusal.status)).inc()
@@ -177,17 +183,20 @@ class Service:
         return refused(refusal)
 
     def _admit(
-        self, socket: ServerConnection, path: str, headers: Mapping[str, str], query: Query
+        self, socket: ServerConnection, request: Request, headers: Mapping[str, str]
     ) -> HttpRefusal | None:
         """None: the client is on its way, and its socket says whose it is."""
         assert isinstance(socket, PacedConnection)
-        found = self._admission.check(path, headers, query)
+        url = urlsplit(request.path)
+        query = parse_qs(url.query)
+        found = self._admission.check(url.path, headers, query)
         if isinstance(found, HttpRefusal):
             return found
         refusal = self._handler.check(query, found)
         if refusal is None:
             socket.tenant = found
-            self._admission.expect(socket, found)
+            if _may_upgrade(socket, request):
+                self._admission.expect(socket, found)
         return refusal
 
     def _status(self) -> Response:
@@ -248,6 +257,16 @@ async def _closing(server: Server) -> AsyncIterator[None]:
         with anyio.CancelScope(shield=True):  # bounded by close_timeout
             server.close()
             await server.wait_closed()
+
+
+def _may_upgrade(socket: ServerConnection, request: Request) -> bool:
+    """Whether a session will come of it. Else websockets refuses it by itself, and it must not hold
+    a place until its handshake would be late."""
+    try:
+        socket.protocol.process_request(request)
+    except InvalidHandshake:
+        return False
+    return True
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
