@@ -105,7 +105,9 @@ class _Batch:
                 self.show_progress(screen.where)
 
         try:
-            result = await self._describer.describe(file, screen.delta, heard, screen.wait)
+            result = await self._describer.describe(
+                file, screen.delta, heard, screen.wait, measures=self._options.measures
+            )
         except anyio.get_cancelled_exc_class():
             if self._lost is None:
                 where = f" after {screen.where}" if screen.where else ""

@@ -63,6 +63,11 @@ class DescribeOptions(Checked):
         "one JSON object per recording on stdout, nothing else; one that failed has `error`",
     )
     quiet: bool = option(False, OUTPUT, "the sentences only: no names, no times, no numbers")
+    measures: bool = option(
+        False,
+        OUTPUT,
+        "numbers beside the words: a table below each sentence, `measures` in each JSON object",
+    )
     verbose: bool = option(
         False, OUTPUT, "a line of numbers on stderr for each recording", short="-v"
     )

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from streamer.commands.measures_table import table_of
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import fail, has_colour, put, tell
 from streamer.commands.progress import Bar, clock
@@ -86,6 +87,8 @@ class Screen:
         elif not self._is_begun:  # nobody speaks
             self._say(self._name.rstrip() + "\n")
         self._flush()
+        if result.measures is not None and not self._options.json:
+            self._say(table_of(result.measures))
         if result.warning is not None:
             fail(f"{self._file}: {result.warning}")
         if self._options.verbose:

@@ -3,6 +3,8 @@ thread."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -13,16 +15,18 @@ from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
-from streamer.stages.plumbing.ports import Hearing
+from streamer.stages.plumbing.ports import Hearing, Measurer
 from streamer.stages.plumbing.put import put
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
+Pokes = MemoryObjectSendStream[Measurer]
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
 
 
 async def chunk(
     commands: MemoryObjectReceiveStream[Command],
     items: Items,
+    pokes: Pokes,
     outlet: Outlet,
     hearing: Hearing,
     seat: Seat,
@@ -30,9 +34,9 @@ async def chunk(
 ) -> None:
     """Every item goes on with the time at which the last piece before it was fed. Ends when
     `commands` does."""
-    stage = _Chunk(items, outlet, hearing, seat, books)
+    stage = _Chunk(items, pokes, outlet, hearing, seat, books)
     held: Command | None = None
-    async with commands, items, outlet:
+    async with commands, items, pokes, outlet:
         while True:
             try:
                 command = held or await commands.receive()
@@ -57,11 +61,12 @@ class _Chunk:
     """fed_at: when the last piece was. is_heard: something that no commit has ended."""
 
     def __init__(
-        self, items: Items, outlet: Outlet, hearing: Hearing, seat: Seat, books: Books
+        self, items: Items, pokes: Pokes, outlet: Outlet, hearing: Hearing, seat: Seat, books: Books
     ) -> None:
         self.fed_at = 0.0
         self.is_heard = False
         self._items = items
+        self._pokes = pokes
         self._outlet = outlet
         self._hearing = hearing
         self._seat = seat
@@ -107,6 +112,9 @@ class _Chunk:
                 self._books.last_closed = item.turn
             await _tell(item, self._outlet)
             await put(self._items, (item, self.fed_at))
+        if self._hearing.measurer is not None:
+            with suppress(anyio.WouldBlock):  # it has been told already
+                self._pokes.send_nowait(self._hearing.measurer)
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:

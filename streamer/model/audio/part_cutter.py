@@ -10,6 +10,7 @@ import numpy as np
 from streamer.core.audio.pcm import BEHIND_SAMPLES, SAMPLE_RATE_HZ, WINDOW_SAMPLES, Samples
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
+from streamer.model.audio.measurer import TurnMeasurer
 from streamer.model.audio.vad import Frame
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
@@ -33,9 +34,10 @@ class PartCutter:
         max_turn_s: float,
         live_update_s: float | None = None,
         frames: deque[Frame] | None = None,
+        measures: bool = False,
     ) -> None:
         """frames: of the session, where voice activity has judged all samples that come, or most;
-        None where the parts have to do it themselves."""
+        None where the parts have to do it themselves. measures: of each turn, too."""
         self.num_turns = 0
         self._frames = frames
         # where the part in hand begins, and where the last one ended, in samples of the session
@@ -46,6 +48,8 @@ class PartCutter:
         self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
         self._first = _after_window(self._every or 0)
         self._ear: Ear | None = None
+        self._measures = measures
+        self.measurer: TurnMeasurer | None = None
         self._next_update = 0
         self._held = NOTHING  # near the limit: too early to say which part it belongs to
 
@@ -61,6 +65,7 @@ class PartCutter:
         self._ear = Ear()
         self._next_update = self._first
         self.num_turns = self.num_turns + 1
+        self.measurer = TurnMeasurer(self.num_turns - 1) if self._measures else None
         return [TurnOpened(self.num_turns - 1, at_ms)]
 
     def push(self, samples: Samples) -> list[Item]:
@@ -112,12 +117,15 @@ class PartCutter:
         if self._ear is None:
             return []
         self._ear = None
+        self.measurer = None
         self._held = NOTHING
         return [Dropped(self.num_turns - 1)]
 
     def _hear(self, samples: Samples) -> list[Item]:
         ear = self._ear
         assert ear is not None
+        if self.measurer is not None:
+            self.measurer.push(samples)
         windows = tuple(ear.push(samples, self._judged(ear.num_samples + len(samples))))
         provisional = None
         if (
@@ -150,6 +158,10 @@ class PartCutter:
     ) -> list[Item]:
         ear = self._ear
         self._ear = None
+        measurer = self.measurer
+        self.measurer = None
+        if measurer is not None:
+            measurer.is_over = True
         assert ear is not None
         self._next = self._begin + ear.num_samples
         rest = tuple(ear.finish())
@@ -164,5 +176,6 @@ class PartCutter:
                 stopped_ms,
                 last_speech_ms,
                 goes_on,
+                measurer.finish if measurer else None,
             )
         ]

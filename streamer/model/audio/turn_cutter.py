@@ -16,6 +16,7 @@ import numpy as np
 from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Samples, on_grid
 from streamer.core.audio.turn_items import Item
+from streamer.model.audio.measurer import TurnMeasurer
 from streamer.model.audio.part_cutter import NOTHING, PartCutter
 from streamer.model.audio.vad import (
     FRAME_MS,
@@ -39,6 +40,7 @@ class TurnCutter:
         rule: TurnRule | None = None,
         live_update_s: float | None = None,
         is_recording: bool = False,
+        measures: bool = False,
     ) -> None:
         self._chunker = Chunker(sample_rate_hz)
         self._is_float = is_recording
@@ -46,7 +48,7 @@ class TurnCutter:
         self._detector = TurnDetector(rule) if rule else None
         # with detection: what it said of the samples that no turn has taken yet
         self._frames: deque[Frame] | None = deque() if rule else None
-        self._part = PartCutter(max_turn_s, live_update_s, self._frames)
+        self._part = PartCutter(max_turn_s, live_update_s, self._frames, measures)
         # of what is before a turn, so much may become its padding
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
@@ -63,6 +65,11 @@ class TurnCutter:
     def is_ending(self) -> bool:
         """Whether voice activity is likely to end the turn in hand with what comes next."""
         return self._detector is not None and self._detector.is_ending
+
+    @property
+    def measurer(self) -> TurnMeasurer | None:
+        """Of the turn in hand, where measures are asked for."""
+        return self._part.measurer
 
     def push(self, pcm: bytes) -> list[Item]:
         """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
