@@ -54,7 +54,9 @@ async def _serve(
             with loading(models_of(config), is_service=True):
                 await describer.load()
             admission = Admission((PATH,), options.max_sessions, key, options.allow_origin)
-            terms = ServerTerms(options.resume_s, options.live_updates, describer.attributes)
+            terms = ServerTerms(
+                options.resume_s, options.live_updates, describer.attributes, describer.said
+            )
             server = RealtimeServer(describer.stream, admission, terms)
             server.metrics.build(__version__)
             if describer.link is not None:

@@ -118,6 +118,8 @@ class SessionOptions:
     answers_itself: bool = True
     # fed with float32 samples, full scale 1.0, each call's as one piece, as fast as they are taken
     is_recording: bool = False
+    # the attributes that sentences name, as Rules.form has them; "": the describer's
+    said: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_rate_hz, int):

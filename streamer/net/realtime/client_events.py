@@ -53,13 +53,16 @@ class AudioConfig(Struct):
 class Extensions(Struct, forbid_unknown_fields=True):
     """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a
     second where it is news; a live update every so many seconds, null for none, the server's
-    default where it is left out. A name that is none of these is refused: its sender would wait in
-    vain. No other struct here forbids unknown fields."""
+    default where it is left out; the attributes that sentences name. A name that is none of these
+    is refused: its sender would wait in vain. No other struct here forbids unknown fields."""
 
     events: bool = False
     binary: bool = False
     acks: bool = False
     live_update_s: float | UnsetType | None = UNSET
+    # those that sentences name, among the server's
+    attributes: Annotated[list[Id], msgspec.Meta(max_length=16)] | UnsetType | None = UNSET
+    profile: Literal["full", "acoustic"] | UnsetType = UNSET
     # what the server said of itself: who sends a session back as it came is not refused
     rate: int | UnsetType = UNSET
 

@@ -67,6 +67,7 @@ class Conversation:
         model: str,
         is_transcription: bool,
         live_update_s: float | None = None,
+        may_say: tuple[str, ...] = (),
     ) -> None:
         self.id = session_id  # a secret: who knows it may resume
         self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
@@ -79,7 +80,7 @@ class Conversation:
         self._may_ask = False  # for an answer that comes by itself
         self._last_item: str | None = None
         self._answer = AnswerInHand(self._kind == "transcription")
-        self._settings = SettingsOf(self._kind, live_update_s)
+        self._settings = SettingsOf(self._kind, live_update_s, may_say)
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from streamer.core.attributes import chosen
 from streamer.net.realtime import client_events as c
 from streamer.stages.events import SessionOptions, TurnDetection
 
@@ -18,10 +19,11 @@ MIN_UPDATE_S = 0.5
 @dataclass(frozen=True)
 class SettingsOf:
     """Of one session, which is of one kind for life. default_update_s: for a client that asks for
-    events and does not say how often."""
+    events and does not say how often. may_say: the attributes that it may ask for."""
 
     _kind: str
     _default_update_s: float | None
+    _may_say: tuple[str, ...] = ()
 
     def of(
         self, config: c.SessionConfig, options: SessionOptions, extensions: c.Extensions
@@ -37,7 +39,7 @@ class SettingsOf:
             if seconds is not None and not seconds >= MIN_UPDATE_S:
                 raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
             extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
-            options = replace(options, live_update_s=seconds)
+            options = replace(options, live_update_s=seconds, said=self._said(extensions))
         heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
         if heard is not c.UNSET and heard.format is not c.UNSET:
             rate = heard.format.rate
@@ -52,3 +54,11 @@ class SettingsOf:
             answers = self._kind == "transcription" or bool(vad and vad.create_response)
             options = replace(options, turn_detection=found, answers_itself=answers)
         return options, extensions
+
+    def _said(self, extensions: c.Extensions) -> str:
+        """As SessionOptions has it. Raises ValueError."""
+        names = extensions.attributes or None
+        if names is None and extensions.profile in (c.UNSET, "full"):
+            return ""
+        asked = None if names is None else ",".join(names)
+        return chosen(asked, extensions.profile or "full", self._may_say)

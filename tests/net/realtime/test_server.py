@@ -77,7 +77,9 @@ async def test_the_page_s_extensions_are_those_that_there_are(server):
         await ws.send(message.replace('"events"', '"evnts"'))
         (event,) = await until(ws, "error")
         assert "unknown field `evnts`" in event["error"]["message"]
-        assert event["error"]["message"].endswith("; known are events, binary, acks, live_update_s")
+        assert event["error"]["message"].endswith(
+            "; known are events, binary, acks, live_update_s, attributes, profile"
+        )
         session = events[-1]["session"]
         await ws.send(json.dumps({"type": "session.update", "session": session}))  # as it came
         assert (await until(ws, "session.updated"))[-1]["session"] == session
@@ -345,6 +347,7 @@ async def test_empty_commits_and_early_answers_are_errors(server):
             ('{"type": "response.create"}', "response_create_nothing_to_answer"),
             ('{"type": "response.cancel"}', "response_cancel_not_active"),
             (session_update(rate=4_000), "invalid_value"),
+            (session_update(attributes=["tempo"]), "invalid_value"),
             ('{"type": "conversation.item.retrieve", "item_id": "x"}', "unsupported"),
         ):
             await ws.send(message)
