@@ -20,6 +20,7 @@ from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
 from streamer.config import Config
 from streamer.core.attributes import ALL, Profile
+from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
 from streamer.logs import log
@@ -99,6 +100,7 @@ class Describer:
         *,
         attributes: str | None = None,
         profile: Profile = "full",
+        channel: int | None = None,
     ) -> Description:
         """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
@@ -108,9 +110,12 @@ class Describer:
         recording, with the seconds heard and how many there are; `on_wait` once, with what is
         waited for, where a verifier elsewhere keeps it waiting for more than a second (no part of
         the Description's times). attributes, profile: which ones the sentence names, as in Config,
-        among the describer's. When the caller is cancelled, the turn ends at its next commit and
-        gives its slots back. Raises AudioError, ModelError, TargetLost, and TypeError or ValueError
-        for samples that are none.
+        among the describer's. channel: this one alone, from 0, such as one speaker of a telephone
+        call; None: all of them, mixed.
+
+        When the caller is cancelled, the turn ends at its next commit and gives its slots back.
+        Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples that are
+        none.
         """
         if not (isinstance(source, str | Path) or (isinstance(source, tuple) and len(source) == 2)):
             kind = type(source).__name__
@@ -125,7 +130,9 @@ class Describer:
             parts = await self._live_parts()
             said = self._models.said(attributes, profile)
             async with self._at_once:
-                result = await describe_recording(parts.patient().saying(said), source, told)
+                result = await describe_recording(
+                    parts.patient().saying(said), source, told, channel
+                )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -145,8 +152,10 @@ class Describer:
         answers_itself: bool = True,
         attributes: str | None = None,
         profile: Profile = "full",
+        encoding: Encoding = "pcm16",
     ) -> AsyncIterator[LiveSession]:
-        """A live stream of PCM16 mono at `sample_rate` Hz (1..384 kHz).
+        """A live stream of mono audio at `sample_rate` Hz (1..384 kHz): PCM16, or G.711 as
+        telephones send it, "pcmu" (mu-law) or "pcma" (A-law), mostly at 8000 Hz.
 
         vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else
         `commit` does. live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600.
@@ -163,7 +172,9 @@ class Describer:
         if not isinstance(vad, bool | TurnDetection):
             raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
         detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
-        options = SessionOptions(sample_rate, detection, live_update_s, answers_itself)
+        options = SessionOptions(
+            sample_rate, detection, live_update_s, answers_itself, encoding=encoding
+        )
         await self.load()
         options = replace(options, said=self._models.said(attributes, profile))
         async with self.stream(options) as stream:

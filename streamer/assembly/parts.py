@@ -135,6 +135,7 @@ class LiveParts:
             rule,
             options.live_update_s,
             options.is_recording,
+            options.encoding,
         )
 
     def drafter(self, edge: Any) -> Any:

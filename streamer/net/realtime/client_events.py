@@ -23,10 +23,10 @@ class BadEvent(ValueError):
 
 class Format(Struct):
     """audio/pcm: 16 bit little-endian mono. The rate is OpenAI's 24000 unless the client says
-    another."""
+    another. audio/pcmu and audio/pcma: G.711 at 8000, which older clients name by its law."""
 
-    type: Literal["audio/pcm"] = "audio/pcm"
-    rate: int = 24_000
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma", "g711_ulaw", "g711_alaw"] = "audio/pcm"
+    rate: int | UnsetType = UNSET
 
 
 class Vad(Struct):
@@ -74,6 +74,8 @@ class SessionConfig(Struct):
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
     audio: AudioConfig | UnsetType = UNSET
     streamer: Extensions | UnsetType = UNSET
+    # of older clients, in place of audio.input.format
+    input_audio_format: Literal["pcm16", "g711_ulaw", "g711_alaw"] | UnsetType = UNSET
 
 
 class _Event(Struct):

@@ -142,11 +142,12 @@ class Conversation:
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
 
-    def reopened(self, num_bytes: int, sample_rate_hz: int) -> None:
-        """Another session goes on under this one's name, after so much audio; its turns are
-        numbered from 0 again."""
+    def reopened(self, num_bytes: int, before: SessionOptions) -> None:
+        """Another session goes on under this one's name, after so much audio by the options
+        `before`; its turns are numbered from 0 again."""
         self._num_sessions += 1
-        self._before_ms += 500 * num_bytes // sample_rate_hz
+        bytes_per_s = before.sample_bytes * before.sample_rate_hz
+        self._before_ms += 1000 * num_bytes // bytes_per_s
         self.turns = Turns()
 
     def nothing_to_commit(self, cause: str | None) -> list[Out]:

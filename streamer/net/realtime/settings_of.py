@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from streamer.core.attributes import chosen
+from streamer.core.audio import g711
+from streamer.core.audio.g711 import Encoding
 from streamer.net.realtime import client_events as c
 from streamer.stages.events import SessionOptions, TurnDetection
 
@@ -14,6 +16,15 @@ from streamer.stages.events import SessionOptions, TurnDetection
 MIN_RATE_HZ = 8_000
 MAX_RATE_HZ = 48_000
 MIN_UPDATE_S = 0.5
+PCM_RATE_HZ = 24_000  # where the client says no other
+ENCODINGS: dict[str, Encoding] = {
+    "audio/pcm": "pcm16",
+    "pcm16": "pcm16",
+    "audio/pcmu": "pcmu",
+    "g711_ulaw": "pcmu",
+    "audio/pcma": "pcma",
+    "g711_alaw": "pcma",
+}
 
 
 @dataclass(frozen=True)
@@ -41,11 +52,10 @@ class SettingsOf:
             extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
             options = replace(options, live_update_s=seconds, said=self._said(extensions))
         heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
+        if config.input_audio_format is not c.UNSET:
+            options = _in_format(options, config.input_audio_format, c.UNSET)
         if heard is not c.UNSET and heard.format is not c.UNSET:
-            rate = heard.format.rate
-            if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:
-                raise ValueError(f"audio rate {rate} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
-            options = replace(options, sample_rate_hz=rate)
+            options = _in_format(options, heard.format.type, heard.format.rate)
         if heard is not c.UNSET and heard.turn_detection is not c.UNSET:
             vad = heard.turn_detection
             found = None
@@ -62,3 +72,16 @@ class SettingsOf:
             return ""
         asked = None if names is None else ",".join(names)
         return chosen(asked, extensions.profile or "full", self._may_say)
+
+
+def _in_format(options: SessionOptions, name: str, rate: int | c.UnsetType) -> SessionOptions:
+    """For audio of this format, and rate if it is told. Raises ValueError."""
+    encoding = ENCODINGS[name]
+    if encoding != "pcm16":
+        if rate not in (c.UNSET, g711.RATE_HZ):
+            raise ValueError(f"audio rate {rate} is none of {name}; it is {g711.RATE_HZ} Hz")
+        return replace(options, sample_rate_hz=g711.RATE_HZ, encoding=encoding)
+    found = PCM_RATE_HZ if rate is c.UNSET else rate
+    if not MIN_RATE_HZ <= found <= MAX_RATE_HZ:
+        raise ValueError(f"audio rate {found} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+    return replace(options, sample_rate_hz=found, encoding=encoding)
