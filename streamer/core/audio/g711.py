@@ -38,8 +38,8 @@ def _a_law() -> NDArray[np.int32]:
 
 
 _TABLES: dict[Law, Samples] = {
-    law: table.astype(np.float32) / PCM16_SCALE
-    for law, table in (("pcmu", _mu_law()), ("pcma", _a_law()))
+    "pcmu": _mu_law().astype(np.float32) / PCM16_SCALE,
+    "pcma": _a_law().astype(np.float32) / PCM16_SCALE,
 }
 
 

@@ -77,7 +77,7 @@ class SentenceForm:
     def is_whole(self, text: str) -> bool:
         """Whether `text` is a sentence of this form."""
         place = self._go(Place(0, "", is_first=True), text)
-        return text == self._no_speech or (place is not None and place.is_over)
+        return text == self._no_speech != "" or (place is not None and place.is_over)
 
     def behind(self, answer: Sequence[int]) -> State | None:
         """Where `answer` stands. None: it has left the form, and the rule says nothing any more."""
