@@ -25,6 +25,7 @@ from websockets.asyncio.client import connect
 from wire import (
     ANSWER,
     COMMIT,
+    STRICT,
     describe,
     http,
     pcm,
@@ -364,7 +365,8 @@ async def test_telephone_audio_is_heard_as_its_levels(server, law):
                 else json.dumps({"type": "session.update", "session": update | session})
             )
             told = (await until(ws, "session.updated"))[-1]
-            validate(told)
+            # pipecat's types know audio/pcm alone
+            STRICT["session.updated"].model_validate(told, strict=True)
             assert told["session"]["streamer"]["rate"] == 8_000
             kind = "audio/pcm" if session is None else f"audio/{law}"
             assert told["session"]["audio"]["input"]["format"]["type"] == kind
