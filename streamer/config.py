@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from streamer.core.attributes import ALL, Profile, chosen
+from streamer.core.attributes import Profile, chosen
 from streamer.core.choices import DeviceName, EngineName
 from streamer.core.decoding.gate import Gate, Preset
 from streamer.core.decoding.plan import Mode, Plan
 from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import ALL, Rules
 from streamer.options import ConfigError as ConfigError
 from streamer.options import Group, check, check_known, option
 

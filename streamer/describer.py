@@ -19,10 +19,11 @@ from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
 from streamer.config import Config
-from streamer.core.attributes import ALL, Profile
+from streamer.core.attributes import Profile
 from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
+from streamer.core.rules.settings import ALL
 from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.session import LiveSession

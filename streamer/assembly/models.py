@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.assembly.promise import warn_of_cloud, warn_of_options
 from streamer.config import VERIFIER_SCHEMES, Config
-from streamer.core.attributes import ALL, Profile, chosen
+from streamer.core.attributes import Profile, chosen
+from streamer.core.rules.settings import ALL
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from streamer.core.attributes import ALL
 from streamer.core.choices import EngineName
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import ALL, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import ModelCard, ModelWarning, read_card, warn_of_defaults
 from streamer.model.checkpoint.layout import check_layout

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.attributes import ALL, ATTRIBUTES, chosen, parse
+from streamer.core.attributes import ATTRIBUTES, chosen, parse
+from streamer.core.rules.settings import ALL
 
 PHRASES: dict[str, Any] = {
     "rate": [
