@@ -79,10 +79,10 @@ class SentenceForm:
         place = self._go(Place(0, "", is_first=True), text)
         return text == self._no_speech != "" or (place is not None and place.is_over)
 
-    def behind(self, answer: Sequence[int]) -> State | None:
-        """Where `answer` stands. None: it has left the form, and the rule says nothing any more."""
-        state: State | None = BEGIN
-        for token in answer:
+    def behind(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
+        """Where `ids` lead from there. None: they have left the form, and the rule says nothing any
+        more."""
+        for token in ids:
             if state is None:
                 break
             state = self.step(state, token)
