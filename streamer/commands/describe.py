@@ -27,8 +27,15 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     files = [file for path in options.files for file in recordings_in(path)]
     with ExitStack() as stack:
         if options.log:
+            name = options.log
+
+            def lost(why: str) -> None:
+                fail(
+                    f"--log {name}: cannot be written ({why}); what is said of it is missing there"
+                )
+
             try:
-                stack.enter_context(logging_to(options.log, text=options.log_text))
+                stack.enter_context(logging_to(name, lost, text=options.log_text))
             except OSError as error:
                 told = f"--log {options.log}: cannot be written ({error.strerror})"
                 raise ConfigError(told) from None

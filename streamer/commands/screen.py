@@ -13,7 +13,7 @@ from typing import Any
 
 from streamer.commands.measures_table import table_of
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import fail, has_colour, put
+from streamer.commands.process import fail, has_colour, put, tell
 from streamer.commands.progress import Bar, clock
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.text.characters import SENTENCE_ENDS
@@ -92,7 +92,7 @@ class Screen:
         if result.warning is not None:
             fail(f"{self._file}: {result.warning}")
         if self._options.verbose:
-            print(summary(result, is_away), file=sys.stderr, flush=True)
+            tell(summary(result, is_away))
 
     def _write(self, text: str) -> None:
         self._is_begun = True
