@@ -2,7 +2,8 @@
 
 `push` only takes samples, so that nobody waits for it. `work` and `finish` compute, on a thread of
 their own. What comes out depends on the samples alone: not on how they were cut, and not on when
-somebody worked. Cost: 2 % of a core per live stream (bench/measures.py).
+somebody worked. Cost, on a busy
+machine: 5 % of a core per live stream with news 5 times a second (bench/measures.py, 2026-11).
 """
 
 from __future__ import annotations
