@@ -18,6 +18,7 @@ from streamer.config import ConfigError
 from streamer.fleet.replica import START_S, ReplicaHost, ReplicaPlan
 
 HUNG_S = 3.0  # that an actor may take to say where it is
+ASK_AGAIN_S = 0.2  # of an actor that is being started
 # that a Ray of our own starts ahead, one for each processor it is told of. On one machine our own
 # bounds hold, not a count of processors: there a replica is placed without any.
 LOCAL_WORKERS = 1
@@ -119,7 +120,11 @@ class RayPlacement:
     async def _address(self, name: str, within_s: float) -> str:
         try:
             with anyio.fail_after(within_s):
-                return str(await self._actors[name].address.remote())
+                while True:
+                    try:
+                        return str(await self._actors[name].address.remote())
+                    except self._ray.exceptions.ActorUnavailableError:  # Ray starts it again
+                        await anyio.sleep(ASK_AGAIN_S)
         except self._ray.exceptions.RayError as error:
             why = str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
             raise ReplicaLost(f"{name}: {why}") from None
