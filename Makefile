@@ -34,7 +34,10 @@ test: $(STAMP)
 	$(BIN)/streamer warm  # a test that compiles would say so on stderr
 	$(BIN)/python -m pytest -m 'not long' -n $(WORKERS) --dist loadfile
 
+# Where there is no build of the fuzzer, its tests are skipped, and say so.
 test-long: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[scale]'
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	$(BIN)/python -m pytest
 
 # The site, into build/site. Strict: a link that leads nowhere ends it. The variable silences a notice

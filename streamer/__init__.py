@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from streamer.blocking import describe, describe_many
     from streamer.config import Config, ConfigError
     from streamer.core.description import Description, TextDelta
+    from streamer.core.measures.live_measures import Measures
+    from streamer.core.measures.speech_measures import SpeechMeasures
     from streamer.describer import Describer
     from streamer.model.checkpoint.weights import ModelError
     from streamer.session import LiveSession
@@ -41,9 +43,11 @@ __all__ = [
     "Description",
     "LiveSession",
     "LiveUpdate",
+    "Measures",
     "ModelError",
     "NothingToCommit",
     "SlowReader",
+    "SpeechMeasures",
     "SpeechStarted",
     "SpeechStopped",
     "TextDelta",
@@ -72,6 +76,8 @@ _HOMES = {
     "Description": "core.description",
     "LiveSession": "session",
     "ModelError": "model.checkpoint.weights",
+    "Measures": "core.measures.live_measures",
+    "SpeechMeasures": "core.measures.speech_measures",
     "SlowReader": "stages.plumbing.outlet",
     "TextDelta": "core.description",
     "describe": "blocking",

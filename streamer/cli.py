@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
-from streamer.commands.process import StdoutLost, drop_stdout, fail, prepare
+from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare
 from streamer.commands.table import COMMANDS, Command
 from streamer.config import Config, ConfigError
 from streamer.options import add_to, did_you_mean, taken
@@ -34,7 +34,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         own.refuse(unknown)
     prepare()
     try:
-        return _run(COMMANDS[given.pop("command")], given)
+        return _guarded(COMMANDS[given.pop("command")], given)
+    finally:
+        drop_stderr()
+
+
+def _guarded(command: Command, given: dict[str, Any]) -> int:
+    """Its exit status, whatever ends it."""
+    try:
+        return _run(command, given)
     except ConfigError as error:
         fail(str(error))
         return 2

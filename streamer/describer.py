@@ -87,11 +87,14 @@ class Describer:
         on_delta: Callable[[TextDelta], None] | None = None,
         on_heard: Callable[[float, float], None] | None = None,
         on_wait: Callable[[str], None] | None = None,
+        *,
+        measures: bool = False,
     ) -> Description:
         """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
         scale 1.0 or int16.
 
+        measures: the Description has `measures`, too: numbers with units.
         Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a
         recording, with the seconds heard and how many there are; `on_wait` once, with what is
         waited for, where a verifier elsewhere keeps it waiting for more than a second (no part of
@@ -111,7 +114,7 @@ class Describer:
         try:
             parts = await self._live_parts()
             async with self._at_once:
-                result = await describe_recording(parts.patient(), source, told)
+                result = await describe_recording(parts.patient(), source, told, measures)
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -129,24 +132,28 @@ class Describer:
         vad: bool | TurnDetection = False,
         live_update_s: float | None = None,
         answers_itself: bool = True,
+        measures: bool = False,
     ) -> AsyncIterator[LiveSession]:
         """A live stream of PCM16 mono at `sample_rate` Hz (1..384 kHz).
 
         vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else
         `commit` does. live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600.
         answers_itself: False waits with the answer to a committed turn until `answer()`.
+        measures: Measures events 5 times a second, and `measures` in each Description.
 
-        Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Cleared,
-        TextDelta, TurnFailed, and a Description at the end of each answer. Without vad an iteration
-        ends with its turn's Description: feed, commit, iterate, and again. With vad it goes on
-        until `end`, so one task feeds and another iterates.
+        Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Measures,
+        Cleared, TextDelta, TurnFailed, and a Description at the end of each answer. Without vad an
+        iteration ends with its turn's Description: feed, commit, iterate, and again. With vad it
+        goes on until `end`, so one task feeds and another iterates.
 
         Raises ModelError, TypeError, and ValueError for options that mean nothing.
         """
         if not isinstance(vad, bool | TurnDetection):
             raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
         detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
-        options = SessionOptions(sample_rate, detection, live_update_s, answers_itself)
+        options = SessionOptions(
+            sample_rate, detection, live_update_s, answers_itself, measures=measures
+        )
         async with self.stream(options) as stream:
             yield LiveSession(stream, options)
 

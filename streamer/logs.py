@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 _logger = logging.getLogger("streamer")
@@ -48,25 +49,46 @@ class JsonLines(logging.Formatter):
         return json.dumps(row, ensure_ascii=False)
 
 
+class Lines(logging.StreamHandler[TextIO]):
+    """Writes records to a stream. Where the disk is full, the work goes on: `on_lost` is told once
+    why, and a line is written as soon as there is room again."""
+
+    def __init__(self, stream: TextIO, on_lost: Callable[[str], None] | None = None) -> None:
+        super().__init__(stream)
+        self._on_lost = on_lost
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif self._on_lost is not None:
+            self._on_lost(error.strerror or str(error))
+            self._on_lost = None
+
+
 def log_errors_to(stream: TextIO) -> None:
     """Write errors of our own, with their traceback, to `stream`: one line of JSON each."""
-    _add(stream, JsonLines(), logging.ERROR)
+    _add(Lines(stream), JsonLines(), logging.ERROR)
 
 
 @contextmanager
-def logging_to(file: str, *, text: bool = False) -> Iterator[None]:
-    """Append log lines to `file`; with `text`, what was described too. Raises OSError."""
-    with open(file, "a", encoding="utf-8") as stream:
-        handler = _add(stream, JsonLines(text), logging.INFO)
-        _logger.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            _logger.removeHandler(handler)
+def logging_to(
+    file: str, on_lost: Callable[[str], None] | None = None, *, text: bool = False
+) -> Iterator[None]:
+    """Append log lines to `file`; with `text`, what was described too. Raises OSError where it
+    cannot be opened; `on_lost` is told once why a line cannot be written."""
+    stream = open(file, "a", encoding="utf-8")  # noqa: SIM115  # closing may fail, too
+    handler = _add(Lines(stream, on_lost), JsonLines(text), logging.INFO)
+    _logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _logger.removeHandler(handler)
+        with suppress(OSError):  # told when the line was written
+            stream.close()
 
 
-def _add(stream: TextIO, lines: JsonLines, level: int) -> logging.Handler:
-    handler = logging.StreamHandler(stream)
+def _add(handler: Lines, lines: JsonLines, level: int) -> Lines:
     handler.setFormatter(lines)
     handler.setLevel(level)
     _logger.addHandler(handler)

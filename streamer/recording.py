@@ -44,15 +44,16 @@ class Listeners:
 
 
 async def describe_recording(
-    parts: Parts, source: Source, told: Listeners = Listeners()
+    parts: Parts, source: Source, told: Listeners = Listeners(), measures: bool = False
 ) -> Description:
-    """Describe one recording. Deltas that were given stay given, whatever comes.
+    """Describe one recording. Deltas that were given stay given, whatever comes. measures: numbers
+    beside the words, too.
 
     Raises AudioError, TargetLost where a verdict that is needed does not come, and RuntimeError
     where a model fails.
     """
     with await anyio.to_thread.run_sync(open_audio, source) as audio:
-        options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True)
+        options = SessionOptions(SAMPLE_RATE_HZ, is_recording=True, measures=measures)
         found: list[Description] = []
         try:
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:

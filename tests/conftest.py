@@ -18,6 +18,12 @@ hypothesis.settings.load_profile("streamer")
 torch.set_num_threads(1)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--fuzz-seconds", type=int, default=600, help="of each fuzzed reader, in the long run"
+    )
+
+
 @pytest.fixture(scope="session")
 def tiny_pair(tmp_path_factory):
     """(edge, cloud) directories of random thinkers with one tokenizer; the cloud is twice as

@@ -32,6 +32,10 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
         {"core", "stages", "net"},
         {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"},
     ),
+    "fleet": (
+        {"fleet", "net", "core", "commands", "config", "options"},
+        {"anyio", "websockets", "msgspec", "prometheus_client", "ray"},
+    ),
 }
 FORBIDDEN_IN_CORE = {
     "asyncio",
@@ -88,10 +92,18 @@ def test_onnxruntime_has_one_door():
 
 
 @pytest.mark.parametrize(
-    "module", ["streamer", "streamer.cli", "streamer.core.decoding.speculate", "streamer.describer"]
+    "module",
+    [
+        "streamer",
+        "streamer.cli",
+        "streamer.core.decoding.speculate",
+        "streamer.describer",
+        "streamer.fleet.command",
+        "streamer.fleet.standalone",
+    ],
 )
-def test_importing_needs_no_torch(module):
-    code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa') if m in sys.modules])"
+def test_importing_needs_no_torch_and_no_ray(module):
+    code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa', 'ray') if m in sys.modules])"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""The two pictures of docs/architecture.md. Run `python docs/pictures/draw.py` to write both again.
+"""The pictures of docs/. Run `python docs/pictures/draw.py` to write them again.
 
 Each picture is an SVG file of boxes, arrows and words. The places are in pixels, x to the right
 and y down. A test holds the files to this script.
@@ -215,7 +215,7 @@ def rooms() -> str:
             74,
             "top",
             "top",
-            ["cli, config, describer, session; audio/, assembly/, commands/, calibrate/"],
+            ["cli, config, describer, session; audio/, assembly/, commands/, calibrate/, fleet/"],
         ),
         box(720, 226, 310, 92, "net", "net", ["websockets: service/, realtime/, link/, page/"]),
         box(
@@ -269,7 +269,60 @@ def rooms() -> str:
     return picture(1050, 530, "Rooms and doors", parts)
 
 
-PICTURES = {"flow.svg": flow, "rooms.svg": rooms}
+def fleet() -> str:
+    """A client's way to a server, and that server's to a verifier."""
+    left, middle, right = 20, 330, 700
+    parts = [
+        text(20, 36, "The fleet", 19, 'font-weight="bold"'),
+        box(left, 150, 170, 92, "outside", "client", ["OpenAI's, ours,", "a page"]),
+        box(middle, 56, 230, 74, "top", "director", ["knows who has room;", "holds no session"]),
+        box(
+            middle,
+            206,
+            230,
+            92,
+            "net",
+            "servers",
+            ["server-1.9f31c0 ...", "a port and places each"],
+        ),
+        box(
+            right,
+            206,
+            230,
+            92,
+            "net",
+            "verifiers",
+            ["verifier-2.44b0aa ...", "a KV slot for each turn"],
+        ),
+        box(
+            middle,
+            370,
+            600,
+            74,
+            "model",
+            "Ray",
+            ["starts, places and restarts processes; no audio, no token"],
+        ),
+        arrow(
+            [(190, 172), (260, 100), (middle, 100)], "1  where to?  307 or 503", (150, 86), "start"
+        ),
+        arrow([(190, 222), (middle, 252)], "2  the session", (262, 262)),
+        arrow(
+            [(middle + 170, 206), (middle + 170, 130)], "3  where to?", (middle + 180, 172), "start"
+        ),
+        arrow([(middle + 230, 252), (right, 252)], "4  the link", (630, 242)),
+        arrow(
+            [(middle + 230, 94), (right + 115, 94), (right + 115, 206)],
+            "how are you?  /statusz",
+            (690, 84),
+        ),
+        arrow([(middle + 115, 370), (middle + 115, 298)]),
+        arrow([(right + 115, 370), (right + 115, 298)]),
+    ]
+    return picture(950, 464, "The fleet", parts)
+
+
+PICTURES = {"flow.svg": flow, "rooms.svg": rooms, "fleet.svg": fleet}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

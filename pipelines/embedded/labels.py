@@ -10,10 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.embedded.mel import band_hz, band_peak
+from streamer.core.measures.frames import (
+    BRIGHT_HZ,
+    FRAMES_PER_S,
+    MIN_FRAMES,
+    VOICE_HZ,
+    active_level,
+    frame_power,
+    pause_frames,
+    span_of,
+)
+from streamer.core.measures.frames import PAUSE_FRAMES as PAUSE_FRAMES
+from streamer.core.measures.pitch import pitch_stats
 
-SILENT_DB = 25.0  # this far under the active level a frame is silent
-PAUSE_FRAMES = 18  # 180 ms: shorter gaps are stop consonants
 WEIGHTS = {"rate": 0.40, "pitch": 0.22, "variation": 0.30, "loudness": 0.30, "pauses": -0.20}
 BOUNDS = {
     "rate": (3.2, 4.3, 5.6, 7.0),  # syllables per second of speech
@@ -71,17 +80,6 @@ def _z(rate: float, pitch: float, variation: float, loudness: float, pauses: flo
     ]
 
 
-def frame_power(raw: np.ndarray, low_hz: float = 0.0, high_hz: float = 8000.0) -> np.ndarray:
-    """Mean square of the signal in a band, per frame [n_frames], back from log10 slaney mel.
-
-    Slaney filters have unit area. Divided by their peak they are a partition of unity: Parseval
-    holds.
-    """
-    inside = (band_hz() >= low_hz) & (band_hz() < high_hz)
-    unit = band_peak()[inside]
-    return 2.0 * (10.0 ** raw[:, inside].astype(np.float32) / unit).sum(1) / (400 * 150)
-
-
 def measure(
     raw: np.ndarray, f0: np.ndarray, num_syllables: float | None, speech: np.ndarray | None = None
 ) -> Measures:
@@ -93,25 +91,21 @@ def measure(
     too little of it is voiced.
     """
     power = frame_power(raw)
-    level_db = 10 * np.log10(power + 1e-12)
     spoken = np.ones(len(raw), bool) if speech is None else speech
-    if spoken.sum() < 20:
+    if spoken.sum() < MIN_FRAMES:
         raise ValueError("no speech")
-    loud = spoken & (level_db > np.percentile(level_db[spoken], 95) - SILENT_DB)
-    active_db = 10 * np.log10(power[loud].mean() + 1e-12)
-    heard = spoken & (level_db > active_db - SILENT_DB)
+    active_db, heard = active_level(power, spoken)
     talking = heard if speech is None else speech
-    first, last = np.flatnonzero(talking)[[0, -1]]
-    span = last - first + 1
-    paused = paused_frames(~talking[first : last + 1])
+    first, end = span_of(talking)
+    paused = paused_frames(~talking[first:end])
     voiced = f0[heard & (f0 > 0)].astype(np.float32)
-    if len(voiced) < 20 or (num_syllables is not None and num_syllables < 1):
+    if len(voiced) < MIN_FRAMES or (num_syllables is not None and num_syllables < 1):
         raise ValueError("no voiced speech")
-    pitch = float(np.median(voiced))
-    semitones = 12 * np.log2(voiced / pitch)
-    variation = max(0.1, float(np.std(semitones[np.abs(semitones) < 12])))  # beyond: octave errors
-    rate = float("nan") if num_syllables is None else 100.0 * num_syllables / (span - paused)
-    low, high = (frame_power(raw[heard], *band).mean() for band in ((80, 1000), (1000, 5000)))
+    found = pitch_stats(voiced)
+    pitch, variation = found.median_hz, found.sd_semitones
+    span = end - first
+    rate = float("nan") if num_syllables is None else FRAMES_PER_S * num_syllables / (span - paused)
+    low, high = (frame_power(raw[heard], *band).mean() for band in (VOICE_HZ, BRIGHT_HZ))
     z = _z(rate, pitch, variation, active_db, paused / span)
     arousal = sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True))
     tilt = 10 * np.log10(high / low)
@@ -122,6 +116,4 @@ def measure(
 
 def paused_frames(silent: np.ndarray) -> int:
     """Frames in stretches of `silent` that are long enough for a pause."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], silent.astype(np.int8), [0]])))
-    lengths = edges[1::2] - edges[::2]
-    return int(lengths[lengths >= PAUSE_FRAMES].sum())
+    return int(pause_frames(silent).sum())

@@ -16,30 +16,18 @@ speech to it.
 
 import numpy as np
 
+from streamer.core.measures.frames import SPEECH_SAMPLES, on_mel_frames
+from streamer.core.measures.frames import speaking as speaking
 from streamer.model.audio.vad import VoiceActivity
-
-ON, OFF = 0.5, 0.35
-FRAME_SAMPLES, HOP = 512, 160
 
 
 def probabilities(samples: np.ndarray) -> np.ndarray:
     """Silero's probability of speech, one per started 512 samples [n], float32."""
-    rest = -len(samples) % FRAME_SAMPLES
+    rest = -len(samples) % SPEECH_SAMPLES
     frames = VoiceActivity().push(np.pad(samples.astype(np.float32), (0, rest)))
     return np.array([frame.probability for frame in frames], np.float32)
 
 
-def speaking(probability: np.ndarray) -> np.ndarray:
-    """Hysteresis over silero's frames: bool [n]."""
-    state, states = False, []
-    for p in probability.tolist():
-        state = p >= (OFF if state else ON)
-        states.append(state)
-    return np.array(states, bool)
-
-
 def speech_frames(samples: np.ndarray) -> np.ndarray:
     """Whether somebody speaks, for each 10 ms frame of the mel [ceil(n_samples / 160)], bool."""
-    flags = speaking(probabilities(samples))
-    at = np.arange(-(-len(samples) // HOP)) * HOP // FRAME_SAMPLES
-    return flags[at]
+    return on_mel_frames(speaking(probabilities(samples)), -(-len(samples) // 160))

@@ -122,6 +122,7 @@ class LiveParts:
             rule,
             options.live_update_s,
             options.is_recording,
+            options.measures,
         )
 
     def drafter(self, edge: Any) -> Any:
@@ -167,4 +168,5 @@ class LiveParts:
             parse(written.text, self._models.phrases),
             warning or None,
         )
-        return replace(found, turn=closed.turn)
+        measures = closed.measures() if closed.measures is not None else None
+        return replace(found, turn=closed.turn, measures=measures)

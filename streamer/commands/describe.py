@@ -27,8 +27,15 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     files = [file for path in options.files for file in recordings_in(path)]
     with ExitStack() as stack:
         if options.log:
+            name = options.log
+
+            def lost(why: str) -> None:
+                fail(
+                    f"--log {name}: cannot be written ({why}); what is said of it is missing there"
+                )
+
             try:
-                stack.enter_context(logging_to(options.log, text=options.log_text))
+                stack.enter_context(logging_to(name, lost, text=options.log_text))
             except OSError as error:
                 told = f"--log {options.log}: cannot be written ({error.strerror})"
                 raise ConfigError(told) from None
@@ -98,7 +105,9 @@ class _Batch:
                 self.show_progress(screen.where)
 
         try:
-            result = await self._describer.describe(file, screen.delta, heard, screen.wait)
+            result = await self._describer.describe(
+                file, screen.delta, heard, screen.wait, measures=self._options.measures
+            )
         except anyio.get_cancelled_exc_class():
             if self._lost is None:
                 where = f" after {screen.where}" if screen.where else ""

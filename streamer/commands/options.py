@@ -5,6 +5,7 @@ Light on purpose: `--help` reads this file and loads no model's code.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,9 @@ CLIENTS = Group("for clients", "--live-updates 3")
 RISK = Group("the promise", "--risk 0.05 --confidence 0.9")
 PAIR = Group("the pair", "--edge myedge --risk 0.05")
 MODEL = Group("the model", "--cloud embedded --engine stable")
+REPLICAS = Group("whom it sends clients to", "--replicas ws://127.0.0.1:8765")
+FLEET = Group("the fleet", "--config pipelines/fleet.toml")
+REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 RESULT = Group("where it goes", "--risk 0.05 --out myedge")
 
 
@@ -59,6 +63,11 @@ class DescribeOptions(Checked):
         "one JSON object per recording on stdout, nothing else; one that failed has `error`",
     )
     quiet: bool = option(False, OUTPUT, "the sentences only: no names, no times, no numbers")
+    measures: bool = option(
+        False,
+        OUTPUT,
+        "numbers beside the words: a table below each sentence, `measures` in each JSON object",
+    )
     verbose: bool = option(
         False, OUTPUT, "a line of numbers on stderr for each recording", short="-v"
     )
@@ -83,8 +92,8 @@ class DescribeOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoorOptions(Checked):
-    """What both servers share."""
+class ListenOptions(Checked):
+    """What everything that listens shares."""
 
     host: str = option(
         "127.0.0.1",
@@ -99,7 +108,7 @@ class DoorOptions(Checked):
     api_key: str | None = option(
         None,
         DOOR,
-        "who connects must show it",
+        "who connects must show it; several with commas between, one for each tenant",
         "secret",
         metavar="K",
         unset="STREAMER_API_KEY, if it is set",
@@ -110,10 +119,39 @@ class DoorOptions(Checked):
     key: str | None = option(
         None, DOOR, "its private key, PEM without a password", "key.pem", metavar="FILE"
     )
-    max_sessions: int = option(16, DOOR, "sessions at once; then 503", "32", low=1, high=100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoorOptions(ListenOptions):
+    """What both servers share."""
+
+    max_sessions: int = option(16, DOOR, "sessions at once; then 503", "32", low=1, high=1_024)
+    max_per_key: int | None = option(
+        None,
+        DOOR,
+        "sessions at once for each API key; then 503",
+        "8",
+        low=1,
+        high=1_024,
+        unset="all that there are",
+    )
+    name: str = option(
+        "",
+        DOOR,
+        "this process among others of its kind; ids of its sessions begin with it",
+        "server-1",
+        metavar="N",
+        unset="none",
+    )
     resume_s: float = option(
         30.0, DOOR, "seconds a lost client may take to come back", "60", low=0, high=300
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.name and not REPLICA_NAME.fullmatch(self.name):
+            told = "lower-case letters, digits and -, at most 63, as in a host's name"
+            raise ConfigError(f"--name is {self.name!r}; give {told}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +200,39 @@ class VerifierOptions(DoorOptions):
             raise ConfigError(
                 f"cloud is {self.cloud!r}; a verifier holds the model itself: give a model"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectorOptions(ListenOptions):
+    """Of `streamer director`, and the table [director] of fleet.toml."""
+
+    port: int = same(ListenOptions, "port", 8764)
+    replicas: tuple[str, ...] = option(
+        (),
+        REPLICAS,
+        "ws://HOST:PORT of a replica, again for each; or http://HOST:PORT of another director, "
+        "whose list is followed",
+        "ws://10.0.0.7:8765",
+        metavar="URL",
+    )
+    ca: str | None = option(
+        None,
+        REPLICAS,
+        "PEM file of the authority that signed the replicas' certificates",
+        "chain.pem",
+        metavar="FILE",
+        unset="the system's",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetOptions(Checked):
+    """Of `streamer fleet`."""
+
+    config: str = option(
+        REQUIRED, FLEET, "what runs, and how many of it", "pipelines/fleet.toml", metavar="FILE"
+    )
+    down: bool = option(False, FLEET, "drain and end the replicas of a cluster, then exit")
 
 
 @dataclass(frozen=True, kw_only=True)

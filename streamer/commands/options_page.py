@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, Field
 from typing import Any
 
+from streamer.commands.fleet_options import PlacingOptions, RayOptions, ScalingOptions
 from streamer.commands.table import COMMANDS
 from streamer.config import Config
 from streamer.options import About, Kind, declared, flag_of, metavar_of, shown_default
@@ -23,12 +24,27 @@ the nearest right one.
 TABLE = "| option | takes | default | what it does | example |\n|---|---|---|---|---|"
 
 
+FLEET = """
+## fleet.toml
+
+[The fleet](fleet.md) tells what the file is for. `[director]` takes the options of `streamer
+director`, with _ for -. So do `[server]` those of `streamer serve` and the model's, `[verifier]`
+those of `streamer verifier`; host, port, key and certificate of the director hold for all."""
+FLEET_TABLES = {
+    "[ray]": RayOptions,
+    "[server] and [verifier]": PlacingOptions,
+    "[scaling]": ScalingOptions,
+}
+
+
 def page() -> str:
     """The whole page, in Markdown."""
     parts = [HEAD, "## The model's options\n", _table(Config)]
     for name, command in COMMANDS.items():
         rows = _table(command.options)
         parts += [f"\n## streamer {name}\n", f"{command.description}\n", rows]
+    parts += [FLEET]
+    parts += [f"\n### {head}\n\n{_table(owner)}" for head, owner in FLEET_TABLES.items()]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from streamer.commands.measures_table import table_of
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import fail, has_colour, put
+from streamer.commands.process import fail, has_colour, put, tell
 from streamer.commands.progress import Bar, clock
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.text.characters import SENTENCE_ENDS
@@ -86,10 +87,12 @@ class Screen:
         elif not self._is_begun:  # nobody speaks
             self._say(self._name.rstrip() + "\n")
         self._flush()
+        if result.measures is not None and not self._options.json:
+            self._say(table_of(result.measures))
         if result.warning is not None:
             fail(f"{self._file}: {result.warning}")
         if self._options.verbose:
-            print(summary(result, is_away), file=sys.stderr, flush=True)
+            tell(summary(result, is_away))
 
     def _write(self, text: str) -> None:
         self._is_begun = True

@@ -6,20 +6,26 @@ from __future__ import annotations
 import os
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamer import __version__
-from streamer.commands.options import DoorOptions, ServeOptions
-from streamer.commands.process import fail, loading, models_of, put
+from streamer.commands.options import ListenOptions, ServeOptions
+from streamer.commands.process import fail, loading, may_open, models_of, put
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.logs import log_errors_to
 
+if TYPE_CHECKING:
+    from streamer.net.realtime.server import RealtimeServer
+
 # the engine's thread and the event loop take turns: at 5 ms the loop lags
 SWITCH_INTERVAL_S = 0.001
+MAX_SLOTS = 256  # of a model: more turns than that wait for each other
+SPARE_FILES = 256  # beside the sockets of sessions, and of those that are refused
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
@@ -27,9 +33,8 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
     ConfigError."""
     import anyio
 
-    config = combined(options.pipeline, given)
-    # every session has two turns: one that is heard and one that is answered
-    config = replace(config, num_slots=2 * options.max_sessions)
+    config = config_of(options, given)
+    may_open(2 * options.max_sessions + SPARE_FILES)
     tls, key = door_of(options)
     return anyio.run(_serve, options, config, tls, key)
 
@@ -37,10 +42,8 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
 async def _serve(
     options: ServeOptions, config: Config, tls: ssl.SSLContext | None, key: str | None
 ) -> int:
-    from streamer.describer import Describer
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
-    from streamer.net.service.admission import Admission
+    from streamer.net.realtime.server import PATH
     from streamer.net.service.service import Address
 
     s = "s" if tls else ""
@@ -50,15 +53,7 @@ async def _serve(
         put(f"listening on ws{s}://{shown}:{port}{PATH} (page: http{s}://{shown}:{port}/)")
 
     try:
-        async with Describer.open(config) as describer:
-            with loading(models_of(config), is_service=True):
-                await describer.load()
-            admission = Admission((PATH,), options.max_sessions, key, options.allow_origin)
-            terms = ServerTerms(options.resume_s, options.live_updates, describer.attributes)
-            server = RealtimeServer(describer.stream, admission, terms)
-            server.metrics.build(__version__)
-            if describer.link is not None:
-                server.metrics.watch_link(describer.link)
+        async with open_server(options, config, key) as server:
             await server.run(Address(options.host, options.port, tls), ready)
     except ModelError as error:
         fail(str(error))
@@ -69,12 +64,49 @@ async def _serve(
     return 0
 
 
+@asynccontextmanager
+async def open_server(
+    options: ServeOptions, config: Config, key: str | None
+) -> AsyncIterator[RealtimeServer]:
+    """The models, loaded, and their server, which does not run yet. Raises ModelError."""
+    from streamer.describer import Describer
+    from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
+    from streamer.net.service.admission import Admission
+    from streamer.net.service.status import incarnation_of
+
+    async with Describer.open(config) as describer:
+        with loading(models_of(config), is_service=True):
+            await describer.load()
+        admission = Admission(
+            (PATH,),
+            options.max_sessions,
+            key,
+            options.allow_origin,
+            options.max_per_key,
+            incarnation_of(options.name),
+        )
+        terms = ServerTerms(options.resume_s, options.live_updates, describer.attributes)
+        server = RealtimeServer(describer.stream, admission, terms)
+        server.metrics.build(__version__)
+        if describer.link is not None:
+            server.metrics.watch_link(describer.link)
+        yield server
+
+
+def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:
+    """Raises ConfigError."""
+    config = combined(options.pipeline, given)
+    # Every session has two turns: one that is heard and one that is answered. Of many sessions most
+    # are idle, and hold none.
+    return replace(config, num_slots=min(2 * options.max_sessions, MAX_SLOTS))
+
+
 def shown_host(host: str) -> str:
     """As it stands in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
-def cannot_listen(options: DoorOptions, error: OSError) -> str:
+def cannot_listen(options: ListenOptions, error: OSError) -> str:
     """Why the port cannot be had, and the way out."""
     why = error.strerror or error
     return (
@@ -82,7 +114,7 @@ def cannot_listen(options: DoorOptions, error: OSError) -> str:
     )
 
 
-def door_of(options: DoorOptions) -> tuple[ssl.SSLContext | None, str | None]:
+def door_of(options: ListenOptions) -> tuple[ssl.SSLContext | None, str | None]:
     """TLS and key of any service of ours, whose errors go to stderr from now on. Raises
     ConfigError."""
     from streamer.net.service.notices import notices_to
@@ -97,11 +129,12 @@ def door_of(options: DoorOptions) -> tuple[ssl.SSLContext | None, str | None]:
 
 
 def key_of(given: str | None) -> str | None:
-    """The key that clients must show. An empty one would let everybody in."""
-    from streamer.net.service.admission import KEY_CHARACTERS
+    """The keys that clients must show one of. An empty one would let everybody in."""
+    from streamer.net.service.admission import KEY_CHARACTERS, keys_in
 
     key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
-    if key is not None and not KEY_CHARACTERS.fullmatch(key):
+    keys = keys_in(key) if key else (key,) if key is not None else ()
+    if not all(KEY_CHARACTERS.fullmatch(each or "") for each in keys):
         raise ConfigError(
             "the API key must be one or more letters, digits or any of !#$%&'*+-.^_`|~, as "
             "browsers send"

@@ -41,6 +41,18 @@ COMMANDS = {
         "be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
         "Hold the cloud model and verify what edges elsewhere draft.",
     ),
+    "fleet": Command(
+        of.FleetOptions,
+        "fleet.command",
+        "many servers and verifiers on Ray, behind one address",
+        "Run servers and verifiers as a fleet: start, scale, restart, and send clients to them.",
+    ),
+    "director": Command(
+        of.DirectorOptions,
+        "fleet.standalone",
+        "send clients on to servers and verifiers that run elsewhere",
+        "Send each client to a server or verifier with room. No Ray is needed.",
+    ),
     "calibrate": Command(
         of.CalibrateOptions,
         "calibrate.command",

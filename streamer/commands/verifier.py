@@ -4,11 +4,17 @@ exit status."""
 from __future__ import annotations
 
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from streamer import __version__
 from streamer.commands.options import VerifierOptions
 from streamer.commands.process import fail, loading, put
 from streamer.commands.serve import cannot_listen, door_of, shown_host
+
+if TYPE_CHECKING:
+    from streamer.net.link.server import VerifierServer
 
 HEARING_THREADS = 2
 
@@ -23,24 +29,41 @@ def run(options: VerifierOptions) -> int:
 
 
 async def _serve(options: VerifierOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
-    import anyio
-    import anyio.to_thread
-
-    from streamer.assembly.judge import ModelJudge, verifier_model_of
-    from streamer.assembly.parts import open_side
-    from streamer.core.link.wire import PATH
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.model.thinker import Thinker, load, resolve, set_threads
-    from streamer.model.warm import warm_up
-    from streamer.net.link.server import VerifierServer, VerifierTerms
-    from streamer.net.service.admission import Admission
     from streamer.net.service.service import Address
 
     s = "s" if tls else ""
 
     def ready(port: int) -> None:
         where = f"ws{s}://{shown_host(options.host)}:{port}"
-        put(f"listening on {where} ({thinker.card.name}, fingerprint {verifier.fingerprint})")
+        put(f"listening on {where} ({server.model_name}, fingerprint {server.fingerprint})")
+
+    try:
+        async with open_verifier(options, key) as server:
+            await server.run(Address(options.host, options.port, tls), ready)
+    except ModelError as error:
+        fail(str(error))
+        return 1
+    except OSError as error:
+        fail(cannot_listen(options, error))
+        return 1
+    return 0
+
+
+@asynccontextmanager
+async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncIterator[VerifierServer]:
+    """The model, loaded, and its server, which does not run yet. Raises ModelError."""
+    import anyio
+    import anyio.to_thread
+
+    from streamer.assembly.judge import ModelJudge, verifier_model_of
+    from streamer.assembly.parts import open_side
+    from streamer.core.link.wire import PATH
+    from streamer.model.thinker import Thinker, load, resolve, set_threads
+    from streamer.model.warm import warm_up
+    from streamer.net.link.server import VerifierServer, VerifierTerms
+    from streamer.net.service.admission import Admission
+    from streamer.net.service.status import incarnation_of
 
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")
@@ -51,25 +74,23 @@ async def _serve(options: VerifierOptions, tls: ssl.SSLContext | None, key: str 
         warm_up(thinker)
         return thinker
 
-    try:
-        with loading(f"cloud {options.cloud}", is_service=True):
-            thinker = await anyio.to_thread.run_sync(load_cloud)
-        verifier = verifier_model_of(thinker)
-        threads = anyio.CapacityLimiter(HEARING_THREADS)
-        admission = Admission((PATH,), options.max_sessions, key)
-        async with open_side(thinker, "verifier") as side:
-            server = VerifierServer(
-                lambda turn: ModelJudge(thinker, side, turn, threads),
-                verifier,
-                admission,
-                VerifierTerms(options.resume_s),
-            )
-            server.metrics.build(__version__)
-            await server.run(Address(options.host, options.port, tls), ready)
-    except ModelError as error:
-        fail(str(error))
-        return 1
-    except OSError as error:
-        fail(cannot_listen(options, error))
-        return 1
-    return 0
+    with loading(f"cloud {options.cloud}", is_service=True):
+        thinker = await anyio.to_thread.run_sync(load_cloud)
+    threads = anyio.CapacityLimiter(HEARING_THREADS)
+    admission = Admission(
+        (PATH,),
+        options.max_sessions,
+        key,
+        max_per_key=options.max_per_key,
+        name=incarnation_of(options.name),
+    )
+    async with open_side(thinker, "verifier") as side:
+        server = VerifierServer(
+            lambda turn: ModelJudge(thinker, side, turn, threads),
+            verifier_model_of(thinker),
+            admission,
+            VerifierTerms(options.resume_s),
+        )
+        server.metrics.build(__version__)
+        server.model_name = thinker.card.name
+        yield server

@@ -12,6 +12,7 @@ def run(options: WarmOptions) -> int:
     """The exit status: 1 where the kernels cannot be kept on disk."""
     started = time.perf_counter()
     with loading("the embedded pair", is_service=True):
+        from streamer.model.kernel_cache import kernel_cache
         from streamer.model.kernels.arithmetic import exp
         from streamer.model.warm import main
 
@@ -22,6 +23,8 @@ def run(options: WarmOptions) -> int:
             "the kernels are compiled, but no place to keep them can be written to; "
             "set NUMBA_CACHE_DIR to a directory that can"
         )
+        return 1
+    if kernel_cache().why_lost is not None:  # the loader has told it
         return 1
     put(f"kernels are kept in {cache} ({time.perf_counter() - started:.1f} s)")
     return 0

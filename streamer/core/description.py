@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from streamer.core.decoding.counts import Counts
+from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
 GUESS = "what is said of so little speech is a guess, 3 s are enough"
@@ -68,11 +69,13 @@ class Description:
     is_cut: bool = False  # the file is cut short; what there is was described
     parts: tuple[Description, ...] = field(default=())
     turn: int = 0  # of a live session
+    measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
     blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""
         row = asdict(self)
+        row["measures"] = self.measures and self.measures.as_json()
         row["parts"] = [part.as_json() for part in self.parts]
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
 
@@ -181,6 +184,7 @@ def join_parts(
         warning=_joined(parts, warning),
         is_cut=is_cut,
         parts=tuple(parts),
+        measures=join_measures([p.measures for p in parts if p.measures is not None]),
         **total,
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
-from streamer.model.audio.turn_cutter import PartCutter
+from streamer.model.audio.part_cutter import PartCutter
 from streamer.model.listener import Listener
 from streamer.model.scheduler import drive
 from streamer.model.thinker import Thinker

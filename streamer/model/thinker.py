@@ -25,6 +25,7 @@ from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, load_arrays
 from streamer.model.engines.engine import Engine, Text, Tower
+from streamer.model.kernel_cache import kernel_cache
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower
@@ -125,6 +126,7 @@ def _functions(
     directory: Path, shapes: Shapes, num_params: int, device: str, engine: EngineName
 ) -> tuple[Tower, Text]:
     if runs_compiled(num_params, device, engine):
+        kernel_cache()
         weights = load_arrays(directory)
         return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
     from streamer.model.engines.load import load_torch  # late: it imports torch

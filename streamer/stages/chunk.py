@@ -3,6 +3,8 @@ thread."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -13,16 +15,18 @@ from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
-from streamer.stages.plumbing.ports import Hearing
+from streamer.stages.plumbing.ports import Hearing, Measurer
 from streamer.stages.plumbing.put import put
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
+Pokes = MemoryObjectSendStream[Measurer]
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
 
 
 async def chunk(
     commands: MemoryObjectReceiveStream[Command],
     items: Items,
+    pokes: Pokes,
     outlet: Outlet,
     hearing: Hearing,
     seat: Seat,
@@ -30,19 +34,9 @@ async def chunk(
 ) -> None:
     """Every item goes on with the time at which the last piece before it was fed. Ends when
     `commands` does."""
-    fed_at = 0.0
-    last_committed = -1
-    is_heard = False  # something that no commit has ended
-
-    async def hand_on(found: list[Item]) -> None:
-        for item in found:
-            if isinstance(item, Closed):
-                books.last_closed = item.turn
-            await _tell(item, outlet)
-            await put(items, (item, fed_at))
-
+    stage = _Chunk(items, pokes, outlet, hearing, seat, books)
     held: Command | None = None
-    async with commands, items, outlet:
+    async with commands, items, pokes, outlet:
         while True:
             try:
                 command = held or await commands.receive()
@@ -51,37 +45,76 @@ async def chunk(
             held = None
             match command:
                 case Piece() | Commit():
-                    async with seat.waited():
-                        pcm, fed_at, held = _join(commands, command, fed_at)
-                        commit, held = (held, None) if isinstance(held, Commit) else (None, held)
-                        found = await seat.run(hearing.push, pcm) if commit is None else []
-                        seat.is_ending = hearing.is_ending
-                    is_heard = commit is None
-                    if commit is None:
-                        await hand_on(found)
-                        continue
-                    pushed, found = await seat.run(_end, hearing, pcm)
-                    seat.rest()
-                    await hand_on([*pushed, *found])
-                    # A turn that voice activity has just ended is what the client means; twice
-                    # is once.
-                    if (
-                        any(isinstance(item, Closed) for item in found)
-                        or hearing.num_turns - 1 > last_committed
-                    ):
-                        commit.turn = last_committed = hearing.num_turns - 1
-                    commit.is_done.set()
+                    held = await stage.hear(commands, command)
                 case Clear():
-                    await hand_on(await seat.run(hearing.clear))
-                    await outlet.send(Cleared(hearing.num_turns))
-                    last_committed = hearing.num_turns - 1
+                    await stage.clear()
                 case Mark(num_left):
-                    await hand_on(await seat.run(hearing.settle, num_left))
-                    await put(items, (command, fed_at))
+                    await stage.hand_on(await seat.run(hearing.settle, num_left))
+                    await put(items, (command, stage.fed_at))
                 case Answer():
-                    await put(items, (command, fed_at))
-        if is_heard:
-            await hand_on(await seat.run(hearing.commit))
+                    await put(items, (command, stage.fed_at))
+        if stage.is_heard:
+            await stage.hand_on(await seat.run(hearing.commit))
+
+
+class _Chunk:
+    """fed_at: when the last piece was. is_heard: something that no commit has ended."""
+
+    def __init__(
+        self, items: Items, pokes: Pokes, outlet: Outlet, hearing: Hearing, seat: Seat, books: Books
+    ) -> None:
+        self.fed_at = 0.0
+        self.is_heard = False
+        self._items = items
+        self._pokes = pokes
+        self._outlet = outlet
+        self._hearing = hearing
+        self._seat = seat
+        self._books = books
+        self._last_committed = -1
+
+    async def hear(
+        self, commands: MemoryObjectReceiveStream[Command], first: Piece | Commit
+    ) -> Command | None:
+        """Hear `first` and the pieces behind it, to a commit at most. What came after them."""
+        hearing = self._hearing
+        async with self._seat.waited():
+            pcm, self.fed_at, last = _join(commands, first, self.fed_at)
+            commit = last if isinstance(last, Commit) else None
+            found = await self._seat.run(hearing.push, pcm) if commit is None else []
+            self._seat.is_ending = hearing.is_ending
+        self.is_heard = commit is None
+        if commit is None:
+            await self.hand_on(found)
+            return last
+        await self._commit(commit, pcm)
+        return None
+
+    async def _commit(self, commit: Commit, pcm: bytes) -> None:
+        hearing = self._hearing
+        pushed, found = await self._seat.run(_end, hearing, pcm)
+        self._seat.rest()
+        await self.hand_on([*pushed, *found])
+        # A turn that voice activity has just ended is what the client means; twice is once.
+        ends_one = any(isinstance(item, Closed) for item in found)
+        if ends_one or hearing.num_turns - 1 > self._last_committed:
+            commit.turn = self._last_committed = hearing.num_turns - 1
+        commit.is_done.set()
+
+    async def clear(self) -> None:
+        await self.hand_on(await self._seat.run(self._hearing.clear))
+        await self._outlet.send(Cleared(self._hearing.num_turns))
+        self._last_committed = self._hearing.num_turns - 1
+
+    async def hand_on(self, found: list[Item]) -> None:
+        for item in found:
+            if isinstance(item, Closed):
+                self._books.last_closed = item.turn
+            await _tell(item, self._outlet)
+            await put(self._items, (item, self.fed_at))
+        if self._hearing.measurer is not None:
+            with suppress(anyio.WouldBlock):  # it has been told already
+                self._pokes.send_nowait(self._hearing.measurer)
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:

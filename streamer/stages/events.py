@@ -13,6 +13,7 @@ from typing import Protocol
 
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
+from streamer.core.measures.live_measures import Measures as Measures
 
 MIN_UPDATE_S = 0.1
 
@@ -79,6 +80,7 @@ Event = (
     | Cleared
     | TextDelta
     | LiveUpdate
+    | Measures
     | TurnFailed
     | Description
 )
@@ -118,6 +120,8 @@ class SessionOptions:
     answers_itself: bool = True
     # fed with float32 samples, full scale 1.0, each call's as one piece, as fast as they are taken
     is_recording: bool = False
+    # each Description has measures; live turns also give Measures events
+    measures: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_rate_hz, int):

@@ -21,6 +21,7 @@ from streamer.stages.chunk import chunk
 from streamer.stages.draft import CREDITS, Draft
 from streamer.stages.emit import emit
 from streamer.stages.events import Event, NothingToCommit, SessionOptions
+from streamer.stages.measure import measure
 from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import (
     Answer,
@@ -40,7 +41,7 @@ from streamer.stages.plumbing.messages import (
 )
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
-from streamer.stages.plumbing.ports import Parts
+from streamer.stages.plumbing.ports import Measurer, Parts
 from streamer.stages.plumbing.put import put
 from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
@@ -103,6 +104,7 @@ class Stream:
     def start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
+        pokes, poked = queue[Measurer](1)
         readies, ready = queue[Ready | Answer | Mark | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
@@ -111,9 +113,11 @@ class Stream:
         outlet = Outlet(events)
         parts = self._parts
         self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
-        group.start_soon(
-            chunk, self._taken, items, outlet, self._hearing, self._seat, self.books, name="chunk"
-        )
+        heard_by = (outlet, self._hearing, self._seat, self.books)
+        group.start_soon(chunk, self._taken, items, pokes, *heard_by, name="chunk")
+        is_told = self._options.measures and not self._options.is_recording
+        measuring = parts.threads.measuring
+        group.start_soon(measure, poked, outlet.clone(), measuring, is_told, name="measure")
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
         group.start_soon(verify, requests, replies, name="verify")

@@ -12,7 +12,7 @@ from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
-from streamer.model.audio.turn_cutter import PartCutter
+from streamer.model.audio.part_cutter import PartCutter
 from streamer.model.drafters import GenerateDrafter
 from streamer.model.engines.stock import load_stock
 from streamer.model.listener import Listener

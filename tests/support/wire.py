@@ -63,14 +63,11 @@ def session_update(rate=16_000, vad=None, **extensions):
 
 
 @contextlib.asynccontextmanager
-async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None):
-    """A server in this process: (its websocket address, the server)."""
-    server, port = (
-        RealtimeServer(
-            open_session, Admission((PATH,), max_sessions, api_key), ServerTerms(hold_s)
-        ),
-        [],
-    )
+async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None, at=0, **more):
+    """A server in this process: (its websocket address, the server). at: its port; more: of its
+    Admission."""
+    admission = Admission((PATH,), max_sessions, api_key, **more)
+    server, port = RealtimeServer(open_session, admission, ServerTerms(hold_s)), []
     is_ready = anyio.Event()
 
     def ready(found):
@@ -78,7 +75,7 @@ async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None):
         is_ready.set()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(server.run, Address(port=0), ready)
+        group.start_soon(server.run, Address(port=at), ready)
         await is_ready.wait()
         yield f"ws://127.0.0.1:{port[0]}{PATH}", server
         server.stop()

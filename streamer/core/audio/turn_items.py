@@ -57,6 +57,8 @@ class Closed:
     stopped_ms: int | None = None
     last_speech_ms: int | None = None
     goes_on: bool = False
+    # the turn's SpeechMeasures, where they were asked for; to be called as last_speech is
+    measures: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ as the stock's own float32 is from the true value (tests/model/audio/test_mel.py
 import copy
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,10 @@ class StreamingLogMel:
     cuts; this one goes on. One object hears one clip.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_blocks: Callable[[Floats], None] | None = None) -> None:
+        """on_blocks: is given every frame's raw log-mel as soon as it is known, [n, 128, 20], those
+        behind the end too."""
+        self._on_blocks = on_blocks
         self.num_samples = 0
         # over all frames so far, after `finish` the clip's own; it never falls
         self.maximum = _silence()
@@ -97,6 +101,7 @@ class StreamingLogMel:
         """The last window as if the clip ended now; changes nothing. None when there would be
         none."""
         twin = copy.copy(self)
+        twin._on_blocks = None
         twin._frames = list(self._frames)
         windows = twin.finish()
         return windows[0] if windows else None
@@ -150,6 +155,8 @@ class StreamingLogMel:
         pieces = np.lib.stride_tricks.sliding_window_view(held, BLOCK_SAMPLES)[::step]
         blocks = _log_mel(pieces[:count])
         self.maximum = max(self.maximum, float(blocks.max()))
+        if self._on_blocks is not None:
+            self._on_blocks(blocks)
         return list(blocks)
 
 

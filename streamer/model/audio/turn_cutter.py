@@ -14,16 +14,10 @@ from collections import deque
 import numpy as np
 
 from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.pcm import (
-    BEHIND_SAMPLES,
-    SAMPLE_RATE_HZ,
-    SAMPLES_PER_MS,
-    WINDOW_SAMPLES,
-    Samples,
-    on_grid,
-)
-from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.model.audio.frontend import Ear
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Samples, on_grid
+from streamer.core.audio.turn_items import Item
+from streamer.model.audio.measurer import TurnMeasurer
+from streamer.model.audio.part_cutter import NOTHING, PartCutter
 from streamer.model.audio.vad import (
     FRAME_MS,
     Frame,
@@ -33,10 +27,6 @@ from streamer.model.audio.vad import (
     TurnRule,
     VoiceActivity,
 )
-
-SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
-SOON_SAMPLES = SAMPLE_RATE_HZ // 5
-NOTHING: Samples = np.zeros(0, np.float32)
 
 
 class TurnCutter:
@@ -50,6 +40,7 @@ class TurnCutter:
         rule: TurnRule | None = None,
         live_update_s: float | None = None,
         is_recording: bool = False,
+        measures: bool = False,
     ) -> None:
         self._chunker = Chunker(sample_rate_hz)
         self._is_float = is_recording
@@ -57,7 +48,7 @@ class TurnCutter:
         self._detector = TurnDetector(rule) if rule else None
         # with detection: what it said of the samples that no turn has taken yet
         self._frames: deque[Frame] | None = deque() if rule else None
-        self._part = PartCutter(max_turn_s, live_update_s, self._frames)
+        self._part = PartCutter(max_turn_s, live_update_s, self._frames, measures)
         # of what is before a turn, so much may become its padding
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
@@ -74,6 +65,11 @@ class TurnCutter:
     def is_ending(self) -> bool:
         """Whether voice activity is likely to end the turn in hand with what comes next."""
         return self._detector is not None and self._detector.is_ending
+
+    @property
+    def measurer(self) -> TurnMeasurer | None:
+        """Of the turn in hand, where measures are asked for."""
+        return self._part.measurer
 
     def push(self, pcm: bytes) -> list[Item]:
         """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
@@ -137,154 +133,3 @@ class TurnCutter:
         self._num_past = self._num_past + n
         while self._frames and self._frames[0].end_sample <= self._num_past:
             self._frames.popleft()
-
-
-def _after_window(sample: int) -> int:
-    """When an update that is due at `sample` may begin: the window that ends there, or soon after,
-    goes before it."""
-    boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
-    return boundary if boundary - sample < SOON_SAMPLES else sample
-
-
-class PartCutter:
-    """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the
-    turns."""
-
-    def __init__(
-        self,
-        max_turn_s: float,
-        live_update_s: float | None = None,
-        frames: deque[Frame] | None = None,
-    ) -> None:
-        """frames: of the session, where voice activity has judged all samples that come, or most;
-        None where the parts have to do it themselves."""
-        self.num_turns = 0
-        self._frames = frames
-        # where the part in hand begins, and where the last one ended, in samples of the session
-        self._begin = 0
-        self._next = 0
-        self._limit = int(max_turn_s * SAMPLE_RATE_HZ)
-        self._short = min(SHORT_SAMPLES, self._limit // 2)
-        self._every = None if live_update_s is None else int(live_update_s * SAMPLE_RATE_HZ)
-        self._first = _after_window(self._every or 0)
-        self._ear: Ear | None = None
-        self._next_update = 0
-        self._held = NOTHING  # near the limit: too early to say which part it belongs to
-
-    @property
-    def is_open(self) -> bool:
-        return self._ear is not None
-
-    def open(self, at_ms: int | None = None, begin: int = 0) -> list[Item]:
-        """Begin a turn, where none is open, at the session's sample `begin`."""
-        if self._ear is not None:
-            return []
-        self._begin = begin
-        self._ear = Ear()
-        self._next_update = self._first
-        self.num_turns = self.num_turns + 1
-        return [TurnOpened(self.num_turns - 1, at_ms)]
-
-    def push(self, samples: Samples) -> list[Item]:
-        """Hear samples [n], n > 0, in as many parts as it takes."""
-        items = self.open()
-        while len(samples):
-            assert self._ear is not None
-            room = self._limit - self._short - self._ear.num_samples
-            if room > 0:
-                items += self._hear(samples[:room])
-                samples = samples[room:]
-                continue
-            self._held = np.concatenate([self._held, samples])
-            samples = NOTHING
-            if len(self._held) >= 2 * self._short:
-                samples = self._held
-                self._held = NOTHING
-                items += [
-                    *self._hear(samples[: self._short]),
-                    *self._finish(goes_on=True),
-                    *self.open(begin=self._next),
-                ]
-                samples = samples[self._short :]
-        return items
-
-    def close(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
-        """End the turn; what was held back is its own, or a part of its own where it is too long
-        for that."""
-        if self._ear is None:
-            return []
-        return [*self.settle(), *self._finish(stopped_ms, last_speech_ms)]
-
-    def settle(self, num_left: int = 0) -> list[Item]:
-        """Hear what was held back, now that only `num_left` samples follow: as the turn's own, or
-        as a part of its own where it is too long for that."""
-        held = self._held
-        num_open = len(held) + num_left
-        self._held = NOTHING
-        items: list[Item] = []
-        if num_open >= 2 * self._short:  # enough for this part to end where it may, at its limit
-            items += self._hear(held[: self._short])
-            held = held[self._short :]
-        if num_open > self._short:
-            items += [*self._finish(goes_on=True), *self.open(begin=self._next)]
-        return items + self._hear(held) if len(held) else items
-
-    def drop(self) -> list[Item]:
-        """Forget the turn."""
-        if self._ear is None:
-            return []
-        self._ear = None
-        self._held = NOTHING
-        return [Dropped(self.num_turns - 1)]
-
-    def _hear(self, samples: Samples) -> list[Item]:
-        ear = self._ear
-        assert ear is not None
-        windows = tuple(ear.push(samples, self._judged(ear.num_samples + len(samples))))
-        provisional = None
-        if (
-            self._every is not None
-            and ear.voice.has_speech
-            and ear.num_samples >= self._next_update
-        ):
-            provisional = ear.provisional()
-            self._next_update = _after_window((ear.num_samples // self._every + 1) * self._every)
-        return [
-            Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)
-        ]
-
-    def _judged(self, end: int) -> list[Frame] | None:
-        """The frames up to the part's sample `end`, as the part's own."""
-        if self._frames is None:
-            return None
-        found: list[Frame] = []
-        while self._frames and self._frames[0].end_sample <= self._begin + end:
-            frame = self._frames.popleft()
-            if frame.end_sample > self._begin:
-                found.append(Frame(frame.start_sample - self._begin, frame.probability))
-        return found
-
-    def _finish(
-        self,
-        stopped_ms: int | None = None,
-        last_speech_ms: int | None = None,
-        goes_on: bool = False,
-    ) -> list[Item]:
-        ear = self._ear
-        self._ear = None
-        assert ear is not None
-        self._next = self._begin + ear.num_samples
-        rest = tuple(ear.finish())
-        return [
-            Closed(
-                self.num_turns - 1,
-                rest,
-                ear.maximum,
-                ear.num_samples,
-                ear.voice.has_speech,
-                ear.voice.last_speech_sample,
-                stopped_ms,
-                last_speech_ms,
-                goes_on,
-            )
-        ]

@@ -9,6 +9,7 @@ Reads the published layout: one safetensors file or shards with an index, the fu
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,9 @@ def load_arrays(directory: Path) -> dict[str, NDArray[np.float32]]:
             tensors = deserialize(file.read_bytes())
         except (SafetensorError, OSError) as error:
             raise unreadable(file, error) from None
-        for name, tensor in tensors:
+        tensors.reverse()
+        while tensors:  # each goes when its floats are there
+            name, tensor = tensors.pop()
             if known := wanted_name(name):
                 weights[known] = _floats(tensor)
                 if not np.isfinite(weights[known]).all():
@@ -86,7 +89,8 @@ def weight_files(directory: Path) -> list[Path]:
         files = [directory / name for name in _shards(index)]
     else:
         files = sorted(directory.glob("*.safetensors"))
-    missing = [file.name for file in files if not file.is_file()]
+    # os.path, since pathlib raises for a name that no system takes
+    missing = [file.name for file in files if not os.path.isfile(file)]
     if missing:
         raise ModelError(
             directory, f"lacks {missing[0]} ({len(missing)} of {len(files)} shards are missing)"

@@ -49,10 +49,12 @@ class VerifierAddress:
         return f"the verifier at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def dial(verifier: VerifierAddress) -> connect:
-    """A link, as an async context."""
+def dial(verifier: VerifierAddress, edge: str = "") -> connect:
+    """A link, as an async context. edge: who dials, so that a director or a balancer before many
+    verifiers sends it to the one that it had."""
     url = verifier.address.rstrip("/")
     url += "" if urlsplit(url).path else wire.PATH
+    url += f"?edge={edge}" if edge and not urlsplit(url).query else ""
     headers = {"Authorization": f"Bearer {verifier.key}"} if verifier.key else None
     return connect(
         url,

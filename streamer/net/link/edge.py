@@ -51,6 +51,7 @@ class EdgeLink:
         self._clock = clock
         self._chance = chance
         self._redial = Redial()
+        self._edge = secrets.token_hex(8)
         self._turns: dict[int, RemoteTarget] = {}  # by channel
         self._epochs: dict[int, int] = {}  # of each channel, the last turn's
 
@@ -158,7 +159,7 @@ class EdgeLink:
 
     async def _connect_and_serve(self) -> None:
         """One link, to its end. Raises what ended it."""
-        async with dial(self._verifier) as socket:
+        async with dial(self._verifier, self._edge) as socket:
             self.open_link = OpenLink(socket, self._turns, self.presence, self._clock)
             self.presence.linked()
             try:

@@ -13,6 +13,7 @@ from typing import Protocol
 import anyio
 import numpy as np
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import Refusal
 from streamer.core.link import wire
 from streamer.core.link.send_window import PIECE_SAMPLES
@@ -28,7 +29,9 @@ _logger = logging.getLogger("streamer")
 
 
 class DownLink(Protocol):
-    """A link, as far as a turn needs it."""
+    """A link, as far as a turn needs it. tenant: whose it is (net/service/admission.py)."""
+
+    tenant: str
 
     def say(self, message: wire.Down) -> None: ...
 
@@ -42,6 +45,7 @@ class RunningTurn:
         self.state = state
         self.judge = judge
         self.link: DownLink | None = link
+        self.tenant = link.tenant
         self.came_back = anyio.Event()
         self.over = anyio.Event()
         self.scope = anyio.CancelScope()
@@ -50,6 +54,11 @@ class RunningTurn:
         self._num_prefilled = 0
         self._give, self._work = anyio.create_memory_object_stream[tuple[int, Work]](MAX_WORK)
         self._next: tuple[int, Work] | None = None  # taken while looking for more audio
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds of audio that came and are not heard."""
+        return (self.state.num_samples - self._num_prefilled) / SAMPLE_RATE_HZ
 
     def say(self, message: wire.Down) -> None:
         """To the link it is on; with none, the edge will ask again."""

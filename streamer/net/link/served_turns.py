@@ -48,6 +48,11 @@ class ServedTurns:
         """Turns without a link."""
         return sum(turn.link is None for turn in self._turns.values())
 
+    @property
+    def lag_s(self) -> float:
+        """Of the turn that is furthest behind."""
+        return max((turn.lag_s for turn in self._turns.values()), default=0.0)
+
     async def open(self, link: DownLink, message: wire.Open) -> None:
         """A new turn, or one that goes on. Raises Broken."""
         if (link, message.channel) in self._channels:
@@ -55,7 +60,7 @@ class ServedTurns:
         if message.session not in self._turns:
             state = ServedTurn(self._model, message)
             # meanwhile another link may have opened the session; after it nothing waits
-            await self._make_room()
+            await self._make_room(link.tenant)
         if (turn := self._turns.get(message.session)) is None:
             turn = self._begin(link, state)
         else:
@@ -112,18 +117,22 @@ class ServedTurns:
         while waiting := [turn for turn in self._turns.values() if turn.link is not None]:
             await waiting[0].over.wait()
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, tenant: str) -> None:
         """For one turn more: the one held longest goes. Raises Broken where none can go, or nobody
         may come."""
-        while self._admission.is_full:  # others may come while the held one ends
-            held = next((t for t in self._turns.values() if t.link is None), None)
+        # others may come while the held one ends
+        while (told := self._admission.why_full(tenant)) is not None:
+            held = next((t for t in self._turns.values() if self._can_go(t, tenant)), None)
             if held is None:
-                raise Broken(
-                    f"all {self._admission.max_sessions} sessions are taken", is_final=False
-                )
+                raise Broken(told, is_final=False)
             await self._end(held)
         if self._admission.is_draining:
             raise Broken("the verifier is going down", is_final=False)
+
+    def _can_go(self, turn: RunningTurn, tenant: str) -> bool:
+        """Who has its share makes place among its own."""
+        is_own = turn.tenant == tenant
+        return turn.link is None and (is_own or not self._admission.has_its_share(tenant))
 
     def _begin(self, link: DownLink, state: ServedTurn) -> RunningTurn:
         try:
@@ -134,7 +143,7 @@ class ServedTurns:
                 "the verifier cannot open a turn; its log says more", is_final=False
             ) from None
         self._turns[state.session] = turn
-        self._admission.num_sessions += 1
+        self._admission.enter(link.tenant)
         self._group.start_soon(self._live, turn)
         return turn
 
@@ -145,7 +154,7 @@ class ServedTurns:
         finally:
             self._unlink(turn)
             self._strike(turn)
-            self._admission.num_sessions -= 1
+            self._admission.leave(turn.tenant)
             turn.over.set()
 
     async def _hold(self, turn: RunningTurn) -> None:

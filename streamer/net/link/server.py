@@ -49,6 +49,7 @@ class VerifierServer:
     """Serves one model to many edges. `run` returns when it was told to stop and has drained."""
 
     max_message_bytes = wire.MAX_MESSAGE_BYTES
+    kind = "verifier"
 
     def __init__(
         self,
@@ -58,6 +59,8 @@ class VerifierServer:
         terms: VerifierTerms | None = None,
     ) -> None:
         self.metrics = VerifierMetrics()
+        self.model_name = ""  # for whoever starts it
+        self.fingerprint = model.fingerprint
         self._admission = admission
         self._terms = terms or VerifierTerms()
         self._service = Service(self, admission, self.metrics, Notices())
@@ -82,13 +85,22 @@ class VerifierServer:
         self.metrics.watch(
             "streamer_sessions_held", "Turns whose link was cut", lambda: self.turns.num_held
         )
+        self.metrics.watch(
+            "streamer_audio_lag_seconds",
+            "Audio that came and is not heard, of the slowest turn",
+            lambda: self.lag_s,
+        )
 
-    def check(self, query: Query) -> HttpRefusal | None:
+    @property
+    def lag_s(self) -> float:
+        return self.turns.lag_s
+
+    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
         """A link is of use to an edge while a turn more can be opened, or while it may have turns
         to come back to."""
         if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
             return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
-        return None if self.turns.num_held else self._admission.check_room()
+        return None if self.turns.num_held else self._admission.check_room(tenant)
 
     async def serve(self, socket: PacedConnection, query: Query) -> None:
         """One edge's link, to its end."""
@@ -113,6 +125,7 @@ class ServedLink:
 
     def __init__(self, socket: PacedConnection, turns: ServedTurns, idle_s: float) -> None:
         self.socket = socket
+        self.tenant = socket.tenant
         self._turns = turns
         self._idle_s = idle_s
         self._say, self._says = anyio.create_memory_object_stream[wire.Down](MAX_SAYS)

@@ -52,14 +52,16 @@ class AudioConfig(Struct):
 
 class Extensions(Struct, forbid_unknown_fields=True):
     """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a
-    second where it is news; a live update every so many seconds, null for none, the server's
-    default where it is left out. A name that is none of these is refused: its sender would wait in
-    vain. No other struct here forbids unknown fields."""
+    second where it is news; measures of the turn in hand, five times a second; a live update every
+    so many seconds, null for none, the server's default where it is left out. A name that is none
+    of these is refused: its sender would wait in vain. No other struct here forbids unknown
+    fields."""
 
     events: bool = False
     binary: bool = False
     acks: bool = False
     live_update_s: float | UnsetType | None = UNSET
+    measures: bool = False
     # what the server said of itself: who sends a session back as it came is not refused
     rate: int | UnsetType = UNSET
 

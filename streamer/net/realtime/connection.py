@@ -39,7 +39,7 @@ class Connection:
     async def run(self, first: int, greeting: Sequence[str] = ()) -> bool:
         """Serve until the socket is closed: event `first` and all after it. Whether the client said
         goodbye."""
-        self._pulse.num_sent = first
+        self._pulse.sent(first)
         self._journal.read_by(True)
         try:
             async with anyio.create_task_group() as group:
@@ -86,7 +86,7 @@ class Connection:
                     return
                 await self._socket.send(self._journal[number])
                 number += 1
-                self._pulse.num_sent = number
+                self._pulse.sent(number)
                 self._journal.sent(number)
         except ConnectionClosed:
             return  # the reader notices it too
@@ -99,6 +99,7 @@ class Connection:
 
     async def _acknowledge(self) -> None:
         while True:
+            await self._talk.has_taken()
             await anyio.sleep(ACK_EVERY_S)
             self._talk.acknowledge()
 

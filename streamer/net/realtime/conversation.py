@@ -22,6 +22,7 @@ from streamer.stages.events import (
     Cleared,
     Event,
     LiveUpdate,
+    Measures,
     SessionOptions,
     SpeechStarted,
     SpeechStopped,
@@ -185,6 +186,8 @@ class Conversation:
                 return [{"type": "input_audio_buffer.cleared"}]
             case LiveUpdate():
                 return [s.live_update(item, event)]
+            case Measures():
+                return [s.measures(item, event)]
             case TextDelta():
                 is_told = self.extensions.events
                 return self._answer.delta(event, item, self._place(event.turn), is_told)

@@ -26,18 +26,24 @@ PATIENCE_S = 8.0
 
 
 class Pulse:
-    """Of one socket: its reader says when it waits, its writer `num_sent`; `watch` returns when
-    patience is over."""
+    """Of one socket: its reader says when it waits, its writer what it has `sent`. `watch` returns
+    when patience is over."""
 
     def __init__(self, socket: PacedConnection, journal: Journal) -> None:
         # for messages of the client
         self._waited_s = 0.0
         self._waits_since = math.inf
         self.num_sent = 0  # events below this number
+        self._has_sent = anyio.Event()
         self._socket = socket
         self._journal = journal
         self._answered = anyio.Event()
         self._is_closed = False
+
+    def sent(self, number: int) -> None:
+        """The writer has sent all events below this number."""
+        self.num_sent = number
+        self._has_sent.set()
 
     def wait_begins(self) -> None:
         """The reader waits for a message."""
@@ -63,10 +69,12 @@ class Pulse:
             self._journal.confirm(num_sent)
 
     async def _until_due(self) -> None:
-        since = anyio.current_time()
-        await anyio.sleep(EVERY_S)
-        while self.num_sent <= self._journal.num_read and anyio.current_time() - since < PROBE_S:
+        """Until something is unread, or for PROBE_S. An idle client costs nothing meanwhile."""
+        with anyio.move_on_after(PROBE_S):
             await anyio.sleep(EVERY_S)
+            while self.num_sent <= self._journal.num_read:
+                self._has_sent = anyio.Event()
+                await self._has_sent.wait()
 
     async def _ask(self) -> None:
         try:

@@ -6,7 +6,6 @@ net/realtime/sessions.py's.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
 from streamer.net.service.service import Address, Query, Service
+from streamer.net.service.status import new_session_id
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
@@ -48,6 +48,7 @@ class RealtimeServer:
     drained."""
 
     max_message_bytes = MAX_MESSAGE_BYTES
+    kind = "server"
 
     def __init__(
         self, open_session: OpenSession, admission: Admission, terms: ServerTerms | None = None
@@ -76,12 +77,16 @@ class RealtimeServer:
         self._hub = Hub(self._open, self._admission, self.metrics, group, self._terms.hold_s)
         self.metrics.watch_sessions(self._hub)
 
-    def check(self, query: Query) -> HttpRefusal | None:
+    @property
+    def lag_s(self) -> float:
+        return self.metrics.lag_s
+
+    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
         """A place for a new session, or a session to resume."""
         try:
             resume = Resume.parse(query)
             if resume is None:
-                return self._admission.check_room()
+                return self._admission.check_room(tenant)
             talk = self._hub.find(resume.session_id)
             if talk is None:
                 return HttpRefusal(
@@ -95,7 +100,7 @@ class RealtimeServer:
     async def serve(self, socket: PacedConnection, query: Query) -> None:
         """One client's socket, to its end."""
         is_transcription = list(query.get("intent", ())) == ["transcription"]
-        session_id = "sess_" + secrets.token_hex(16)
+        session_id = new_session_id(self._admission.name)
         conversation = Conversation(session_id, MODEL, is_transcription, self._terms.live_update_s)
         await self._hub.serve(socket, conversation, Resume.parse(query))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamer.core.description import Description
-from streamer.stages.events import LiveUpdate, SessionOptions
+from streamer.stages.events import LiveUpdate, Measures, SessionOptions
 
 Event = dict[str, Any]
 
@@ -186,11 +186,18 @@ def live_update(item_id: str, update: LiveUpdate) -> Event:
     }
 
 
+def measures(item_id: str, found: Measures) -> Event:
+    """What is measured of a turn that goes on, where the client asked for it."""
+    return {"type": "streamer.measures", "item_id": item_id, **found.as_json()}
+
+
 def description(item_id: str, found: Description) -> Event:
     """Everything that is known of a turn: attributes, counts, times, and a warning where blocks
     went unverified."""
     left_out = ("file", "ids", "parts")
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
+    if found.measures is None:
+        del row["measures"]
     return {"type": "streamer.description", "item_id": item_id, "description": row}
 
 

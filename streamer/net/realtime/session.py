@@ -42,6 +42,7 @@ class Talk:
         self._metrics = metrics
         self._num_bytes = 0  # taken by sessions that were replaced
         self._acked = (0, 0)
+        self._taken = anyio.Event()
         self._taking = anyio.Lock()
         self._scope: anyio.CancelScope | None = None
         self._session: Session | None = None
@@ -81,6 +82,7 @@ class Talk:
         """One message of the client, done when its effect is in order; waits while the session
         does."""
         async with self._taking:
+            self._taken.set()
             with anyio.CancelScope() as self._scope:  # a session that dies answers nobody
                 if self.over.is_set():
                     return
@@ -106,14 +108,22 @@ class Talk:
             return False
         self.conversation.fed(len(pcm))
         self.num_messages += 1
+        self._taken.set()
         return True
+
+    async def has_taken(self) -> None:
+        """Wait until more was taken than was acknowledged, or a message is being taken."""
+        while (self.num_bytes, self.num_messages) == self._acked and not self._taking.locked():
+            self._taken = anyio.Event()
+            await self._taken.wait()
 
     def acknowledge(self) -> None:
         """Tell the client what was taken, where it wants to know and that is news."""
         taken = (self.num_bytes, self.num_messages)
-        if self.conversation.extensions.acks and taken != self._acked:
+        if taken != self._acked:
             self._acked = taken
-            self.journal.append([ack(*taken)])
+            if self.conversation.extensions.acks:
+                self.journal.append([ack(*taken)])
 
     async def drain(self) -> None:
         """Take messages until every turn that is in hand now is answered; then no more audio, and

@@ -78,7 +78,11 @@ class Hub:
         self, socket: PacedConnection, conversation: Conversation, resume: Resume | None
     ) -> None:
         """One socket, to its end, and the hold after it."""
-        place = self._places.get(resume.session_id) if resume else self._begin(conversation)
+        place = (
+            self._places.get(resume.session_id)
+            if resume
+            else self._begin(conversation, socket.tenant)
+        )
         if place is None:
             await socket.close(
                 1013, "the session is over, or all are taken; connect anew in a moment"
@@ -105,17 +109,17 @@ class Hub:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
 
-    def _begin(self, conversation: Conversation) -> SessionPlace | None:
-        if self._admission.is_full:
+    def _begin(self, conversation: Conversation, tenant: str) -> SessionPlace | None:
+        if self._admission.why_full(tenant) is not None:
             return None
         # before anything is awaited: others come at the same moment
-        self._admission.num_sessions += 1
+        self._admission.enter(tenant)
         place = SessionPlace(Talk(conversation, self._open, self._metrics))
         self._places[conversation.id] = place
-        self._group.start_soon(self._run, place)
+        self._group.start_soon(self._run, place, tenant)
         return place
 
-    async def _run(self, place: SessionPlace) -> None:
+    async def _run(self, place: SessionPlace, tenant: str) -> None:
         """What goes wrong in a session ends it alone."""
         try:
             await place.talk.run()
@@ -124,7 +128,7 @@ class Hub:
             _logger.error("session.failed", exc_info=error)
         finally:
             del self._places[place.talk.conversation.id]
-            self._admission.num_sessions -= 1
+            self._admission.leave(tenant)
             place.came_back.set()
 
     async def _attach(

@@ -37,7 +37,7 @@ class SettingsOf:
             if seconds is not None and not seconds >= MIN_UPDATE_S:
                 raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
             extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
-            options = replace(options, live_update_s=seconds)
+            options = replace(options, live_update_s=seconds, measures=extensions.measures)
         heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
         if heard is not c.UNSET and heard.format is not c.UNSET:
             rate = heard.format.rate

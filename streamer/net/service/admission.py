@@ -1,9 +1,12 @@
-"""Who may connect, decided before the upgrade. In: an HTTP request's path and headers. Out: None,
-or a refusal.
+"""Who may connect, decided before the upgrade. In: an HTTP request's path, query and headers. Out:
+whose session it would be, or a refusal.
 
-Shared by every service of ours: key, Origin, capacity, drain. Keys are compared in constant time. A
-browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
-no server logs.
+Shared by every service of ours: keys, Origin, capacity, drain. Keys are compared in constant time.
+A browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
+no server logs. Who comes from a director has a ticket in place of the key (tickets.py).
+
+A tenant is who has a key. Several keys stand in one text, with commas between. Where
+`max_per_key` is set, none of them takes more places than that.
 """
 
 from __future__ import annotations
@@ -12,14 +15,18 @@ import hmac
 import ipaddress
 import re
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from streamer.net.service.tickets import Tickets
 
 KEY_PROTOCOL = "openai-insecure-api-key."
 # RFC 9110's token: what a subprotocol may hold
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
 HANDSHAKE_S = 10.0  # websockets' own limit
+NOBODY = ""  # the tenant where there are no keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,8 @@ class HttpRefusal:
 
 @dataclass
 class Admission:
-    """The rules of one service, and how many sessions there are. `is_draining`: nobody new.
+    """The rules of one service, and how many sessions there are. `is_draining`: nobody new. `name`:
+    of this process, for tickets and ids; empty where it has none.
 
     Who was let in counts until it arrives, `expect` to `arrived`: between the two lies a handshake,
     and many may come at the same moment.
@@ -43,29 +51,63 @@ class Admission:
     max_sessions: int
     api_key: str | None = None
     allowed_origins: tuple[str, ...] = ()
+    max_per_key: int | None = None
+    name: str = ""
     is_draining: bool = False
     num_sessions: int = 0
-    _expected: dict[object, float] = field(default_factory=dict)  # who, and until when
+    num_admitted: int = 0  # since the start
+    _by_tenant: Counter[str] = field(default_factory=Counter)
+    # who, until when, and whose it is
+    _expected: dict[object, tuple[float, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.keys = keys_in(self.api_key)
+        self._tickets = Tickets(self.name)
 
     @property
     def is_full(self) -> bool:
-        now = time.monotonic()
-        self._expected = {who: until for who, until in self._expected.items() if until > now}
-        return self.num_sessions + len(self._expected) >= self.max_sessions
+        return self.num_taken >= self.max_sessions
 
-    def expect(self, who: object) -> None:
+    @property
+    def num_taken(self) -> int:
+        """Places of sessions, and of those who are on their way."""
+        now = time.monotonic()
+        self._expected = {who: due for who, due in self._expected.items() if due[0] > now}
+        return self.num_sessions + len(self._expected)
+
+    def expect(self, who: object, tenant: str = NOBODY) -> None:
         """This client is let in; its handshake may take HANDSHAKE_S."""
-        self._expected[who] = time.monotonic() + HANDSHAKE_S
+        self._expected[who] = (time.monotonic() + HANDSHAKE_S, tenant)
 
     def arrived(self, who: object) -> None:
         """It is here, and counts as a session from now on if it becomes one."""
         self._expected.pop(who, None)
 
-    def check(self, path: str, headers: Mapping[str, str]) -> HttpRefusal | None:
-        """Why nobody like this may connect, or None. Names of headers are in lower case."""
+    def enter(self, tenant: str = NOBODY) -> None:
+        """A session begins."""
+        self.num_sessions += 1
+        self.num_admitted += 1
+        self._by_tenant[tenant] += 1
+
+    def leave(self, tenant: str = NOBODY) -> None:
+        """A session has ended."""
+        self.num_sessions -= 1
+        self._by_tenant[tenant] -= 1
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
+
+    def check(
+        self,
+        path: str,
+        headers: Mapping[str, str],
+        query: Mapping[str, Sequence[str]] | None = None,
+    ) -> HttpRefusal | str:
+        """Why nobody like this may connect, or whose session it would be. Names of headers are in
+        lower case."""
         if path not in self.paths:
             return HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
-        if self.api_key is not None and not key_matches(self.api_key, headers):
+        tenant = self._tenant_of(headers, query or {})
+        if tenant is None:
             return HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
         origin = headers.get("origin")
         if origin is not None and not self._origin_allowed(origin, headers.get("host", "")):
@@ -73,16 +115,35 @@ class Admission:
                 403, "this Origin is not allowed; start the server with --allow-origin"
             )
         if self.is_draining:
-            return _busy("the server is going down; try again in a moment")
-        return None
+            return busy("the server is going down; try again in a moment")
+        return tenant
 
-    def check_room(self) -> HttpRefusal | None:
+    def check_room(self, tenant: str = NOBODY) -> HttpRefusal | None:
         """Why there is no place for a new session, or None."""
-        return (
-            _busy(f"all {self.max_sessions} sessions are taken; try again later")
-            if self.is_full
-            else None
-        )
+        told = self.why_full(tenant)
+        return None if told is None else busy(f"{told}; try again later")
+
+    def why_full(self, tenant: str = NOBODY) -> str | None:
+        """Why this tenant can have no further session, or None."""
+        if self.has_its_share(tenant):
+            return f"all {self.max_per_key} sessions of this key are taken"
+        return f"all {self.max_sessions} sessions are taken" if self.is_full else None
+
+    def has_its_share(self, tenant: str) -> bool:
+        """Whether it has as many places as one key may have."""
+        due = sum(whose == tenant for _, whose in self._expected.values())
+        return self.max_per_key is not None and self._by_tenant[tenant] + due >= self.max_per_key
+
+    def _tenant_of(
+        self, headers: Mapping[str, str], query: Mapping[str, Sequence[str]]
+    ) -> str | None:
+        """The key that was shown, by itself or by a ticket; None where none was."""
+        if not self.keys:
+            return NOBODY
+        shown = [key for key in self.keys if key_matches(key, headers)]
+        if shown or "ticket" not in query:
+            return shown[0] if shown else None
+        return self._tickets.redeem(query["ticket"][0], self.keys)
 
     def _origin_allowed(self, origin: str, host: str) -> bool:
         """Our own page, or one that was named. A name that is not ours may point here (DNS
@@ -93,8 +154,14 @@ class Admission:
         return is_own and (self.api_key is not None or is_loopback(host.rpartition(":")[0] or host))
 
 
-def _busy(message: str) -> HttpRefusal:
-    return HttpRefusal(503, message, {"Retry-After": str(RETRY_AFTER_S)})
+def busy(message: str, retry_after_s: int = RETRY_AFTER_S) -> HttpRefusal:
+    """Come again."""
+    return HttpRefusal(503, message, {"Retry-After": str(retry_after_s)})
+
+
+def keys_in(text: str | None) -> tuple[str, ...]:
+    """The keys that stand in an option's text."""
+    return tuple(text.split(",")) if text else ()
 
 
 def is_loopback(host: str) -> bool:

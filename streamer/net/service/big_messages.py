@@ -69,6 +69,7 @@ class PacedConnection(ServerConnection):
 
     def __init__(self, room: BigMessages, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.tenant = ""  # whose session it is (admission.py)
         self._room = room
         self._reading = Reading.SMALL
         self._num_fragmented = 0  # bytes of the fragments that wait for their last one

@@ -158,7 +158,14 @@ class Metrics(ServiceMetrics):
         self.drops = Counter(
             "streamer_drops", "Connections that ended without a goodbye", registry=r
         )
+        self._sessions: Sessions | None = None
         self._last_ms: dict[int, float] = {}  # per session, of its latest delta
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds of audio taken and not yet heard, of the slowest session."""
+        talks = self._sessions.talks if self._sessions is not None else ()
+        return max((talk.backlog.get("audio_ms", 0) for talk in talks), default=0) / 1000
 
     def watch_sessions(self, sessions: Sessions) -> None:
         """Gauges of what is open and of what waits in it."""
@@ -166,11 +173,7 @@ class Metrics(ServiceMetrics):
         def depth(queue: str) -> Callable[[], float]:
             return lambda: sum(talk.backlog.get(queue, 0) for talk in sessions.talks)
 
-        def lag_s() -> float:
-            return (
-                max((talk.backlog.get("audio_ms", 0) for talk in sessions.talks), default=0) / 1000
-            )
-
+        self._sessions = sessions
         self.watch(
             "streamer_sessions",
             "Sessions with a client",
@@ -184,7 +187,7 @@ class Metrics(ServiceMetrics):
         self.watch(
             "streamer_audio_lag_seconds",
             "Audio taken and not yet heard, of the slowest session",
-            lag_s,
+            lambda: self.lag_s,
         )
         depths = Gauge(
             "streamer_queue_depth",

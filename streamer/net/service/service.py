@@ -1,16 +1,18 @@
 """A websocket service on one port, with what every service of ours needs. In: a handler. Out: a run
 until SIGTERM.
 
-/healthz, /readyz, /metrics and the files of a page beside it; admission before the upgrade; TLS;
-drain. Shared by the realtime server and the verifier's.
+/healthz, /readyz, /statusz, /metrics and the files of a page beside it; admission before the
+upgrade; TLS; drain. Shared by the realtime server and the verifier's.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket as socket_module
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,8 +20,10 @@ from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
@@ -28,6 +32,7 @@ from streamer.net.service.big_messages import BigMessages, PacedConnection, conn
 from streamer.net.service.http import answer, headers_of, refused
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.notices import Few, Notices
+from streamer.net.service.status import ReplicaStatus
 
 CLOSE_S = 2.0
 # What a client has sent and we have not taken: so many messages, and so much in the kernel
@@ -59,12 +64,18 @@ class Handler(Protocol):
     """What a service does."""
 
     max_message_bytes: int
+    kind: str  # what it says of itself: server or verifier
+
+    @property
+    def lag_s(self) -> float:
+        """Seconds of audio that were taken and are not heard, of who is furthest behind."""
+        ...
 
     def start(self, group: TaskGroup) -> None:
         """Called before the first client; tasks of this group end with the service."""
         ...
 
-    def check(self, query: Query) -> HttpRefusal | None:
+    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
         """Why a client that may connect has no place, or None."""
         ...
 
@@ -108,6 +119,9 @@ class Service:
         """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the
         port is taken."""
         logging.getLogger("asyncio").addFilter(_few)
+        self._metrics.watch(
+            "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
+        )
         server = await serve(
             self._serve,
             address.host,
@@ -126,7 +140,9 @@ class Service:
         )
         for listening in server.sockets:  # those that it accepts take it over
             listening.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, RECEIVE_BYTES)
-        async with anyio.create_task_group() as group, _closing(server):
+        # In this order: a run that is cancelled ends its sessions first, so that no socket is held
+        # for a client that may come back.
+        async with _closing(server), anyio.create_task_group() as group:
             self._handler.start(group)
             group.start_soon(self._measure_lag)
             group.start_soon(self._stop_on_signals)
@@ -157,17 +173,46 @@ class Service:
         else:
             if "upgrade" not in headers and (found := self._plain(url.path)):
                 return found
-            refusal = self._admission.check(url.path, headers) or self._handler.check(
-                parse_qs(url.query)
-            )
+            refusal = self._admit(socket, request, headers)
         if refusal is None:
-            self._admission.expect(socket)
             return None
         self._metrics.refusals.labels(str(refusal.status)).inc()
         if self._notices is not None:
             host = (socket.remote_address or ("somebody",))[0]
             self._notices.event(f"refused {host}: HTTP {refusal.status} ({refusal.message})")
         return refused(refusal)
+
+    def _admit(
+        self, socket: ServerConnection, request: Request, headers: Mapping[str, str]
+    ) -> HttpRefusal | None:
+        """None: the client is on its way, and its socket says whose it is."""
+        assert isinstance(socket, PacedConnection)
+        url = urlsplit(request.path)
+        query = parse_qs(url.query)
+        found = self._admission.check(url.path, headers, query)
+        if isinstance(found, HttpRefusal):
+            return found
+        refusal = self._handler.check(query, found)
+        if refusal is None:
+            socket.tenant = found
+            if _may_upgrade(socket, request):
+                self._admission.expect(socket, found)
+        return refusal
+
+    def _status(self) -> Response:
+        a = self._admission
+        lag_s = self._handler.lag_s
+        status = ReplicaStatus(
+            a.name,
+            self._handler.kind,
+            os.getpid(),
+            a.is_draining,
+            a.num_taken,
+            a.max_sessions,
+            a.num_admitted,
+            lag_s,
+        )
+        return answer(200, msgspec.json.encode(status), "application/json")
 
     def _plain(self, path: str) -> Response | None:
         match path:
@@ -179,6 +224,8 @@ class Service:
                     if self._admission.is_draining
                     else answer(200, "ready\n")
                 )
+            case "/statusz":
+                return self._status()
             case "/metrics":
                 return answer(200, self._metrics.text())
         found = self._files.get(path)
@@ -194,6 +241,9 @@ class Service:
             self._metrics.loop_lag.observe(max(0.0, anyio.current_time() - before - LAG_EVERY_S))
 
     async def _stop_on_signals(self) -> None:
+        """Signals are a process's: a service in another thread is stopped by who started it."""
+        if threading.current_thread() is not threading.main_thread():
+            return
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for _ in signals:
                 self.stop()
@@ -207,6 +257,16 @@ async def _closing(server: Server) -> AsyncIterator[None]:
         with anyio.CancelScope(shield=True):  # bounded by close_timeout
             server.close()
             await server.wait_closed()
+
+
+def _may_upgrade(socket: ServerConnection, request: Request) -> bool:
+    """Whether a session will come of it. Else websockets refuses it by itself, and it must not hold
+    a place until its handshake would be late."""
+    try:
+        socket.protocol.process_request(request)
+    except InvalidHandshake:
+        return False
+    return True
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:

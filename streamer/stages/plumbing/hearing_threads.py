@@ -19,6 +19,7 @@ import anyio.to_thread
 Value = TypeVar("Value")
 NUM_PIECES = 2  # threads that hear pieces at once
 NUM_ENDS = 2  # and beside them, ends of turns
+NUM_MEASURING = 2  # and beside both, what is measured
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class HearingThreads:
 
     def __init__(self, num_pieces: int = NUM_PIECES, num_ends: int = NUM_ENDS) -> None:
         self.limiter = anyio.CapacityLimiter(num_pieces + num_ends)
+        self.measuring = anyio.CapacityLimiter(NUM_MEASURING)
         self._num_free = num_pieces
         # first come, first served; at most one entry a stream
         self._queue: dict[Seat, _Waiter] = {}

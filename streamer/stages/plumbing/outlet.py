@@ -3,6 +3,8 @@ takes none."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
@@ -35,6 +37,12 @@ class Outlet:
             await self._wait(event)
         except anyio.BrokenResourceError:
             return
+
+    def offer(self, event: Event) -> None:
+        """Hand on an event that another of its kind will replace soon: not to a slow reader."""
+        if self._stream.statistics().current_buffer_used < MAX_EVENTS // 2:
+            with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
+                self._stream.send_nowait(event)
 
     async def _wait(self, event: Event) -> None:
         try:

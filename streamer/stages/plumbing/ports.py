@@ -17,12 +17,26 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
+from streamer.core.measures.live_measures import Measures
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
 
 Steps = Any
+
+
+class Measurer(Protocol):
+    """model/audio/measurer.py: one turn's measures."""
+
+    @property
+    def is_over(self) -> bool:
+        """The turn's last sample is there."""
+        ...
+
+    def work(self, is_told: bool) -> Measures | None:
+        """Hear what waits, on a worker thread. is_told: return news, five times a second."""
+        ...
 
 
 class Hearing(Protocol):
@@ -33,6 +47,11 @@ class Hearing(Protocol):
     def num_turns(self) -> int: ...
     @property
     def is_ending(self) -> bool: ...
+    @property
+    def measurer(self) -> Measurer | None:
+        """Of the turn in hand; None where there is none, or measures are not asked for."""
+        ...
+
     def push(self, pcm: bytes) -> list[Item]: ...
     def commit(self) -> list[Item]: ...
     def settle(self, num_left: int) -> list[Item]: ...

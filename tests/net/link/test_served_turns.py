@@ -43,6 +43,8 @@ class Slow:
 class Said:
     """A link that remembers."""
 
+    tenant = ""
+
     def __init__(self):
         self.messages = []
 

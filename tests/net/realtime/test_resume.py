@@ -12,101 +12,30 @@ import openai
 import pytest
 import soundfile
 from fake_session import opening
+from history import prove
+from returning import Returning
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from wire import ANSWER, COMMIT, http, running, session_update, text_of, until
-
-
-class Returning:
-    """A client that keeps what is not acknowledged and comes back: what clients/ do, in forty
-    lines."""
-
-    def __init__(self, url, messages, chance, cut_share):
-        self.url, self.messages, self.chance, self.cut_share = url, messages, chance, cut_share
-        self.events, self.num_cuts, self.num_sent, self.acked = (
-            [],
-            0,
-            0,
-            {"bytes": 0, "messages": 0},
-        )
-        self.session_id = None
-
-    async def run(self, kind, count):
-        """Until the `count`th event of `kind`; every event, once, in order."""
-        while sum(event["type"] == kind for event in self.events) < count:
-            where = self.url
-            if self.session_id is not None:
-                where += f"?resume={self.session_id}&bytes={self.acked['bytes']}&event={len(self.events)}"
-            async with contextlib.AsyncExitStack() as stack:
-                ws = await connect(where, compression=None)
-                stack.callback(ws.transport.abort)
-                if self.session_id is not None:
-                    self._go_on(json.loads(await ws.recv()))
-                sending = asyncio.create_task(self._send(ws))
-                stack.callback(sending.cancel)
-                with contextlib.suppress(ConnectionClosed):
-                    await self._receive(ws, kind, count)
-        return self.events
-
-    def _go_on(self, event):
-        assert event["type"] == "streamer.resumed"
-        assert (event["lost_events"], event["lost_bytes"]) == (0, 0)
-        assert event["event"] == len(self.events)
-        assert event["messages"] >= self.acked["messages"]
-        self.num_sent = event["messages"]
-
-    async def _send(self, ws):
-        with contextlib.suppress(ConnectionClosed):
-            while self.num_sent < len(self.messages):
-                await ws.send(self.messages[self.num_sent])
-                self.num_sent += 1
-                self._maybe_cut(ws)
-
-    async def _receive(self, ws, kind, count):
-        while sum(event["type"] == kind for event in self.events) < count:
-            event = json.loads(await ws.recv())
-            assert event["event_id"].endswith(f"_{len(self.events)}"), "an event is lost or doubled"
-            self.events.append(event)
-            self.session_id = self.session_id or event["session"]["id"]
-            if event["type"] == "streamer.ack":
-                assert event["bytes"] >= self.acked["bytes"]
-                self.acked = event
-            self._maybe_cut(ws)
-
-    def _maybe_cut(self, ws):
-        if self.session_id is not None and self.chance.random() < self.cut_share:
-            self.num_cuts += 1
-            ws.transport.abort()
-
-
-def turns_of(files, chance):
-    """session.update, then each recording in random pieces with a commit and a response.create."""
-    messages = [session_update(events=True, binary=True, acks=True)]
-    for file in files:
-        data, at = soundfile.read(file, dtype="int16")[0].tobytes(), 0
-        while at < len(data):
-            n = chance.choice([1, 333, 3_200, 16_001])
-            messages.append(data[at : at + n])
-            at += n
-        messages += [COMMIT, ANSWER]
-    return messages
+from wire import COMMIT, http, running, session_update, text_of, until
 
 
 @pytest.mark.parametrize("cuts", [12, pytest.param(50, marks=pytest.mark.long)])
 async def test_cut_at_random_nothing_is_lost_or_doubled(server, wanted, cuts):
     """Same ids, same text, every event once, as if the link had held; commits and answers are
     resent too."""
+    turns = [soundfile.read(file, dtype="int16")[0].tobytes() for file in SAMPLES]
     done = 0
     for seed in range(100):
-        chance = random.Random(seed)
-        client = Returning(server, turns_of(SAMPLES, chance), chance, 0.02)
-        events = await asyncio.wait_for(client.run("streamer.description", len(SAMPLES)), 120)
-        ids = [i for event in events if event["type"] == "streamer.delta" for i in event["ids"]]
-        assert ids == [i for file in SAMPLES for i in wanted[file.name]["ids"]]
-        assert text_of(events) == "".join(wanted[file.name]["text"] for file in SAMPLES)
-        assert "error" not in [event["type"] for event in events]
-        done += client.num_cuts
+        client = Returning(server, turns, random.Random(seed), 0.02)
+        history = await asyncio.wait_for(client.run(), 120)
+        answers = prove(history, turns, lambda attempt: None)
+        for file, answer in zip(SAMPLES, answers, strict=True):
+            assert (answer.ids, answer.text) == (
+                wanted[file.name]["ids"],
+                wanted[file.name]["text"],
+            )
+        done += history.count("cut")
         if done >= cuts:
             return
     pytest.fail(f"only {done} cuts")

@@ -77,7 +77,8 @@ async def test_the_page_s_extensions_are_those_that_there_are(server):
         await ws.send(message.replace('"events"', '"evnts"'))
         (event,) = await until(ws, "error")
         assert "unknown field `evnts`" in event["error"]["message"]
-        assert event["error"]["message"].endswith("; known are events, binary, acks, live_update_s")
+        known = "; known are events, binary, acks, live_update_s, measures"
+        assert event["error"]["message"].endswith(known)
         session = events[-1]["session"]
         await ws.send(json.dumps({"type": "session.update", "session": session}))  # as it came
         assert (await until(ws, "session.updated"))[-1]["session"] == session
@@ -132,6 +133,40 @@ async def test_the_official_async_client_with_voice_activity_and_strict_types(se
     ]
     places = [kinds.index(kind) for kind in order]
     assert places == sorted(places)
+
+
+async def test_measures_come_where_they_are_asked_for(server):
+    """Of the turn in hand, and in its description; not from a session that did not ask."""
+    data = (speech(6, 2) * 32767).astype("<i2").tobytes()
+    audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
+    for asked in (True, False):
+        async with connect(server) as ws:
+            extensions = {"events": True, "binary": True, "measures": asked}
+            await ws.send(
+                json.dumps(
+                    {
+                        "type": "session.update",
+                        "session": {"type": "realtime", "audio": audio, "streamer": extensions},
+                    }
+                )
+            )
+            await until(ws, "session.updated")
+            events = []
+            await ws.send(data[:160_000])
+            if asked:  # while the turn goes on
+                events += await until(ws, "streamer.measures")
+                assert events[-1]["last_s"].keys() == {"2", "7", "20"}
+            await ws.send(data[160_000:])
+            await ws.send(COMMIT)
+            await ws.send(ANSWER)
+            events += await until(ws, "streamer.description")
+            kinds = [event["type"] for event in events]
+            assert ("streamer.measures" in kinds) is asked
+            found = events[-1]["description"]
+            assert ("measures" in found) is asked
+            if asked:
+                assert 80 < found["measures"]["pitch_median_hz"] < 300
+                assert found["measures"]["audio_s"] == pytest.approx(6, abs=0.02)
 
 
 async def test_a_transcription_session(server, wanted):

@@ -1,0 +1,167 @@
+"""How right are the measures, and what do they cost? Beside Praat and known texts, on people.
+
+    python -m bench.measures --people DIR [--num 200] [--keep]
+
+DIR: recordings of held-out people with manifest.jsonl, as `python -m pipelines.embedded.recordings
+--held-out DIR` writes them. The truth of F0, level, pauses and timbre is what the labels measure
+(pipelines/embedded/labels.py: Praat's autocorrelation, silero); that of the rate is the text. Praat
+beside itself, with cross-correlation, says how far two good trackers agree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import parselmouth
+import soundfile
+
+from bench.common import progress, table, write
+from bench.keep import options_of
+from pipelines.embedded.labels import measure
+from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.speech import speech_frames
+from pipelines.embedded.synthesis import f0_track
+from streamer.core.measures.pitch import pitch_stats
+from streamer.model.audio.measurer import TurnMeasurer
+
+RATE_HZ = 16_000
+PIECE = RATE_HZ // 10  # as a microphone sends it
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--people", type=Path, required=True)
+    parser.add_argument("--num", type=int, default=200)
+    options = options_of(parser)
+    rows = [one for each in progress(chosen(options), "clips") if (one := of_clip(each))]
+    found = [*accuracy(rows), cost(options)]
+    print(table(["measure", "against", "clips", "figure", "is"], [list(r.values()) for r in found]))
+    print(write("measures", found))
+
+
+def chosen(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Single clips, drawn with a fixed seed."""
+    lines = (options.people / "manifest.jsonl").read_text("utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["kind"] == "clip"]
+    drawn = random.Random(0).sample(rows, min(options.num, len(rows)))
+    return [{**row, "file": options.people / row["wav"]} for row in drawn]
+
+
+def of_clip(row: dict[str, Any]) -> dict[str, float | None] | None:
+    """Ours and the truth, name by name; None where too little is voiced for the labels."""
+    samples, _ = soundfile.read(row["file"], dtype="float32")
+    raw = raw_log_mel(samples)
+    f0 = f0_track(samples, len(raw))
+    speech = speech_frames(samples)
+    try:
+        truth = measure(raw, f0, row["syllables"], speech)
+    except ValueError:
+        return None
+    ours = measured(samples)
+    crossed = cross_correlation(samples, f0)
+    return {
+        "pitch": ours.pitch_median_hz,
+        "true_pitch": truth.pitch,
+        "praat_pitch": crossed and crossed.median_hz,
+        "sd": ours.pitch_sd_semitones,
+        "true_sd": truth.variation,
+        "praat_sd": crossed and crossed.sd_semitones,
+        "level": ours.level_dbfs,
+        "true_level": truth.loudness,
+        "pauses": ours.pause_share,
+        "true_pauses": truth.pauses,
+        "timbre": ours.timbre_db,
+        "true_timbre": truth.timbre,
+        "rate": ours.rate_syllables_per_s,
+        "true_rate": truth.rate if row["syllables"] else None,
+    }
+
+
+def measured(samples: np.ndarray) -> Any:
+    """Streamed, as it arrives."""
+    measurer = TurnMeasurer()
+    for at in range(0, len(samples), PIECE):
+        measurer.push(samples[at : at + PIECE])
+        measurer.work(True)
+    return measurer.finish()
+
+
+def cross_correlation(samples: np.ndarray, f0: np.ndarray) -> Any:
+    """Praat's other tracker, within the range that the first one found."""
+    voiced = f0[f0 > 0]
+    low, high = 0.75 * np.percentile(voiced, 15), 1.6 * np.percentile(voiced, 85)
+    track = parselmouth.Sound(samples, RATE_HZ).to_pitch_cc(
+        0.01, max(60, low), pitch_ceiling=min(500, high)
+    )
+    other = track.selected_array["frequency"]
+    return pitch_stats(other[other > 0].astype(np.float32)) if (other > 0).any() else None
+
+
+def accuracy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per claim of docs/measures.md."""
+
+    def share(a: str, b: str, within: Callable[[float, float], bool], what: str, of: str) -> Any:
+        known = [(r[a], r[b]) for r in rows if r[a] is not None and r[b] is not None]
+        right = float(np.mean([within(x, y) for x, y in known]))
+        return {"measure": a, "against": of, "clips": len(known), "figure": what, "is": right}
+
+    def near(limit: float) -> Callable[[float, float], bool]:
+        return lambda x, y: abs(x - y) <= limit
+
+    def ratio(limit: float) -> Callable[[float, float], bool]:
+        return lambda x, y: abs(x / y - 1) <= limit
+
+    rates = [(r["rate"], r["true_rate"]) for r in rows if r["rate"] and r["true_rate"]]
+    errors = np.array([x - y for x, y in rates])
+    return [
+        share("pitch", "true_pitch", ratio(0.02), "share within 2 %", "Praat"),
+        share("pitch", "true_pitch", ratio(0.05), "share within 5 %", "Praat"),
+        share("praat_pitch", "true_pitch", ratio(0.02), "share within 2 %", "Praat"),
+        share("sd", "true_sd", near(0.3), "share within 0.3 semitones", "Praat"),
+        share("praat_sd", "true_sd", near(0.3), "share within 0.3 semitones", "Praat"),
+        share("level", "true_level", near(0.5), "share within 0.5 dB", "the labels"),
+        share("pauses", "true_pauses", near(0.02), "share within 0.02", "the labels"),
+        share("timbre", "true_timbre", near(0.5), "share within 0.5 dB", "the labels"),
+        {
+            "measure": "rate",
+            "against": "the text",
+            "clips": len(rates),
+            "figure": "mean error, syllables/s",
+            "is": float(np.abs(errors).mean()),
+        },
+        {
+            "measure": "rate",
+            "against": "the text",
+            "clips": len(rates),
+            "figure": "bias, syllables/s",
+            "is": float(errors.mean()),
+        },
+    ]
+
+
+def cost(options: argparse.Namespace) -> dict[str, Any]:
+    """Of one thread's time, over a minute of speech that comes in pieces, news 5 times a second."""
+    pieces = [soundfile.read(row["file"], dtype="float32")[0] for row in chosen(options)[:20]]
+    samples = np.concatenate(pieces)[: 60 * RATE_HZ]
+    measured(samples[: 5 * RATE_HZ])  # loads the network
+    begun = time.process_time()
+    measured(samples)
+    share = (time.process_time() - begun) / (len(samples) / RATE_HZ)
+    return {
+        "measure": "all",
+        "against": "",
+        "clips": 1,
+        "figure": "share of a core per live stream",
+        "is": share,
+    }
+
+
+if __name__ == "__main__":
+    main()

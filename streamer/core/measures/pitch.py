@@ -1,0 +1,41 @@
+"""In: F0 of voiced frames. Out: where the voice lies, and how far it moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+OCTAVE = 12.0  # semitones: further from the median a frame is a tracker's error
+MIN_SEMITONES = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PitchStats:
+    """Of all voiced frames: median in Hz, SD and 5th to 95th percentile in semitones."""
+
+    median_hz: float
+    sd_semitones: float
+    range_semitones: float
+
+
+def in_range(voiced_hz: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The frames that lie in the voice's own range: the others are mostly errors of an octave.
+
+    The range is that of the second pass of two, as De Looze & Hirst (2008) look twice.
+    """
+    if not len(voiced_hz):
+        return voiced_hz
+    low, high = np.percentile(voiced_hz, [15, 85])
+    return voiced_hz[(voiced_hz >= 0.75 * low) & (voiced_hz <= 1.6 * high)]
+
+
+def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
+    """`voiced_hz` [n], n > 0, all above 0. Frames an octave off the median count for the median
+    alone."""
+    median = float(np.median(voiced_hz))
+    semitones = 12 * np.log2(voiced_hz / median)
+    near = semitones[np.abs(semitones) < OCTAVE]
+    low, high = np.percentile(near, [5, 95])
+    return PitchStats(median, max(MIN_SEMITONES, float(np.std(near))), float(high - low))

@@ -1,0 +1,107 @@
+"""fleet.toml. In: a path. Out: what runs, how many of it, and where. Every key is declared once."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from streamer.commands.fleet_options import PlacingOptions, RayOptions, ScalingOptions
+from streamer.commands.options import DirectorOptions, ServeOptions, VerifierOptions
+from streamer.config import Config, ConfigError
+from streamer.options import check_known, did_you_mean, taken
+
+TABLES = ("ray", "director", "server", "verifier", "scaling")
+
+
+@dataclass(frozen=True)
+class KindOptions:
+    """One kind of replica. given: the table without the keys of placing, as it stands."""
+
+    placing: PlacingOptions
+    options: ServeOptions | VerifierOptions
+    given: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FleetConfig:
+    """All of fleet.toml. server, verifier: None where there is no such table."""
+
+    ray: RayOptions
+    director: DirectorOptions
+    scaling: ScalingOptions
+    server: KindOptions | None
+    verifier: KindOptions | None
+
+    @property
+    def kinds(self) -> dict[str, KindOptions]:
+        """By name, verifiers first: servers look for them at their start."""
+        both = {"verifier": self.verifier, "server": self.server}
+        return {name: kind for name, kind in both.items() if kind is not None}
+
+
+def read(path: str | Path) -> FleetConfig:
+    """Raises ConfigError."""
+    try:
+        found = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: is not TOML ({error})") from None
+    try:
+        return of(found)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def of(tables: Mapping[str, Any]) -> FleetConfig:
+    """From what a TOML file holds. Raises ConfigError."""
+    for name, table in tables.items():
+        if name not in TABLES:
+            known = ", ".join(TABLES)
+            raise ConfigError(
+                f"unknown table [{name}]{did_you_mean(name, TABLES)}; known are {known}"
+            )
+        if not isinstance(table, dict):
+            raise ConfigError(f"{name} is no table; write [{name}] above its keys")
+    if not {"server", "verifier"} & tables.keys():
+        raise ConfigError("there is neither [server] nor [verifier]; a fleet needs one of them")
+    return FleetConfig(
+        _table(RayOptions, tables, "ray"),
+        _table(DirectorOptions, tables, "director"),
+        _table(ScalingOptions, tables, "scaling"),
+        _kind(ServeOptions, Config, tables, "server"),
+        _kind(VerifierOptions, None, tables, "verifier"),
+    )
+
+
+def _table(owner: Any, tables: Mapping[str, Any], name: str) -> Any:
+    given = tables.get(name, {})
+    try:
+        check_known(given, owner)
+        return owner(**taken(owner, given))
+    except ConfigError as error:
+        raise ConfigError(f"[{name}] {error}") from None
+
+
+def _kind(owner: Any, more: Any, tables: Mapping[str, Any], name: str) -> KindOptions | None:
+    if name not in tables:
+        return None
+    table = tables[name]
+    owners = [PlacingOptions, owner, *([more] if more else [])]
+    known = sorted({f.name for each in owners for f in fields(each)} - {"host", "port", "name"})
+    for key in table:
+        if key not in known:
+            told = f"unknown key {key!r}{did_you_mean(key, known)}"
+            raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")
+    placing = taken(PlacingOptions, table)
+    given = {key: value for key, value in table.items() if key not in placing}
+    try:
+        options = owner(**taken(owner, given))
+        if more is not None:
+            more(**taken(more, given))
+        return KindOptions(PlacingOptions(**placing), options, given)
+    except ConfigError as error:
+        raise ConfigError(f"[{name}] {error}") from None

@@ -1,0 +1,68 @@
+"""`streamer director`: a director by itself, over replicas that something else starts. In: options.
+Out: a running service, an exit status."""
+
+from __future__ import annotations
+
+import signal
+import ssl
+from typing import Any
+
+from streamer.commands.options import DirectorOptions
+from streamer.commands.process import fail, put
+from streamer.commands.serve import cannot_listen, door_of, shown_host
+from streamer.config import ConfigError
+
+
+def run(options: DirectorOptions) -> int:
+    """Until SIGTERM; 0 then, 1 where the port cannot be had. Raises ConfigError."""
+    import anyio
+
+    if not options.replicas:
+        raise ConfigError("no --replicas; give ws://HOST:PORT of each, or another director's list")
+    tls, key = door_of(options)
+    return anyio.run(_run, options, tls, key)
+
+
+async def _run(options: DirectorOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
+    import anyio
+
+    from streamer.fleet.director import Director
+    from streamer.fleet.lists import follow
+    from streamer.fleet.roster import Roster
+    from streamer.net.service.service import Address
+
+    trust = trust_of(options)
+    roster = Roster(trust)
+    s = "s" if tls else ""
+
+    def ready(port: int) -> None:
+        put(f"listening on ws{s}://{shown_host(options.host)}:{port} (a director)")
+
+    trouble: Any = None
+    address = Address(options.host, options.port, tls)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow, roster, options.replicas, trust)
+            group.start_soon(roster.run)
+            group.start_soon(Director(roster, key).run, address, ready)
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for _ in signals:
+                    break
+            group.cancel_scope.cancel()
+    except* OSError as errors:
+        trouble = errors.exceptions[0]
+    if trouble is not None:
+        fail(cannot_listen(options, trouble))
+    return 0 if trouble is None else 1
+
+
+def trust_of(options: DirectorOptions) -> ssl.SSLContext | None:
+    """For https:// of replicas whose certificate has an authority of its own. Raises
+    ConfigError."""
+    if options.ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=options.ca)
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--ca {options.ca}: cannot be read ({why}); give a PEM file") from None

@@ -1,0 +1,115 @@
+"""A track: frames that were made by hand give the measures that one can count in them."""
+
+import numpy as np
+import pytest
+
+from streamer.core.measures.nuclei import MISSED
+from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
+from streamer.core.measures.turn_track import Frames, TurnTrack
+
+
+def frames(num=300, level=1e-2, f0=200.0, **changed):
+    """Three seconds of speech at one level and pitch, as bright as it is dark."""
+    bands = np.full((num, 4), level, np.float32)
+    fields = {
+        "bands": bands,
+        "f0": np.full(num, f0, np.float32),
+        "speech": np.ones(num, bool),
+        "clipped": np.zeros(num, np.float32),
+    }
+    return Frames(**(fields | changed))
+
+
+def test_even_speech():
+    found = frames().measures()
+    assert (found.pitch_median_hz, found.pitch_sd_semitones) == (200, 0.1)
+    assert found.level_dbfs == pytest.approx(-20, abs=0.001)
+    assert (found.pause_share, found.pause_count, found.longest_pause_s) == (0, 0, 0)
+    assert found.timbre_db == pytest.approx(0, abs=1e-5)
+    assert (found.speech_s, found.audio_s, found.snr_db) == (3, 3, None)
+
+
+def test_pauses_are_counted_and_no_part_of_the_speech():
+    speech = np.ones(300, bool)
+    speech[:20] = speech[100:150] = speech[200:217] = speech[250:270] = False
+    found = frames(speech=speech).measures()
+    assert (found.pause_count, found.longest_pause_s) == (2, 0.5)
+    assert found.pause_share == pytest.approx(70 / 280)
+    assert found.speech_s == 2.1
+
+
+def test_range_is_in_semitones():
+    f0 = np.tile([100 * 2 ** (-2 / 12), 100, 100 * 2 ** (2 / 12)], 100).astype(np.float32)
+    found = frames(f0=f0).measures()
+    assert found.pitch_median_hz == pytest.approx(100)
+    assert found.pitch_sd_semitones == pytest.approx(2 * (2 / 3) ** 0.5, abs=1e-3)
+    assert found.pitch_range_semitones == pytest.approx(4, abs=1e-3)
+
+
+def test_an_octave_off_is_no_range():
+    f0 = np.where(np.arange(300) % 10 == 0, 400.0, 195 + np.arange(300) % 10).astype(np.float32)
+    found = frames(f0=f0).measures()
+    assert found.pitch_median_hz == 200
+    assert found.pitch_range_semitones < 1
+
+
+def test_noise_is_what_sounds_where_nobody_speaks():
+    speech = np.arange(300) >= 100
+    bands = np.where(speech, 0.1, 0.01)[:, np.newaxis] * np.ones((1, 4))
+    found = frames(bands=bands.astype(np.float32), speech=speech).measures()
+    assert found.snr_db == pytest.approx(10 * np.log10(9), abs=0.01)
+    assert found.warnings == (
+        "noisy: speech is only 10 dB above the noise, 10 dB are needed; go nearer to the "
+        "microphone",
+    )
+
+
+def test_what_spoils_a_recording_is_told():
+    few = frames(num=300, clipped=np.full(300, 16.0, np.float32), speech=np.arange(300) < 100)
+    told = few.measures().warnings
+    assert [line.split(":")[0] for line in told] == ["only 1.0 s of speech", "clipped", "noisy"]
+    assert "10.0 % of the samples" in told[1]
+    assert frames().measures().warnings == ()
+
+
+def test_nobody_speaks():
+    found = frames(speech=np.zeros(300, bool)).measures()
+    assert found == SpeechMeasures(audio_s=3.0)
+    assert found.as_json()["rate_syllables_per_min"] is None
+    assert TurnTrack(256).measures() == SpeechMeasures()
+
+
+def test_syllables_are_the_peaks_of_loudness():
+    """Four a second, for 3 s; none of them where no voice is."""
+    time_s = np.arange(300) / 100
+    bands = np.repeat((0.01 * (1.05 - np.cos(2 * np.pi * 4 * time_s)))[:, np.newaxis], 4, 1)
+    found = frames(bands=bands.astype(np.float32)).measures()
+    assert found.rate_syllables_per_s == pytest.approx(4 * MISSED)
+    assert found.rate_syllables_per_min == 60 * found.rate_syllables_per_s
+    silent = frames(bands=bands.astype(np.float32), f0=0.0).measures()
+    assert (silent.rate_syllables_per_s, silent.pitch_median_hz) == (0, None)
+
+
+def test_the_last_seconds_are_a_stretch_of_the_whole():
+    track = TurnTrack(256)
+    chance = np.random.default_rng(1)
+    for _ in range(8):  # of 512 ms each
+        samples = chance.uniform(-1, 1, 8_192).astype(np.float32)
+        track.add_samples(samples)
+        track.add_mel(chance.uniform(-4, -2, (52, 128)).astype(np.float32))
+        track.add_speech(chance.uniform(0, 1, 16).astype(np.float32))
+        track.add_pitch(chance.uniform(90, 110, 32).astype(np.float32))
+    assert track.num_frames == 409
+    assert track.measures(2) == track.frames(209).measures()
+    assert track.measures(2).audio_s == 2
+    assert track.measures() == track.measures(60)
+
+
+def test_parts_are_joined_by_their_speech():
+    one = SpeechMeasures(4.0, 100.0, speech_s=1.0, audio_s=2.0, pause_count=1, longest_pause_s=0.4)
+    two = SpeechMeasures(6.0, None, speech_s=3.0, audio_s=3.0, pause_count=2, longest_pause_s=0.2)
+    found = join_measures([one, two])
+    assert (found.rate_syllables_per_s, found.pitch_median_hz) == (5.5, 100.0)
+    assert (found.pause_count, found.longest_pause_s, found.speech_s) == (3, 0.4, 4.0)
+    assert join_measures([]) is None
+    assert join_measures([one]) is one

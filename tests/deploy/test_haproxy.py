@@ -1,0 +1,121 @@
+"""The official OpenAI client, unmodified, through a real HAProxy with deploy/haproxy.cfg, before
+real servers with scripted sessions."""
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+
+import openai
+import pytest
+from fake_session import opening
+from places import ROOT
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from wire import http, running, session_update
+
+from streamer.net.service.status import incarnation_in, incarnation_of
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed"),
+    pytest.mark.filterwarnings("ignore:connect:DeprecationWarning"),
+]
+KEY = "alice,bob"
+
+
+def free_ports(num):
+    sockets = [socket.socket() for _ in range(num)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@contextmanager
+def haproxy(folder, front, backs):
+    """It, with our file on other ports."""
+    text = (
+        (ROOT / "deploy" / "haproxy.cfg").read_text("utf-8").replace(":8760", f"127.0.0.1:{front}")
+    )
+    for i, back in enumerate(backs):
+        text = text.replace(f"127.0.0.1:{9_100 + i}", f"127.0.0.1:{back}")
+    file = folder / "haproxy.cfg"
+    file.write_text(text)
+    process = subprocess.Popen(["haproxy", "-db", "-f", file], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@asynccontextmanager
+async def proxied(folder, max_sessions=2):
+    """(the proxy's address, the servers)."""
+    front, *backs = free_ports(4)
+    async with AsyncExitStack() as stack:
+        servers = []
+        for i, port in enumerate(backs):
+            name = incarnation_of(f"server-{i + 1}")
+            one = running(opening(), max_sessions, api_key=KEY, at=port, name=name)
+            servers.append((await stack.enter_async_context(one))[1])
+        stack.enter_context(haproxy(folder, front, backs))
+        url = f"ws://127.0.0.1:{front}/v1/realtime"
+        until = time.monotonic() + 30
+        while True:
+            try:
+                if (await asyncio.to_thread(http, url, "/readyz"))[0] == 200:
+                    break
+            except OSError:
+                assert time.monotonic() < until
+            await asyncio.sleep(0.05)
+        yield url, servers
+
+
+def keyed(url, key="alice"):
+    return connect(url, additional_headers={"Authorization": f"Bearer {key}"})
+
+
+async def created(ws):
+    return json.loads(await ws.recv())["session"]["id"]
+
+
+def say_hello(base):
+    """The sync client, to its first event."""
+    with openai.OpenAI(api_key="bob", base_url=base).realtime.connect(model="streamer") as one:
+        return next(iter(one)).type
+
+
+async def test_the_official_clients_work_through_it(tmp_path):
+    async with proxied(tmp_path) as (url, servers):
+        base = url.replace("ws", "http", 1).removesuffix("/realtime")
+        client = openai.AsyncOpenAI(api_key="alice", base_url=base)
+        async with client.realtime.connect(model="streamer") as connection:
+            assert json.loads(await connection.recv_bytes())["type"] == "session.created"
+        assert await asyncio.to_thread(say_hello, base) == "session.created"
+        assert sum(server._admission.num_admitted for server in servers) == 2
+
+
+async def test_newcomers_spread_the_full_are_passed_over_and_ids_lead_back(tmp_path):
+    async with proxied(tmp_path) as (url, servers), AsyncExitStack() as stack:
+        links = [await stack.enter_async_context(keyed(url)) for _ in range(6)]
+        ids = [await created(ws) for ws in links]
+        assert [server._admission.num_sessions for server in servers] == [2, 2, 2]
+        with pytest.raises(InvalidStatus) as refused:
+            await keyed(url)
+        assert refused.value.response.status_code == 503
+        for ws, session_id in list(zip(links, ids, strict=True))[:3]:
+            await ws.send(session_update(binary=True))
+            ws.transport.abort()
+            async with keyed(f"{url}?resume={session_id}&event=1&bytes=0") as again:
+                assert json.loads(await again.recv())["type"] == "streamer.resumed"
+        gone = f"sess_{incarnation_of('server-1')}_0"
+        assert incarnation_in(gone).startswith("server-1.")
+        with pytest.raises(InvalidStatus) as refused:
+            await keyed(f"{url}?resume={gone}")
+        assert refused.value.response.status_code == 404

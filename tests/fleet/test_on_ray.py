@@ -1,0 +1,162 @@
+"""A real fleet on a real Ray: `streamer fleet` with two servers and two verifiers, a process each."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import soundfile
+from processes import ENVIRONMENT
+from speech import SAMPLES
+from websockets.asyncio.client import connect
+from wire import ANSWER, COMMIT, describe_files, session_update, text_of
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install '.[scale]'")
+pytestmark = pytest.mark.long  # Ray's own processes cost more than all other tests of the room
+
+START_S = 300.0
+TOML = """
+[director]
+port = {0}
+api_key = "alice,bob"
+[server]
+least = 2
+most = 2
+first_port = {1}
+max_sessions = 2
+mode = "exact"
+verify_budget_s = 120
+[verifier]
+least = 2
+most = 2
+first_port = {2}
+"""
+
+
+def free_ports():
+    """Three, each with one above it that is free too, most probably."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def get(url, path, key=None):
+    """(status, body) of a GET."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    request = urllib.request.Request(url + path, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def replicas(url, kind):
+    """What each said last, of those that answer."""
+    rows = json.loads(get(url, "/v1/replicas")[1])
+    found = [row["status"] for row in rows if row["status"] and row["answers"]]
+    return [status for status in found if status["kind"] == kind]
+
+
+def wait_for(is_so, within_s=START_S):
+    until = time.monotonic() + within_s
+    while not is_so():
+        assert time.monotonic() < until, "it takes too long"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    """The address of its director."""
+    file = tmp_path_factory.mktemp("fleet") / "fleet.toml"
+    file.write_text(TOML.format(*free_ports()))
+    command = [sys.executable, "-m", "streamer", "fleet", "--config", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    try:
+        url = process.stdout.readline().split()[2].replace("ws", "http", 1)
+        wait_for(lambda: len(replicas(url, "server")) == len(replicas(url, "verifier")) == 2)
+        yield url
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def say(url, clip=SAMPLES[1], on_created=lambda session_id: None):
+    """A client of websockets alone: (session id, the sentence)."""
+    return asyncio.run(_say(url, clip, on_created))
+
+
+async def _say(url, clip, on_created):
+    audio, rate = soundfile.read(clip, dtype="int16", always_2d=True)
+    address = f"{url.replace('http', 'ws', 1)}/v1/realtime"
+    headers = {"Authorization": "Bearer alice"}
+    async with connect(address, additional_headers=headers, open_timeout=60) as ws:
+        session_id = json.loads(await ws.recv())["session"]["id"]
+        await ws.send(session_update(rate, binary=True))
+        await ws.send(audio[:, 0].tobytes())
+        on_created(session_id)
+        await ws.send(COMMIT)
+        await ws.send(ANSWER)
+        events = []
+        while not events or events[-1]["type"] != "response.done":
+            events.append(json.loads(await asyncio.wait_for(ws.recv(), 120)))
+        return session_id, text_of(events)
+
+
+@pytest.fixture(scope="module")
+def wanted():
+    return describe_files([SAMPLES[1]], "exact")[0]["text"]
+
+
+def test_a_client_is_described_as_by_one_process(fleet, wanted):
+    session_id, text = say(fleet)
+    assert text == wanted
+    assert session_id.startswith("sess_server-")
+
+
+def test_a_verifier_that_is_killed_within_a_turn_is_told_it_again(fleet, wanted):
+    """The other one is; not an id is another one. Then there are two again."""
+    before = {status["name"]: status for status in replicas(fleet, "verifier")}
+
+    def strike(_):
+        busy = [s for s in replicas(fleet, "verifier") if s["taken"]] or list(before.values())
+        for status in busy[:1]:
+            os.kill(status["pid"], signal.SIGKILL)
+
+    assert say(fleet, on_created=strike)[1] == wanted
+    wait_for(lambda: {s["name"] for s in replicas(fleet, "verifier")} - before.keys())
+    wait_for(lambda: len(replicas(fleet, "verifier")) == 2)
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_that_is_lost_is_told_and_comes_back(fleet, wanted, blow):
+    """Its clients hear it from the director, and the others serve meanwhile."""
+    lost = {}
+
+    def strike(session_id):
+        name = session_id.removeprefix("sess_").rpartition("_")[0]
+        (lost["server"],) = [s for s in replicas(fleet, "server") if s["name"] == name]
+        os.kill(lost["server"]["pid"], blow)
+        lost["path"] = f"/v1/replica?resume={session_id}"
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        say(fleet, on_created=strike)
+    wait_for(lambda: get(fleet, lost["path"], "alice")[0] == 404)
+    assert "gone; connect anew" in get(fleet, lost["path"], "alice")[1]
+    assert say(fleet)[1] == wanted
+    wait_for(lambda: len(replicas(fleet, "server")) == 2)
+    assert lost["server"]["name"] not in {s["name"] for s in replicas(fleet, "server")}

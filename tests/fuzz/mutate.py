@@ -1,0 +1,92 @@
+"""Mutations that keep an input whole enough to be read on. In: bytes, chance. Out: bytes.
+
+A fuzzer that flips bits of JSON or MessagePack meets the parser and seldom what is behind it. These
+take the value, change one place of it, and write it again.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from targets import framed, frames
+
+NUMBERS = (0, 1, -1, 2, 255, 256, 65_536, 2**31 - 1, 2**31, 2**53, 2**63, 2**64 - 1, 1e-9, 1e308)
+TEXTS = ("", "a", "说", "\x1b[2J", "\u2028", "x" * 300, "../a", "NaN", "AAAA", "\ud800")
+OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": 0})
+
+
+def mutate(kind: str, data: bytes, chance: random.Random) -> bytes | None:
+    """`data` with one value changed; None where it is not of that kind."""
+    try:
+        return KINDS[kind](data, chance) if kind in KINDS else None
+    except (ValueError, TypeError, RecursionError, OverflowError, msgspec.MsgspecError):
+        return None
+
+
+def _json(data: bytes, chance: random.Random) -> bytes:
+    """JSON, alone, by the line, or behind the 8 bytes of its length as in safetensors."""
+    if data[2:8] == bytes(6):
+        length = int.from_bytes(data[:8], "little")
+        text = json.dumps(_changed(json.loads(data[8 : 8 + length]), chance)).encode()
+        return len(text).to_bytes(8, "little") + text + data[8 + length :]
+    lines = data.split(b"\n")
+    at = chance.randrange(len(lines))
+    lines[at] = json.dumps(_changed(json.loads(lines[at]), chance)).encode()
+    return b"\n".join(lines)
+
+
+def _msgpack(data: bytes, chance: random.Random) -> bytes:
+    """Framed messages: one changed, doubled, dropped or moved."""
+    messages = list(frames(data))
+    at = chance.randrange(len(messages))
+    match chance.randrange(8):
+        case 0:
+            messages.insert(at, messages[at])
+        case 1:
+            del messages[at]
+        case 2:
+            messages.insert(chance.randrange(len(messages)), messages.pop(at))
+        case _:
+            value = _changed(msgspec.msgpack.decode(messages[at]), chance)
+            messages[at] = msgspec.msgpack.encode(value)[:65_535]
+    return framed(*messages)
+
+
+KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {"json": _json, "msgpack": _msgpack}
+
+
+def _changed(value: Any, chance: random.Random) -> Any:
+    """The value with one place changed, at any depth."""
+    if isinstance(value, dict) and value and chance.random() < 0.9:
+        key = chance.choice(list(value))
+        match chance.randrange(6):
+            case 0:
+                return {name: each for name, each in value.items() if name != key}
+            case 1:
+                return {**value, chance.choice(TEXTS[:-1]): value[key]}
+            case _:
+                return {**value, key: _changed(value[key], chance)}
+    if isinstance(value, list) and value and chance.random() < 0.9:
+        at = chance.randrange(len(value))
+        match chance.randrange(6):
+            case 0:
+                return value[:at] + value[at + 1 :]
+            case 1:
+                return [*value, value[at]]
+            case _:
+                return [*value[:at], _changed(value[at], chance), *value[at + 1 :]]
+    return _another(value, chance)
+
+
+def _another(value: Any, chance: random.Random) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool) and chance.random() < 0.7:
+        return chance.choice([value + 1, value - 1, -value, value * 2, *NUMBERS])
+    if isinstance(value, str) and chance.random() < 0.7:
+        return chance.choice([value + chance.choice(TEXTS[:-1]), value[:-1], *TEXTS])
+    if isinstance(value, bytes) and chance.random() < 0.9:
+        return chance.choice([value + bytes([chance.randrange(256)]), value[:-1], value * 2])
+    return chance.choice([*NUMBERS, *TEXTS, *OTHERS])

@@ -1,0 +1,135 @@
+"""Fuzzes one reader by coverage (atheris). In: a target's name, seconds. Out: what it found; exit
+status 0 where that is nothing.
+
+`python tests/fuzz/run.py TARGET [--seconds 600] [--keep]`. It begins with the corpus and what
+earlier runs found new, in .cache/fuzz. A finding is written to .cache/fuzz/TARGET.found. --keep adds
+what this run has reached to the corpus, reduced to what adds coverage and no file over 2 KB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import atheris
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(ROOT)]
+with atheris.instrument_imports(include=["streamer", "tomllib", "json", "targets"]):
+    from targets import CORPUS, TARGETS
+from mutate import mutate  # noqa: E402
+
+CACHE = ROOT / ".cache" / "fuzz"
+WHOLE = 0.7  # of mutations that keep an input's form, where its kind is known
+MAX_KEPT_BYTES = 2_048
+MAX_KEPT = 60  # inputs of one target
+SECONDS_EACH = 20  # for one input: then it hangs
+
+
+def main() -> int:
+    options = _options()
+    name = options.target
+    if options.inside:
+        return _inside(name, options.inside)
+    own = CACHE / name
+    own.mkdir(parents=True, exist_ok=True)
+    for data in TARGETS[name].seeds():
+        (own / hashlib.sha1(data).hexdigest()).write_bytes(data)
+    found = CACHE / f"{name}.found"
+    limits = [
+        f"-max_total_time={options.seconds}",
+        f"-timeout={SECONDS_EACH}",
+        "-rss_limit_mb=2048",
+        "-max_len=4096",
+        "-print_final_stats=1",
+        f"-exact_artifact_path={found}",
+    ]
+    folders = [str(own), *([str(CORPUS / name)] if (CORPUS / name).is_dir() else [])]
+    status = _fuzz(name, [*limits, *folders])
+    if options.keep and status == 0:
+        _keep(name, own)
+    return status
+
+
+def _fuzz(name: str, words: list[str]) -> int:
+    """In a process of its own: libFuzzer ends the one that it runs in."""
+    command = [sys.executable, __file__, name, "--inside", *words]
+    return subprocess.run(command, check=False).returncode
+
+
+def _inside(name: str, words: list[str]) -> int:
+    target = TARGETS[name]
+
+    def mutator(data: bytes, max_size: int, seed: int) -> bytes:
+        chance = random.Random(seed)
+        if chance.random() < WHOLE:
+            for _ in range(chance.randint(1, 3)):
+                changed = mutate(target.kind, data, chance)
+                if changed is None or len(changed) > max_size:
+                    break
+                data = changed
+            else:
+                return data
+        return bytes(atheris.Mutate(data, max_size))
+
+    atheris.Setup([__file__, *words], target.read, custom_mutator=mutator)
+    atheris.Fuzz()
+    return 0
+
+
+def _keep(name: str, own: Path) -> None:
+    """Of what was reached, the smallest inputs that go another way through our code each."""
+    kept = CORPUS / name
+    kept.mkdir(parents=True, exist_ok=True)
+    inputs = {file.read_bytes() for folder in (kept, own) for file in folder.iterdir()}
+    for file in kept.iterdir():
+        file.unlink()
+    known: set[object] = set()
+    for data in sorted(inputs, key=lambda each: (len(each), each)):
+        if len(data) > MAX_KEPT_BYTES or len(list(kept.iterdir())) >= MAX_KEPT:
+            break
+        steps = _steps(TARGETS[name].read, data)
+        if not steps <= known:
+            known |= steps
+            (kept / hashlib.sha1(data).hexdigest()[:16]).write_bytes(data)
+
+
+def _steps(read: Callable[[bytes], None], data: bytes) -> set[object]:
+    """From which line to which line of ours the reader goes."""
+    steps: set[object] = set()
+    last = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal last
+        if "/streamer/" not in frame.f_code.co_filename:
+            return None
+        steps.add((frame.f_code.co_filename, last, frame.f_lineno))
+        last = frame.f_lineno
+        return trace
+
+    sys.settrace(trace)  # type: ignore[arg-type]
+    try:
+        read(data)
+    finally:
+        sys.settrace(None)
+    return steps
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--inside", nargs=argparse.REMAINDER, default=[], help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

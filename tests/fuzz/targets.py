@@ -1,0 +1,366 @@
+"""What reads bytes of others, as functions for a fuzzer. In: any bytes. Out: nothing, or an
+exception that is a finding.
+
+Each target swallows the errors that its reader promises; whatever else comes out is a fault of ours.
+Beyond that: what is read can be written again, and an error is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from streamer.audio.file import AudioFile, NotForLibsndfile, _decode
+from streamer.audio.source import AudioError
+from streamer.config import Config
+from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
+from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.headers import entries
+from streamer.model.checkpoint.weights import ModelError
+from streamer.net.realtime.client_events import BadEvent, decode
+from streamer.net.realtime.conversation import Conversation
+from streamer.net.realtime.resume import CannotResume, Resume
+from streamer.options import ConfigError
+
+CORPUS = Path(__file__).parent / "corpus"
+MAX_BLOCKS = 16  # of a recording
+Seeds = Iterator[bytes]
+
+
+@dataclass(frozen=True)
+class Target:
+    """read: one input. seeds: inputs to begin with, ours. kind: how inputs are put together, for
+    mutations that keep them whole: json, msgpack (see `frames`), or any."""
+
+    read: Callable[[bytes], None]
+    seeds: Callable[[], Seeds]
+    kind: str = "any"
+
+
+def frames(data: bytes) -> Iterator[bytes]:
+    """Messages of an input, each behind its length in 2 bytes, big-endian."""
+    at = 0
+    while at + 2 <= len(data):
+        size = int.from_bytes(data[at : at + 2], "big")
+        yield data[at + 2 : at + 2 + size]
+        at += 2 + size
+
+
+def framed(*messages: bytes) -> bytes:
+    return b"".join(len(message).to_bytes(2, "big") + message for message in messages)
+
+
+def told(error: Exception) -> None:
+    """What people read of it."""
+    text = str(error)
+    assert text
+    assert "\n" not in text, f"more than one line: {text!r}"
+    text.encode()
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    table = [*(bytes([i]) for i in range(32, 127)), "说".encode(), b"\xe9\xbe", b"\x98", b"\x1b"]
+    n = len(table)
+    return Vocabulary.build([*table, b"<end>"], [n], [n], n + 1)
+
+
+@cache
+def edge_terms() -> DecodingTerms:
+    return DecodingTerms(
+        "tokenizer",
+        "zh",
+        vocabulary().num_ids,
+        Rules(),
+        Sampling(),
+        asks_first=True,
+        vocabulary=vocabulary(),
+    )
+
+
+SOUND = np.linspace(-0.5, 0.5, 400, dtype=np.float32)
+
+
+def read_up(data: bytes) -> None:
+    """An edge's messages, to one turn."""
+    turn = None
+    for message in frames(data):
+        try:
+            found = wire.decode_up(message)
+            assert wire.decode_up(wire.encode(found)) == found or "nan" in repr(found)
+            match found:
+                case wire.Open():
+                    model = VerifierModel("model", "tokenizer", "zh", 101, 60.0)
+                    if turn is None:
+                        turn = ServedTurn(model, found)
+                    else:
+                        turn.reopen(found)
+                case wire.Close() | wire.Ping():
+                    pass
+                case _ if turn is not None:
+                    turn.take(found)
+        except (wire.WireError, Broken) as error:
+            told(error)
+
+
+def up_seeds() -> Seeds:
+    edge = RemoteTurn(3, bytes(16), edge_terms())
+    edge.attach()
+    edge.hear(SOUND)
+    edge.hear(SOUND * 0.3333)
+    edge.finish()
+    edge.ask(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
+    yield framed(*(wire.encode(message) for message in iter(edge.pull, None)))
+    runs_on = RemoteTurn(
+        0, bytes(16), DecodingTerms("tokenizer", "zh", 99, Rules(), Sampling(), True)
+    )
+    runs_on.attach()
+    runs_on.hear(SOUND)
+    runs_on.finish()
+    runs_on.ask(VerifyRequest(1, 0, prefix_hash(()), (), ()))
+    sent = [wire.encode(message) for message in iter(runs_on.pull, None)]
+    runs_on.attach()
+    again = runs_on.pull()
+    assert again is not None
+    yield framed(*sent, wire.encode(again), wire.encode(wire.Ping(7)), wire.encode(wire.Close(0)))
+
+
+def read_down(data: bytes) -> None:
+    """A verifier's messages, to an edge's turn that asks."""
+    edge = RemoteTurn(0, bytes(16), edge_terms())
+    edge.attach()
+    edge.hear(SOUND)
+    edge.finish()
+    for number in range(2, 5):
+        edge.ask(VerifyRequest(number, number, prefix_hash((5,)), (6,), (7, 8, 9)))
+    for message in frames(data):
+        try:
+            found = wire.decode_down(message)
+            assert wire.decode_down(wire.encode(found)) == found
+            edge.take(found)
+        except (wire.WireError, RemoteFault) as error:
+            told(error)
+            edge.attach()
+        while edge.pull() is not None:
+            pass
+        assert 0 <= edge.num_prefilled <= edge.num_samples
+
+
+def down_seeds() -> Seeds:
+    said = [
+        wire.OpenedMessage(0, 1, 0, "model"),
+        wire.HeardMessage(0, 1, 400, True),
+        wire.Judged(0, 1, 1, 0, 9),
+        wire.Judged(0, 1, 2, 3, 9),
+        wire.Refused(0, 1, 3, "prefix"),
+        wire.Rejected(0, 1, False, "all sessions are taken"),
+        wire.Pong(1),
+    ]
+    yield framed(*map(wire.encode, said))
+    yield framed(*map(wire.encode, said[:3]))
+
+
+def read_client_events(data: bytes) -> None:
+    """A client's events, a line each, to one conversation; what it answers is JSON."""
+    conversation = Conversation("sess_" + 32 * "0", "streamer", False)
+    for line in data.split(b"\n")[:32]:
+        out = conversation.opened()
+        try:
+            found, _ = conversation.client(decode(line))
+            out += found
+        except BadEvent as error:
+            told(error)
+        conversation.audio_of(line.decode("utf-8", "replace"))
+        msgspec.json.encode(out)
+
+
+def client_event_seeds() -> Seeds:
+    heard = {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}
+    vad = {"type": "server_vad", "threshold": 0.5, "silence_duration_ms": 300}
+    ours = {"events": True, "binary": True, "acks": True, "live_update_s": 3}
+    session = {"type": "realtime", "audio": {"input": heard}, "streamer": ours}
+    events = [
+        {"type": "session.update", "event_id": "e1", "session": session},
+        {"type": "session.update", "session": {"audio": {"input": {"turn_detection": vad}}}},
+        {"type": "input_audio_buffer.append", "audio": "AAAA"},
+        {"type": "input_audio_buffer.commit"},
+        {"type": "input_audio_buffer.clear"},
+        {"type": "response.create"},
+        {"type": "response.cancel", "response_id": "resp_1"},
+        {"type": "conversation.item.create", "item": {}},
+        {"type": "conversation.item.delete", "item_id": "x"},
+    ]
+    yield "\n".join(map(json.dumps, events)).encode()
+    yield from (json.dumps(event).encode() for event in events)
+
+
+def read_resume(data: bytes) -> None:
+    """A query's fields, a line each: name=value."""
+    query: dict[str, list[str]] = {}
+    for line in data.decode("utf-8", "surrogateescape").split("\n")[:8]:
+        name, _, value = line.partition("=")
+        query.setdefault(name, []).append(value)
+    with suppress(CannotResume):
+        Resume.parse(query)
+
+
+def resume_seeds() -> Seeds:
+    yield b"resume=sess_0\nevent=3\nbytes=99"
+
+
+@cache
+def folder() -> Path:
+    """For readers of files; in memory where there is such a place."""
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return Path(tempfile.mkdtemp(prefix="fuzz", dir=where))
+
+
+def written(name: str, data: bytes) -> Path:
+    file = folder() / name
+    file.write_bytes(data)
+    return file
+
+
+def read_wav(data: bytes) -> None:
+    """A recording that libsndfile decodes: what Python makes of its head and of what is cut."""
+    file = written("sound.wav", data)
+    if not data:
+        return
+    with file.open("rb") as handle:
+        try:
+            audio = AudioFile(str(file), _decode(handle), handle)
+        except NotForLibsndfile:
+            return
+        try:
+            for i, block in enumerate(audio):
+                assert block.ndim == 2
+                assert block.shape[1] == audio.channels
+                if i > MAX_BLOCKS:
+                    break
+        except AudioError as error:
+            told(error)
+        assert audio.cut is None or "\n" not in audio.cut
+
+
+def wav_seeds() -> Seeds:
+    import io
+
+    import soundfile
+
+    for kind, subtype in (("WAV", "PCM_16"), ("WAV", "FLOAT"), ("AIFF", "PCM_16"), ("AU", "ULAW")):
+        file = io.BytesIO()
+        soundfile.write(file, SOUND[:64], 16_000, format=kind, subtype=subtype)
+        yield file.getvalue()
+        yield file.getvalue()[:-40]
+
+
+def read_toml(data: bytes) -> None:
+    """A pipeline file."""
+    try:
+        Config.from_toml(written("pipeline.toml", data))
+    except ConfigError as error:
+        told(error)
+
+
+def toml_seeds() -> Seeds:
+    yield b'mode = "gated"\ncloud = "ws://127.0.0.1:8766"\ncloud_audio = "lazy"\nthreshold = 2.5\n'
+    yield b'mode = "exact"\nk = 4\ntemperature = 0.7\ntop_p = 0.9\nseed = 3\ndegrade = true\n'
+    yield b'[tool]\nx = 1979-05-27T07:32:00Z\ny = [1, 2.0, "a"]\n'
+
+
+def read_model_card(data: bytes) -> None:
+    written("streamer.json", data)
+    try:
+        read_card(folder())
+    except ModelError as error:
+        told(error)
+
+
+def card_seeds() -> Seeds:
+    promise = {
+        "risk": 0.05,
+        "confidence": 0.9,
+        "signal": "entropy",
+        "num_clips": 9,
+        "num_groups": 3,
+        "date": "2026-11-22",
+        "cloud": "cloud",
+    }
+    card = {
+        "name": "toy",
+        "language": "zh",
+        "max_turn_s": 60.0,
+        "prompt": {"prefix": "a", "suffix": "b"},
+        "gate": {
+            "fluent": {"entropy": 2.0, "k": 4, "promise": promise},
+            "quality": {"margin": 0.5},
+        },
+        "attributes": {"rate": [{"name": "slow", "phrases": ["语速慢"]}]},
+    }
+    yield json.dumps(card).encode()
+    yield b"{}"
+
+
+def read_index(data: bytes) -> None:
+    """A directory whose index is this, beside one healthy shard."""
+    with tempfile.TemporaryDirectory(dir=folder()) as name:
+        directory = Path(name)
+        (directory / "model.safetensors.index.json").write_bytes(data)
+        (directory / "a.safetensors").write_bytes(next(header_seeds()))
+        try:
+            list(entries(directory))
+        except ModelError as error:
+            told(error)
+
+
+def index_seeds() -> Seeds:
+    yield b'{"metadata": {}, "weight_map": {"model.norm.weight": "a.safetensors"}}'
+    yield b'{"weight_map": {"lm_head.weight": "b.safetensors"}}'
+    yield b'{"weight_map": {"lm_head.weight": "' + b"x" * 300 + b'"}}'  # found 2026-11
+
+
+def read_header(data: bytes) -> None:
+    """A directory of one safetensors file."""
+    with tempfile.TemporaryDirectory(dir=folder()) as name:
+        directory = Path(name)
+        (directory / "model.safetensors").write_bytes(data)
+        try:
+            list(entries(directory))
+        except ModelError as error:
+            told(error)
+
+
+def header_seeds() -> Seeds:
+    tensor = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    one = {"thinker.model.norm.weight": tensor}
+    for header in (one, {"__metadata__": {"a": "b"}}, 5, []):  # 5 was found 2026-11
+        text = json.dumps(header).encode()
+        yield len(text).to_bytes(8, "little") + text + bytes(8)
+
+
+TARGETS = {
+    "link_up": Target(read_up, up_seeds, "msgpack"),
+    "link_down": Target(read_down, down_seeds, "msgpack"),
+    "client_events": Target(read_client_events, client_event_seeds, "json"),
+    "resume": Target(read_resume, resume_seeds),
+    "wav": Target(read_wav, wav_seeds),
+    "toml": Target(read_toml, toml_seeds),
+    "card": Target(read_model_card, card_seeds, "json"),
+    "safetensors_index": Target(read_index, index_seeds, "json"),
+    "safetensors_header": Target(read_header, header_seeds, "json"),
+}

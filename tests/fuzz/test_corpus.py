@@ -1,0 +1,53 @@
+"""Readers of what others send or write, by inputs that a fuzzer has found: everything in the corpus
+is read again here, and in the long run each reader is fuzzed anew (tests/fuzz/run.py)."""
+
+import random
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from mutate import KINDS, mutate
+from targets import CORPUS, TARGETS
+
+RUN = Path(__file__).parent / "run.py"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_corpus_is_read_or_refused(name):
+    inputs = [file.read_bytes() for file in sorted((CORPUS / name).iterdir())]
+    assert inputs
+    for data in (*TARGETS[name].seeds(), *inputs):
+        TARGETS[name].read(data)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_is_nearly_right_is_read_or_refused(name):
+    """A few hundred mutations, the same each time."""
+    chance, target = random.Random(name), TARGETS[name]
+    seeds = list(target.seeds())
+    num_whole = 0
+    for _ in range(100 if "safetensors" in name or name == "wav" else 300):
+        data = chance.choice(seeds)
+        for _ in range(chance.randint(1, 3)):
+            changed = mutate(target.kind, data, chance)
+            num_whole += changed is not None
+            data = changed or data[: chance.randrange(len(data) + 1)] + chance.randbytes(2)
+        target.read(data)
+    assert num_whole > 100 or target.kind not in KINDS or "safetensors" in name
+
+
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris is not installed: .[fuzz]")
+@pytest.mark.parametrize("name", TARGETS)
+def test_fuzzed_by_coverage(name, request):
+    seconds = request.config.getoption("--fuzz-seconds")
+    done = subprocess.run(
+        [sys.executable, RUN, name, "--seconds", str(seconds)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4_000:]

@@ -1,0 +1,76 @@
+"""Several keys, and a share for each."""
+
+import pytest
+
+from streamer.commands.serve import key_of
+from streamer.config import ConfigError
+from streamer.net.service.admission import Admission
+from streamer.net.service.tickets import sign
+
+PATH = "/v1/realtime"
+
+
+def bearer(key):
+    return {"authorization": f"Bearer {key}"}
+
+
+def admission(**more):
+    return Admission((PATH,), 10, "alice,bob", max_per_key=4, name="server-1.ab", **more)
+
+
+def test_each_key_is_a_tenant_and_others_are_nobody():
+    door = admission()
+    assert door.check(PATH, bearer("alice")) == "alice"
+    assert door.check(PATH, bearer("bob")) == "bob"
+    assert door.check(PATH, {"sec-websocket-protocol": "openai-insecure-api-key.bob"}) == "bob"
+    for key in ("eve", "alice,bob", "", "alice "[:3]):
+        assert door.check(PATH, bearer(key)).status == 401
+    assert Admission((PATH,), 1).check(PATH, {}) == ""
+
+
+def test_a_tenant_s_share_is_its_own():
+    """Those on their way count; who leaves makes place."""
+    door = admission()
+    for _ in range(3):
+        door.enter("alice")
+    assert door.check_room("alice") is None
+    door.expect("her fourth", "alice")
+    refusal = door.check_room("alice")
+    assert (refusal.status, refusal.headers["Retry-After"]) == (503, "5")
+    assert refusal.message == "all 4 sessions of this key are taken; try again later"
+    assert door.check_room("bob") is None
+    door.arrived("her fourth")
+    assert door.check_room("alice") is None
+    door.enter("alice")
+    assert door.check_room("alice").status == 503
+    door.leave("alice")
+    assert door.check_room("alice") is None
+
+
+def test_all_together_have_no_more_than_there_is():
+    door = admission()
+    for tenant in ("alice", "bob"):
+        for _ in range(4):
+            door.enter(tenant)
+    door.max_per_key = None
+    door.enter("bob")
+    door.enter("alice")
+    assert door.check_room("bob").message == "all 10 sessions are taken; try again later"
+    assert (door.num_admitted, door.num_taken) == (10, 10)
+
+
+def test_a_ticket_stands_for_a_key_once():
+    import time
+
+    door = admission()
+    query = {"ticket": [sign("bob", "server-1.ab", time.time())]}
+    assert door.check(PATH, {}, query) == "bob"
+    assert door.check(PATH, {}, query).status == 401
+    assert door.check(PATH, {}, {"ticket": ["x"]}).status == 401
+
+
+@pytest.mark.parametrize("text", [",", "a,", ",a", "a,,b", "a b", "a,b c"])
+def test_a_list_of_keys_has_no_empty_ones(text):
+    with pytest.raises(ConfigError, match="one or more letters"):
+        key_of(text)
+    assert key_of("a,b") == "a,b"

@@ -1,0 +1,151 @@
+"""Histories of clients under random kills, stops, cuts, delays and clocks that jump: committed ids
+are never lost, doubled, reordered or changed. 50 schedules here, 2,000 in the long run; with real
+processes, tests/net/link/test_killed.py and tests/net/test_killed_server.py."""
+
+import asyncio
+import copy
+from collections import Counter
+
+import pytest
+from history import Entry, History, prove
+from schedules import draw, run
+
+AT_ONCE = 8
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "first", [*range(0, 50, 10), *(pytest.param(i, marks=LONG) for i in range(50, 2_000, 50))]
+)
+async def test_no_committed_id_is_lost_doubled_reordered_or_changed(first):
+    turns_at = asyncio.Semaphore(AT_ONCE)
+    done = Counter()
+
+    async def one(seed):
+        async with turns_at:
+            done.update(await run(draw(seed)))
+
+    async with asyncio.TaskGroup() as group:
+        for seed in range(first, first + (10 if first < 50 else 50)):
+            group.create_task(one(seed))
+    assert done["turns answered"] >= 10
+    print(dict(done))
+
+
+def seen(number, kind, **more):
+    return Entry("seen", {"event_id": f"event_x_{number}", "type": kind, **more})
+
+
+def healthy():
+    """Two turns, in a session that begins anew with its server between them."""
+    delta = {"item_id": "a", "verified": True}
+    first = [
+        Entry("began", 0),
+        seen(0, "input_audio_buffer.committed", item_id="a"),
+        seen(1, "response.output_text.delta", delta="xy"),
+        seen(2, "streamer.delta", **delta, ids=[1, 2], text="xy"),
+        seen(3, "streamer.description", item_id="a", description=told("xy", 2, 160)),
+        seen(4, "input_audio_buffer.committed", item_id="b"),
+        seen(5, "streamer.delta", **delta | {"item_id": "b"}, ids=[3], text=""),
+    ]
+    second = [
+        Entry("began", 1),
+        seen(0, "input_audio_buffer.committed", item_id="c"),
+        seen(1, "response.output_text.delta", delta="z"),
+        seen(2, "streamer.delta", **delta | {"item_id": "c"}, ids=[3, 4], text="z"),
+        seen(3, "streamer.description", item_id="c", description=told("z", 2, 320)),
+    ]
+    return [*first, *second]
+
+
+def told(text, n_tokens, num_samples):
+    return {"text": text, "n_tokens": n_tokens, "audio_s": num_samples / 16_000}
+
+
+WANTED = ([1, 2], [3, 4])
+TURNS = (bytes(320), bytes(640))
+
+
+def wrong(attempt):
+    is_right = attempt.ids == WANTED[attempt.turn][: len(attempt.ids)]
+    return None if is_right else "other ids"
+
+
+def lose_an_event(entries):
+    del entries[2]
+
+
+def double_an_event(entries):
+    entries.insert(3, entries[3])
+
+
+def reorder_ids(entries):
+    entries[3].what["ids"].reverse()
+
+
+def change_an_id(entries):
+    entries[3].what["ids"][0] = 7
+
+
+def change_what_a_dead_server_said(entries):
+    entries[6].what["ids"][0] = 7
+
+
+def lose_an_answer(entries):
+    del entries[7:]
+
+
+def double_an_answer(entries):
+    entries += entries[7:]
+
+
+def answer_another_turn_first(entries):
+    entries[3], entries[4] = entries[4], entries[3]
+
+
+def lose_audio(entries):
+    entries[-1].what["description"]["audio_s"] -= 0.002
+
+
+def lose_an_id(entries):
+    entries[3].what["ids"].pop()
+
+
+def lose_text(entries):
+    entries[3].what["text"] = "x"
+
+
+HARM = [
+    lose_an_event,
+    double_an_event,
+    reorder_ids,
+    change_an_id,
+    change_what_a_dead_server_said,
+    lose_an_answer,
+    double_an_answer,
+    answer_another_turn_first,
+    lose_audio,
+    lose_an_id,
+    lose_text,
+]
+
+
+@pytest.mark.parametrize("harm", [None, *HARM])
+def test_the_proof_sees_what_it_is_for(harm):
+    entries = copy.deepcopy(healthy())
+    if harm is None:
+        assert len(prove(History(entries), TURNS, wrong)) == 2
+        return
+    harm(entries)
+    with pytest.raises(AssertionError):
+        prove(History(entries), TURNS, wrong)
+
+
+async def test_a_run_without_faults_says_what_each_model_says_alone():
+    """So what the schedules are held to is a run without faults."""
+    from dataclasses import replace
+
+    for seed in range(4):
+        done = await run(replace(draw(seed), faults=(), cut_share=0.0))
+        assert done["turns answered"] == len(draw(seed).turns)
+        assert done["sockets cut"] == 0

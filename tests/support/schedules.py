@@ -1,0 +1,228 @@
+"""One schedule of faults, drawn from a seed and run against a house. In: a seed. Out: what was
+done, and an AssertionError where the history is not whole.
+
+The same seed draws the same speech, options and faults; when they hit is the machine's. In exact
+and cloud every answer is that of a run without faults. In gated, and in exact that may degrade, each
+id is what its model says behind those before it: the cloud where it is called verified, else the
+edge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+from fakes import ToyModel
+from history import Attempt, prove
+from house import house
+from returning import Returning
+from toy_parts import (
+    CLOUD_SEED,
+    EDGE_PROMPT,
+    EDGE_SEED,
+    VOCABULARY,
+    Decoding,
+    prompt_of,
+    samples_of,
+)
+
+from bench.proxy import Toxics
+from streamer.core.decoding.gate import Gate
+from streamer.core.decoding.plan import Plan
+from streamer.core.rules.constrain import constrain
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+from streamer.core.rules.stop import stop
+from streamer.model.choose import choose
+
+WITHIN_S = 120.0  # a safety net: a schedule takes a second or two
+FOREVER_S = 1e9
+SHORT_S = 0.15
+WAIT_S = 5.0  # for a client that is held up, until the next fault comes all the same
+KINDS = ("exact", "cloud", "gated", "exact, degrade")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens when the client has sent or seen `after` things more than before the last one,
+    for `for_s`."""
+
+    after: int
+    name: str
+    for_s: float = 0.0
+
+
+FAULTS = {
+    "client link cut": 4,
+    "edge link cut": 4,
+    "client link hangs": 2,
+    "edge link hangs": 2,
+    "client link cut after bytes": 2,
+    "edge link cut after bytes": 2,
+    "verifier killed": 3,
+    "server killed": 2,
+    "server stopped": 1,  # all that it is connected to hangs, then its clock has jumped
+    "clock jumps": 2,
+    "client link slow": 1,
+    "edge link slow": 1,
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    seed: int
+    kind: str
+    decoding: Decoding
+    turns: tuple[bytes, ...]
+    cut_share: float
+    faults: tuple[Fault, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether faults must change nothing at all."""
+        return self.kind in ("exact", "cloud")
+
+
+def draw(seed: int) -> Schedule:
+    chance = random.Random(seed)
+    kind = KINDS[seed % len(KINDS)]
+    rules = chance.choice([Rules(max_new_tokens=24), Rules.off(max_new_tokens=16)])
+    plan = Plan(
+        kind.split(",")[0],
+        k=chance.randint(1, 6),
+        gate=Gate(entropy=1.2),
+        rules=rules,
+        verify_budget_s=FOREVER_S if kind in ("exact", "cloud") else SHORT_S,
+        ahead=chance.choice([0, 3, 12]),
+        credits=chance.randint(1, 4),
+        degrade="degrade" in kind,
+    )
+    sampling = chance.choice([Sampling(), Sampling(temperature=1.0, seed=seed)])
+    noise = np.random.default_rng(seed)
+    turns = tuple(
+        noise.integers(-9_000, 9_000, chance.choice([1, 300, 3_000, 20_000]))
+        .astype("<i2")
+        .tobytes()
+        for _ in range(chance.randint(1, 3))
+    )
+    faults = tuple(
+        Fault(
+            chance.choice([0, 3, 20, 60]),
+            chance.choices(list(FAULTS), list(FAULTS.values()))[0],
+            chance.choice([0.0, 0.02, 0.3]) * chance.random(),
+        )
+        for _ in range(chance.randint(2, 6))
+    )
+    decoding = Decoding(plan, sampling)
+    return Schedule(seed, kind, decoding, turns, chance.choice([0.0, 0.02]), faults)
+
+
+async def run(schedule: Schedule) -> Counter[str]:
+    """How often each fault hit, how often the client was cut, and the turns that were answered.
+    Raises AssertionError."""
+    done: Counter[str] = Counter()
+    async with asyncio.timeout(WITHIN_S), house(schedule.decoding, schedule.seed) as found:
+        client = Returning(
+            found.url, schedule.turns, random.Random(schedule.seed), schedule.cut_share, True
+        )
+        harm = asyncio.create_task(_harm(found, schedule, client.history, done))
+        try:
+            history = await client.run()
+        finally:
+            harm.cancel()
+            await asyncio.gather(harm, return_exceptions=True)
+    if not harm.cancelled():
+        harm.result()
+    answers = prove(history, schedule.turns, Wanted(schedule).wrong)
+    done["turns answered"] += len(answers)
+    done["sockets cut"] += history.count("cut")
+    done["sessions resumed"] += history.count("resumed")
+    done["sessions lost with their server"] += history.count("began") - 1
+    return done
+
+
+async def _harm(found, schedule, history, done):
+    for fault in schedule.faults:
+        await history.grown_by(fault.after, WAIT_S)
+        done[fault.name] += 1
+        await _do(found, fault, random.Random(f"{schedule.seed}/{fault}"))
+
+
+async def _do(found, fault, chance):
+    name, for_s = fault.name, fault.for_s
+    proxy = found.client_proxy if "client" in name else found.edge_proxy
+    match name.partition(" ")[0], name.rpartition(" ")[2]:
+        case (("client" | "edge"), "cut"):
+            proxy.cut()
+        case (("client" | "edge"), "bytes"):
+            proxy.cut_after = chance.randint(1, 20_000)
+        case (("client" | "edge"), "hangs"):
+            proxy.toxics.is_hung = True
+            await asyncio.sleep(for_s)
+            proxy.toxics.is_hung = False
+        case (("client" | "edge"), "slow"):
+            is_down = proxy.toxics.is_down
+            proxy.toxics = Toxics(0.003, chance.choice([0.0, 0.02]), slice_bytes=7, is_down=is_down)
+            await asyncio.sleep(for_s)
+            proxy.toxics = replace(Toxics(), is_down=is_down)
+        case "server", "stopped":
+            for each in (found.client_proxy, found.edge_proxy):
+                each.toxics.is_hung = True
+            await asyncio.sleep(for_s)
+            found.clock.ahead_s += 100 * for_s
+            for each in (found.client_proxy, found.edge_proxy):
+                each.toxics.is_hung = False
+        case "clock", _:
+            found.clock.ahead_s += chance.choice([0.01, 1.0, 60.0])
+        case _, "killed":
+            program = found.server if name.startswith("server") else found.verifier
+            await program.kill()
+            await asyncio.sleep(for_s)
+            await program.start()
+
+
+class Wanted:
+    """What a schedule's answers may be."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._prompts = [prompt_of(samples_of(data)) for data in schedule.turns]
+
+    def wrong(self, attempt: Attempt) -> str | None:
+        """Why this cannot be the turn's answer, or its beginning where it has no end; or None."""
+        if self._schedule.is_equal and not all(attempt.verified):
+            return "what the cloud has not verified is shown"
+        for at, token in enumerate(attempt.ids):
+            wanted = self._says(attempt.turn, attempt.ids[:at], attempt.verified[at])
+            if wanted != token:
+                return f"id {at} is {token}; {wanted} stands there without faults"
+        if attempt.description is None:
+            return None
+        reason = attempt.description["stop_reason"]
+        return None if reason in self._ends(attempt) else f"it ends by {reason}"
+
+    def _ends(self, attempt: Attempt) -> set[str]:
+        """How it may end: with its last id, or with one behind it that is not shown."""
+        rules, ids = self._schedule.decoding.plan.rules, attempt.ids
+        found = []
+        if ids:
+            found.append(stop(VOCABULARY, rules, ids[:-1], ids[-1]))
+        for is_verified in (True, self._schedule.is_equal):
+            token = self._says(attempt.turn, ids, is_verified)
+            end = stop(VOCABULARY, rules, ids, token)
+            found.append(None if end is None or end.keep else end)
+        return {end.reason for end in found if end is not None}
+
+    def _says(self, turn, answer, is_verified):
+        """The id that stands behind `answer` without faults."""
+        seed = CLOUD_SEED if is_verified else EDGE_SEED
+        prompt = self._prompts[turn] if is_verified else (*EDGE_PROMPT, *self._prompts[turn])
+        decoding = self._schedule.decoding
+        rules = decoding.plan.rules
+        logits = ToyModel(VOCABULARY.num_ids, seed).logits([*prompt, *answer])[None]
+        constraint = constrain(VOCABULARY, rules, answer)
+        [token] = choose(logits, [constraint], VOCABULARY.never, decoding.sampling, rules).ids
+        return token

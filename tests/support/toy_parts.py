@@ -1,0 +1,202 @@
+"""A toy pair as the stages and the verifier's server need it. In: a plan. Out: Parts and Judges
+without a network, a thread of an engine or a log-mel.
+
+What a side heard is the beginning of its context: a sample lost, doubled or moved changes every id.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+import anyio
+import numpy as np
+from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
+
+from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
+from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.plan import Plan
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.speculate import Speculator
+from streamer.core.decoding.verdict import Refusal, VerifyRequest, prefix_hash
+from streamer.core.description import describe_turn
+from streamer.core.link.verifier_turn import VerifierModel
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.stop import stop
+from streamer.core.text.emitter import Emitter
+from streamer.stages.plumbing.hearing_threads import HearingThreads
+from streamer.stages.plumbing.ports import Side
+
+VOCABULARY = toy_vocabulary()
+MODEL = VerifierModel("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
+EDGE_PROMPT = (3, 7, 1)
+RATE_HZ = 16_000
+EDGE_SEED, CLOUD_SEED = 1, 2
+
+
+def prompt_of(samples):
+    """Three ids that tell which samples were heard, in which order. samples: float32 [n]."""
+    position = np.arange(1, len(samples) + 1)
+    number = int(np.sum(np.round(samples * 32768).astype(np.int64) * position))
+    return (len(samples) % 19, number % 23, number // 23 % 23)
+
+
+def samples_of(pcm):
+    return np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a house decodes."""
+
+    plan: Plan
+    sampling: Sampling
+
+
+class AtOnce:
+    """Runs steps where they are submitted."""
+
+    is_busy = False
+
+    async def submit(self, steps):
+        await anyio.lowlevel.checkpoint()
+        try:
+            while True:
+                next(steps)
+        except StopIteration as done:
+            return done.value
+
+
+class ToyHearing:
+    """PCM16 at 16 kHz; a turn begins with its first piece."""
+
+    is_ending = False
+
+    def __init__(self):
+        self.num_turns = 0
+        self._held = b""
+        self._num: int | None = None  # samples of the open turn
+
+    def push(self, pcm):
+        opened = []
+        if self._num is None:
+            opened.append(TurnOpened(self.num_turns))
+            self.num_turns += 1
+            self._num = 0
+        data = self._held + pcm
+        whole = len(data) & ~1
+        samples, self._held = samples_of(data[:whole]), data[whole:]
+        self._num += len(samples)
+        return [*opened, Heard(self.num_turns - 1, (), 0.0, self._num, samples=samples)]
+
+    def commit(self):
+        if self._num is None:
+            return []
+        num, self._num, self._held = self._num, None, b""
+        return [Closed(self.num_turns - 1, (), 0.0, num, True, lambda: None)]
+
+
+class ToyHearer:
+    """The edge's turn."""
+
+    def __init__(self):
+        self._heard = []
+
+    def hear(self, heard):
+        self._heard.append(heard.samples)
+
+    def finish(self, rest, maximum, prefills=False):
+        self.sequence = Sequence((*EDGE_PROMPT, *prompt_of(np.concatenate(self._heard))))
+        self.sequence.start_answer()
+        self.stream = ToyStream(ToyModel(VOCABULARY.num_ids, EDGE_SEED), self.sequence)
+        yield
+
+    def close(self):
+        pass
+
+
+class ToySteps:
+    """A ToyDrafter's work as steps."""
+
+    def __init__(self, drafter):
+        self._drafter = drafter
+
+    def draft(self, n):
+        yield
+        return self._drafter.draft(n)
+
+
+class ToyParts:
+    """See stages/plumbing/ports.py's Parts. `cloud` is a link to a verifier elsewhere."""
+
+    max_turn_s = 60.0
+
+    def __init__(self, decoding, cloud):
+        self.mode = decoding.plan.mode
+        self.cloud = cloud
+        self.edge = Side(AtOnce(), ToyHearer) if self.mode != "cloud" else None
+        self.threads = HearingThreads()
+        self.slots = anyio.Semaphore(64)
+        self._decoding = decoding
+        self._pace = Pace()
+
+    def hearing(self, options):
+        return ToyHearing()  # a session begins by other options, and is fed by these alone
+
+    def drafter(self, edge):
+        plan, sampling = self._decoding.plan, self._decoding.sampling
+        chance = random.Random(0)
+        return ToySteps(ToyDrafter(edge.stream, VOCABULARY, plan.rules, sampling, "model", chance))
+
+    def speculator(self, edge):
+        if edge is not None:
+            sequence = edge.sequence
+        else:
+            sequence = Sequence(EDGE_PROMPT)
+            sequence.start_answer()
+        return Speculator(self._decoding.plan, VOCABULARY, sequence, self._pace)
+
+    def text_of(self, ids):
+        return VOCABULARY.text_of(list(ids))
+
+    def emitter(self):
+        return Emitter(VOCABULARY)
+
+    def describe(self, written):
+        audio_s = written.closed.num_samples / RATE_HZ
+        times = (written.ttft_ms, written.prefill_ms, written.total_ms, None)
+        said = (written.text, written.ids, written.stop_reason, written.mode, written.counts)
+        found = describe_turn("", *said, audio_s, *times, {})
+        return replace(found, turn=written.closed.turn)
+
+
+class ToyJudge:
+    """See stages/plumbing/ports.py's Judge: the cloud's turn on a verifier."""
+
+    def __init__(self, turn):
+        self._turn, self._heard, self._verifier = turn, [], None
+
+    async def hear(self, samples):
+        self._heard.append(samples)
+
+    async def finish(self):
+        sequence = Sequence(prompt_of(np.concatenate(self._heard)))
+        sequence.start_answer()
+        stream = ToyStream(ToyModel(VOCABULARY.num_ids, CLOUD_SEED), sequence)
+        self._verifier = ToyVerifier(stream, VOCABULARY, self._turn.rules, self._turn.sampling)
+
+    async def judge(self, request, runs_on):
+        while True:
+            await anyio.lowlevel.checkpoint()
+            reply = self._verifier.verify(request)
+            yield reply
+            if not runs_on or isinstance(reply, Refusal):
+                return
+            at = request.base + len(request.unverified) + reply.n_accepted + 1
+            answer = self._verifier.stream.sequence.answer[:at]
+            if stop(VOCABULARY, self._turn.rules, answer[:-1], answer[-1]) is not None:
+                return
+            request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
+
+    def close(self):
+        pass

@@ -1,0 +1,63 @@
+"""Nothing can be written any more: not the log, not stderr. What was asked for is done all the same,
+and what is missing is told once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from processes import ENVIRONMENT
+from wire import http
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+ROOM = "No space left on device"
+
+
+def streamer(*arguments, **pipes):
+    """A command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "streamer", *map(str, arguments)],
+        **pipes,
+        env=ENVIRONMENT,
+        timeout=120,
+        check=False,
+        text=True,
+    )
+
+
+def test_a_log_that_cannot_be_written_costs_no_sentence(samples):
+    """One line tells it, however many are lost."""
+    words = ("describe", "--mode", "edge", "--log", "/dev/full", *samples[:2])
+    done = streamer(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    told = f"streamer: --log /dev/full: cannot be written ({ROOM}); what is said of it is missing there\n"
+    assert done.stderr == told
+
+
+def test_a_stderr_that_cannot_be_written_costs_no_sentence(samples, tmp_path):
+    """Nor does it change the exit status: 1, for the file that is none."""
+    with open("/dev/full", "w") as full:
+        words = ("describe", "-v", "--mode", "edge", tmp_path / "none.wav", samples[0])
+        done = streamer(*words, stdout=subprocess.PIPE, stderr=full)
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
+
+
+def test_a_server_serves_without_a_stderr():
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "streamer", "verifier", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            env=ENVIRONMENT,
+            text=True,
+        )
+    try:
+        url = process.stdout.readline().split()[2]
+        assert http(url + "/v1/realtime", "/nowhere")[0] == 404  # which it would tell on stderr
+        assert http(url + "/v1/realtime", "/healthz")[0] == 200
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
