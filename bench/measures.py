@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 import parselmouth
 import soundfile
@@ -28,10 +29,12 @@ from pipelines.embedded.labels import measure
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.synthesis import f0_track
+from streamer import Describer, Description
 from streamer.core.measures.pitch import pitch_stats
 from streamer.model.audio.measurer import TurnMeasurer
 
 RATE_HZ = 16_000
+NUM_TURNS = 20
 PIECE = RATE_HZ // 10  # as a microphone sends it
 
 
@@ -41,7 +44,7 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=200)
     options = options_of(parser)
     rows = [one for each in progress(chosen(options), "clips") if (one := of_clip(each))]
-    found = [*accuracy(rows), cost(options)]
+    found = [*accuracy(rows), cost(options), anyio.run(first_text, options)]
     print(table(["measure", "against", "clips", "figure", "is"], [list(r.values()) for r in found]))
     print(write("measures", found))
 
@@ -160,6 +163,32 @@ def cost(options: argparse.Namespace) -> dict[str, Any]:
         "clips": 1,
         "figure": "share of a core per live stream",
         "is": share,
+    }
+
+
+async def first_text(options: argparse.Namespace) -> dict[str, Any]:
+    """Of live turns, one with measures and one without in turns: how much later the first text
+    is."""
+    samples, _ = soundfile.read(chosen(options)[0]["file"], dtype="int16")
+    waits: dict[bool, list[float]] = {True: [], False: []}
+    async with Describer.open() as describer:
+        for i in range(2 * NUM_TURNS):
+            async with describer.session(measures=i % 2 == 0) as session:
+                for at in range(0, len(samples), PIECE):
+                    await session.feed(samples[at : at + PIECE].tobytes())
+                    await anyio.sleep(PIECE / RATE_HZ / 4)  # four times as fast as a microphone
+                await session.commit()
+                ended = [event async for event in session][-1]
+            if isinstance(ended, Description) and ended.ttft_ms is not None:
+                waits[i % 2 == 0].append(ended.ttft_ms)
+    later = float(np.median(waits[True]) - np.median(waits[False]))
+    num = len(waits[True])
+    return {
+        "measure": "all",
+        "against": "none",
+        "clips": num,
+        "figure": "first text later, ms",
+        "is": later,
     }
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from streamer.core.attributes import Profile, chosen
 from streamer.core.choices import DeviceName, EngineName
 from streamer.core.decoding.gate import Gate, Preset
 from streamer.core.decoding.plan import Mode, Plan
 from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
+from streamer.core.rules.settings import ALL, Rules
 from streamer.options import ConfigError as ConfigError
 from streamer.options import Group, check, check_known, option
 
@@ -121,6 +122,17 @@ class Config:
     max_new_tokens: int = option(
         96, SENTENCE, "tokens of a sentence at most", "48", low=1, high=128
     )
+    attributes: str | None = option(
+        None,
+        SENTENCE,
+        "attributes that the sentence names, and no other, with commas between them",
+        "rate,pitch",
+        metavar="NAMES",
+        unset="all of the profile",
+    )
+    profile: Profile = option(
+        "full", SENTENCE, "acoustic: no word on arousal, which is nearest to a feeling", "acoustic"
+    )
     cloud_key: str | None = option(
         None,
         ELSEWHERE,
@@ -182,8 +194,19 @@ class Config:
         self._check_together()
         try:
             self.sampling()
+            said = self.said
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        if self.draft == "generate" and said != ALL:
+            raise ConfigError(
+                "draft generate follows no rule, so it names every attribute; take draft "
+                "incremental"
+            )
+
+    @property
+    def said(self) -> str:
+        """The attributes that sentences name, as Rules.form has them. Raises ValueError."""
+        return chosen(self.attributes, self.profile)
 
     @property
     def is_away(self) -> bool:
@@ -252,7 +275,12 @@ class Config:
         budget_s = self.verify_budget_s or (GATED_BUDGET_S if mode == "gated" else EXACT_BUDGET_S)
         k = self.k or preset.k
         return Plan(
-            mode=mode, k=k, gate=gate, rules=rules, verify_budget_s=budget_s, degrade=self.degrade
+            mode=mode,
+            k=k,
+            gate=gate,
+            rules=rules.saying(self.said),
+            verify_budget_s=budget_s,
+            degrade=self.degrade,
         )
 
     def for_jobs(self, jobs: int) -> Config:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,8 +19,11 @@ from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
 from streamer.config import Config
+from streamer.core.attributes import Profile
+from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
+from streamer.core.rules.settings import ALL
 from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.session import LiveSession
@@ -81,6 +85,13 @@ class Describer:
         Raises ModelError."""
         return self._models.phrases
 
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The attributes that sentences name, and that may be asked for alone. Raises
+        ModelError."""
+        said = self._models.said(None).split(",")
+        return tuple(name for name in self._models.can_say if said == [ALL] or name in said)
+
     async def describe(
         self,
         source: Source,
@@ -89,6 +100,9 @@ class Describer:
         on_wait: Callable[[str], None] | None = None,
         *,
         measures: bool = False,
+        attributes: str | None = None,
+        profile: Profile = "full",
+        channel: int | None = None,
     ) -> Description:
         """Describe a recording: a path (any format libsndfile reads; "-" is a WAV on stdin), or
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
@@ -98,9 +112,13 @@ class Describer:
         Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a
         recording, with the seconds heard and how many there are; `on_wait` once, with what is
         waited for, where a verifier elsewhere keeps it waiting for more than a second (no part of
-        the Description's times). When the caller is cancelled, the turn ends at its next commit and
-        gives its slots back. Raises AudioError, ModelError, TargetLost, and TypeError or ValueError
-        for samples that are none.
+        the Description's times). attributes, profile: which ones the sentence names, as in Config,
+        among the describer's. channel: this one alone, from 0, such as one speaker of a telephone
+        call; None: all of them, mixed.
+
+        When the caller is cancelled, the turn ends at its next commit and gives its slots back.
+        Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples that are
+        none.
         """
         if not (isinstance(source, str | Path) or (isinstance(source, tuple) and len(source) == 2)):
             kind = type(source).__name__
@@ -113,8 +131,11 @@ class Describer:
         log("describe.start", stream, mode=self.config.mode)
         try:
             parts = await self._live_parts()
+            said = self._models.said(attributes, profile)
             async with self._at_once:
-                result = await describe_recording(parts.patient(), source, told, measures)
+                result = await describe_recording(
+                    parts.patient().saying(said), source, told, measures, channel
+                )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
             raise
@@ -133,13 +154,18 @@ class Describer:
         live_update_s: float | None = None,
         answers_itself: bool = True,
         measures: bool = False,
+        attributes: str | None = None,
+        profile: Profile = "full",
+        encoding: Encoding = "pcm16",
     ) -> AsyncIterator[LiveSession]:
-        """A live stream of PCM16 mono at `sample_rate` Hz (1..384 kHz).
+        """A live stream of mono audio at `sample_rate` Hz (1..384 kHz): PCM16, or G.711 as
+        telephones send it, "pcmu" (mu-law) or "pcma" (A-law), mostly at 8000 Hz.
 
         vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else
         `commit` does. live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600.
         answers_itself: False waits with the answer to a committed turn until `answer()`.
         measures: Measures events 5 times a second, and `measures` in each Description.
+        attributes, profile: which ones the sentences name, as in Config, among the describer's.
 
         Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Measures,
         Cleared, TextDelta, TurnFailed, and a Description at the end of each answer. Without vad an
@@ -152,15 +178,23 @@ class Describer:
             raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
         detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
         options = SessionOptions(
-            sample_rate, detection, live_update_s, answers_itself, measures=measures
+            sample_rate,
+            detection,
+            live_update_s,
+            answers_itself,
+            measures=measures,
+            encoding=encoding,
         )
+        await self.load()
+        options = replace(options, said=self._models.said(attributes, profile))
         async with self.stream(options) as stream:
             yield LiveSession(stream, options)
 
     @asynccontextmanager
     async def stream(self, options: SessionOptions) -> AsyncIterator[Stream]:
         """The bare stream behind a session: every event of every turn, for servers."""
-        async with open_stream(await self._live_parts(), options) as stream:
+        parts = await self._live_parts()
+        async with open_stream(parts.saying(options.said), options) as stream:
             yield stream
 
     async def _live_parts(self) -> LiveParts:

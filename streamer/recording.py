@@ -44,10 +44,14 @@ class Listeners:
 
 
 async def describe_recording(
-    parts: Parts, source: Source, told: Listeners = Listeners(), measures: bool = False
+    parts: Parts,
+    source: Source,
+    told: Listeners = Listeners(),
+    measures: bool = False,
+    channel: int | None = None,
 ) -> Description:
-    """Describe one recording. Deltas that were given stay given, whatever comes. measures: numbers
-    beside the words, too.
+    """Describe one recording, or one channel of it. Deltas that were given stay given, whatever
+    comes. measures: numbers beside the words, too.
 
     Raises AudioError, TargetLost where a verdict that is needed does not come, and RuntimeError
     where a model fails.
@@ -58,7 +62,8 @@ async def describe_recording(
         try:
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
                 is_fed = anyio.Event()
-                group.start_soon(_feed, stream, audio, is_fed, told.on_heard)
+                chunks = chunks_of(audio, channel)
+                group.start_soon(_feed, stream, audio, chunks, is_fed, told.on_heard)
                 if parts.cloud is not None and parts.cloud.is_remote:
                     group.start_soon(_tell_wait, parts, is_fed, told.on_wait)
                 is_long = audio.duration_s > parts.max_turn_s
@@ -68,15 +73,26 @@ async def describe_recording(
             raise _first(errors) from None
         described = [replace(one, file=audio.path, turn=0) for one in found]
         described = described or [_nothing(parts, audio.path)]
-        return join_parts(audio.path, described, audio.warning, audio.cut is not None)
+        result = join_parts(audio.path, described, audio.warning, audio.cut is not None)
+        return result if channel is None else of_channel(result, channel)
 
 
-def chunks_of(audio: Audio) -> Iterator[Samples]:
-    """The recording as 16 kHz mono chunks. Raises AudioError."""
-    chunker = Chunker(audio.sample_rate, audio.channels)
+def of_channel(result: Description, channel: int) -> Description:
+    """The same, and so its parts, with the channel's number."""
+    parts = tuple(of_channel(part, channel) for part in result.parts)
+    return replace(result, channel=channel, parts=parts)
+
+
+def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
+    """The recording as 16 kHz mono chunks: all channels mixed, or one alone. Raises AudioError."""
+    if channel is not None and not 0 <= channel < audio.channels:
+        told = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
+        raise AudioError(audio.path, f"{told}; there is no channel {channel}")
+    which = slice(None) if channel is None else slice(channel, channel + 1)
+    chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
     try:
         for block in audio:
-            if len(chunk := chunker.push(block)):
+            if len(chunk := chunker.push(block[:, which])):
                 yield on_grid(chunk)
         if len(chunk := chunker.finish()):
             yield on_grid(chunk)
@@ -106,11 +122,15 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
 
 
 async def _feed(
-    stream: Stream, audio: Audio, is_fed: anyio.Event, on_heard: Callable[[float, float], None]
+    stream: Stream,
+    audio: Audio,
+    chunks: Iterator[Samples],
+    is_fed: anyio.Event,
+    on_heard: Callable[[float, float], None],
 ) -> None:
     """Feed all, the last piece when everything before it is done. is_fed: set when only the
     models, and the link, are waited for."""
-    pieces = as_live(chunks_of(audio))
+    pieces = as_live(chunks)
     progress = _Progress(audio.duration_s, on_heard)
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:

@@ -73,6 +73,28 @@ def test_json_is_clean_and_one_object_per_file(here, models, samples):
     assert all(row["stop_reason"] in ("sentence", "eos", "loop", "max_tokens") for row in rows)
 
 
+def test_channels_apart_are_speakers_of_their_own(here, models, samples, tmp_path):
+    """Each says what it says alone, with its number; a bad file is told once."""
+    sounds = [soundfile.read(file)[0] for file in samples[:2]]
+    n = min(map(len, sounds))
+    one, two = (sound[:n] for sound in sounds)
+    soundfile.write(tmp_path / "both.wav", np.stack([one, two], 1), 16_000, subtype="PCM_16")
+    for name, sound in (("one", one), ("two", two)):
+        soundfile.write(tmp_path / f"{name}.wav", sound, 16_000, subtype="PCM_16")
+    files = [tmp_path / name for name in ("both.wav", "one.wav", "two.wav", "none.wav")]
+    status, out, _ = here("describe", *files, "--channels", "apart", "--json", *models)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (status, len(rows)) == (1, 5)
+    assert [row.get("channel") for row in rows] == [0, 1, 0, 0, None]
+    assert [row["text"] for row in rows[:2]] == [row["text"] for row in rows[2:4]]
+    assert "channel" not in rows[4]
+    assert rows[4]["error"] == "no such file"
+    _, out, _ = here("describe", files[0], "--channels", "apart", *models)
+    assert [line.partition(": ")[0] for line in out.splitlines()] == [
+        f"{files[0]}, channel {channel}" for channel in (0, 1)
+    ]
+
+
 def test_quiet_prints_the_sentence_alone(here, models, samples):
     status, out, err = here("describe", samples[0], "--quiet", "--mode", "edge", *models)
     assert (status, err) == (0, "")
@@ -108,6 +130,7 @@ def test_bad_files_are_told_and_the_others_described(here, models, samples, tmp_
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        ("- --channels apart", "give a file, not -"),
         ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
         ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
         ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),

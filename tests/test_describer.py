@@ -9,7 +9,7 @@ import pytest
 import soundfile
 from speech import RATE_HZ, recording, speech
 
-from streamer import Config, Describer, TextDelta
+from streamer import Config, Describer, Description, TextDelta
 from streamer.audio.file import AudioError
 from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
@@ -341,6 +341,10 @@ async def test_open_takes_keywords_a_config_or_a_file(tmp_path):
         ({"max_new_tokens": 129}, "1 to 128"),
         ({"max_new_tokens": 8, "min_new_tokens": 9}, "0 to 8"),
         ({"draft": "generate", "temperature": 0.7}, "greedy"),
+        ({"attributes": "tempo"}, "names 'tempo'; known are rate"),
+        ({"attributes": "rate,arousal", "profile": "acoustic"}, "left out"),
+        ({"profile": "quiet"}, "choose one of full, acoustic"),
+        ({"draft": "generate", "attributes": "rate"}, "take draft incremental"),
     ],
 )
 def test_options_that_mean_nothing_are_told(options, reason):
@@ -377,3 +381,32 @@ def test_pipeline_files_are_valid():
         Config.from_toml(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         Config.from_toml("nowhere.toml")
+
+
+def named(result):
+    return [name for name, level in result.attributes.items() if level is not None]
+
+
+async def test_a_profile_and_what_a_recording_and_a_session_ask_for(samples):
+    """exact equals cloud in each; nobody may ask for what the describer leaves out."""
+    texts = {}
+    for mode in ("cloud", "exact"):
+        async with Describer.open(mode=mode, profile="acoustic") as d:
+            assert d.said == ATTRIBUTES[:-1]
+            found = [await d.describe(samples[0]), await d.describe(samples[0], attributes="rate")]
+            async with d.session(attributes="timbre, pitch") as session:
+                await session.feed((recording(0) * 32767).astype("<i2").tobytes())
+                await session.commit()
+                found += [event async for event in session if isinstance(event, Description)]
+            assert list(map(named, found)) == [list(d.said), ["rate"], ["pitch", "timbre"]]
+            assert [one.stop_reason for one in found] == ["sentence"] * 3
+            texts[mode] = [one.text for one in found]
+            with pytest.raises(ValueError, match="'arousal'; it is left out here"):
+                await d.describe(samples[0], attributes="arousal")
+    assert texts["exact"] == texts["cloud"]
+
+
+async def test_a_model_without_phrases_cannot_be_asked_for_some(options, samples):
+    async with Describer.open(mode="edge", attributes="rate", **options) as describer:
+        with pytest.raises(ModelError, match="has no phrases of rate"):
+            await describer.describe(samples[0])

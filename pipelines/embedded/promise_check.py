@@ -16,6 +16,7 @@ from tqdm import tqdm
 from streamer.assembly.models import Models
 from streamer.calibrate.clips import hear_clip
 from streamer.config import Config
+from streamer.core.attributes import PROFILES
 from streamer.core.calibration.certify import at
 from streamer.core.decoding.gate import SIGNALS
 
@@ -45,9 +46,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edge", default="embedded")
     parser.add_argument("--cloud", default="embedded")
+    parser.add_argument("--attributes", help="as streamer describe takes them")
+    parser.add_argument("--profile", choices=PROFILES, default="full")
     parser.add_argument("clips", nargs="+", type=Path)
     args = parser.parse_args()
-    models = Models(Config(mode="gated", edge=args.edge, cloud=args.cloud), calibrates=True)
+    said = {"attributes": args.attributes, "profile": args.profile}
+    models = Models(Config(edge=args.edge, cloud=args.cloud, **said), calibrates=True)
     print(
         "| preset | risk | length | recordings | loss (se) | skipped |\n|---|---|---|---|---|---|"
     )

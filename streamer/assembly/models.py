@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.assembly.promise import warn_of_cloud, warn_of_options
 from streamer.config import VERIFIER_SCHEMES, Config
+from streamer.core.attributes import Profile, chosen
+from streamer.core.rules.settings import ALL
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
     from streamer.core.decoding.gate import Preset
     from streamer.core.decoding.plan import Plan
+    from streamer.core.rules.settings import Rules
     from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Thinker
@@ -66,7 +69,21 @@ class Models:
         edge, _ = self.pair
         if edge is not None and self.config.draft == "generate":
             _ = self._stock_edge
+        self._check_said()
         self.check_promise()
+
+    def _check_said(self) -> None:
+        """Raises ModelError where the config asks for attributes that these models cannot say
+        alone."""
+        from streamer.model.checkpoint.weights import ModelError
+
+        if self.config.said == ALL:
+            return
+        lacking = [name for name in self.config.said.split(",") if name not in self.can_say]
+        if lacking:
+            why = f"has no phrases of {lacking[0]} that the cloud says, too"
+            way = "leave attributes and profile out, or take models whose cards have them"
+            raise ModelError(self.first.directory, f"{why}; {way}")
 
     def check_promise(self) -> None:
         """Warn once (PromiseWarning) where the gate's promise was made for something else than what
@@ -101,9 +118,28 @@ class Models:
     def plan_of(self, preset: Preset) -> Plan:
         """The config's plan under a preset, for these models."""
         plan = self.config.plan(preset)
-        if len({thinker.card.phrases for thinker in self.pair if thinker is not None}) > 1:
-            return replace(plan, rules=replace(plan.rules, form=""))
-        return plan
+        return plan if self._is_one_form else replace(plan, rules=replace(plan.rules, form=""))
+
+    @property
+    def _is_one_form(self) -> bool:
+        """Whether all of these models say the same phrases."""
+        return len({thinker.card.phrases for thinker in self.pair if thinker is not None}) <= 1
+
+    @property
+    def can_say(self) -> tuple[str, ...]:
+        """The attributes that may be asked for alone: none where models say different phrases."""
+        return tuple(self.phrases) if self._is_one_form else ()
+
+    def said(self, names: str | None, profile: Profile = "full") -> str:
+        """What sentences name where `names` are asked for, and the config allows them: as
+        core/attributes.py's `chosen`. Raises ValueError."""
+        allowed = chosen(self.config.attributes, self.config.profile)
+        among = [name for name in self.can_say if allowed == ALL or name in allowed.split(",")]
+        if names is None and profile == "full":
+            return allowed
+        if self.config.draft == "generate":
+            raise ValueError("draft generate follows no rule, so it names every attribute")
+        return chosen(names, profile, among)
 
     @property
     def max_turn_s(self) -> float:
@@ -117,12 +153,12 @@ class Models:
                 return thinker.card.attributes
         return {}
 
-    def drafter(self, listener: Listener) -> StepDrafter:
+    def drafter(self, listener: Listener, rules: Rules) -> StepDrafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":
             return GenerateDrafter(listener, self._stock_edge)
-        return IncrementalDrafter(listener, self.plan.rules, self.config.sampling())
+        return IncrementalDrafter(listener, rules, self.config.sampling())
 
     @functools.cached_property
     def _stock_edge(self) -> Any:

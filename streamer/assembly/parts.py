@@ -28,7 +28,7 @@ from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
 from streamer.stages.plumbing.local_target import LocalCloud
-from streamer.stages.plumbing.ports import Cloud, Side, Written
+from streamer.stages.plumbing.ports import Cloud, Side, Target, Written
 
 if TYPE_CHECKING:
     from streamer.model.audio.turn_cutter import TurnCutter
@@ -78,10 +78,11 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
         return None
     from streamer.model.verifier import LocalVerifier
 
-    rules = models.plan.rules
     sampling = models.config.sampling()
     follows_edge = models.plan.mode != "cloud"
-    return LocalCloud(side, lambda listener: LocalVerifier(listener, rules, sampling), follows_edge)
+    return LocalCloud(
+        side, lambda listener, rules: LocalVerifier(listener, rules, sampling), follows_edge
+    )
 
 
 class LiveParts:
@@ -108,6 +109,18 @@ class LiveParts:
         found._plan = replace(self._plan, verify_budget_s=math.inf)
         return found
 
+    def saying(self, said: str) -> LiveParts:
+        """The same for a stream whose sentences name the attributes `said`, "" for the
+        describer's."""
+        if not said:
+            return self
+        found = copy.copy(self)
+        found._plan = replace(self._plan, rules=self._plan.rules.saying(said))
+        return found
+
+    def target(self) -> Target | None:
+        return None if self.cloud is None else self.cloud.listen(self._plan.rules)
+
     def hearing(self, options: SessionOptions) -> TurnCutter:
         from streamer.model.audio.turn_cutter import TurnCutter
         from streamer.model.audio.vad import TurnRule
@@ -123,10 +136,11 @@ class LiveParts:
             options.live_update_s,
             options.is_recording,
             options.measures,
+            options.encoding,
         )
 
     def drafter(self, edge: Any) -> Any:
-        return self._models.drafter(edge)
+        return self._models.drafter(edge, self._plan.rules)
 
     def speculator(self, edge: Any) -> Speculator:
         first = self._models.first

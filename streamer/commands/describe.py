@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from streamer.audio.directory import recordings_in
-from streamer.audio.file import AudioError
+from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import StdoutLost, fail, loading, models_of
 from streamer.commands.progress import Bar, clock
@@ -25,6 +26,9 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when any recording, or a model, failed. Raises ConfigError."""
     config = combined(options.pipeline, given).for_jobs(options.jobs)
     files = [file for path in options.files for file in recordings_in(path)]
+    if options.channels == "apart" and "-" in files:
+        raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
+    takes = [take for file in files for take in takes_of(file, options.channels == "apart")]
     with ExitStack() as stack:
         if options.log:
             name = options.log
@@ -39,10 +43,30 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
             except OSError as error:
                 told = f"--log {options.log}: cannot be written ({error.strerror})"
                 raise ConfigError(told) from None
-        return anyio.run(_describe_all, files, config, options)
+        return anyio.run(_describe_all, takes, config, options)
 
 
-async def _describe_all(files: Sequence[str], config: Config, options: DescribeOptions) -> int:
+@dataclass(frozen=True)
+class Take:
+    """What is described: a recording, or one channel of it."""
+
+    file: str
+    channel: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.channel is None else f"{self.file}, channel {self.channel}"
+
+
+def takes_of(file: str, is_apart: bool) -> list[Take]:
+    """One for the recording, or one for each of its channels. One that cannot be opened is told
+    when its turn comes."""
+    if is_apart:
+        with suppress(AudioError), open_audio(file) as audio:
+            return [Take(file, channel) for channel in range(audio.channels)]
+    return [Take(file)]
+
+
+async def _describe_all(takes: Sequence[Take], config: Config, options: DescribeOptions) -> int:
     async with Describer.open(config) as describer:
         try:
             with loading(models_of(config)):
@@ -52,18 +76,18 @@ async def _describe_all(files: Sequence[str], config: Config, options: DescribeO
                 raise
             fail(str(error))
             return 1
-        with Bar("describing", len(files)) as bar:
-            return await _Batch(describer, files, options, bar).run()
+        with Bar("describing", len(takes)) as bar:
+            return await _Batch(describer, takes, options, bar).run()
 
 
 class _Batch:
     """`options.jobs` recordings at once; one's failure never ends the run."""
 
     def __init__(
-        self, describer: Describer, files: Sequence[str], options: DescribeOptions, bar: Bar
+        self, describer: Describer, takes: Sequence[Take], options: DescribeOptions, bar: Bar
     ) -> None:
         self._describer = describer
-        self._files = files
+        self._takes = takes
         self._options = options
         self._bar = bar
         self._num_done = 0
@@ -72,21 +96,21 @@ class _Batch:
         self._lost: Exception | None = None  # why stdout cannot be written
 
     async def run(self) -> int:
-        todo = iter(enumerate(self._files))
-        if len(self._files) > 1:
+        todo = iter(enumerate(self._takes))
+        if len(self._takes) > 1:
             self.show_progress()
         async with anyio.create_task_group() as group:
-            for _ in range(min(self._options.jobs, len(self._files))):
+            for _ in range(min(self._options.jobs, len(self._takes))):
                 group.start_soon(self._work, todo, group.cancel_scope)
         if self._lost is not None:
             raise self._lost
         return 1 if self._num_failed else 0
 
-    async def _work(self, todo: Iterator[tuple[int, str]], scope: anyio.CancelScope) -> None:
-        for i, file in todo:
-            screen = Screen(file, self._options, len(self._files), self._bar)
+    async def _work(self, todo: Iterator[tuple[int, Take]], scope: anyio.CancelScope) -> None:
+        for i, take in todo:
+            screen = Screen(take.file, self._options, len(self._takes), self._bar, take.channel)
             try:
-                is_whole = await self._describe(i, file, screen)
+                is_whole = await self._describe(i, take, screen)
             except (StdoutLost, BrokenPipeError) as error:  # nothing more can be shown
                 self._lost = error
                 scope.cancel()
@@ -94,10 +118,10 @@ class _Batch:
             self._shares.pop(i, None)
             self._num_done += 1
             self._num_failed += not is_whole
-            if len(self._files) > 1:
+            if len(self._takes) > 1:
                 self.show_progress()
 
-    async def _describe(self, i: int, file: str, screen: Screen) -> bool:
+    async def _describe(self, i: int, take: Take, screen: Screen) -> bool:
         def heard(heard_s: float, of_s: float) -> None:
             screen.where = f"{clock(heard_s)} of {clock(of_s)}"
             self._shares[i] = heard_s / of_s
@@ -106,18 +130,23 @@ class _Batch:
 
         try:
             result = await self._describer.describe(
-                file, screen.delta, heard, screen.wait, measures=self._options.measures
+                take.file,
+                screen.delta,
+                heard,
+                screen.wait,
+                measures=self._options.measures,
+                channel=take.channel,
             )
         except anyio.get_cancelled_exc_class():
             if self._lost is None:
                 where = f" after {screen.where}" if screen.where else ""
                 screen.end()
-                fail(f"{file}: interrupted{where}; what is said so far stands")
+                fail(f"{take}: interrupted{where}; what is said so far stands")
             raise
         except (StdoutLost, BrokenPipeError):
             raise
         except Exception as error:
-            screen.failed(*_told(file, error))
+            screen.failed(*_told(str(take), error))
             return False
         screen.done(result, self._describer.config.is_away)
         return not result.is_cut
@@ -125,8 +154,8 @@ class _Batch:
     def show_progress(self, where: str = "") -> None:
         """Over all recordings; of a single one, how far it is heard."""
         done = self._num_done + sum(self._shares.values())
-        is_many = len(self._files) > 1
-        self._bar.show(done, f"{self._num_done} of {len(self._files)}" if is_many else where)
+        is_many = len(self._takes) > 1
+        self._bar.show(done, f"{self._num_done} of {len(self._takes)}" if is_many else where)
 
 
 def _told(file: str, error: Exception) -> tuple[str, str]:

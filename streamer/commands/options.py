@@ -54,6 +54,12 @@ class DescribeOptions(Checked):
         low=1,
         high=64,
     )
+    channels: Literal["mixed", "apart"] = option(
+        "mixed",
+        BATCH,
+        "apart: each channel is a speaker of its own, with a description of its own",
+        "apart",
+    )
     names: bool = option(
         False, BATCH, "FILE: before each sentence, also where only one is given or with --quiet"
     )

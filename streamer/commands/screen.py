@@ -26,12 +26,20 @@ class Screen:
     """One recording's output. Text goes out as it commits, unless recordings are described at
     once."""
 
-    def __init__(self, file: str, options: DescribeOptions, num_files: int, bar: Bar) -> None:
+    def __init__(
+        self,
+        file: str,
+        options: DescribeOptions,
+        num_files: int,
+        bar: Bar,
+        channel: int | None = None,
+    ) -> None:
         has_name = options.names or (num_files > 1 and not options.quiet)
-        self._file = file
+        self._row = {"file": file} if channel is None else {"file": file, "channel": channel}
+        self._file = file if channel is None else f"{file}, channel {channel}"
         self._options = options
         self._bar = bar
-        self._name = f"{one_line(file)}: " if has_name else ""
+        self._name = f"{one_line(self._file)}: " if has_name else ""
         self._grows = options.jobs == 1 or num_files == 1
         self._held: list[str] = []  # text, where it does not grow
         self._from_s: float | None = None
@@ -77,7 +85,7 @@ class Screen:
         """What was shown stays; the reason goes to stderr, and into the recording's object."""
         self._flush()
         if self._options.json:
-            self._say(_as_json({"file": self._file, "error": reason}))
+            self._say(_as_json(self._row | {"error": reason}))
         fail(told)
 
     def done(self, result: Description, is_away: bool) -> None:

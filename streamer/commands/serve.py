@@ -85,7 +85,9 @@ async def open_server(
             options.max_per_key,
             incarnation_of(options.name),
         )
-        terms = ServerTerms(options.resume_s, options.live_updates, describer.attributes)
+        terms = ServerTerms(
+            options.resume_s, options.live_updates, describer.attributes, describer.said
+        )
         server = RealtimeServer(describer.stream, admission, terms)
         server.metrics.build(__version__)
         if describer.link is not None:

@@ -1,5 +1,5 @@
-"""A sentence read back into attributes. In: text, the phrases of each level. Out: attribute ->
-level or None.
+"""Which attributes a sentence names, and a sentence read back into them. In: text, the phrases of
+each level. Out: attribute -> level or None.
 
 Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest,
 calmest.
@@ -7,10 +7,15 @@ calmest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+from streamer.core.rules.settings import ALL
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
+# What a sentence may name. acoustic: what is nearest to a feeling is left out.
+Profile = Literal["full", "acoustic"]
+PROFILES: Mapping[Profile, Sequence[str]] = {"full": ATTRIBUTES, "acoustic": ATTRIBUTES[:-1]}
 
 # Attribute -> a level's name -> what it means: the names of the models that ship. Others' names
 # stand alone.
@@ -33,6 +38,28 @@ ENGLISH = {
 # attribute -> levels, lowest first, each {"name": str, "phrases": [str, ...]}; part of
 # streamer.json
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def chosen(
+    names: str | None, profile: Profile = "full", among: Collection[str] = ATTRIBUTES
+) -> str:
+    """The attributes that a sentence names: in their order, joined by commas, or ALL.
+
+    names: those that are asked for, with commas between them, None for all of the profile's that
+    are `among` those that may be named. Raises ValueError with one line for others, or for none.
+    """
+    may = [name for name in PROFILES[profile] if name in among]
+    asked = may if names is None else [name.strip() for name in names.split(",")]
+    for name in asked:
+        if name not in may:
+            known = f"known are {', '.join(may)}" if may else "the model names none"
+            if name in ATTRIBUTES:
+                known = f"it is left out here; there are {', '.join(may) or 'none'}"
+            raise ValueError(f"attributes names {name!r}; {known}")
+    found = [name for name in ATTRIBUTES if name in asked]
+    if not found:
+        raise ValueError("attributes names none; give some, with commas between them")
+    return ALL if len(found) == len(ATTRIBUTES) else ",".join(found)
 
 
 def with_english(phrases: Phrases) -> dict[str, list[dict[str, Any]]]:

@@ -71,6 +71,7 @@ class Description:
     turn: int = 0  # of a live session
     measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
     blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
+    channel: int | None = None  # of the recording, from 0; None: all of them, mixed
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.form import SentenceForm, State
+from streamer.core.rules.form import BEGIN, SentenceForm, State
 from streamer.core.rules.id_sets import Ids
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -53,7 +53,9 @@ class Chooser:
         self._rules = rules
         self._sampling = sampling
         self._form = form
-        self._state: State | None = None  # behind the answer; None: there is no form, or it is left
+        # behind these ids of the answer; None: there is no form, or it is left
+        self._state: State | None = None if form is None else BEGIN
+        self._followed: list[int] = []
         self._is_compiled = sampling.temperature == 0.0
         self._book: Ints | None = None
         self._writer: Writer | None = None
@@ -86,7 +88,12 @@ class Chooser:
             self._hold(np.zeros(2 * self._n, np.int64))
         self._said[: self._n] = array(self._said.format, answer)
         if self._form is not None:
-            self._state = self._form.behind(answer[: self._n - num_drafted])
+            said = list(answer[: self._n - num_drafted])
+            if said[: len(self._followed)] != self._followed:  # some were taken back
+                self._followed = []
+                self._state = BEGIN
+            self._state = self._form.behind(said[len(self._followed) :], self._state)
+            self._followed = said
 
     def next(self, logits: Floats, row: int = 0, wants_signal: bool = True) -> Choice:
         """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it
@@ -126,11 +133,14 @@ class Chooser:
 
     def _follow(self, token: int) -> bool:
         """Go on behind `token`, unless it breaks the form."""
-        if self._state is not None and self._form is not None:
+        if self._form is None:
+            return True
+        if self._state is not None:
             state = self._form.step(self._state, token)
             if state is None:
                 return False
             self._state = state
+        self._followed.append(token)
         return True
 
     def judge(self, logits: Floats, answer: Sequence[int], num_drafted: int) -> list[int]:
@@ -147,6 +157,7 @@ class Chooser:
             ids.append(self._choose(logits, row, False)[0])
             if row < num_drafted and not self._follow(answer[self._n]):
                 self._state = None
+                self._follow(answer[self._n])
         return ids
 
     def _choose(self, logits: Floats, row: int, wants_signal: bool) -> Choice:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
+from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.live_measures import Measures as Measures
@@ -122,13 +123,25 @@ class SessionOptions:
     is_recording: bool = False
     # each Description has measures; live turns also give Measures events
     measures: bool = False
+    # the attributes that sentences name, as Rules.form has them; "": the describer's
+    said: str = ""
+    # pcm16: little-endian; pcmu, pcma: a byte per sample, as telephones send it
+    encoding: Encoding = "pcm16"
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_rate_hz, int):
             raise ValueError(f"sample_rate_hz is {self.sample_rate_hz!r}; give whole Hz")
         _check("sample_rate_hz", self.sample_rate_hz, MIN_RATE_HZ, MAX_RATE_HZ)
+        if self.encoding not in get_args(Encoding):
+            known = ", ".join(get_args(Encoding))
+            raise ValueError(f"encoding is {self.encoding!r}; it may be {known}")
         if self.live_update_s is not None:
             _check("live_update_s", self.live_update_s, MIN_UPDATE_S, 3_600)
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample as it is fed."""
+        return 4 if self.is_recording else 2 if self.encoding == "pcm16" else 1
 
 
 def _check(name: str, value: float, least: float, most: float) -> None:

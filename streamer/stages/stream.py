@@ -87,7 +87,7 @@ class Stream:
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
         if options.is_recording:
             piece_s = RECORDED_PIECE_S
-        self._sample_bytes = 4 if options.is_recording else 2
+        self._sample_bytes = options.sample_bytes
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
         # fed, not yet a piece; when

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.attributes import ATTRIBUTES, parse
+from streamer.core.attributes import ATTRIBUTES, chosen, parse
+from streamer.core.rules.settings import ALL
 
 PHRASES: dict[str, Any] = {
     "rate": [
@@ -22,6 +23,37 @@ PHRASES: dict[str, Any] = {
     ],
     "pitch": [{"name": "low", "phrases": ["音调平稳低沉"]}, {"name": "high", "phrases": ["尖"]}],
 }
+
+
+@pytest.mark.parametrize(
+    ("names", "profile", "among", "said"),
+    [
+        (None, "full", ATTRIBUTES, ALL),
+        (",".join(reversed(ATTRIBUTES)), "full", ATTRIBUTES, ALL),
+        ("pitch, rate", "full", ATTRIBUTES, "rate,pitch"),
+        (None, "acoustic", ATTRIBUTES, ",".join(ATTRIBUTES[:-1])),
+        ("pitch", "acoustic", ATTRIBUTES, "pitch"),
+        (None, "acoustic", ("rate", "arousal"), "rate"),
+    ],
+)
+def test_what_a_sentence_names(names: Any, profile: Any, among: Any, said: str) -> None:
+    assert chosen(names, profile, among) == said
+
+
+@pytest.mark.parametrize(
+    ("names", "profile", "among", "told"),
+    [
+        ("tempo", "full", ATTRIBUTES, "attributes names 'tempo'; known are rate, pitch"),
+        ("", "full", ATTRIBUTES, "attributes names ''; known are"),
+        ("arousal", "acoustic", ATTRIBUTES, "'arousal'; it is left out here; there are rate"),
+        ("pitch", "full", ("rate",), "'pitch'; it is left out here; there are rate"),
+        ("rate", "full", (), "it is left out here; there are none"),
+        (None, "acoustic", ("arousal",), "attributes names none"),
+    ],
+)
+def test_what_it_cannot_name_is_told(names: Any, profile: Any, among: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        chosen(names, profile, among)
 
 
 def test_a_sentence() -> None:

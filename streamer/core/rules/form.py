@@ -77,12 +77,12 @@ class SentenceForm:
     def is_whole(self, text: str) -> bool:
         """Whether `text` is a sentence of this form."""
         place = self._go(Place(0, "", is_first=True), text)
-        return text == self._no_speech or (place is not None and place.is_over)
+        return text == self._no_speech != "" or (place is not None and place.is_over)
 
-    def behind(self, answer: Sequence[int]) -> State | None:
-        """Where `answer` stands. None: it has left the form, and the rule says nothing any more."""
-        state: State | None = BEGIN
-        for token in answer:
+    def behind(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
+        """Where `ids` lead from there. None: they have left the form, and the rule says nothing any
+        more."""
+        for token in ids:
             if state is None:
                 break
             state = self.step(state, token)
@@ -153,12 +153,17 @@ class SentenceForm:
         """The attribute whose phrase `clause` is, behind an opening where it is the first; 0: it is
         none."""
         starts = range(min(len(clause), MAX_OPENING + 1)) if is_first else range(1)
-        bits = (self._bits.get(clause[at:], 0) for at in starts if self._opens(clause[:at]))
+        bits = (
+            self._bits.get(clause[at:], 0)
+            for at in starts
+            if self._opens(clause[:at], clause[at : at + 1])
+        )
         return next(filter(None, bits), 0)
 
-    def _opens(self, opening: str) -> bool:
+    def _opens(self, opening: str, following: str) -> bool:
+        """Whether `opening` is one, before a phrase that begins with the character `following`."""
         is_plain = not opening or (opening.isalnum() and PUNCTUATION.isdisjoint(opening))
-        return is_plain and self._pairs.isdisjoint(pairwise(opening))
+        return is_plain and self._pairs.isdisjoint(pairwise(opening + following))
 
     def _rests(self, place: Place) -> list[str]:
         """What may be missing of the clause; of an opening that goes on the whole of a phrase."""
@@ -167,9 +172,9 @@ class SentenceForm:
         return [
             phrase[len(clause) - at :]
             for at in range(most + 1)
-            if self._opens(clause[:at])
             for phrase, bit in self._bits.items()
             if not bit & place.said and phrase.startswith(clause[at:])
+            if self._opens(clause[:at], phrase[0])
         ]
 
     def _spells(self, text: str) -> bool:

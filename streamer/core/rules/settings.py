@@ -5,7 +5,7 @@ docs/decoding.md tells what each rule is for. The comments name the fix report t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 ALL = "all"  # in the place of attributes' names: those that the card has
@@ -63,6 +63,11 @@ class Rules:
             least = _LEAST.get(name, 0)
             if isinstance(value, (int, float)) and not value >= least:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
+
+    def saying(self, said: str) -> Rules:
+        """The same for sentences that name the attributes `said`, as `form` has them: such a
+        sentence may be short."""
+        return self if said == ALL else replace(self, form=said, min_new_tokens=0)
 
     @classmethod
     def off(cls, **kept: Any) -> Rules:

@@ -14,6 +14,7 @@ from collections import deque
 import numpy as np
 
 from streamer.core.audio.chunker import Chunker
+from streamer.core.audio.g711 import Encoding, from_g711
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Samples, on_grid
 from streamer.core.audio.turn_items import Item
 from streamer.model.audio.measurer import TurnMeasurer
@@ -41,9 +42,11 @@ class TurnCutter:
         live_update_s: float | None = None,
         is_recording: bool = False,
         measures: bool = False,
+        encoding: Encoding = "pcm16",
     ) -> None:
         self._chunker = Chunker(sample_rate_hz)
         self._is_float = is_recording
+        self._encoding = encoding
         self._voice = VoiceActivity() if rule else None
         self._detector = TurnDetector(rule) if rule else None
         # with detection: what it said of the samples that no turn has taken yet
@@ -72,9 +75,12 @@ class TurnCutter:
         return self._part.measurer
 
     def push(self, pcm: bytes) -> list[Item]:
-        """Hear PCM16 little-endian mono, cut at any byte; or float32, cut between samples."""
+        """Hear mono audio: PCM16 little-endian or G.711, cut at any byte; or float32, cut between
+        samples."""
         if self._is_float:
             return self._take(on_grid(self._chunker.push(np.frombuffer(pcm, "<f4"))))
+        if self._encoding != "pcm16":
+            return self._take(on_grid(self._chunker.push(from_g711(pcm, self._encoding))))
         return self._take(on_grid(self._chunker.push_pcm16(pcm)))
 
     def commit(self) -> list[Item]:

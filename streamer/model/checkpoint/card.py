@@ -12,6 +12,7 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ class ModelCard:
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     no_speech: str = ""  # the sentence for a clip in which nobody speaks
 
-    @property
+    @cached_property
     def phrases(self) -> str:
         """A digest of all that a sentence is made of (core/rules/form.py), "" where the card has no
         phrases."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 
 import anyio
 from websockets.exceptions import WebSocketException
@@ -21,6 +22,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.link import wire
 from streamer.core.link.backoff import Redial
 from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
+from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import VerifierAddress, dial
 from streamer.net.link.dial_errors import VerifierSilent
 from streamer.net.link.open_link import OpenLink
@@ -91,9 +93,9 @@ class EdgeLink:
             return 0.0
         return sum(turn.num_unheard for turn in self._turns.values()) / SAMPLE_RATE_HZ
 
-    def listen(self) -> RemoteTarget:
-        """A turn begins: it takes the lowest free channel. Raises TargetLost where all are
-        taken."""
+    def listen(self, rules: Rules | None = None) -> RemoteTarget:
+        """A turn begins: it takes the lowest free channel. rules: in place of those of the link's
+        terms. Raises TargetLost where all are taken."""
         channel = next((i for i in range(wire.MAX_CHANNELS) if i not in self._turns), None)
         if channel is None:
             raise TargetLost(
@@ -102,7 +104,8 @@ class EdgeLink:
         epoch = self._epochs.get(channel, 0)
         if epoch >= wire.MAX_EPOCH:
             epoch = 0
-        turn = RemoteTurn(channel, secrets.token_bytes(16), self._terms, epoch)
+        terms = replace(self._terms, rules=rules or self._terms.rules)
+        turn = RemoteTurn(channel, secrets.token_bytes(16), terms, epoch)
         target = RemoteTarget(self, turn, self._verifier, self._clock, self._chance)
         self._turns[channel] = target
         if self.open_link is not None:

@@ -23,10 +23,10 @@ class BadEvent(ValueError):
 
 class Format(Struct):
     """audio/pcm: 16 bit little-endian mono. The rate is OpenAI's 24000 unless the client says
-    another."""
+    another. audio/pcmu and audio/pcma: G.711 at 8000, which older clients name by its law."""
 
-    type: Literal["audio/pcm"] = "audio/pcm"
-    rate: int = 24_000
+    type: Literal["audio/pcm", "audio/pcmu", "audio/pcma", "g711_ulaw", "g711_alaw"] = "audio/pcm"
+    rate: int | UnsetType = UNSET
 
 
 class Vad(Struct):
@@ -53,15 +53,18 @@ class AudioConfig(Struct):
 class Extensions(Struct, forbid_unknown_fields=True):
     """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a
     second where it is news; measures of the turn in hand, five times a second; a live update every
-    so many seconds, null for none, the server's default where it is left out. A name that is none
-    of these is refused: its sender would wait in vain. No other struct here forbids unknown
-    fields."""
+    so many seconds, null for none, the server's default where it is left out; the attributes that
+    sentences name. A name that is none of these is refused: its sender would wait in vain. No other
+    struct here forbids unknown fields."""
 
     events: bool = False
     binary: bool = False
     acks: bool = False
     live_update_s: float | UnsetType | None = UNSET
     measures: bool = False
+    # those that sentences name, among the server's
+    attributes: Annotated[list[Id], msgspec.Meta(max_length=16)] | UnsetType | None = UNSET
+    profile: Literal["full", "acoustic"] | UnsetType = UNSET
     # what the server said of itself: who sends a session back as it came is not refused
     rate: int | UnsetType = UNSET
 
@@ -73,6 +76,8 @@ class SessionConfig(Struct):
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
     audio: AudioConfig | UnsetType = UNSET
     streamer: Extensions | UnsetType = UNSET
+    # of older clients, in place of audio.input.format
+    input_audio_format: Literal["pcm16", "g711_ulaw", "g711_alaw"] | UnsetType = UNSET
 
 
 class _Event(Struct):

@@ -68,6 +68,7 @@ class Conversation:
         model: str,
         is_transcription: bool,
         live_update_s: float | None = None,
+        may_say: tuple[str, ...] = (),
     ) -> None:
         self.id = session_id  # a secret: who knows it may resume
         self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
@@ -80,7 +81,7 @@ class Conversation:
         self._may_ask = False  # for an answer that comes by itself
         self._last_item: str | None = None
         self._answer = AnswerInHand(self._kind == "transcription")
-        self._settings = SettingsOf(self._kind, live_update_s)
+        self._settings = SettingsOf(self._kind, live_update_s, may_say)
 
     @property
     def name(self) -> str:
@@ -142,11 +143,12 @@ class Conversation:
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
 
-    def reopened(self, num_bytes: int, sample_rate_hz: int) -> None:
-        """Another session goes on under this one's name, after so much audio; its turns are
-        numbered from 0 again."""
+    def reopened(self, num_bytes: int, before: SessionOptions) -> None:
+        """Another session goes on under this one's name, after so much audio by the options
+        `before`; its turns are numbered from 0 again."""
         self._num_sessions += 1
-        self._before_ms += 500 * num_bytes // sample_rate_hz
+        bytes_per_s = before.sample_bytes * before.sample_rate_hz
+        self._before_ms += 1000 * num_bytes // bytes_per_s
         self.turns = Turns()
 
     def nothing_to_commit(self, cause: str | None) -> list[Out]:

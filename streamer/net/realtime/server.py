@@ -36,11 +36,12 @@ MAX_MESSAGE_BYTES = 22 << 20  # base64 of MAX_APPEND_BYTES, with room
 class ServerTerms:
     """What a server offers: seconds a lost client is waited for; a live update every so many
     seconds, where a client asks for events and does not say how often; attribute -> levels, for the
-    page (core/attributes.py's Phrases)."""
+    page (core/attributes.py's Phrases); those of them that a client may ask for."""
 
     hold_s: float = HOLD_S
     live_update_s: float | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    may_say: tuple[str, ...] = ()
 
 
 class RealtimeServer:
@@ -101,7 +102,10 @@ class RealtimeServer:
         """One client's socket, to its end."""
         is_transcription = list(query.get("intent", ())) == ["transcription"]
         session_id = new_session_id(self._admission.name)
-        conversation = Conversation(session_id, MODEL, is_transcription, self._terms.live_update_s)
+        terms = self._terms
+        conversation = Conversation(
+            session_id, MODEL, is_transcription, terms.live_update_s, terms.may_say
+        )
         await self._hub.serve(socket, conversation, Resume.parse(query))
 
     async def drain(self, within_s: float) -> None:

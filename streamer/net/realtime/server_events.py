@@ -34,8 +34,9 @@ def session(
     )
     # The client's strict types know 24000 alone: any other rate is told where they do not look.
     rate = options.sample_rate_hz
+    kind_of_audio = "audio/pcm" if options.encoding == "pcm16" else f"audio/{options.encoding}"
     heard = {
-        "format": {"type": "audio/pcm"} | ({"rate": rate} if rate == 24_000 else {}),
+        "format": {"type": kind_of_audio} | ({"rate": rate} if rate == 24_000 else {}),
         "turn_detection": detection,
     }
     common = {

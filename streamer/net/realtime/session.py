@@ -158,14 +158,14 @@ class Talk:
             async with self._open(self.conversation.options) as self._session:
                 group.start_soon(self._pump, self._session)
                 self._ready.set()
-                rate = self.conversation.options.sample_rate_hz
+                options = self.conversation.options
                 await self._change.wait()
                 await self._session.end()
                 await self._pumped.wait()  # what was said is answered first
             num_bytes = self._session.num_bytes_fed
             self._num_bytes += num_bytes
             self._session = None
-            self.conversation.reopened(num_bytes, rate)
+            self.conversation.reopened(num_bytes, options)
             group.cancel_scope.cancel()
 
     async def _pump(self, session: Session) -> None:

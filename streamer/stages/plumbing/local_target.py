@@ -10,6 +10,7 @@ import anyio
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.rules.settings import Rules
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.ports import Hearer, Side, Steps
 
@@ -97,9 +98,10 @@ class LocalCloud:
     trouble = "it is slow"
 
     def __init__(
-        self, side: Side, verifier_of: Callable[[Any], BlockVerifier], follows_edge: bool
+        self, side: Side, verifier_of: Callable[[Any, Rules], BlockVerifier], follows_edge: bool
     ) -> None:
-        """follows_edge: an edge drafts first; so long an idle cloud has time to prefill."""
+        """follows_edge: an edge drafts first; so long an idle cloud has time to prefill.
+        verifier_of: of a listener, by rules."""
         self.side = side
         self._follows_edge = follows_edge
         self._verifier_of = verifier_of
@@ -108,8 +110,13 @@ class LocalCloud:
     def is_busy(self) -> bool:
         return self.side.batcher.is_busy
 
-    def listen(self) -> LocalTarget:
-        return LocalTarget(self.side.batcher, self.side.listen(), self._verifier_of, self._has_time)
+    def listen(self, rules: Rules) -> LocalTarget:
+        return LocalTarget(
+            self.side.batcher,
+            self.side.listen(),
+            lambda listener: self._verifier_of(listener, rules),
+            self._has_time,
+        )
 
     def _has_time(self) -> bool:
         return self._follows_edge and not self.is_busy

@@ -29,7 +29,7 @@ class Books:
         self._open.add(turn)
         try:
             turn.edge = self._parts.edge.listen() if self._parts.edge else None
-            turn.cloud = self._parts.cloud.listen() if self._parts.cloud else None
+            turn.cloud = self._parts.target()
         except Exception:
             self.close(turn)
             raise

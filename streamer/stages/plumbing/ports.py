@@ -18,6 +18,7 @@ from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
 from streamer.core.measures.live_measures import Measures
+from streamer.core.rules.settings import Rules
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
@@ -172,8 +173,8 @@ class Cloud(Protocol):
         """Seconds of audio that turns wait for it to hear: on their way, where it is elsewhere."""
         ...
 
-    def listen(self) -> Target:
-        """A turn begins."""
+    def listen(self, rules: Rules) -> Target:
+        """A turn begins, which is verified by these rules."""
         ...
 
 
@@ -227,6 +228,10 @@ class Parts(Protocol):
         ...
 
     def hearing(self, options: SessionOptions) -> Hearing: ...
+    def target(self) -> Target | None:
+        """A turn begins where it is verified; None where it never is."""
+        ...
+
     def drafter(self, edge: Hearer) -> Drafter: ...
     def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any) -> Steps:

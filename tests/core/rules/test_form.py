@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.embedded import sentences
 from pipelines.embedded import tokenizer as words
+from streamer.core.attributes import parse
 from streamer.core.rules.form import SentenceForm
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
@@ -75,6 +76,28 @@ def test_whatever_it_allows_ends_well_formed(family, seed: int) -> None:
         ids.append(token)
     text = vocabulary.text_of(ids)
     assert text == NO_SPEECH or is_well_formed(text)
+
+
+@pytest.mark.parametrize("said", [("rate",), ("pitch", "arousal"), tuple(PHRASES)[:-1]])
+def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said) -> None:
+    """Any walk: each of them once, and not two neighbouring characters of another one's phrase."""
+    _, vocabulary, _ = family
+    form = SentenceForm(vocabulary, PHRASES, said=said)
+    others = [
+        level["phrases"] for name, each in PHRASES.items() if name not in said for level in each
+    ]
+    pairs = {
+        phrase[i : i + 2] for each in others for phrase in each for i in range(len(phrase) - 1)
+    }
+    own = "".join(p for name in said for level in PHRASES[name] for p in level["phrases"])
+    for seed in range(10):
+        chance = random.Random(seed)
+        ids: list[int] = []
+        while not form.is_whole(text := vocabulary.text_of(ids)):
+            ids.append(chance.choice(form.allowed(form.behind(ids)).tolist()))
+        found = parse(text, PHRASES)
+        assert [name for name, level in found.items() if level is not None] == list(said), text
+        assert not [pair for pair in pairs if pair in text and pair not in own], text
 
 
 BROKEN = [

@@ -85,6 +85,19 @@ async def test_chance_and_the_form_are_the_same_on_both_sides(verifier):
     assert texts == texts[:1] * 3
 
 
+async def test_each_turn_names_what_it_is_asked_for(verifier):
+    """The rules of a turn cross the link with it: one link, three forms."""
+    source = (speech(4, 3), RATE_HZ)
+    async with (
+        Describer.open(mode="cloud") as near,
+        Describer.open(mode="exact", cloud=verifier) as far,
+    ):
+        for asked in ({}, {"attributes": "rate"}, {"profile": "acoustic"}):
+            one, two = await near.describe(source, **asked), await far.describe(source, **asked)
+            assert (one.text, one.stop_reason) == (two.text, two.stop_reason)
+            assert ("attributes" in asked) == (one.attributes["pitch"] is None)
+
+
 @pytest.mark.parametrize("rate", [48_000, pytest.param(44_100, marks=pytest.mark.long)])
 async def test_other_rates_cross_without_a_bit_lost(verifier, tmp_path, rate):
     """Resampled audio too is PCM16 on the wire, and what both sides hear."""

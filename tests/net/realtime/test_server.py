@@ -4,6 +4,7 @@ file."""
 import asyncio
 import base64
 import contextlib
+import io
 import json
 import random
 import signal
@@ -15,6 +16,7 @@ import numpy as np
 import openai
 import pytest
 import soundfile
+import soxr
 import websockets
 from documents import block_of
 from processes import ENVIRONMENT
@@ -23,6 +25,7 @@ from websockets.asyncio.client import connect
 from wire import (
     ANSWER,
     COMMIT,
+    STRICT,
     describe,
     http,
     pcm,
@@ -33,6 +36,10 @@ from wire import (
     until_left,
     validate,
 )
+
+from streamer.core.audio.g711 import from_g711
+
+NO_VAD = {"audio": {"input": {"turn_detection": None}}}
 
 
 # the client's own, with websockets 17
@@ -77,7 +84,7 @@ async def test_the_page_s_extensions_are_those_that_there_are(server):
         await ws.send(message.replace('"events"', '"evnts"'))
         (event,) = await until(ws, "error")
         assert "unknown field `evnts`" in event["error"]["message"]
-        known = "; known are events, binary, acks, live_update_s, measures"
+        known = "; known are events, binary, acks, live_update_s, measures, attributes, profile"
         assert event["error"]["message"].endswith(known)
         session = events[-1]["session"]
         await ws.send(json.dumps({"type": "session.update", "session": session}))  # as it came
@@ -369,6 +376,38 @@ async def test_streamed_after(server):
         assert text_of(await describe(ws, pcm(speech(2, 1))))
 
 
+@pytest.mark.parametrize("law", ["pcmu", "pcma"])
+async def test_telephone_audio_is_heard_as_its_levels(server, law):
+    """G.711 by both of its names, cut at any byte, says what the same levels say as PCM16; times
+    count bytes of one sample each."""
+    telephone = soxr.resample(0.5 * speech(3, 1), RATE_HZ, 8_000)
+    raw = {"samplerate": 8_000, "format": "RAW", "subtype": {"pcmu": "ULAW", "pcma": "ALAW"}[law]}
+    file = io.BytesIO()
+    soundfile.write(file, telephone, **raw)
+    data = file.getvalue()
+    as_pcm16 = (from_g711(data, law) * 32_768).astype("<i2").tobytes()
+    texts = []
+    old = {"input_audio_format": {"pcmu": "g711_ulaw", "pcma": "g711_alaw"}[law]}
+    new = {"audio": {"input": {"format": {"type": f"audio/{law}"}, "turn_detection": None}}}
+    for session, sent in ((new, data), (old | NO_VAD, data), (None, as_pcm16)):
+        async with connect(server) as ws:
+            update = {"type": "realtime", "streamer": {"binary": True, "acks": True}}
+            await ws.send(
+                session_update(rate=8_000, binary=True)
+                if session is None
+                else json.dumps({"type": "session.update", "session": update | session})
+            )
+            told = (await until(ws, "session.updated"))[-1]
+            # pipecat's types know audio/pcm alone
+            STRICT["session.updated"].model_validate(told, strict=True)
+            assert told["session"]["streamer"]["rate"] == 8_000
+            kind = "audio/pcm" if session is None else f"audio/{law}"
+            assert told["session"]["audio"]["input"]["format"]["type"] == kind
+            texts.append(text_of(await describe(ws, sent, seed=len(texts))))
+    assert texts[0]
+    assert texts == texts[:1] * 3
+
+
 async def test_empty_commits_and_early_answers_are_errors(server):
     async with connect(server) as ws:
         await ws.send(session_update(binary=True))
@@ -380,6 +419,12 @@ async def test_empty_commits_and_early_answers_are_errors(server):
             ('{"type": "response.create"}', "response_create_nothing_to_answer"),
             ('{"type": "response.cancel"}', "response_cancel_not_active"),
             (session_update(rate=4_000), "invalid_value"),
+            (session_update(attributes=["tempo"]), "invalid_value"),
+            (
+                '{"type": "session.update", "session": {"audio": {"input": {"format": '
+                '{"type": "audio/pcmu", "rate": 16000}}}}}',
+                "invalid_value",
+            ),
             ('{"type": "conversation.item.retrieve", "item_id": "x"}', "unsupported"),
         ):
             await ws.send(message)
