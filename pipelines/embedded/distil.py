@@ -11,13 +11,18 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from pipelines.embedded.data import Composer, Corpus
-from pipelines.embedded.export import load_run
+from pipelines.embedded.evaluate import open_model
 from pipelines.embedded.greedy import describe_batch
 from pipelines.embedded.joint import Heads, Prompted, optimizers, save
 from pipelines.embedded.model import SIZES, tower
 
 # makes the cloud's usual synonym certain, and leaves true doubt between two levels in the entropy
 SHARPEN = 0.3
+
+
+def opened(size: str, path: Path):
+    """A run's last.pt, or an exported folder."""
+    return open_model(str(path) if path.is_dir() else f"{size}={path}")
 
 
 def distil(args) -> None:
@@ -31,8 +36,8 @@ def distil(args) -> None:
         return
     torch.set_num_threads(1)
     edge, cloud, prompted = (
-        load_run(args.edge_size, args.edge),
-        load_run(args.cloud_size, args.cloud),
+        opened(args.edge_size, args.edge),
+        opened(args.cloud_size, args.cloud),
         Prompted(),
     )
     edge.train()
@@ -78,8 +83,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--edge-size", default="edge", choices=list(SIZES))
     parser.add_argument("--cloud-size", default="cloud", choices=list(SIZES))
-    parser.add_argument("--edge", type=Path, required=True)
-    parser.add_argument("--cloud", type=Path, required=True)
+    parser.add_argument("--edge", type=Path, required=True, help="last.pt, or a model folder")
+    parser.add_argument("--cloud", type=Path, required=True, help="last.pt, or a model folder")
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="folders of shards")
     parser.add_argument("--noise", type=Path, help="folder of recorded noise")
     parser.add_argument("--out", type=Path, required=True)

@@ -22,6 +22,9 @@ from pipelines.embedded.model import SIZES, create, hidden_states, tower
 from pipelines.embedded.sentences import parse
 from pipelines.embedded.tokenizer import PREFIX, SUFFIX, build
 
+DECAY = 0.4  # the last share of a run, in which the learning rate goes to zero
+TEMPO = 3.0  # weight of the tempo track: of all that is heard it is learnt the slowest
+
 
 class Heads(nn.Module):
     """Classes and measures read from mean and SD over a turn's embeddings: they teach the tower
@@ -50,7 +53,8 @@ class Heads(nn.Module):
         mean = torch.from_numpy(tracks.sum(1) / np.maximum(counts, 1)).float()[:, :2]
         target = 2 * torch.log2(mean.clamp(min=1.0) / torch.tensor([160.0, 4.9]))
         off = F.smooth_l1_loss(read[:, 1:3], target, reduction="none", beta=0.2) * there[:, :2]
-        off = (off.sum(0) / there[:, :2].sum(0).clamp(min=1)).sum()
+        off = off.sum(0) / there[:, :2].sum(0).clamp(min=1)
+        off = off[0] + TEMPO * off[1]
         flags = F.binary_cross_entropy_with_logits(read[:, (0, 3)], there[:, (0, 2)])
         return off + 2 * flags
 
@@ -237,13 +241,15 @@ def average_gradients(model, heads, world: int) -> None:
         grad.copy_(part.view_as(grad) / world)
 
 
-def both_losses(model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, args):
+def both_losses(
+    model, heads, prompted: Prompted, turns: list[Turn], rng: random.Random, args, said_share
+):
     """What the tower hears on all turns, and what is said on a share of their audio: (loss,
     figures)."""
     flat, counts = tower(model.model.audio_tower, [torch.from_numpy(t.mel) for t in turns])
     embeddings = list(flat.split(counts))
     heard, right = heads(embeddings, turns)
-    wanted, chosen = args.said_share * sum(counts), []
+    wanted, chosen = said_share * sum(counts), []
     for i in rng.sample(range(len(turns)), len(turns)):
         if counts[i] <= wanted or rng.random() < wanted / counts[i]:
             chosen.append(i)
@@ -300,13 +306,14 @@ def train(rank: int, args) -> None:
         rng = random.Random(f"{args.seed}/{step}/{rank}")
         minutes = earlier + (time.monotonic() - began) / 60
         left = 1 - max(step / args.steps, minutes / args.minutes)
-        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, left / 0.4))
+        scale = min(1, (step + 1) / 30) * min(1.0, max(0.02, left / DECAY))
+        said_share = args.said_share if left > DECAY else max(args.said_share, args.said_last)
         for group in (g for s in steppers for g in s.param_groups):
             group["lr"] = args.lr * scale
         rows = []
         for _ in range(args.accumulate):
             turns = composer.batch(args.audio_s, rng)
-            loss, found = both_losses(model, heads, prompted, turns, rng, args)
+            loss, found = both_losses(model, heads, prompted, turns, rng, args, said_share)
             (loss / args.accumulate).backward()
             rows.append(found)
         if args.world > 1:
@@ -342,6 +349,9 @@ def main() -> None:
     parser.add_argument("--accumulate", type=int, default=1, help="batches of one step")
     parser.add_argument(
         "--said-share", type=float, default=1.0, help="of the audio, that sentences are learnt from"
+    )
+    parser.add_argument(
+        "--said-last", type=float, default=0.0, help="the same while the learning rate decays"
     )
     parser.add_argument("--heads-weight", type=float, default=1.0)
     parser.add_argument(

@@ -108,8 +108,18 @@ def resynthesise(
 
 
 def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
-    """Median-free f0 in Hz on the mel's frames, [num_frames]; 0 where unvoiced."""
-    pitch = parselmouth.Sound(samples, SAMPLE_RATE).to_pitch(0.01, 60, 500)
+    """f0 in Hz on the mel's frames, [num_frames]; 0 where unvoiced.
+
+    In two passes: the second searches only around where the first found most of the voice. One pass
+    over 60-500 Hz takes a noisy or high voice an octave too low every now and then.
+    """
+    sound = parselmouth.Sound(samples, SAMPLE_RATE)
+    pitch = sound.to_pitch(0.01, 60, 500)
+    voiced = pitch.selected_array["frequency"]
+    voiced = voiced[voiced > 0]
+    if len(voiced) >= 20:
+        low, high = np.percentile(voiced, (15, 85))
+        pitch = sound.to_pitch(0.01, max(60.0, 0.75 * low), min(500.0, 1.6 * high))
     at = np.clip(
         np.round((np.arange(num_frames) * 0.01 - pitch.xs()[0]) / 0.01).astype(int),
         0,
