@@ -52,14 +52,20 @@ atexit.register(_background.close)
 
 
 def describe(
-    source: Source, config: Config | str | Path | None = None, **options: Any
+    source: Source,
+    config: Config | str | Path | None = None,
+    *,
+    measures: bool = False,
+    channel: int | None = None,
+    **options: Any,
 ) -> Description:
-    """Describe one recording and wait for it. Takes what `Describer.open` and its `describe` take.
+    """Describe one recording and wait for it. Takes what `Describer.open` takes; measures and
+    channel are those of its `describe`.
 
     Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
     that are none.
     """
-    (found,) = describe_many([source], config, jobs=1, **options)
+    (found,) = describe_many([source], config, measures=measures, channel=channel, **options)
     if isinstance(found, Exception):
         raise found
     return found
@@ -70,6 +76,8 @@ def describe_many(
     config: Config | str | Path | None = None,
     *,
     jobs: int = 1,
+    measures: bool = False,
+    channel: int | None = None,
     **options: Any,
 ) -> Sequence[Description | Exception]:
     """Describe recordings, `jobs` (1 to 64) at once; one result for each, in their order.
@@ -82,7 +90,7 @@ def describe_many(
     chosen = Config.of(config, options).for_jobs(jobs)
     with _lock:
         portal, describer = _background.open(chosen)
-        waiting = portal.start_task_soon(_all, describer, list(sources), jobs)
+        waiting = portal.start_task_soon(_all, describer, list(sources), jobs, measures, channel)
         try:
             return waiting.result()
         except BaseException:  # such as Ctrl-C: what is in hand ends at its next commit
@@ -91,7 +99,7 @@ def describe_many(
 
 
 async def _all(
-    describer: Describer, sources: list[Source], jobs: int
+    describer: Describer, sources: list[Source], jobs: int, measures: bool, channel: int | None
 ) -> Sequence[Description | Exception]:
     await describer.load()
     found: dict[int, Description | Exception] = {}
@@ -100,7 +108,7 @@ async def _all(
     async def work() -> None:
         for i, source in todo:
             try:
-                found[i] = await describer.describe(source)
+                found[i] = await describer.describe(source, measures=measures, channel=channel)
             except Exception as error:
                 found[i] = error
 

@@ -98,6 +98,37 @@ class DescribeOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelOptions(Checked):
+    """Of `streamer label`."""
+
+    files: tuple[str, ...] = option(
+        REQUIRED,
+        BATCH,
+        "a recording, or a directory of recordings",
+        metavar="FILE",
+        is_argument=True,
+    )
+    out: str = option(
+        REQUIRED,
+        RESULT,
+        "the table: .jsonl grows as recordings are done; .csv and .parquet come at the end",
+        "labels.jsonl",
+        metavar="FILE",
+    )
+    jobs: int | None = option(
+        None, BATCH, "processes", "2", low=1, high=64, unset="one for each core"
+    )
+    pipeline: str | None = same(DescribeOptions, "pipeline")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.out.lower().endswith((".jsonl", ".csv", ".parquet")):
+            raise ConfigError(f"--out is {self.out}; give a name in .jsonl, .csv or .parquet")
+        if "-" in self.files:
+            raise ConfigError("label reads files; give a file or a directory, not -")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ListenOptions(Checked):
     """What everything that listens shares."""
 

@@ -28,6 +28,14 @@ COMMANDS = {
         "clip.wav",
         has_config=True,
     ),
+    "label": Command(
+        of.LabelOptions,
+        "commands.label",
+        "a table of many recordings: levels, measures, sentences",
+        "Label a corpus: one row for each recording, with what is said and what is measured.",
+        "clips",
+        has_config=True,
+    ),
     "serve": Command(
         of.ServeOptions,
         "commands.serve",

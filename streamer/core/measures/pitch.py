@@ -13,11 +13,14 @@ MIN_SEMITONES = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PitchStats:
-    """Of all voiced frames: median in Hz, SD and 5th to 95th percentile in semitones."""
+    """Of all voiced frames: median, mean and SD in Hz, SD and 5th to 95th percentile in
+    semitones."""
 
     median_hz: float
     sd_semitones: float
     range_semitones: float
+    mean_hz: float
+    sd_hz: float
 
 
 def in_range(voiced_hz: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -38,4 +41,11 @@ def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
     semitones = 12 * np.log2(voiced_hz / median)
     near = semitones[np.abs(semitones) < OCTAVE]
     low, high = np.percentile(near, [5, 95])
-    return PitchStats(median, max(MIN_SEMITONES, float(np.std(near))), float(high - low))
+    near_hz = voiced_hz[np.abs(semitones) < OCTAVE]
+    return PitchStats(
+        median_hz=median,
+        sd_semitones=max(MIN_SEMITONES, float(np.std(near))),
+        range_semitones=float(high - low),
+        mean_hz=float(np.mean(near_hz)),
+        sd_hz=float(np.std(near_hz)),
+    )

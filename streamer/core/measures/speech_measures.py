@@ -19,6 +19,8 @@ class SpeechMeasures:
 
     rate_syllables_per_s: float | None = None
     pitch_median_hz: float | None = None
+    pitch_mean_hz: float | None = None
+    pitch_sd_hz: float | None = None
     pitch_sd_semitones: float | None = None
     pitch_range_semitones: float | None = None  # 5th to 95th percentile
     level_dbfs: float | None = None
@@ -87,6 +89,8 @@ def join_measures(parts: Sequence[SpeechMeasures]) -> SpeechMeasures | None:
     return SpeechMeasures(
         rate_syllables_per_s=mean("rate_syllables_per_s"),
         pitch_median_hz=mean("pitch_median_hz"),
+        pitch_mean_hz=mean("pitch_mean_hz"),
+        pitch_sd_hz=mean("pitch_sd_hz"),
         pitch_sd_semitones=mean("pitch_sd_semitones"),
         pitch_range_semitones=mean("pitch_range_semitones"),
         level_dbfs=mean("level_dbfs"),

@@ -156,6 +156,8 @@ class Frames:
             pitch_median_hz=found.median_hz if found else None,
             pitch_sd_semitones=found.sd_semitones if found else None,
             pitch_range_semitones=found.range_semitones if found else None,
+            pitch_mean_hz=found.mean_hz if found else None,
+            pitch_sd_hz=found.sd_hz if found else None,
             level_dbfs=float(active_db),
             level_range_db=float(level_high - level_low),
             pause_share=float(pauses.sum()) / (end - first),

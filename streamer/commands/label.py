@@ -1,0 +1,131 @@
+"""`streamer label`: recordings in; a table with one row for each out, in as many processes as there
+are cores.
+
+A run that was ended goes on where it was: rows are appended as they come to a file of JSON lines,
+which is the table itself, or stands beside it as FILE.rows.jsonl.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from streamer.audio.directory import recordings_in
+from streamer.audio.file import AudioError
+from streamer.commands.label_rows import Row, Rows, label_of
+from streamer.commands.options import LabelOptions
+from streamer.commands.process import fail, tell
+from streamer.commands.progress import Bar
+from streamer.config import Config, ConfigError
+from streamer.contradictions import combined
+
+AHEAD = 2  # recordings for each process that wait for it
+
+
+class CannotLabel(Exception):
+    """No recording can be described: the models cannot be loaded. One line."""
+
+
+def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
+    """The exit status: 1 when a recording failed, or the work cannot go on. Raises ConfigError."""
+    config = combined(options.pipeline, given)
+    files = list(dict.fromkeys(file for path in options.files for file in recordings_in(path)))
+    rows = Rows.open(Path(options.out))
+    todo = [file for file in files if file not in rows.done]
+    if len(todo) < len(files):
+        tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
+    try:
+        _label_all(todo, config, options.jobs or _cores(), rows)
+    except BrokenProcessPool:
+        fail("a process ended while it worked (too little memory?); run it again to go on")
+        return 1
+    except CannotLabel as error:
+        fail(str(error))
+        return 1
+    except OSError as error:
+        fail(f"{rows.path} cannot be written ({error.strerror}); make room, run it again to go on")
+        return 1
+    finally:
+        rows.close()
+    rows.publish(files)
+    failed = rows.num_failed(files)
+    told = f"{len(files) - failed} of {len(files)} recordings are labelled in {options.out}"
+    tell(f"{told}; {failed} could not be: their rows have `error`" if failed else told)
+    return 1 if failed else 0
+
+
+def _cores() -> int:
+    from streamer.model.kernels.threads import num_cores
+
+    return num_cores()
+
+
+def _label_all(files: Sequence[str], config: Config, jobs: int, rows: Rows) -> None:
+    todo = iter(files)
+    with Bar("labelling", len(files)) as bar, _Workers(config, min(jobs, len(files))) as pool:
+        waiting: set[Future[Row | str]] = set()
+        num_done = 0
+        while True:
+            for file in _take(todo, AHEAD * jobs - len(waiting)):
+                waiting.add(pool.submit(_label, file))
+            if not waiting:
+                return
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for each in done:
+                found = each.result()
+                if isinstance(found, str):
+                    raise CannotLabel(found)
+                rows.add(found)
+            num_done += len(done)
+            bar.show(num_done, f"{num_done} of {len(files)}")
+
+
+def _take(files: Iterator[str], num: int) -> Iterator[str]:
+    for _, file in zip(range(num), files, strict=False):
+        yield file
+
+
+class _Workers:
+    """Processes that end with the block: what is in hand is finished, unless it failed."""
+
+    def __init__(self, config: Config, num: int) -> None:
+        self._pool = ProcessPoolExecutor(
+            max(1, num), multiprocessing.get_context("spawn"), _begin, (config,)
+        )
+
+    def __enter__(self) -> ProcessPoolExecutor:
+        return self._pool
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+
+
+_told: list[Config] = []  # to this process, when it began
+
+
+def _begin(config: Config) -> None:
+    """In a new process: one thread of the kernels, since each core has a process of its own."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
+    _told.append(config)
+
+
+def _label(file: str) -> Row | str:
+    """The recording's row, or why none can be had of any recording."""
+    from streamer.blocking import describe
+    from streamer.model.checkpoint.weights import ModelError
+
+    try:
+        return label_of(describe(file, _told[0], measures=True))
+    except AudioError as error:
+        return Row(file=file, error=error.reason)
+    except (ConfigError, ModelError) as error:
+        return str(error)
+    except Exception as error:
+        return Row(file=file, error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,169 @@
+"""The rows of a labelled corpus. In: Descriptions. Out: JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from streamer.config import ConfigError
+from streamer.core.description import Description
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One recording. The names up to `snr` are those that corpora of described speech use; levels
+    count from 0, the physically lowest. None: not known, or not said."""
+
+    file: str
+    text: str | None = None
+    duration: float | None = None  # s
+    utterance_pitch_mean: float | None = None  # Hz
+    utterance_pitch_std: float | None = None  # Hz
+    speaking_rate: float | None = None  # syllables per second of speech
+    snr: float | None = None  # dB
+    rate_level: int | None = None
+    pitch_level: int | None = None
+    variation_level: int | None = None
+    loudness_level: int | None = None
+    pauses_level: int | None = None
+    timbre_level: int | None = None
+    arousal_level: int | None = None
+    pitch_median_hz: float | None = None
+    pitch_sd_semitones: float | None = None
+    pitch_range_semitones: float | None = None
+    level_dbfs: float | None = None
+    level_range_db: float | None = None
+    pause_share: float | None = None
+    pause_count: int | None = None
+    longest_pause_s: float | None = None
+    timbre_db: float | None = None
+    speech_s: float | None = None
+    clipped_share: float | None = None
+    stop_reason: str | None = None
+    warning: str | None = None
+    error: str | None = None
+
+
+NAMES = tuple(each.name for each in fields(Row))
+
+
+def label_of(found: Description) -> Row:
+    """The row of a recording that was described with measures."""
+    m = found.measures
+    measured = m.as_json() if m is not None else {}
+    warnings = [found.warning, *(m.warnings if m is not None else ())]
+    levels = {f"{name}_level": level for name, level in found.attributes.items()}
+    more = {name: value for name, value in (measured | levels).items() if name in NAMES}
+    return Row(
+        file=found.file,
+        text=found.text,
+        duration=round(found.audio_s, 3),
+        utterance_pitch_mean=measured.get("pitch_mean_hz"),
+        utterance_pitch_std=measured.get("pitch_sd_hz"),
+        speaking_rate=measured.get("rate_syllables_per_s"),
+        snr=measured.get("snr_db"),
+        stop_reason=found.stop_reason,
+        warning="; ".join(filter(None, warnings)) or None,
+        **more,
+    )
+
+
+class Rows:
+    """The rows so far, on disk after each `add`. A row with an error is tried again by the next
+    run, and so is one that was cut off."""
+
+    def __init__(self, out: Path, path: Path, rows: dict[str, dict[str, Any]]) -> None:
+        self.path = path
+        self.done = rows
+        self._out = out
+        new = path.with_name(path.name + ".new")
+        with new.open("w", encoding="utf-8") as file:
+            file.writelines(_line(row) for row in rows.values())
+        os.replace(new, path)
+        self._file = path.open("a", encoding="utf-8")
+
+    @classmethod
+    def open(cls, out: Path) -> Rows:
+        """Raises ConfigError where the table cannot be made, or is another file's."""
+        path = out if out.suffix.lower() == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
+        if out.suffix.lower() == ".parquet":
+            _pyarrow()
+        try:
+            return cls(out, path, _read(path))
+        except OSError as error:
+            told = f"--out {out}: {error.strerror}; give a file that can be written"
+            raise ConfigError(told) from None
+
+    def add(self, row: Row) -> None:
+        """Raises OSError where there is no room."""
+        self.done[row.file] = asdict(row)
+        self._file.write(_line(asdict(row)))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def num_failed(self, files: Sequence[str]) -> int:
+        return sum(self.done[file]["error"] is not None for file in files)
+
+    def publish(self, files: Sequence[str]) -> None:
+        """CSV and Parquet, in the order of `files`; JSON lines are there already."""
+        rows = [self.done[file] for file in files]
+        new = self._out.with_name(self._out.name + ".new")
+        if self._out.suffix.lower() == ".csv":
+            with new.open("w", encoding="utf-8", newline="") as file:
+                table = csv.DictWriter(file, NAMES)
+                table.writeheader()
+                table.writerows(rows)
+        elif self._out.suffix.lower() == ".parquet":
+            arrow, parquet = _pyarrow()
+            parquet.write_table(arrow.Table.from_pylist(rows, _schema(arrow)), new)
+        else:
+            return
+        os.replace(new, self._out)
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """Rows of an earlier run that need not be done again. Raises ConfigError for another file."""
+    found: dict[str, dict[str, Any]] = {}
+    if not path.exists():
+        return found
+    lines = path.read_text("utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            known = {name: row.get(name) for name in NAMES}
+        except (ValueError, AttributeError):
+            if number == len(lines):  # a run was killed while it wrote
+                continue
+            known = {"file": None}
+        if not isinstance(known["file"], str):
+            told = f"line {number} of {path} is no row of ours; give another --out, or move it away"
+            raise ConfigError(told)
+        if known["error"] is None:
+            found[known["file"]] = known
+    return found
+
+
+def _schema(arrow: Any) -> Any:
+    kinds = {"str": arrow.string(), "float": arrow.float64(), "int": arrow.int64()}
+    return arrow.schema([(each.name, kinds[str(each.type).split(" ")[0]]) for each in fields(Row)])
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        told = "--out in .parquet needs pyarrow: pip install 'streamer-speech[parquet]'"
+        raise ConfigError(told) from None
+    return pyarrow, pyarrow.parquet

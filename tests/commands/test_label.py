@@ -1,0 +1,103 @@
+"""`streamer label`: a table of recordings, which goes on where it was, with the faults in it."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import SAMPLES
+
+from streamer.commands.label_rows import NAMES, Row, Rows
+from streamer.config import ConfigError
+
+
+def label(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streamer", "label", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def rows_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def csv_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path: Path) -> None:
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    (clips / "plain.wav").write_bytes(
+        next(path for path in SAMPLES if path.name == "plain.wav").read_bytes()
+    )
+    (clips / "broken.wav").write_bytes(b"RIFF but no recording")
+    out = tmp_path / "labels.csv"
+    first = label(clips, "--out", out, "--mode", "edge", "--jobs", 2)
+    assert first.returncode == 1, first.stderr
+    assert "1 of 2 recordings are labelled" in first.stderr
+    broken, plain = csv_of(out)
+    assert tuple(plain) == NAMES
+    assert plain["text"].startswith("说话人")
+    assert 50 < float(plain["utterance_pitch_mean"]) < 500
+    assert 1 < float(plain["speaking_rate"]) < 10
+    assert plain["rate_level"] in {"0", "1", "2", "3", "4"}
+    assert not plain["error"]
+    assert broken["error"]
+    assert not broken["text"]
+
+    (clips / "broken.wav").unlink()
+    again = label(clips, "--out", out, "--mode", "edge")
+    assert again.returncode == 0, again.stderr
+    assert "1 of 1 are in" in again.stderr
+    assert csv_of(out) == [plain]
+
+
+def test_what_a_killed_run_left_is_taken_up(tmp_path: Path) -> None:
+    out = tmp_path / "labels.jsonl"
+    rows = Rows.open(out)
+    rows.add(Row(file="a.wav", text="x"))
+    rows.add(Row(file="b.wav", error="empty"))
+    rows.close()
+    with out.open("a", encoding="utf-8") as file:
+        file.write('{"file": "c.wa')
+    found = Rows.open(out)
+    found.close()
+    assert list(found.done) == ["a.wav"]
+    assert [row["file"] for row in rows_of(out)] == ["a.wav"]
+
+
+def test_a_file_that_is_no_table_of_ours_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "labels.jsonl"
+    out.write_text('{"name": 1}\nsomething\n', "utf-8")
+    with pytest.raises(ConfigError, match=r"line 1 of .* is no row of ours; give another --out"):
+        Rows.open(out)
+    assert out.read_text("utf-8") == '{"name": 1}\nsomething\n'
+
+
+def test_a_table_in_parquet(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = tmp_path / "labels.parquet"
+    rows = Rows.open(out)
+    rows.add(Row(file="a.wav", text="x", pause_count=2, snr=31.5))
+    rows.close()
+    rows.publish(["a.wav"])
+    (row,) = parquet.read_table(out).to_pylist()
+    assert (row["file"], row["pause_count"], row["snr"], row["error"]) == ("a.wav", 2, 31.5, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("a.wav", "--out", "labels.txt"), "give a name in .jsonl, .csv or .parquet"),
+        (("-", "--out", "labels.csv"), "label reads files"),
+        (("a.wav", "--out", "nowhere/labels.csv"), "give a file that can be written"),
+    ],
+)
+def test_bad_usage_is_one_line(arguments: tuple[str, ...], told: str) -> None:
+    found = label(*arguments)
+    assert found.returncode == 2
+    assert told in found.stderr
+    assert found.stderr.count("\n") == 1
