@@ -130,7 +130,6 @@ def test_bad_files_are_told_and_the_others_described(here, models, samples, tmp_
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ("- --channels apart", "give a file, not -"),
         ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
         ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
         ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
@@ -145,6 +144,11 @@ def test_options_that_cannot_both_be_meant_are_told(options, told, samples, caps
         said = capsys.readouterr()
         assert (said.out, said.err.count("\n")) == ("", 1)
         assert told in said.err
+
+
+def test_channels_apart_want_a_file(capsys):
+    assert main(["describe", "-", "--channels", "apart"]) == 2
+    assert "give a file, not -" in capsys.readouterr().err
 
 
 def test_a_pipeline_may_be_overruled(tmp_path):

@@ -377,7 +377,9 @@ def test_gated_without_a_cloud_is_the_edge():
 def test_pipeline_files_are_valid():
     from places import ROOT
 
-    for file in (ROOT / "pipelines").glob("*.toml"):
+    files = [file for file in (ROOT / "pipelines").glob("*.toml") if file.name != "fleet.toml"]
+    assert len(files) >= 3
+    for file in files:
         Config.from_toml(file)
     with pytest.raises(ConfigError, match="cannot be read"):
         Config.from_toml("nowhere.toml")

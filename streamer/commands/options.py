@@ -172,8 +172,8 @@ class DoorOptions(ListenOptions):
         high=1_024,
         unset="all that there are",
     )
-    name: str = option(
-        "",
+    name: str | None = option(
+        None,
         DOOR,
         "this process among others of its kind; ids of its sessions begin with it",
         "server-1",

@@ -83,7 +83,7 @@ async def open_server(
             key,
             options.allow_origin,
             options.max_per_key,
-            incarnation_of(options.name),
+            incarnation_of(options.name or ""),
         )
         terms = ServerTerms(
             options.resume_s, options.live_updates, describer.attributes, describer.said

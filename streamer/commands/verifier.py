@@ -82,7 +82,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
         options.max_sessions,
         key,
         max_per_key=options.max_per_key,
-        name=incarnation_of(options.name),
+        name=incarnation_of(options.name or ""),
     )
     async with open_side(thinker, "verifier") as side:
         server = VerifierServer(

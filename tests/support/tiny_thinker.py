@@ -10,6 +10,7 @@ from typing import Any
 from tiny_text import random_weights, shape_of
 
 from streamer.core.text.vocabulary import Vocabulary
+from streamer.model.checkpoint.card import ModelCard
 from streamer.model.engines.engine import Engine
 from streamer.model.kernels.helpers import Crew
 from streamer.model.kernels.text import FastText
@@ -27,6 +28,5 @@ def thinker_of(
     text = kind(random_weights(shape, seed=size), shape, crew)
     engine = Engine(text, text.slots(MOST_STREAMS, LENGTH), PROMPT)
     shapes: Any = SimpleNamespace(text=shape, audio_id=0)
-    card: Any = None
     tower: Any = None
-    return Thinker(Path(), card, shapes, vocabulary, (1,), tower, engine, 0)
+    return Thinker(Path(), ModelCard("tiny"), shapes, vocabulary, (1,), tower, engine, 0)

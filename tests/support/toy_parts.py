@@ -71,6 +71,7 @@ class ToyHearing:
     """PCM16 at 16 kHz; a turn begins with its first piece."""
 
     is_ending = False
+    measurer = None
 
     def __init__(self):
         self.num_turns = 0

@@ -487,7 +487,7 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
         (["--host", "0.0.0.0"], "set --api-key"),
         (["--cert", "x.pem"], "needs both"),
         (["--cert", "x.pem", "--key", "y.pem"], "cannot be used"),
-        (["--max-sessions", "0"], "1 to 100"),
+        (["--max-sessions", "0"], "1 to 1024"),
         (["--port", "99999"], "0 to 65535"),
         (["--mode", "exact", "--cloud", "none"], "needs a cloud"),
         (["--pipeline", "nowhere.toml"], "cannot be read"),
