@@ -144,6 +144,9 @@ class ToyParts:
     def hearing(self, options):
         return ToyHearing()  # a session begins by other options, and is fed by these alone
 
+    def target(self):
+        return None if self.cloud is None else self.cloud.listen(self._decoding.plan.rules)
+
     def drafter(self, edge):
         plan, sampling = self._decoding.plan, self._decoding.sampling
         chance = random.Random(0)
