@@ -26,6 +26,7 @@ REPLICAS = Group("whom it sends clients to", "--replicas ws://127.0.0.1:8765")
 FLEET = Group("the fleet", "--config pipelines/fleet.toml")
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 RESULT = Group("where it goes", "--risk 0.05 --out myedge")
+TABLE = Group("the table", "--out labels.csv")
 
 
 class Checked:
@@ -110,7 +111,7 @@ class LabelOptions(Checked):
     )
     out: str = option(
         REQUIRED,
-        RESULT,
+        TABLE,
         "the table: .jsonl grows as recordings are done; .csv and .parquet come at the end",
         "labels.jsonl",
         metavar="FILE",

@@ -33,7 +33,7 @@ COMMANDS = {
         "commands.label",
         "a table of many recordings: levels, measures, sentences",
         "Label a corpus: one row for each recording, with what is said and what is measured.",
-        "clips",
+        "clips --out labels.jsonl",
         has_config=True,
     ),
     "serve": Command(

@@ -19,8 +19,6 @@ class SpeechMeasures:
 
     rate_syllables_per_s: float | None = None
     pitch_median_hz: float | None = None
-    pitch_mean_hz: float | None = None
-    pitch_sd_hz: float | None = None
     pitch_sd_semitones: float | None = None
     pitch_range_semitones: float | None = None  # 5th to 95th percentile
     level_dbfs: float | None = None
@@ -33,6 +31,8 @@ class SpeechMeasures:
     audio_s: float = 0.0
     snr_db: float | None = None
     clipped_share: float = 0.0
+    pitch_mean_hz: float | None = None
+    pitch_sd_hz: float | None = None
 
     @property
     def rate_syllables_per_min(self) -> float | None:
