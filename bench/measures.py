@@ -30,12 +30,12 @@ from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.synthesis import f0_track
 from streamer import Describer, Description
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.pitch import pitch_stats
 from streamer.model.audio.measurer import TurnMeasurer
 
-RATE_HZ = 16_000
 NUM_TURNS = 20
-PIECE = RATE_HZ // 10  # as a microphone sends it
+PIECE = SAMPLE_RATE_HZ // 10  # as a microphone sends it
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def cross_correlation(samples: np.ndarray, f0: np.ndarray) -> Any:
     """Praat's other tracker, within the range that the first one found."""
     voiced = f0[f0 > 0]
     low, high = 0.75 * np.percentile(voiced, 15), 1.6 * np.percentile(voiced, 85)
-    track = parselmouth.Sound(samples, RATE_HZ).to_pitch_cc(
+    track = parselmouth.Sound(samples, SAMPLE_RATE_HZ).to_pitch_cc(
         0.01, max(60, low), pitch_ceiling=min(500, high)
     )
     other = track.selected_array["frequency"]
@@ -152,11 +152,11 @@ def accuracy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def cost(options: argparse.Namespace) -> dict[str, Any]:
     """Of one thread's time, over a minute of speech that comes in pieces, news 5 times a second."""
     pieces = [soundfile.read(row["file"], dtype="float32")[0] for row in chosen(options)[:20]]
-    samples = np.concatenate(pieces)[: 60 * RATE_HZ]
-    measured(samples[: 5 * RATE_HZ])  # loads the network
+    samples = np.concatenate(pieces)[: 60 * SAMPLE_RATE_HZ]
+    measured(samples[: 5 * SAMPLE_RATE_HZ])  # loads the network
     begun = time.process_time()
     measured(samples)
-    share = (time.process_time() - begun) / (len(samples) / RATE_HZ)
+    share = (time.process_time() - begun) / (len(samples) / SAMPLE_RATE_HZ)
     return {
         "measure": "all",
         "against": "",
@@ -176,7 +176,8 @@ async def first_text(options: argparse.Namespace) -> dict[str, Any]:
             async with describer.session(measures=i % 2 == 0) as session:
                 for at in range(0, len(samples), PIECE):
                     await session.feed(samples[at : at + PIECE].tobytes())
-                    await anyio.sleep(PIECE / RATE_HZ / 4)  # four times as fast as a microphone
+                    # four times as fast as a microphone
+                    await anyio.sleep(PIECE / SAMPLE_RATE_HZ / 4)
                 await session.commit()
                 ended = [event async for event in session][-1]
             if isinstance(ended, Description) and ended.ttft_ms is not None:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import ssl
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from streamer import __version__
 from streamer.commands.options import ListenOptions, ServeOptions
@@ -21,6 +21,16 @@ from streamer.logs import log_errors_to
 
 if TYPE_CHECKING:
     from streamer.net.realtime.server import RealtimeServer
+    from streamer.net.service.service import Address
+
+
+class Runs(Protocol):
+    """A server of ours."""
+
+    async def run(self, address: Address, ready: Callable[[int], None]) -> None: ...
+
+
+S = TypeVar("S", bound=Runs)
 
 # the engine's thread and the event loop take turns: at 5 ms the loop lags
 SWITCH_INTERVAL_S = 0.001
@@ -42,19 +52,33 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
 async def _serve(
     options: ServeOptions, config: Config, tls: ssl.SSLContext | None, key: str | None
 ) -> int:
-    from streamer.model.checkpoint.weights import ModelError
     from streamer.net.realtime.server import PATH
-    from streamer.net.service.service import Address
 
     s = "s" if tls else ""
-    shown = shown_host(options.host)
 
-    def ready(port: int) -> None:
-        put(f"listening on ws{s}://{shown}:{port}{PATH} (page: http{s}://{shown}:{port}/)")
+    def told(server: RealtimeServer, at: str) -> str:
+        return f"listening on ws{s}://{at}{PATH} (page: http{s}://{at}/)"
+
+    return await run_opened(options, tls, open_server(options, config, key), told)
+
+
+async def run_opened(
+    options: ListenOptions,
+    tls: ssl.SSLContext | None,
+    opened: AbstractAsyncContextManager[S],
+    told: Callable[[S, str], str],
+) -> int:
+    """Run a server that `opened` gives; its exit status. `told` makes the line for stdout, of the
+    server and HOST:PORT."""
+    from streamer.model.checkpoint.weights import ModelError
+    from streamer.net.service.service import Address
 
     try:
-        async with open_server(options, config, key) as server:
-            await server.run(Address(options.host, options.port, tls), ready)
+        async with opened as server:
+            await server.run(
+                Address(options.host, options.port, tls),
+                lambda port: put(told(server, f"{shown_host(options.host)}:{port}")),
+            )
     except ModelError as error:
         fail(str(error))
         return 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from streamer import __version__
 from streamer.commands.options import VerifierOptions
-from streamer.commands.process import fail, loading, put
-from streamer.commands.serve import cannot_listen, door_of, shown_host
+from streamer.commands.process import loading
+from streamer.commands.serve import door_of, run_opened
 
 if TYPE_CHECKING:
     from streamer.net.link.server import VerifierServer
@@ -29,25 +29,13 @@ def run(options: VerifierOptions) -> int:
 
 
 async def _serve(options: VerifierOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
-    from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.service.service import Address
-
     s = "s" if tls else ""
 
-    def ready(port: int) -> None:
-        where = f"ws{s}://{shown_host(options.host)}:{port}"
-        put(f"listening on {where} ({server.model_name}, fingerprint {server.fingerprint})")
+    def told(server: VerifierServer, at: str) -> str:
+        model = f"{server.model_name}, fingerprint {server.fingerprint}"
+        return f"listening on ws{s}://{at} ({model})"
 
-    try:
-        async with open_verifier(options, key) as server:
-            await server.run(Address(options.host, options.port, tls), ready)
-    except ModelError as error:
-        fail(str(error))
-        return 1
-    except OSError as error:
-        fail(cannot_listen(options, error))
-        return 1
-    return 0
+    return await run_opened(options, tls, open_verifier(options, key), told)
 
 
 @asynccontextmanager
