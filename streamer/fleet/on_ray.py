@@ -93,10 +93,14 @@ class RayPlacement:
     async def revive(self, name: str) -> str:
         """Of one that does not answer: Ray has it restarted if it died; one that hangs is killed
         first. Its address. Raises ReplicaLost."""
+        actor = self._actors[name]
         try:
-            return await self._address(name, HUNG_S)
+            with anyio.fail_after(HUNG_S):
+                return str(await actor.address.remote())
         except TimeoutError:
-            self._ray.kill(self._actors[name], no_restart=False)
+            self._ray.kill(actor, no_restart=False)
+        except self._ray.exceptions.RayError:
+            pass  # it died: it is asked again while Ray starts it
         return await self._address(name, START_S)
 
     async def stop(self, name: str, within_s: float) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.measures.frames import FRAMES_PER_S
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.turn_track import RATE_HZ, TurnTrack
+from streamer.core.measures.turn_track import TurnTrack
 
-EVERY_SAMPLES = RATE_HZ // 5
+EVERY_SAMPLES = SAMPLE_RATE_HZ // 5
 LAST_S = (2, 7, 20)
 
 
@@ -31,7 +33,8 @@ class Measures:
 
 def measure_so_far(turn: int, track: TurnTrack) -> Measures:
     """What is known now."""
-    so_far = track.measures()
-    heard_s = track.num_frames / 100
-    last = {s: track.measures(s) if heard_s > s else so_far for s in LAST_S}
+    frames = track.frames()
+    so_far = frames.measures()
+    heard_s = len(frames.f0) / FRAMES_PER_S
+    last = {s: frames.last(s).measures() if heard_s > s else so_far for s in LAST_S}
     return Measures(turn, heard_s, so_far, last)

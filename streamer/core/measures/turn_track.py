@@ -16,6 +16,7 @@ from streamer.core.measures.frames import (
     FRAMES_PER_S,
     HOP_SAMPLES,
     MIN_FRAMES,
+    SPEECH_SAMPLES,
     VOICE_HZ,
     active_level,
     decibel,
@@ -32,7 +33,6 @@ from streamer.core.measures.speech_measures import FULL_SCALE, SpeechMeasures
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-RATE_HZ = 16_000
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
 MIN_NOISE_FRAMES = 10
 BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
@@ -103,27 +103,23 @@ class TurnTrack:
     @property
     def num_frames(self) -> int:
         """Frames of 10 ms of which level and speech are known."""
-        judged = len(self._speech) * 512 // HOP_SAMPLES
+        judged = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
         return min(len(self._bands), judged)
 
-    def frames(self, first: int = 0) -> Frames:
-        """From frame `first` on, to the last of which level and speech are known."""
+    def frames(self) -> Frames:
+        """To the last of which level and speech are known."""
         end = self.num_frames
         at = np.arange(end) * HOP_SAMPLES
         flags = speaking(self._speech.values)
         nearest = (at + self._pitch_hop // 2) // self._pitch_hop
         f0 = np.pad(self._f0.values, (0, max(0, end - len(self._f0))))[nearest]
         return Frames(
-            self._bands.values[first:end],
-            f0[first:],
-            on_mel_frames(flags, end)[first:],
-            self._clipped.values[first:end],
+            self._bands.values[:end], f0, on_mel_frames(flags, end), self._clipped.values[:end]
         )
 
-    def measures(self, last_s: float | None = None) -> SpeechMeasures:
-        """Of all frames, or of the last `last_s` seconds of them."""
-        first = 0 if last_s is None else max(0, self.num_frames - int(last_s * FRAMES_PER_S))
-        return self.frames(first).measures()
+    def measures(self) -> SpeechMeasures:
+        """Of all frames that are known."""
+        return self.frames().measures()
 
 
 @dataclass(frozen=True)
@@ -135,6 +131,11 @@ class Frames:
     f0: Floats
     speech: Flags
     clipped: Floats
+
+    def last(self, seconds: float) -> Frames:
+        """The last so many seconds of them."""
+        kept = slice(max(0, len(self.f0) - int(seconds * FRAMES_PER_S)), None)
+        return Frames(self.bands[kept], self.f0[kept], self.speech[kept], self.clipped[kept])
 
     def measures(self) -> SpeechMeasures:
         """What can be said of them."""

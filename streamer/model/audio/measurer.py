@@ -2,8 +2,7 @@
 
 `push` only takes samples, so that nobody waits for it. `work` and `finish` compute, on a thread of
 their own. What comes out depends on the samples alone: not on how they were cut, and not on when
-somebody worked. Cost, on a busy
-machine: 5 % of a core per live stream with news 5 times a second (bench/measures.py, 2026-11).
+somebody worked. What it costs: docs/measures.md.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
 from streamer.core.measures.frames import SPEECH_SAMPLES
 from streamer.core.measures.live_measures import EVERY_SAMPLES, Measures, measure_so_far
 from streamer.core.measures.speech_measures import SpeechMeasures
@@ -78,7 +78,7 @@ class TurnMeasurer:
 
     def _end(self) -> None:
         num = self._track.num_samples
-        self._mel_left = -(-num // 160) - self._track.num_heard
+        self._mel_left = -(-num // FRAME_SAMPLES) - self._track.num_heard
         self._mel.finish()
         self._judge(np.zeros(-num % SPEECH_SAMPLES, np.float32))
         self._track.add_pitch(self._pitch.finish())
