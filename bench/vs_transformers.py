@@ -107,30 +107,7 @@ def main() -> None:
             row | {"seconds": seconds}
             for row in compare(arms, clips, options.repeats, f"{seconds} s")
         ]
-    header = (
-        "audio",
-        "arm",
-        "first text ms",
-        "total ms",
-        "tokens/s",
-        "first / generate()",
-        "total / generate()",
-        "tokens/s / generate()",
-    )
-    cells = [
-        (
-            f"{r['seconds']} s",
-            r["arm"],
-            r["first_ms"],
-            r["total_ms"],
-            r["tokens_per_s"],
-            r["first_ratio"],
-            r["total_ratio"],
-            r["speed_ratio"],
-        )
-        for r in rows
-    ]
-    print(table(header, cells))
+    print(shown(rows))
     print(
         "ratios: medians of pairs in this run; edge against generate() of the edge, all others of "
         "the cloud"
@@ -142,6 +119,23 @@ def main() -> None:
                 f"of {ASSISTED[1]}"
             )
     print("\nwritten:", write("vs_transformers", rows), plot(rows))
+
+
+def shown(rows: Sequence[dict]) -> str:
+    """The table of them."""
+    header = (
+        "audio",
+        "arm",
+        "first text ms",
+        "total ms",
+        "tokens/s",
+        "first / generate()",
+        "total / generate()",
+        "tokens/s / generate()",
+    )
+    columns = ["arm", "first_ms", "total_ms", "tokens_per_s"]
+    columns += ["first_ratio", "total_ratio", "speed_ratio"]
+    return table(header, [(f"{r['seconds']} s", *(r[name] for name in columns)) for r in rows])
 
 
 def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Callable[[np.ndarray], Timing]]:

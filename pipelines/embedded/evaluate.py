@@ -4,8 +4,9 @@ ship, and plots."""
 import argparse
 import json
 import random
-from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,84 +88,124 @@ def auc(accepted: np.ndarray, rejected: np.ndarray) -> float:
     return float(order.mean() / 2 / len(accepted))
 
 
+class Agreement:
+    """Where the edge, led along the cloud's answers, chooses the same id."""
+
+    def __init__(self) -> None:
+        self.entropies: dict[bool, list[float]] = {True: [], False: []}  # same id or not: nats
+        self.blocks = np.zeros(2)  # accepted, uploaded
+
+    def add(self, choice: torch.Tensor, entropy: torch.Tensor, answer: list[int]) -> None:
+        same = [a == b for a, b in zip(choice.tolist(), answer, strict=True)]
+        self.blocks += blocks(same)
+        for s, e in zip(same, entropy.tolist(), strict=True):
+            self.entropies[s].append(e)
+
+    @property
+    def acceptance(self) -> float:
+        return float(self.blocks[0] / self.blocks[1])
+
+    def auc(self) -> float:
+        return auc(np.array(self.entropies[True]), np.array(self.entropies[False]))
+
+    def quantiles(self) -> dict[str, list[float]]:
+        asked = {True: (0.5, 0.8, 0.9, 0.95), False: (0.05, 0.1, 0.25, 0.5, 0.9)}
+        return {
+            name: np.quantile(self.entropies[same], asked[same]).tolist()
+            if self.entropies[same]
+            else []
+            for name, same in (("accepted", True), ("rejected", False))
+        }
+
+
+def joined(parts: Iterable[Agreement]) -> Agreement:
+    """All of them as one."""
+    result = Agreement()
+    for part in parts:
+        result.blocks += part.blocks
+        for same, found in part.entropies.items():
+            result.entropies[same] += found
+    return result
+
+
 def evaluate(edge, cloud, folder: Path, num: int) -> dict:
     prompted, report = Prompted(), {}
-    entropies: dict[bool, list[float]] = defaultdict(list)
-    wrongly: dict[bool, list[float]] = defaultdict(list)  # the same, with the wrong clip's audio
+    parts = []  # of each length: with its own audio, and with the wrong clip's
     for seconds in LENGTHS_S:
-        turns, rows = held_out_turns(folder, num, seconds), defaultdict(list)
-        counts, counts_wrong, total = np.zeros(2), np.zeros(2), defaultdict(list)
+        turns = held_out_turns(folder, num, seconds)
         mels = [torch.from_numpy(turn.mel) for turn in turns]
         answers = {
             name: describe_all(model, prompted, mels)
             for name, model in (("edge", edge), ("cloud", cloud))
         }
-        for i, (turn, mel) in enumerate(zip(turns, tqdm(mels, desc=f"{seconds} s"), strict=True)):
-            said = {name: of[i] for name, of in answers.items()}
-            for name, ids in said.items():
-                rows[name].append(score(prompted.tokenizer.decode(ids), turn))
-            wrong = score(prompted.tokenizer.decode(said["cloud"]), turns[i - 1])
-            total["wrong"].append(np.mean([wrong[n] for n in ATTRIBUTES]))
-            choice, entropy = follow(edge, prompted, mel, said["cloud"])
-            same = [a == b for a, b in zip(choice.tolist(), said["cloud"], strict=True)]
-            counts += blocks(same)
-            # drafts with the wrong audio
-            control, unsure = follow(edge, prompted, mels[i - 1], said["cloud"])
-            of_other = [a == b for a, b in zip(control.tolist(), said["cloud"], strict=True)]
-            counts_wrong += blocks(of_other)
-            for found, same_ids, at in ((entropies, same, entropy), (wrongly, of_other, unsure)):
-                for s, e in zip(same_ids, at.tolist(), strict=True):
-                    found[s].append(e)
-        mean = {
-            name: {key: float(np.mean([r[key] for r in of])) for key in of[0]}
-            for name, of in rows.items()
+        own, other, wrong = Agreement(), Agreement(), []
+        for i, mel in enumerate(tqdm(mels, desc=f"{seconds} s")):
+            answer = answers["cloud"][i]
+            said = score(prompted.tokenizer.decode(answer), turns[i - 1])
+            wrong.append(np.mean([said[n] for n in ATTRIBUTES]))
+            own.add(*follow(edge, prompted, mel, answer), answer)
+            other.add(*follow(edge, prompted, mels[i - 1], answer), answer)
+        texts = {
+            name: [prompted.tokenizer.decode(ids) for ids in of] for name, of in answers.items()
         }
-        each = {
-            name: np.array([[r[n] for n in ATTRIBUTES] for r in of]).mean(1)
-            for name, of in rows.items()
+        report[seconds] = accuracies(texts, turns) | {
+            "wrong_clip": float(np.mean(wrong)),
+            "acceptance": own.acceptance,
+            "acceptance_wrong": other.acceptance,
         }
-        gap = each["cloud"] - each["edge"]
-        majority = [
-            max(np.bincount([t.levels[n] for t in turns], minlength=NUM_LEVELS[n])) / num
-            for n in ATTRIBUTES
-        ]
-        report[seconds] = {
-            "edge": mean["edge"],
-            "cloud": mean["cloud"],
-            "edge_mean": float(each["edge"].mean()),
-            "cloud_mean": float(each["cloud"].mean()),
-            "gap": float(gap.mean()),
-            "gap_se": float(gap.std() / num**0.5),
-            "majority": float(np.mean(majority)),
-            "majorities": dict(zip(ATTRIBUTES, majority, strict=True)),
-            "wrong_clip": float(np.mean(total["wrong"])),
-            "acceptance": float(counts[0] / counts[1]),
-            "acceptance_wrong": float(counts_wrong[0] / counts_wrong[1]),
-        }
-        print(
-            json.dumps(
-                {seconds: {k: v for k, v in report[seconds].items() if not isinstance(v, dict)}}
-            )
-        )
-        print("   edge ", {k: round(v, 3) for k, v in mean["edge"].items()})
-        print("   cloud", {k: round(v, 3) for k, v in mean["cloud"].items()}, flush=True)
-    accepted, rejected = (np.array(entropies[x]) for x in (True, False))
-    report["num"], report["auc"] = num, auc(accepted, rejected)
-    report["auc_wrong"] = auc(*(np.array(wrongly[x]) for x in (True, False)))
-    report["entropy_quantiles"] = {
-        "accepted": np.quantile(accepted, [0.5, 0.8, 0.9, 0.95]).tolist() if len(accepted) else [],
-        "rejected": np.quantile(rejected, [0.05, 0.1, 0.25, 0.5, 0.9]).tolist()
-        if len(rejected)
-        else [],
-    }
-    gaps = np.array([report[s]["gap"] for s in LENGTHS_S])
-    ses = np.array([report[s]["gap_se"] for s in LENGTHS_S])
-    report["gap"], report["gap_se"] = float(gaps.mean()), float((ses**2).sum() ** 0.5 / len(ses))
+        parts.append((own, other))
+        tell(seconds, report[seconds])
+    own, other = (joined(part[i] for part in parts) for i in (0, 1))
+    report |= {"num": num, "auc": own.auc(), "auc_wrong": other.auc()}
+    report["entropy_quantiles"] = own.quantiles()
     print("auc", report["auc"], "entropies", report["entropy_quantiles"])
-    print(
-        f"cloud minus edge, {num * len(LENGTHS_S)} clips: {report['gap']:+.4f} (se {report['gap_se']:.4f})"
-    )
-    return report
+    return report | gap_of([report[s] for s in LENGTHS_S], num)
+
+
+def accuracies(texts: Mapping[str, Sequence[str]], turns: Sequence[Turn]) -> dict[str, Any]:
+    """Of both models' sentences about these turns, and of always the most frequent level."""
+    rows = {
+        name: [score(text, turn) for text, turn in zip(of, turns, strict=True)]
+        for name, of in texts.items()
+    }
+    means = {
+        name: {key: float(np.mean([r[key] for r in of])) for key in of[0]}
+        for name, of in rows.items()
+    }
+    each = {
+        name: np.array([[r[n] for n in ATTRIBUTES] for r in of]).mean(1)
+        for name, of in rows.items()
+    }
+    gap = each["cloud"] - each["edge"]
+    majorities = {
+        n: max(np.bincount([t.levels[n] for t in turns], minlength=NUM_LEVELS[n])) / len(turns)
+        for n in ATTRIBUTES
+    }
+    return {
+        "edge": means["edge"],
+        "cloud": means["cloud"],
+        "edge_mean": float(each["edge"].mean()),
+        "cloud_mean": float(each["cloud"].mean()),
+        "gap": float(gap.mean()),
+        "gap_se": float(gap.std() / len(turns) ** 0.5),
+        "majority": float(np.mean(list(majorities.values()))),
+        "majorities": majorities,
+    }
+
+
+def tell(seconds: float, row: Mapping[str, Any]) -> None:
+    print(json.dumps({seconds: {k: v for k, v in row.items() if not isinstance(v, dict)}}))
+    for name in ("edge", "cloud"):
+        print(f"   {name:5}", {k: round(v, 3) for k, v in row[name].items()}, flush=True)
+
+
+def gap_of(rows: Sequence[Mapping[str, Any]], num: int) -> dict[str, float]:
+    """Cloud minus edge over all lengths, with its standard error."""
+    errors = np.array([row["gap_se"] for row in rows])
+    gap = float(np.mean([row["gap"] for row in rows]))
+    error = float((errors**2).sum() ** 0.5 / len(rows))
+    print(f"cloud minus edge, {num * len(rows)} clips: {gap:+.4f} (se {error:.4f})")
+    return {"gap": gap, "gap_se": error}
 
 
 def plot(report: dict, path: Path) -> None:

@@ -1,7 +1,9 @@
 """In: a size. Out: an initialised thinker of that size, and its training forward, equal to the
 stock one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,61 +33,27 @@ SIZES = {
 }
 
 
+SPECIAL = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|AUDIO|>",
+    "<|audio_bos|>",
+    "<|audio_eos|>",
+    "<|IMAGE|>",
+    "<|VIDEO|>",
+    "<|vision_bos|>",
+    "<|vision_eos|>",
+)
+
+
 def config(size: Size) -> Qwen2_5OmniThinkerConfig:
     tokenizer = build()
-    ids = {
-        name: tokenizer.token_to_id(name)
-        for name in (
-            "<|endoftext|>",
-            "<|im_start|>",
-            "<|im_end|>",
-            "<|AUDIO|>",
-            "<|audio_bos|>",
-            "<|audio_eos|>",
-            "<|IMAGE|>",
-            "<|VIDEO|>",
-            "<|vision_bos|>",
-            "<|vision_eos|>",
-        )
-    }
+    ids = {name: tokenizer.token_to_id(name) for name in SPECIAL}
     result = Qwen2_5OmniThinkerConfig(
-        audio_config={
-            "num_mel_bins": 128,
-            "d_model": size.tower_width,
-            "encoder_layers": size.tower_layers,
-            "encoder_attention_heads": size.tower_heads,
-            "encoder_ffn_dim": 4 * size.tower_width,
-            "n_window": 100,
-            "output_dim": size.text_width,
-            "max_source_positions": 1500,
-        },
-        vision_config={
-            "depth": 1,
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_heads": 1,
-            "out_hidden_size": size.text_width,
-            "fullatt_block_indexes": [0],
-        },
-        text_config={
-            "vocab_size": tokenizer.get_vocab_size(),
-            "hidden_size": size.text_width,
-            "num_hidden_layers": size.text_layers,
-            "num_attention_heads": size.text_heads,
-            "num_key_value_heads": 2,
-            "intermediate_size": size.text_ffn,
-            "tie_word_embeddings": True,
-            "max_position_embeddings": 4096,
-            "initializer_range": 0.05,
-            "bos_token_id": None,
-            "eos_token_id": ids["<|im_end|>"],
-            "pad_token_id": ids["<|endoftext|>"],
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10_000.0,
-                "mrope_section": list(size.mrope),
-            },
-        },
+        audio_config=audio_config(size),
+        vision_config=unused_vision_config(size),
+        text_config=text_config(size, tokenizer.get_vocab_size(), ids),
         audio_token_index=ids["<|AUDIO|>"],
         image_token_index=ids["<|IMAGE|>"],
         video_token_index=ids["<|VIDEO|>"],
@@ -97,6 +65,53 @@ def config(size: Size) -> Qwen2_5OmniThinkerConfig:
     result.vision_start_token_id = ids["<|vision_bos|>"]
     result.vision_end_token_id = ids["<|vision_eos|>"]
     return result
+
+
+def audio_config(size: Size) -> dict[str, Any]:
+    return {
+        "num_mel_bins": 128,
+        "d_model": size.tower_width,
+        "encoder_layers": size.tower_layers,
+        "encoder_attention_heads": size.tower_heads,
+        "encoder_ffn_dim": 4 * size.tower_width,
+        "n_window": 100,
+        "output_dim": size.text_width,
+        "max_source_positions": 1500,
+    }
+
+
+def unused_vision_config(size: Size) -> dict[str, Any]:
+    """As small as transformers lets it be: nobody looks."""
+    return {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_heads": 1,
+        "out_hidden_size": size.text_width,
+        "fullatt_block_indexes": [0],
+    }
+
+
+def text_config(size: Size, num_ids: int, ids: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "vocab_size": num_ids,
+        "hidden_size": size.text_width,
+        "num_hidden_layers": size.text_layers,
+        "num_attention_heads": size.text_heads,
+        "num_key_value_heads": 2,
+        "intermediate_size": size.text_ffn,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 4096,
+        "initializer_range": 0.05,
+        "bos_token_id": None,
+        "eos_token_id": ids["<|im_end|>"],
+        "pad_token_id": ids["<|endoftext|>"],
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000.0,
+            "mrope_section": list(size.mrope),
+        },
+    }
 
 
 def create(size: Size, seed: int) -> Qwen2_5OmniThinkerForConditionalGeneration:
