@@ -71,9 +71,13 @@ class Admission:
     @property
     def num_taken(self) -> int:
         """Places of sessions, and of those who are on their way."""
+        return self.num_sessions + len(self._on_their_way())
+
+    def _on_their_way(self) -> list[str]:
+        """Whose they are. Who has not arrived when the handshake must be over never will."""
         now = time.monotonic()
         self._expected = {who: due for who, due in self._expected.items() if due[0] > now}
-        return self.num_sessions + len(self._expected)
+        return [whose for _, whose in self._expected.values()]
 
     def expect(self, who: object, tenant: str = NOBODY) -> None:
         """This client is let in; its handshake may take HANDSHAKE_S."""
@@ -131,8 +135,9 @@ class Admission:
 
     def has_its_share(self, tenant: str) -> bool:
         """Whether it has as many places as one key may have."""
-        due = sum(whose == tenant for _, whose in self._expected.values())
-        return self.max_per_key is not None and self._by_tenant[tenant] + due >= self.max_per_key
+        if self.max_per_key is None:
+            return False
+        return self._by_tenant[tenant] + self._on_their_way().count(tenant) >= self.max_per_key
 
     def _tenant_of(
         self, headers: Mapping[str, str], query: Mapping[str, Sequence[str]]
