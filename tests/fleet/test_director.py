@@ -331,3 +331,18 @@ def test_a_path_that_is_no_ascii_is_refused():
     with pytest.raises(UnicodeEncodeError):
         url_of(Request("/v1/realtime?x=\udc80", Headers()))
     assert url_of(Request("/v1/realtime?x=%80", Headers())).query == "x=%80"
+
+
+async def test_ids_of_two_sessions_of_one_replica_differ():
+    """Their first part, the replica's name, is the same; none says enough to resume."""
+    name = incarnation_of("server-1")
+    async with (
+        running(opening(), 2, name=name) as (url, _),
+        connect(url) as one,
+        connect(url) as two,
+    ):
+        events = [json.loads(await ws.recv()) for ws in (one, two)]
+    names = {event["event_id"].split("_")[1] for event in events}
+    assert len(names) == 2
+    secrets = {event["session"]["id"].rpartition("_")[2] for event in events}
+    assert {secret[:8] for secret in secrets} == names
