@@ -67,7 +67,7 @@ async def fleet(num=2, max_sessions=2, api_key=None, **more):
     async with AsyncExitStack() as stack:
         servers = {}
         for i in range(num):
-            options = {"api_key": api_key, "name": incarnation_of(f"server-{i}"), **more}
+            options = {"api_key": api_key, "name": incarnation_of(f"server-{i}")} | more
             running_one = running(opening(), max_sessions, **options)
             url, server = await stack.enter_async_context(running_one)
             servers[url] = server
@@ -346,3 +346,17 @@ async def test_ids_of_two_sessions_of_one_replica_differ():
     assert len(names) == 2
     secrets = {event["session"]["id"].rpartition("_")[2] for event in events}
     assert {secret[:8] for secret in secrets} == names
+
+
+async def test_a_ticket_is_for_one_replica_where_none_has_a_name():
+    """Each is another process, and so is the next one at the same address."""
+    async with fleet(num=2, max_sessions=4, api_key=KEY, name="") as (url, servers):
+        _, told, _ = await fetched(url, "/v1/replica", {"Authorization": "Bearer bob"})
+        address = json.loads(told)["url"]
+        mine, _, ticket = address.partition("?")
+        (other,) = servers.keys() - {mine}
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{other}?{ticket}")
+        assert refused.value.response.status_code == 401
+        async with connect(address) as ws:
+            assert not incarnation_in(await created(ws))

@@ -14,11 +14,13 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamer.net.service.status import INCARNATION_BYTES
 from streamer.net.service.tickets import Tickets
 
 KEY_PROTOCOL = "openai-insecure-api-key."
@@ -41,7 +43,7 @@ class HttpRefusal:
 @dataclass
 class Admission:
     """The rules of one service, and how many sessions there are. `is_draining`: nobody new. `name`:
-    of this process, for tickets and ids; empty where it has none.
+    of this process, for ids of sessions; empty where it has none.
 
     Who was let in counts until it arrives, `expect` to `arrived`: between the two lies a handshake,
     and many may come at the same moment.
@@ -62,7 +64,10 @@ class Admission:
 
     def __post_init__(self) -> None:
         self.keys = keys_in(self.api_key)
-        self._tickets = Tickets(self.name)
+        # What a director knows it by. Without a name of its own it needs one all the same: else a
+        # ticket for one process would be good at every other, and after a restart once more.
+        self.replica = self.name or f".{secrets.token_hex(INCARNATION_BYTES)}"
+        self._tickets = Tickets(self.replica)
 
     @property
     def is_full(self) -> bool:

@@ -203,7 +203,7 @@ class Service:
         a = self._admission
         lag_s = self._handler.lag_s
         status = ReplicaStatus(
-            a.name,
+            a.replica,
             self._handler.kind,
             os.getpid(),
             a.is_draining,
