@@ -225,7 +225,7 @@ class Config:
                 raise ConfigError(
                     f"cloud is {self.cloud!r}; a verifier elsewhere is {ours}HOST:PORT"
                 )
-        if self.is_away and not _has_host(self.cloud):
+        if self.is_away and not has_host(self.cloud):
             told = "which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
             raise ConfigError(f"cloud is {self.cloud!r}, {told}")
 
@@ -326,7 +326,8 @@ def check_engine(engine: str, device: str) -> None:
         raise ConfigError(f"engine {engine} is for the CPU only; take --device cpu, or engine fast")
 
 
-def _has_host(url: str) -> bool:
+def has_host(url: str) -> bool:
+    """Whether it names one, and no port that cannot be."""
     try:
         parts = urlsplit(url)
         return bool((parts.hostname or "").encode("idna")) and parts.port != 0

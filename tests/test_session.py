@@ -19,6 +19,7 @@ from streamer.stages.events import (
     TurnDetection,
     TurnFailed,
 )
+from streamer.stages.plumbing import open_turns
 
 MODES = ("edge", "gated", "exact", "cloud")
 SILENCE = np.zeros(RATE_HZ, np.float32)
@@ -160,6 +161,31 @@ async def test_streams_do_not_mix(options):
         statistics = describer._parts.edge.batcher.statistics
         assert statistics.num_rows > statistics.num_rounds, "rows of several streams in one step"
         assert set(slots_free(describer)) == {4}
+
+
+async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
+    """Somebody who says a word and is gone holds one; the turn that gets none is told, the next one
+    is answered."""
+    monkeypatch.setattr(open_turns, "SLOT_WAIT_S", 0.2)
+    async with (
+        Describer.open(mode="edge", num_slots=1, **options) as describer,
+        describer.session() as silent,
+        describer.session() as session,
+    ):
+        await silent.feed(pcm(speech(0.5, 1)))
+        while slots_free(describer)[0]:
+            await anyio.sleep(0.01)
+        await session.feed(pcm(speech(2, 1)))
+        await session.commit()
+        failed = (await one_turn(session))[-1]
+        assert isinstance(failed, TurnFailed)
+        assert "other streams have held every KV slot" in failed.message
+        await silent.commit()
+        await one_turn(silent)
+        await session.feed(pcm(speech(2, 1)))
+        await session.commit()
+        assert isinstance((await one_turn(session))[-1], Description)
+        assert set(slots_free(describer)) == {1}
 
 
 async def test_a_long_turn_goes_on_in_parts(options):

@@ -116,9 +116,12 @@ class Models:
         return replace(plan, ahead=ahead, credits=CREDITS, adapts=self.config.k is None)
 
     def plan_of(self, preset: Preset) -> Plan:
-        """The config's plan under a preset, for these models."""
+        """The config's plan under a preset, for these models: without phrases there is no form, nor
+        one to ask a verifier elsewhere for."""
         plan = self.config.plan(preset)
-        return plan if self._is_one_form else replace(plan, rules=replace(plan.rules, form=""))
+        if self._is_one_form and self.first.card.phrases:
+            return plan
+        return replace(plan, rules=replace(plan.rules, form=""))
 
     @property
     def _is_one_form(self) -> bool:

@@ -42,6 +42,7 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
     try:
         _label_all(todo, config, options.jobs or _cores(), rows)
+        rows.publish(files)
     except BrokenProcessPool:
         fail("a process ended while it worked (too little memory?); run it again to go on")
         return 1
@@ -49,11 +50,12 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         fail(str(error))
         return 1
     except OSError as error:
-        fail(f"{rows.path} cannot be written ({error.strerror}); make room, run it again to go on")
+        fail(
+            f"{options.out} cannot be written ({error.strerror}); make room, run it again to go on"
+        )
         return 1
     finally:
         rows.close()
-    rows.publish(files)
     failed = rows.num_failed(files)
     told = f"{len(files) - failed} of {len(files)} recordings are labelled in {options.out}"
     tell(f"{told}; {failed} could not be: their rows have `error`" if failed else told)

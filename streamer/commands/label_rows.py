@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from streamer.config import ConfigError
 from streamer.core.description import Description
@@ -50,6 +52,8 @@ class Row:
 
 
 NAMES = tuple(each.name for each in fields(Row))
+# A file's name may be no UTF-8. Its bytes stand as \udcXX then, which JSON reads back as they were.
+TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
 
 
 def label_of(found: Description) -> Row:
@@ -75,26 +79,35 @@ def label_of(found: Description) -> Row:
 
 class Rows:
     """The rows so far, on disk after each `add`. A row with an error is tried again by the next
-    run, and so is one that was cut off."""
+    run, and so is one that was cut off. No two runs have one file at once."""
 
-    def __init__(self, out: Path, path: Path, rows: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, out: Path, path: Path) -> None:
         self.path = path
-        self.done = rows
         self._out = out
         new = path.with_name(path.name + ".new")
-        with new.open("w", encoding="utf-8") as file:
-            file.writelines(_line(row) for row in rows.values())
-        os.replace(new, path)
-        self._file = path.open("a", encoding="utf-8")
+        with ExitStack() as stack:
+            # Both are held to the end: the old one, since others may have opened it already.
+            _hold(stack.enter_context(path.open("a", **TEXT)), path)
+            self.done = _read(path)
+            self._file = stack.enter_context(new.open("w", **TEXT))
+            _hold(self._file, path)
+            self._file.writelines(_line(row) for row in self.done.values())
+            self._file.flush()
+            os.replace(new, path)
+            self._files = stack.pop_all()
 
     @classmethod
     def open(cls, out: Path) -> Rows:
-        """Raises ConfigError where the table cannot be made, or is another file's."""
+        """Raises ConfigError where the table cannot be made, is another file's, or another run's at
+        this moment."""
+        out = Path(os.path.realpath(out))  # where it is a link, that stays
         path = out if out.suffix.lower() == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
+        if out.is_dir():  # told now, not when all is done
+            raise ConfigError(f"--out {out} is a directory; give a file")
         if out.suffix.lower() == ".parquet":
             _pyarrow()
         try:
-            return cls(out, path, _read(path))
+            return cls(out, path)
         except OSError as error:
             told = f"--out {out}: {error.strerror}; give a file that can be written"
             raise ConfigError(told) from None
@@ -106,23 +119,25 @@ class Rows:
         self._file.flush()
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # told when the row was added
+            self._files.close()
 
     def num_failed(self, files: Sequence[str]) -> int:
         return sum(self.done[file]["error"] is not None for file in files)
 
     def publish(self, files: Sequence[str]) -> None:
-        """CSV and Parquet, in the order of `files`; JSON lines are there already."""
+        """CSV and Parquet, in the order of `files`; JSON lines stand already. Raises OSError."""
         rows = [self.done[file] for file in files]
         new = self._out.with_name(self._out.name + ".new")
         if self._out.suffix.lower() == ".csv":
-            with new.open("w", encoding="utf-8", newline="") as file:
+            with new.open("w", newline="", **TEXT) as file:
                 table = csv.DictWriter(file, NAMES)
                 table.writeheader()
                 table.writerows(rows)
         elif self._out.suffix.lower() == ".parquet":
             arrow, parquet = _pyarrow()
-            parquet.write_table(arrow.Table.from_pylist(rows, _schema(arrow)), new)
+            plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
+            parquet.write_table(arrow.Table.from_pylist(plain, _schema(arrow)), new)
         else:
             return
         os.replace(new, self._out)
@@ -132,12 +147,29 @@ def _line(row: dict[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
+def _plain(value: Any) -> Any:
+    """The same, a text without half surrogate pairs."""
+    return value.encode(**TEXT).decode() if isinstance(value, str) else value
+
+
+def _hold(file: TextIO, path: Path) -> None:
+    """Raises ConfigError where another run has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        told = f"{path} is written by another run; wait for its end, or give another --out"
+        raise ConfigError(told) from None
+    except OSError:  # a file system without locks
+        return
+
+
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     """Rows of an earlier run that need not be done again. Raises ConfigError for another file."""
     found: dict[str, dict[str, Any]] = {}
-    if not path.exists():
+    # no `splitlines`: texts may hold what Unicode calls a line's end
+    lines = path.read_text("utf-8", errors="replace").removesuffix("\n").split("\n")
+    if lines == [""]:
         return found
-    lines = path.read_text("utf-8", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from streamer.config import Config, ConfigError, check_engine
+from streamer.config import Config, ConfigError, check_engine, has_host
 from streamer.core.choices import DeviceName, EngineName
 from streamer.options import REQUIRED, Group, check, option, same
 
@@ -24,6 +24,7 @@ PAIR = Group("the pair", "--edge myedge --risk 0.05")
 MODEL = Group("the model", "--cloud embedded --engine stable")
 REPLICAS = Group("whom it sends clients to", "--replicas ws://127.0.0.1:8765")
 FLEET = Group("the fleet", "--config pipelines/fleet.toml")
+REPLICA_SCHEMES = ("ws://", "wss://", "http://", "https://")
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 RESULT = Group("where it goes", "--risk 0.05 --out myedge")
 TABLE = Group("the table", "--out labels.csv")
@@ -261,6 +262,13 @@ class DirectorOptions(ListenOptions):
         metavar="FILE",
         unset="the system's",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for url in self.replicas:
+            if not url.startswith(REPLICA_SCHEMES) or not has_host(url):
+                told = "give ws://HOST:PORT of a replica, or http://HOST:PORT of a director"
+                raise ConfigError(f"--replicas is {url!r}; {told}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from streamer.fleet.choice import SERVER, VERIFIER, Candidate, choose, find
 from streamer.fleet.roster import Roster
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy
-from streamer.net.service.http import answer, headers_of, refused
+from streamer.net.service.http import answer, headers_of, refused, url_of
 from streamer.net.service.metrics import STATUSES
 from streamer.net.service.service import Address, Query
 from streamer.net.service.status import incarnation_in
@@ -85,7 +85,7 @@ class Director:
     def _request(self, socket: ServerConnection, request: Request) -> Response:
         try:
             headers = headers_of(request)
-            url = urlsplit(request.path)
+            url = url_of(request)
             query = parse_qs(url.query)
         except ValueError:
             return answer(400, "the address cannot be read\n")
@@ -183,7 +183,8 @@ class Director:
 def _address(url: str, text: str, replica: Candidate, tenant: str) -> str:
     """The replica's, with the client's own query and, where there is a key, a ticket."""
     ticket = urlencode({"ticket": sign(tenant, replica.status.name, time.time())}) if tenant else ""
-    own = [part for part in text.split("&") if part and not part.startswith("kind=")]
+    ours = ("kind=", "ticket=")  # a ticket that comes along is an old one, and would be read first
+    own = [part for part in text.split("&") if part and not part.startswith(ours)]
     query = "&".join([*own, ticket] if ticket else own)
     return f"{url}?{query}" if query else url
 

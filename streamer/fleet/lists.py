@@ -44,7 +44,7 @@ async def follow(roster: Roster, sources: Sequence[str], tls: ssl.SSLContext | N
                 continue
         listed = [each for found in lists.values() for each in found]
         roster.set([*fixed, *(each.address for each in listed)])
-        for each in listed:
-            if each.is_leaving:
-                roster.leave(each.address)
+        leaving = {each.address for each in listed if each.is_leaving}
+        for each in listed:  # one that comes back under its address is leaving no more
+            roster.leave(each.address, each.address in leaving)
         await anyio.sleep(READ_S)

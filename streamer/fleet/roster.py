@@ -7,6 +7,7 @@ after GONE_S. Bounded: one request per replica at a time, NUM_ASKED at once, MAX
 
 from __future__ import annotations
 
+import http.client
 import ssl
 import time
 import urllib.request
@@ -96,10 +97,10 @@ class Roster:
         """A client is on its way there."""
         self._known[address].sent.append(self._clock())
 
-    def leave(self, address: str) -> None:
-        """Nobody new goes there."""
+    def leave(self, address: str, is_leaving: bool = True) -> None:
+        """Nobody new goes there; False takes it back."""
         if address in self._known:
-            self._known[address].is_leaving = True
+            self._known[address].is_leaving = is_leaving
 
     def names(self, incarnation: str) -> bool:
         """Whether a replica of this name was there and may be again."""
@@ -132,7 +133,10 @@ class Roster:
 
 
 def fetch(url: str, tls: ssl.SSLContext | None) -> bytes:
-    """The body of a GET. Raises OSError, also for a status that is none of success, and for an
-    answer that takes longer than SILENCE_S."""
-    with urllib.request.urlopen(url, timeout=SILENCE_S, context=tls) as answer:
-        return bytes(answer.read(MAX_BYTES))
+    """The body of a GET. Raises OSError, also for a status that is none of success, for silence of
+    SILENCE_S, for an answer that is no HTTP, and for a URL that is none: a list may hold any."""
+    try:
+        with urllib.request.urlopen(url, timeout=SILENCE_S, context=tls) as answer:
+            return bytes(answer.read(MAX_BYTES))
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{url}: {error}") from None

@@ -19,7 +19,13 @@ from streamer.core.choices import EngineName
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import ALL, Rules
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.checkpoint.card import ModelCard, ModelWarning, read_card, warn_of_defaults
+from streamer.model.checkpoint.card import (
+    FILE,
+    ModelCard,
+    ModelWarning,
+    read_card,
+    warn_of_defaults,
+)
 from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
@@ -169,17 +175,24 @@ def num_params_of(directory: Path) -> int:
 
 def form_of(thinker: Thinker, rules: Rules) -> SentenceForm | None:
     """The form that the rules ask for, by the phrases of the model's card; None where they ask for
-    none, or the card has none of them."""
+    none, the card has none of them, or the tokenizer cannot spell them (ModelWarning)."""
     card = thinker.card
     said = [name for name in card.attributes if rules.form == ALL or name in rules.form.split(",")]
     if not said:
         return None
 
     def make() -> SentenceForm:
-        return SentenceForm(thinker.vocabulary, card.attributes, card.no_speech, said)
+        form = SentenceForm(thinker.vocabulary, card.attributes, card.no_speech, said)
+        if not form.can_be_said:
+            why = (
+                "its tokenizer spells no phrase of some attribute, so sentences are held to no form"
+            )
+            way = f"give {FILE} phrases of characters that are tokens"
+            warnings.warn(f"{thinker.directory}: {why}; {way}", ModelWarning, stacklevel=2)
+        return form
 
     found: SentenceForm = thinker.vocabulary.cached(("form", card.phrases, *said), make)
-    return found
+    return found if found.can_be_said else None
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:

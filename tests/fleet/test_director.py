@@ -1,8 +1,10 @@
 """A director before real servers with scripted sessions: whom it sends where, and what it refuses."""
 
 import asyncio
+import contextlib
 import json
 import socket
+import threading
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -11,13 +13,18 @@ import openai
 import pytest
 from fake_session import opening
 from websockets.asyncio.client import connect
+from websockets.datastructures import Headers
 from websockets.exceptions import InvalidStatus, SecurityError
+from websockets.http11 import Request
 from wire import http, running, session_update
 
+from streamer.commands.options import DirectorOptions
+from streamer.config import ConfigError
 from streamer.fleet import roster as of_roster
 from streamer.fleet.director import Director
 from streamer.fleet.lists import follow
 from streamer.fleet.roster import Roster
+from streamer.net.service.http import url_of
 from streamer.net.service.service import Address
 from streamer.net.service.status import incarnation_in, incarnation_of
 
@@ -60,7 +67,7 @@ async def fleet(num=2, max_sessions=2, api_key=None, **more):
     async with AsyncExitStack() as stack:
         servers = {}
         for i in range(num):
-            options = {"api_key": api_key, "name": incarnation_of(f"server-{i}"), **more}
+            options = {"api_key": api_key, "name": incarnation_of(f"server-{i}")} | more
             running_one = running(opening(), max_sessions, **options)
             url, server = await stack.enter_async_context(running_one)
             servers[url] = server
@@ -241,3 +248,115 @@ async def test_nobody_there_is_not_ready():
     async with directing() as (url, _):
         assert (await fetched(url, "/readyz"))[0] == 503
         assert (await fetched(url, "/healthz"))[0] == 200
+
+
+def answering(*, with_bytes):
+    """A port where each connection gets these bytes: (the listening socket, its address)."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):  # until it is closed
+            while True:
+                found, _ = listening.accept()
+                with found:
+                    found.recv(4096)
+                    found.sendall(with_bytes)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening, f"ws://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"",
+    ],
+)
+async def test_one_that_speaks_something_else_ends_no_director(told):
+    """Another program has the port of a replica: nobody is sent there, and the rest goes on."""
+    mute, there = answering(with_bytes=told)
+    with mute:
+        async with (
+            running(opening(), 8, name="one.1") as (address, _),
+            directing() as (url, roster),
+        ):
+            good = address.removesuffix("/v1/realtime")
+            roster.set([there, "ws://h:port", "ws://[::1", good])
+            await until(lambda: all(k.silent_since for k in roster.known if k.address != good))
+            await until(lambda: roster.candidates)
+            async with connect(url) as ws:
+                assert incarnation_in(await created(ws)) == "one.1"
+
+
+async def test_one_that_left_and_came_back_is_open_again_to_who_follows():
+    """Its address stayed in a list that could not be read meanwhile."""
+    async with AsyncExitStack() as stack:
+        address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
+        first, known = await stack.enter_async_context(directing(address))
+        source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
+        _, roster = await stack.enter_async_context(directing(sources=[source]))
+        await until(lambda: roster.candidates)
+        one = address.removesuffix("/v1/realtime")
+        known.leave(one)
+        await until(lambda: roster.candidates[0].is_leaving)
+        known.set([])
+        known.set([one])
+        await until(lambda: not roster.candidates[0].is_leaving)
+
+
+async def test_an_old_ticket_in_an_address_is_not_taken_along():
+    async with fleet(num=1, max_sessions=4, api_key=KEY) as (url, _):
+        bearer = {"Authorization": "Bearer bob"}
+        _, told, _ = await fetched(url, "/v1/replica?ticket=old&model=m", bearer)
+        address = json.loads(told)["url"]
+        assert "model=m" in address
+        async with connect(address) as ws:
+            await created(ws)
+
+
+@pytest.mark.parametrize(
+    "url", ["h:8765", "server-0", "ws://", "ws://h:port", "ftp://h", "ws://[::1"]
+)
+def test_an_address_that_is_none_is_told_at_the_start(url):
+    with pytest.raises(ConfigError, match=r"--replicas is .*; give ws://HOST:PORT of a replica"):
+        DirectorOptions(replicas=(url,))
+
+
+def test_a_path_that_is_no_ascii_is_refused():
+    """websockets 15 hands it on; it has no place in a redirect."""
+    with pytest.raises(UnicodeEncodeError):
+        url_of(Request("/v1/realtime?x=\udc80", Headers()))
+    assert url_of(Request("/v1/realtime?x=%80", Headers())).query == "x=%80"
+
+
+async def test_ids_of_two_sessions_of_one_replica_differ():
+    """Their first part, the replica's name, is the same; none says enough to resume."""
+    name = incarnation_of("server-1")
+    async with (
+        running(opening(), 2, name=name) as (url, _),
+        connect(url) as one,
+        connect(url) as two,
+    ):
+        events = [json.loads(await ws.recv()) for ws in (one, two)]
+    names = {event["event_id"].split("_")[1] for event in events}
+    assert len(names) == 2
+    secrets = {event["session"]["id"].rpartition("_")[2] for event in events}
+    assert {secret[:8] for secret in secrets} == names
+
+
+async def test_a_ticket_is_for_one_replica_where_none_has_a_name():
+    """Each is another process, and so is the next one at the same address."""
+    async with fleet(num=2, max_sessions=4, api_key=KEY, name="") as (url, servers):
+        _, told, _ = await fetched(url, "/v1/replica", {"Authorization": "Bearer bob"})
+        address = json.loads(told)["url"]
+        mine, _, ticket = address.partition("?")
+        (other,) = servers.keys() - {mine}
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{other}?{ticket}")
+        assert refused.value.response.status_code == 401
+        async with connect(address) as ws:
+            assert not incarnation_in(await created(ws))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,11 @@ from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
+from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
-from streamer.model.thinker import Thinker, load
+from streamer.model.thinker import EMBEDDED, Thinker, load
 
 RULES = Rules()
 
@@ -80,3 +83,18 @@ def test_a_blurred_edge_keeps_it(tmp_path: Path) -> None:
     free = [text for i in range(6) for text in said(edge, 0.0, 1, Rules(form=""), i)]
     assert broken(edge, free), "it is not blurred enough to test anything"
     assert broken(edge, [text for i in range(6) for text in said(edge, 0.0, 1, which=i)]) == []
+
+
+@pytest.mark.parametrize("phrase", ["龘龘", "快，很快"])
+def test_phrases_that_cannot_be_said_hold_nothing(tmp_path: Path, phrase: str) -> None:
+    """Else every answer would be empty, or stop before its end: no token has that character, and a
+    clause ends at a comma."""
+    mine = shutil.copytree(EMBEDDED / "edge", tmp_path / "mine")
+    card = json.loads((mine / "streamer.json").read_text("utf-8"))
+    card["attributes"]["rate"] = [{"name": "none", "phrases": [phrase]}]
+    (mine / "streamer.json").write_text(json.dumps(card), "utf-8")
+    thinker = load(str(mine), "edge")
+    with pytest.warns(ModelWarning, match="spells no phrase of some attribute"):
+        held = said(thinker, 0.0, 1)
+    assert held == said(thinker, 0.0, 1, Rules(form=""))
+    assert held[0].endswith("。")

@@ -50,7 +50,7 @@ class SentenceForm:
     """The sentences that `phrases` allow, as a vocabulary can spell them.
 
     said: the attributes that they name, no word on the others; all where it is empty. no_speech:
-    the sentence without a phrase.
+    the sentence without a phrase. `can_be_said`: where False, the form is none to hold to.
     """
 
     def __init__(
@@ -71,8 +71,14 @@ class SentenceForm:
         self._lengths = range(1, 1 + max(map(len, filter(None, vocabulary.texts)), default=0))
         self._spellings = frozenset(filter(None, vocabulary.texts))
         self._can_spell: dict[str, bool] = {"": True}
+        spelled = {bit for phrase, bit in self._bits.items() if self._can_be_clause(phrase)}
+        # Else every sentence would stop short, or be empty: where one attribute cannot be said.
+        self.can_be_said = sum(spelled) == self._all
         self._steps: dict[tuple[State, int], State | None] = {}
         self._sets: dict[State, Ids] = {}
+
+    def _can_be_clause(self, phrase: str) -> bool:
+        return COMMA not in phrase and END not in phrase and self._spells(phrase)
 
     def is_whole(self, text: str) -> bool:
         """Whether `text` is a sentence of this form."""

@@ -117,6 +117,8 @@ class PartCutter:
         if self._ear is None:
             return []
         self._ear = None
+        if self.measurer is not None:
+            self.measurer.is_over = True  # what is being measured of it is no news any more
         self.measurer = None
         self._held = NOTHING
         return [Dropped(self.num_turns - 1)]

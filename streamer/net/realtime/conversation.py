@@ -85,8 +85,9 @@ class Conversation:
 
     @property
     def name(self) -> str:
-        """Of the ids of items and events; not enough of `id` to resume."""
-        return self.id[5:13]
+        """Of the ids of items and events; not enough of `id` to resume. What comes before its last
+        part, the process, is the same for many sessions."""
+        return self.id.rpartition("_")[2][:8]
 
     def opened(self) -> list[Out]:
         return [{"type": "session.created", "session": self._session()}]

@@ -14,11 +14,13 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import re
+import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from streamer.net.service.status import INCARNATION_BYTES
 from streamer.net.service.tickets import Tickets
 
 KEY_PROTOCOL = "openai-insecure-api-key."
@@ -41,7 +43,7 @@ class HttpRefusal:
 @dataclass
 class Admission:
     """The rules of one service, and how many sessions there are. `is_draining`: nobody new. `name`:
-    of this process, for tickets and ids; empty where it has none.
+    of this process, for ids of sessions; empty where it has none.
 
     Who was let in counts until it arrives, `expect` to `arrived`: between the two lies a handshake,
     and many may come at the same moment.
@@ -62,7 +64,10 @@ class Admission:
 
     def __post_init__(self) -> None:
         self.keys = keys_in(self.api_key)
-        self._tickets = Tickets(self.name)
+        # What a director knows it by. Without a name of its own it needs one all the same: else a
+        # ticket for one process would be good at every other, and after a restart once more.
+        self.replica = self.name or f".{secrets.token_hex(INCARNATION_BYTES)}"
+        self._tickets = Tickets(self.replica)
 
     @property
     def is_full(self) -> bool:
@@ -71,9 +76,13 @@ class Admission:
     @property
     def num_taken(self) -> int:
         """Places of sessions, and of those who are on their way."""
+        return self.num_sessions + len(self._on_their_way())
+
+    def _on_their_way(self) -> list[str]:
+        """Whose they are. Who has not arrived when the handshake must be over never will."""
         now = time.monotonic()
         self._expected = {who: due for who, due in self._expected.items() if due[0] > now}
-        return self.num_sessions + len(self._expected)
+        return [whose for _, whose in self._expected.values()]
 
     def expect(self, who: object, tenant: str = NOBODY) -> None:
         """This client is let in; its handshake may take HANDSHAKE_S."""
@@ -131,8 +140,9 @@ class Admission:
 
     def has_its_share(self, tenant: str) -> bool:
         """Whether it has as many places as one key may have."""
-        due = sum(whose == tenant for _, whose in self._expected.values())
-        return self.max_per_key is not None and self._by_tenant[tenant] + due >= self.max_per_key
+        if self.max_per_key is None:
+            return False
+        return self._by_tenant[tenant] + self._on_their_way().count(tenant) >= self.max_per_key
 
     def _tenant_of(
         self, headers: Mapping[str, str], query: Mapping[str, Sequence[str]]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
 
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
@@ -66,6 +67,13 @@ def answer(
 
 def refused(refusal: HttpRefusal) -> Response:
     return answer(refusal.status, refusal.message + "\n", more=refusal.headers)
+
+
+def url_of(request: Request) -> SplitResult:
+    """The request's path and query. Raises ValueError for an address that is none: one that is not
+    ASCII has no place in a Location, nor in a ticket."""
+    request.path.encode("ascii")
+    return urlsplit(request.path)
 
 
 def headers_of(request: Request) -> dict[str, str] | HttpRefusal:

@@ -29,7 +29,7 @@ from websockets.typing import Subprotocol
 
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.big_messages import BigMessages, PacedConnection, connections_of
-from streamer.net.service.http import answer, headers_of, refused
+from streamer.net.service.http import answer, headers_of, refused, url_of
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.notices import Few, Notices
 from streamer.net.service.status import ReplicaStatus
@@ -165,7 +165,7 @@ class Service:
         """Plain HTTP, or a refusal, or None: upgrade."""
         try:
             headers = headers_of(request)
-            url = urlsplit(request.path)
+            url = url_of(request)
         except ValueError:
             return answer(400, "the address cannot be read\n")
         if isinstance(headers, HttpRefusal):
@@ -203,7 +203,7 @@ class Service:
         a = self._admission
         lag_s = self._handler.lag_s
         status = ReplicaStatus(
-            a.name,
+            a.replica,
             self._handler.kind,
             os.getpid(),
             a.is_draining,

@@ -63,5 +63,6 @@ def _is_signed(key: str, replica: str, head: str, signature: str) -> bool:
 
 
 def _signature(key: str, replica: str, head: str) -> str:
-    signed = hmac.digest(key.encode(), f"{replica} {head}".encode(), hashlib.sha256)
+    told = f"{replica} {head}".encode("utf-8", "surrogateescape")
+    signed = hmac.digest(key.encode(), told, hashlib.sha256)
     return signed[:_SIGNED_BYTES].hex()

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import anyio
+
 from streamer.stages.plumbing.messages import Turn
 from streamer.stages.plumbing.ports import Parts
+
+SLOT_WAIT_S = 120.0  # twice the longest turn
+FULL = (
+    f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
+    "give more slots"
+)
 
 
 class Books:
@@ -23,9 +31,15 @@ class Books:
         return len(self._open)
 
     async def open(self, number: int) -> Turn:
-        """A turn with a slot on every model; waits while other streams hold all of them."""
-        await self._parts.slots.acquire()
+        """A turn with a slot on every model. Waits while other streams hold all of them, for
+        SLOT_WAIT_S; then it has `failed`, and no slot."""
+        # where this stream has turns, the wait is for them
+        with anyio.move_on_after(None if self._open else SLOT_WAIT_S) as scope:
+            await self._parts.slots.acquire()
         turn = Turn(number)
+        if scope.cancelled_caught:
+            turn.failed = FULL
+            return turn
         self._open.add(turn)
         try:
             turn.edge = self._parts.edge.listen() if self._parts.edge else None

@@ -224,3 +224,13 @@ def test_live_updates_are_due_at_their_times():
         isinstance(i, Heard) and i.provisional
         for i in hear(TurnCutter(16_000, 60.0), pcm(speech(3, 4)), [])
     )
+
+
+def test_a_turn_that_is_forgotten_is_measured_no_more():
+    """Else its numbers would come behind `Cleared`."""
+    hearing = TurnCutter(RATE_HZ, 60.0, measures=True)
+    hearing.push(pcm(speech(1, 1)))
+    measurer = hearing.measurer
+    hearing.clear()
+    assert hearing.measurer is None
+    assert measurer.work(True) is None

@@ -1,8 +1,11 @@
 """`streamer describe` with a verifier elsewhere says what one process says; errors are one line."""
 
+import json
 import os
 import re
+import shutil
 import sys
+import warnings
 
 import anyio
 import pytest
@@ -15,8 +18,11 @@ from wire import serving, session_update, text_of, until
 
 from bench.proxy import Proxy, Toxics
 from streamer import Config, Describer
+from streamer.assembly.promise import PromiseWarning
 from streamer.config import ConfigError
 from streamer.core.attributes import parse
+from streamer.model.checkpoint.card import ModelWarning
+from streamer.model.thinker import EMBEDDED
 
 
 @pytest.mark.parametrize("mode", ["exact", "cloud", "gated"])
@@ -96,6 +102,22 @@ async def test_each_turn_names_what_it_is_asked_for(verifier):
             one, two = await near.describe(source, **asked), await far.describe(source, **asked)
             assert (one.text, one.stop_reason) == (two.text, two.stop_reason)
             assert ("attributes" in asked) == (one.attributes["pitch"] is None)
+
+
+async def test_an_edge_without_phrases_asks_for_no_form(verifier, tmp_path):
+    """As with the same cloud in this process: it says any sentence. Else every turn was refused."""
+    edge = shutil.copytree(EMBEDDED / "edge", tmp_path / "edge")
+    card = json.loads((edge / "streamer.json").read_text("utf-8"))
+    del card["attributes"]
+    (edge / "streamer.json").write_text(json.dumps(card), "utf-8")
+    source, ids = (speech(4, 3), RATE_HZ), []
+    for cloud in ("embedded", verifier):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModelWarning)  # of two cards that differ
+            warnings.simplefilter("ignore", PromiseWarning)
+            async with Describer.open(mode="exact", edge=str(edge), cloud=cloud) as d:
+                ids.append((await d.describe(source)).ids)
+    assert ids[0] == ids[1]
 
 
 @pytest.mark.parametrize("rate", [48_000, pytest.param(44_100, marks=pytest.mark.long)])

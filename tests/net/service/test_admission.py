@@ -4,6 +4,7 @@ import pytest
 
 from streamer.commands.serve import key_of
 from streamer.config import ConfigError
+from streamer.net.service import admission as of_admission
 from streamer.net.service.admission import Admission
 from streamer.net.service.tickets import sign
 
@@ -74,3 +75,14 @@ def test_a_list_of_keys_has_no_empty_ones(text):
     with pytest.raises(ConfigError, match="one or more letters"):
         key_of(text)
     assert key_of("a,b") == "a,b"
+
+
+def test_a_handshake_that_never_ended_takes_no_share_for_ever(monkeypatch):
+    """It was let in and never arrived; nobody else comes, who would count the places again."""
+    door = admission()
+    for i in range(4):
+        door.expect(i, "alice")
+    assert door.check_room("alice").status == 503
+    now = of_admission.time.monotonic() + 10.0
+    monkeypatch.setattr(of_admission.time, "monotonic", lambda: now)
+    assert door.check_room("alice") is None

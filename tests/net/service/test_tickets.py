@@ -62,3 +62,9 @@ def test_a_changed_character_makes_it_worthless(at, character):
     changed = ticket[:at] + character + ticket[at + 1 :]
     found = Tickets("s", Clock()).redeem(changed, KEYS)
     assert found is None or changed == ticket
+
+
+def test_one_that_is_no_text_is_none():
+    """A byte that is no ASCII, as websockets 15 hands it on."""
+    until = f"{int(Clock.now + LIFE_S):x}"
+    assert Tickets("s", Clock()).redeem(f"{until}.\udc80.x", KEYS) is None
