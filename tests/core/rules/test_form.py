@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipelines.embedded import sentences
@@ -136,3 +138,32 @@ def test_where_the_form_is_left_already_it_says_nothing(family) -> None:
     ids = tokenizer.encode("音调偏低偏低")
     assert form.behind(ids) is None
     assert form.behind([*ids, *tokenizer.encode("语速")]) is None
+
+
+def test_a_large_vocabulary_is_not_looked_through_for_each_place(family) -> None:
+    """What is allowed equals what each id by itself may do, whatever ids there are besides: words
+    that mix an opening and a phrase, spaces, long words."""
+    _, vocabulary, _ = family
+    chance = random.Random(5)
+    characters = "嗯啊the 9!，。语速音量洪亮"
+    more = ["嗯语速适中", "嗯音量洪亮，语速", "啊" * 9, "the", " the", "a。", "语速 "]
+    more += ["".join(chance.choices(characters, k=chance.randint(1, 6))) for _ in range(3_000)]
+    wide = replace(
+        vocabulary,
+        texts=(*vocabulary.texts, *more),
+        never=np.append(vocabulary.never, np.zeros(len(more), bool)),
+    )
+    form = SentenceForm(wide, PHRASES, NO_SPEECH)
+    num_looked_at = len(form._inside)
+    assert num_looked_at < len(wide.texts) - 1_000
+    for answer in ("", NO_SPEECH[:2], "说话人", "说话人音量", "说话人音量洪亮，", "音量洪亮，语速"):
+        state = form.behind(words_of(wide, answer))
+        assert state is not None
+        each = [i for i in np.flatnonzero(~wide.never) if form.step(state, int(i)) is not None]
+        assert form.allowed(state).tolist() == each
+        assert each
+
+
+def words_of(vocabulary: Vocabulary, text: str) -> list[int]:
+    """Ids of one character each."""
+    return [vocabulary.texts.index(character) for character in text]
