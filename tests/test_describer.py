@@ -412,3 +412,13 @@ async def test_a_model_without_phrases_cannot_be_asked_for_some(options, samples
     async with Describer.open(mode="edge", attributes="rate", **options) as describer:
         with pytest.raises(ModelError, match="has no phrases of rate"):
             await describer.describe(samples[0])
+
+
+@pytest.mark.parametrize("was_used", [False, True])
+async def test_a_closed_describer_says_so(options, samples, was_used):
+    """Also one that loaded nothing before: it would load its models with nobody to end them."""
+    async with Describer.open(mode="edge", **options) as describer:
+        if was_used:
+            await describer.load()
+    with pytest.raises(RuntimeError, match=r"^the describer was closed; nothing of it can be used"):
+        await describer.describe(samples[0])
