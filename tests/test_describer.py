@@ -139,6 +139,8 @@ async def test_samples_in_memory_are_described_as_the_file_is(options, tmp_path)
             await describer.describe(whole)
         with pytest.raises(TypeError, match="the sample rate is '16000'; give Hz as a number"):
             await describer.describe((whole, "16000"))
+        with pytest.raises(TypeError, match="the sample rate is nan; give Hz as a number"):
+            await describer.describe((whole, float("nan")))
 
 
 async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
