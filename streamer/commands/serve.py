@@ -136,19 +136,25 @@ def shown_host(host: str) -> str:
 
 
 def check_free(options: ListenOptions) -> None:
-    """Raises OSError where the address cannot be had now."""
-    kind = socket.SOCK_STREAM
-    found = socket.getaddrinfo(options.host, options.port, type=kind, flags=socket.AI_PASSIVE)
+    """Raises OSError where the address is taken. Of all else the server's own attempt tells."""
+    host, kind = options.host or None, socket.SOCK_STREAM
+    found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
     for family, _, number, _, address in found:
-        with socket.socket(family, kind, number) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server's will
-            probe.bind(address)
+        try:
+            with socket.socket(family, kind, number) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio does
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
 
 
 def cannot_listen(options: ListenOptions, error: OSError) -> str:
     """Why the port cannot be had, and the way out."""
-    is_ours = error.errno is not None and error.errno > 0  # asyncio's text names the address again
-    why = os.strerror(error.errno) if is_ours else error.strerror or error
+    number = error.errno or 0  # asyncio's text would name the address again
+    why = os.strerror(number) if number > 0 else error.strerror or error
     way = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
     return (
         f"cannot listen on {shown_host(options.host)}:{options.port} ({why}); choose another {way}"
