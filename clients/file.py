@@ -420,7 +420,7 @@ def run(path, options):
 
 def main():
     parser = argparse.ArgumentParser(description="Stream recordings to a streamer server.")
-    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads")
     parser.add_argument(
         "--url",
         default=f"ws://127.0.0.1:{PORT}{PATH}",

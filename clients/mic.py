@@ -453,7 +453,7 @@ def main():
         type=float,
         default=3.0,
         metavar="S",
-        help="every 3 s of speech; 0 for none",
+        help="a sentence every so many seconds of speech; default 3, 0 for none",
     )
     options = parser.parse_args()
     if options.device is not None and options.device.isdigit():

@@ -86,6 +86,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """What a shell offers to complete: also names that were not used yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used (PEP 562)."""
     if name not in _HOMES:

@@ -8,6 +8,7 @@ at once.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -66,7 +67,7 @@ def _run(command: Command, given: dict[str, Any]) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """The parser of every command, made from the declared options."""
     parser = _Parser(prog="streamer", description="Say in one Chinese sentence HOW someone speaks.")
-    parser.add_argument("--version", action="version", version=f"streamer {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"streamer {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         each = commands.add_parser(name, help=command.help, description=command.description)
@@ -82,11 +83,19 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
+        self._typed: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
         if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
+        named = [word for word in self._typed if word[:1] == "-" and os.path.isfile(word)]
+        message += f"; ./{named[0]} would be the file" if named else ""
         self.exit(2, f"streamer: {message}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Keeps the words, for `error`."""
+        self._typed = sys.argv[1:] if args is None else list(args)
+        return super().parse_known_args(args, namespace)
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """For words that are no option, with the option that may have been meant."""

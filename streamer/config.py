@@ -246,7 +246,8 @@ class Config:
             )
         if self.min_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise ConfigError(
-                f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}"
+                f"min_new_tokens is {self.min_new_tokens}; it may be 0 to {self.max_new_tokens}, "
+                "which is max_new_tokens"
             )
 
     def sampling(self) -> Sampling:

@@ -28,6 +28,7 @@ from streamer.logs import log
 from streamer.recording import Listeners, describe_recording
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
+from streamer.stages.plumbing.batcher import CLOSED
 from streamer.stages.stream import Stream, open_stream
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Describer:
         self.config = config
         self._stack = stack  # what the first session starts ends with the describer
         self._parts: LiveParts | None = None
+        self._is_closed = False
         self._starting = anyio.Lock()
         self._models = Models(config)
         # for what runs beside: the link to a verifier elsewhere
@@ -65,7 +67,10 @@ class Describer:
                 from streamer.assembly.link import background
 
                 describer._group = await stack.enter_async_context(background())
-            yield describer
+            try:
+                yield describer
+            finally:
+                describer._is_closed = True
 
     async def load(self) -> None:
         """Load the models now, and connect to a verifier elsewhere, instead of at the first use.
@@ -199,6 +204,8 @@ class Describer:
 
     async def _live_parts(self) -> LiveParts:
         async with self._starting:
+            if self._is_closed:
+                raise RuntimeError(CLOSED)
             if self._parts is None:
                 self._parts = await self._stack.enter_async_context(
                     open_parts(self._models, self._group)

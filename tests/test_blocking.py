@@ -53,3 +53,10 @@ def test_a_script_ends_by_itself(options, samples):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120
     )
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+
+
+def test_a_shell_completes_every_public_name():
+    """Also those that were not used yet: they are loaded when they are."""
+    code = "import streamer; print(set(streamer.__all__) <= set(dir(streamer)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

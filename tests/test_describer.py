@@ -139,6 +139,8 @@ async def test_samples_in_memory_are_described_as_the_file_is(options, tmp_path)
             await describer.describe(whole)
         with pytest.raises(TypeError, match="the sample rate is '16000'; give Hz as a number"):
             await describer.describe((whole, "16000"))
+        with pytest.raises(TypeError, match="the sample rate is nan; give Hz as a number"):
+            await describer.describe((whole, float("nan")))
 
 
 async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
@@ -412,3 +414,13 @@ async def test_a_model_without_phrases_cannot_be_asked_for_some(options, samples
     async with Describer.open(mode="edge", attributes="rate", **options) as describer:
         with pytest.raises(ModelError, match="has no phrases of rate"):
             await describer.describe(samples[0])
+
+
+@pytest.mark.parametrize("was_used", [False, True])
+async def test_a_closed_describer_says_so(options, samples, was_used):
+    """Also one that loaded nothing before: it would load its models with nobody to end them."""
+    async with Describer.open(mode="edge", **options) as describer:
+        if was_used:
+            await describer.load()
+    with pytest.raises(RuntimeError, match=r"^the describer was closed; nothing of it can be used"):
+        await describer.describe(samples[0])

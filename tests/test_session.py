@@ -494,3 +494,11 @@ async def test_a_slow_cloud_in_this_process_costs_one_budget(options, monkeypatc
                 assert last.verified_share > 0, "every block asks"
             is_late.set()
         assert slots_free(describer) == [4, 4]
+
+
+async def test_a_session_that_was_left_takes_nothing_more(options):
+    async with Describer.open(**options) as describer:
+        async with describer.session() as session:
+            pass
+        with pytest.raises(anyio.ClosedResourceError, match="has ended; open another one"):
+            await session.feed(bytes(320))

@@ -37,7 +37,7 @@ class AudioArray(Audio):
             raise ValueError(
                 f"samples have the shape {list(samples.shape)}; give [n, channels], .T turns them"
             )
-        if not isinstance(sample_rate, int | float | np.number):
+        if not (isinstance(sample_rate, int | float | np.number) and np.isfinite(sample_rate)):
             raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
         self._samples = samples.reshape(len(samples), -1)
         super().__init__(NAME, int(sample_rate), self._samples.shape[1], len(samples))

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from streamer.audio.array import AudioArray
+from streamer.audio.directory import recordings_in
 from streamer.audio.ffmpeg import open_with_ffmpeg
 from streamer.audio.source import Audio, AudioError, Block
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
@@ -125,9 +126,10 @@ def _open_path(path: str) -> IO[bytes]:
     except FileNotFoundError:
         raise AudioError(path, "no such file") from None
     except IsADirectoryError:
-        raise AudioError(
-            path, "is a directory; name the files in it, e.g. DIRECTORY/*.wav"
-        ) from None
+        told = "is a directory; name the files in it, e.g. DIRECTORY/*.wav"
+        if recordings_in(path) == [path]:  # a command has looked into it, and found none
+            told = "is a directory that holds no recording by name, such as *.wav or *.mp3"
+        raise AudioError(path, told) from None
     except PermissionError:
         raise AudioError(path, "no permission to read it") from None
     except (OSError, ValueError) as error:

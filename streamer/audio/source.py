@@ -80,7 +80,8 @@ class Audio:
             row = int(np.argmax(np.abs(block).max(axis=1) > MOST))
             at = f"{(num_before + row) / self.sample_rate:.2f} s"
             told = f"its samples reach {np.abs(block[row]).max():g} at {at}, but full scale is 1.0"
-            raise AudioError(self.path, f"{told}; divide them by 32768, or give int16")
+            ways = "divide them by 32768 if they are int16's, else by the loudest"
+            raise AudioError(self.path, f"{told}; {ways}")
         self._num_over += int((np.abs(block) > ROUNDING).sum())
         self._peak = max(self._peak, peak)
         return np.clip(block, -1.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     if options.channels == "apart" and "-" in files:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
     takes = [take for file in files for take in takes_of(file, options.channels == "apart")]
+    if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
+        return _tell_missing(takes, options)
     with ExitStack() as stack:
         if options.log:
             name = options.log
@@ -64,6 +67,15 @@ def takes_of(file: str, is_apart: bool) -> list[Take]:
         with suppress(AudioError), open_audio(file) as audio:
             return [Take(file, channel) for channel in range(audio.channels)]
     return [Take(file)]
+
+
+def _tell_missing(takes: Sequence[Take], options: DescribeOptions) -> int:
+    """That no file is there, mostly a typo: at once, for models may take minutes to load."""
+    for take in takes:
+        error = AudioError(take.file, "no such file")
+        screen = Screen(take.file, options, len(takes), Bar("", 1))
+        screen.failed(*_told(str(take), error))
+    return 1
 
 
 async def _describe_all(takes: Sequence[Take], config: Config, options: DescribeOptions) -> int:

@@ -49,6 +49,10 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     except CannotLabel as error:
         fail(str(error))
         return 1
+    except KeyboardInterrupt:
+        there = sum(file in rows.done for file in files)
+        fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
+        return 130
     except OSError as error:
         fail(
             f"{options.out} cannot be written ({error.strerror}); make room, run it again to go on"
@@ -94,9 +98,11 @@ def _take(files: Iterator[str], num: int) -> Iterator[str]:
 
 
 class _Workers:
-    """Processes that end with the block: what is in hand is finished, unless it failed."""
+    """Processes that end with the block: all is done then, or they are ended in their work, of
+    which nobody would take the rows."""
 
     def __init__(self, config: Config, num: int) -> None:
+        self._others = set(multiprocessing.active_children())
         self._pool = ProcessPoolExecutor(
             max(1, num), multiprocessing.get_context("spawn"), _begin, (config,)
         )
@@ -105,6 +111,9 @@ class _Workers:
         return self._pool
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for process in set(multiprocessing.active_children()) - self._others:
+                process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=kind is not None)
 
 

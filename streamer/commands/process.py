@@ -106,12 +106,13 @@ def models_of(config: Config) -> str:
 
 
 @contextmanager
-def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
+def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) -> Iterator[None]:
     """While modules and models are loaded: no garbage is looked for, and people are told.
 
     What is loaded stays, over a million objects; going through them again and again took a seventh
     of a cold start (2026-11). A service keeps its line; for others it stands on a terminal while
-    they load. Compiling is told wherever stderr goes, since it takes so long.
+    they load. Compiling is told wherever stderr goes, since it takes so long. is_ahead: this is
+    `streamer warm`, so nobody is sent to it.
     """
     passes = sys.stderr.isatty() and not is_service
     if what and (is_service or passes):
@@ -120,7 +121,7 @@ def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
     try:
         with (
             _memory_goes_back(),
-            _compiling_is_told(passes) if "embedded" in what else nullcontext(),
+            _compiling_is_told(passes, is_ahead) if "embedded" in what else nullcontext(),
         ):
             yield
     finally:
@@ -131,7 +132,7 @@ def loading(what: str = "", is_service: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def _compiling_is_told(is_in_line: bool) -> Iterator[None]:
+def _compiling_is_told(is_in_line: bool, is_ahead: bool) -> Iterator[None]:
     """Says once when kernels have to be compiled: the first run would else look dead."""
     _import_numba()
     from numba.core import event
@@ -144,7 +145,7 @@ def _compiling_is_told(is_in_line: bool) -> Iterator[None]:
                 self.is_told = True
                 cache = event.data["dispatcher"].stats.cache_path
                 tell("\r\x1b[K" * is_in_line, end="")
-                fail(COMPILING + (KEPT if cache else NOT_KEPT))
+                fail(COMPILING + ("" if is_ahead else KEPT if cache else NOT_KEPT))
 
         def on_end(self, event: Any) -> None:
             """Nothing: what is said first is enough."""

@@ -97,6 +97,8 @@ class Screen:
         self._flush()
         if result.measures is not None and not self._options.json:
             self._say(table_of(result.measures))
+        if result.stop_reason == "no_speech" and not (self._options.json or self._options.quiet):
+            fail(f"{self._file}: no speech was heard, so there is no sentence")
         if result.warning is not None:
             fail(f"{self._file}: {result.warning}")
         if self._options.verbose:

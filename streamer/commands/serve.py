@@ -3,7 +3,9 @@ status."""
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -74,6 +76,7 @@ async def run_opened(
     from streamer.net.service.service import Address
 
     try:
+        check_free(options)  # models may take minutes to load
         async with opened as server:
             await server.run(
                 Address(options.host, options.port, tls),
@@ -132,11 +135,29 @@ def shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def check_free(options: ListenOptions) -> None:
+    """Raises OSError where the address is taken. Of all else the server's own attempt tells."""
+    host, kind = options.host or None, socket.SOCK_STREAM
+    found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
+    for family, _, number, _, address in found:
+        try:
+            with socket.socket(family, kind, number) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio does
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+
+
 def cannot_listen(options: ListenOptions, error: OSError) -> str:
     """Why the port cannot be had, and the way out."""
-    why = error.strerror or error
+    number = error.errno or 0  # asyncio's text would name the address again
+    why = os.strerror(number) if number > 0 else error.strerror or error
+    way = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
     return (
-        f"cannot listen on {shown_host(options.host)}:{options.port} ({why}); choose another --port"
+        f"cannot listen on {shown_host(options.host)}:{options.port} ({why}); choose another {way}"
     )
 
 

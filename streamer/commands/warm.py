@@ -11,7 +11,7 @@ from streamer.commands.process import fail, loading, put
 def run(options: WarmOptions) -> int:
     """The exit status: 1 where the kernels cannot be kept on disk."""
     started = time.perf_counter()
-    with loading("the embedded pair", is_service=True):
+    with loading("the embedded pair", is_service=True, is_ahead=True):
         from streamer.model.kernel_cache import kernel_cache
         from streamer.model.kernels.arithmetic import exp
         from streamer.model.warm import main

@@ -125,13 +125,14 @@ class Stream:
 
     def close(self) -> None:
         """Give everything back; the stages have ended."""
+        self._is_ended = True
         self.books.close_all()
         for end in (self._commands, self._taken, self._events):
             end.close()
 
     async def feed(self, pcm: bytes) -> None:
         if self._is_ended:
-            raise anyio.ClosedResourceError
+            raise anyio.ClosedResourceError("the session has ended; open another one")
         if self._options.is_recording:
             await put(self._commands, Piece(pcm, self._clock()))
             self.num_bytes_fed += len(pcm)

@@ -323,7 +323,7 @@ def test_integers_as_floats_are_refused_with_the_way_out(tmp_path, kind):
         list(audio)
     assert re.search(
         r": its samples reach \d+(\.\d+)? at 0\.\d\d s, but full scale is 1\.0; "
-        r"divide them by 32768, or give int16$",
+        r"divide them by 32768 if they are int16's, else by the loudest$",
         str(caught.value),
     )
 

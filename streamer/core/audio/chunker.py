@@ -109,7 +109,8 @@ class Chunker:
             return
         row, column = np.argwhere(~good)[0]
         at_seconds = (self.num_frames + int(row)) / self.sample_rate
-        raise BadAudio(at_seconds, f"sample value {frames[row, column]} in channel {column + 1}")
+        where = f" in channel {column}" if self.channels > 1 else ""  # counted from 0, as asked for
+        raise BadAudio(at_seconds, f"sample value {frames[row, column]}{where}; give finite ones")
 
     def _resample(self, frames: Samples) -> Samples:
         self.num_frames += len(frames)

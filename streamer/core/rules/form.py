@@ -82,7 +82,7 @@ class SentenceForm:
     def _inside(self) -> Ids:
         """The ids that end an answer, and those of the form's own characters alone."""
         own = set(COMMA + END + self._no_speech).union(*self._bits)
-        return self._ids_where(lambda piece: own.issuperset(piece), self._vocabulary.eos)
+        return self._ids_where(lambda piece: piece != "" and own.issuperset(piece), self._vocabulary.eos)
 
     @cached_property
     def _openings(self) -> Ids:
@@ -100,10 +100,8 @@ class SentenceForm:
     def _ids_where(self, fits: Callable[[str], bool], more: Collection[int] = ()) -> Ids:
         never, texts = self._vocabulary.never, self._vocabulary.texts
         ids = np.flatnonzero(~never).tolist()
-        return np.array(
-            [token for token in ids if token in more or (texts[token] and fits(texts[token]))],
-            dtype=np.int64,
-        )
+        kept = [token for token in ids if token in more or fits(texts[token] or "")]
+        return np.array(kept, dtype=np.int64)
 
     def _can_be_clause(self, phrase: str) -> bool:
         return COMMA not in phrase and END not in phrase and self._spells(phrase)

@@ -24,7 +24,9 @@ def load_stock(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     """`Qwen2_5OmniThinkerForConditionalGeneration` in evaluation mode, weights in `dtype`; its
     import alone costs seconds."""
     from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # our own line says that models are loaded, where a person looks
     return Stock.from_pretrained(directory, dtype=dtype).eval()
 
 

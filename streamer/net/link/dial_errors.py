@@ -89,6 +89,8 @@ def _why(error: BaseException) -> str:
         return "it ends the handshake of TLS; give ws:// if it has no certificate"
     if isinstance(error, InvalidHandshake):
         return f"it does not speak our protocol ({error})"
+    if isinstance(error, sockets.gaierror) and error.errno in NO_SUCH_HOST:
+        return f"{error.strerror}; check the host's name, and that there is a network"
     number = error.errno if isinstance(error, OSError) else None
     if number and number > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(number)  # asyncio names the address there, once more
