@@ -72,6 +72,14 @@ class Models:
         self._check_said()
         self.check_promise()
 
+    @functools.cached_property
+    def cloud_model(self) -> str:
+        """The fingerprint of the cloud that is loaded here, "" where it is elsewhere, or none."""
+        from streamer.model.checkpoint.fingerprint import fingerprint_of
+
+        cloud = self.pair[1]
+        return "" if cloud is None else fingerprint_of(cloud.directory)
+
     def _check_said(self) -> None:
         """Raises ModelError where the config asks for attributes that these models cannot say
         alone."""
@@ -94,9 +102,7 @@ class Models:
         self._promise_checked = True
         warn_of_options(self.config, edge.card)
         if cloud is not None and self.config.preset in edge.card.promises:
-            from streamer.model.checkpoint.fingerprint import fingerprint_of
-
-            warn_of_cloud(self.config, edge.card, fingerprint_of(cloud.directory))
+            warn_of_cloud(self.config, edge.card, self.cloud_model)
 
     @property
     def first(self) -> Thinker:

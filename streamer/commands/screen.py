@@ -96,7 +96,7 @@ class Screen:
             self._say(self._name.rstrip() + "\n")
         self._flush()
         if result.measures is not None and not self._options.json:
-            self._say(table_of(result.measures))
+            self._say(table_of(result.measures, result.confidence))
         if result.warning is not None:
             fail(f"{self._file}: {result.warning}")
         if self._options.verbose:

@@ -30,5 +30,5 @@ class LocalVerifier:
             return known
         k = len(request.draft)
         logits = yield from self._listener.feed(num_logits=k + 1)
-        ids = self._chooser.judge(logits, self._listener.sequence.answer, k)
-        return self._ledger.conclude(request, ids)
+        ids, log_probs = self._chooser.judge(logits, self._listener.sequence.answer, k)
+        return self._ledger.conclude(request, ids, log_probs)

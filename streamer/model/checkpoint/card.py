@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.core.attributes import parse
+from streamer.core.confidence import Curve, Curves
 from streamer.core.decoding.gate import PRESETS, Gate, Preset
 from streamer.core.decoding.plan import Plan
 from streamer.model.checkpoint.shapes import TextShape, an_object, line, number, shown, text, whole
@@ -79,6 +80,7 @@ class ModelCard:
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     no_speech: str = ""  # the sentence for a clip in which nobody speaks
+    confidence: Curves | None = None  # how right the levels are that it says, with its cloud
 
     @cached_property
     def phrases(self) -> str:
@@ -152,6 +154,7 @@ def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
         calibrated=bool(gate),
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
         no_speech=text(raw["no_speech"], "no_speech") if "no_speech" in raw else "",
+        confidence=_confidence(raw["confidence"]) if "confidence" in raw else None,
     )
 
 
@@ -195,6 +198,23 @@ def _promise(raw: Any, name: str) -> Promise:
         cloud=line(own["cloud"], "cloud"),
         fingerprint=line(own["fingerprint"], "fingerprint") if "fingerprint" in own else "",
     )
+
+
+def _confidence(raw: Any) -> Curves:
+    own = an_object(raw, "confidence")
+    of_models = [_curves(own[name], f"confidence {name}") for name in ("edge", "cloud")]
+    return Curves(*of_models, line(own["fingerprint"], "fingerprint"))
+
+
+def _curves(raw: Any, name: str) -> dict[str, Curve]:
+    found = {}
+    for attribute, curve in an_object(raw, name).items():
+        own = an_object(curve, f"{name} {attribute}")
+        found[attribute] = Curve(
+            number(own["slope"], "slope", -100.0, 100.0),
+            number(own["offset"], "offset", -100.0, 100.0),
+        )
+    return found
 
 
 def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
