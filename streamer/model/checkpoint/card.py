@@ -202,8 +202,8 @@ def _promise(raw: Any, name: str) -> Promise:
 
 def _confidence(raw: Any) -> Curves:
     own = an_object(raw, "confidence")
-    of_models = [_curves(own[name], f"confidence {name}") for name in ("edge", "cloud")]
-    return Curves(*of_models, line(own["fingerprint"], "fingerprint"))
+    edge, cloud = (_curves(own[name], f"confidence {name}") for name in ("edge", "cloud"))
+    return Curves(edge, cloud, line(own["fingerprint"], "fingerprint"))
 
 
 def _curves(raw: Any, name: str) -> dict[str, Curve]:
