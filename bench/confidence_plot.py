@@ -11,6 +11,7 @@ import numpy as np
 from bench.keep import place
 
 NUM_BINS = 10
+LEAST = 20  # levels in a bin: of fewer a dot says nothing
 COLOURS = {"edge": "tab:orange", "gated": "tab:green", "cloud": "tab:blue"}
 
 
@@ -27,13 +28,13 @@ def plot(found: Mapping[str, Sequence[Any]]) -> Path:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(
-        2, len(found), figsize=(11, 4.6), height_ratios=(3, 1), sharex=True, sharey="row"
+        2, len(found), figsize=(11, 5), height_ratios=(3.5, 1), sharex=True, sharey="row"
     )
     for column, (mode, told) in zip(axes.T, found.items(), strict=True):
         sure = np.array([one.sure for one in told])
         right = np.array([one.is_right for one in told], float)
         reliability(column[0], sure, right, COLOURS[mode])
-        column[0].set(title=f"{mode}: {len(told)} levels", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        column[0].set(title=f"{mode}: {len(told)} levels", xlim=(0, 1), ylim=(0, 1))
         column[1].hist(sure, np.linspace(0, 1, 2 * NUM_BINS + 1), color=COLOURS[mode], alpha=0.7)
         column[1].set(xlabel="confidence")
     axes[0, 0].set(ylabel="share that is right")
@@ -51,7 +52,7 @@ def reliability(axis: Any, sure: np.ndarray, right: np.ndarray, colour: str) -> 
     which = bins_of(sure)
     for i in range(NUM_BINS):
         own = right[which == i]
-        if len(own) < 5:  # says nothing
+        if len(own) < LEAST:
             continue
         error = 1.96 * np.sqrt(own.mean() * (1 - own.mean()) / len(own))
         axis.errorbar(sure[which == i].mean(), own.mean(), error, fmt="o", color=colour, capsize=2)

@@ -5,23 +5,23 @@
 DIR: recordings of held-out people with manifest.jsonl, as `python -m pipelines.embedded.recordings
 --held-out DIR` writes them. The sentence is the models'; the measures beside it are signal
 processing on the same recording (docs/measures.md). Each measure is put into a level by the bounds
-that the labels have, and held against the level said. So a difference is an error of the models or
-one of the measures: nothing here says whose. Arousal has no measure of its own.
+that the labels have, and held against the level said. Where the two differ, the labels' own measure
+(Praat, the syllables of the text) says which of them was right. Arousal has no measure of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import anyio
 import numpy as np
 
-from bench.common import progress, table, write
+from bench.common import mean, progress, table, write
 from bench.keep import options_of
-from bench.people_clips import chosen, joined_s, rows_of
+from bench.people_clips import chosen, clip_of, joined_s, read, rows_of
 from pipelines.embedded.labels import BOUNDS
 from streamer import Describer, Description
 from streamer.core.decoding.plan import MODES
@@ -34,6 +34,7 @@ MEASURES = {
     "pauses": "pause_share",
     "timbre": "timbre_db",
 }
+Known = Mapping[str, tuple[int, int]]
 
 
 def main() -> None:
@@ -43,57 +44,81 @@ def main() -> None:
     parser.add_argument("--mode", choices=MODES, default="gated")
     options = options_of(parser)
     whole = [row for row in rows_of(options.data) if joined_s(row) is None]
-    files = [options.data / row["file"] for row in chosen(whole, options.num)]
-    apart = [gaps_of(found) for found in anyio.run(described, files, options.mode)]
-    rows = [*by_attribute(apart), by_sentence(apart)]
-    print(f"{len(apart)} recordings, mode {options.mode}\n")
+    listed = chosen(whole, options.num)
+    files = [options.data / row["file"] for row in listed]
+    found = anyio.run(described, files, options.mode)
+    known = list(map(compared, found))
+    truths = [true_levels(row, file) for row, file in zip(listed, files, strict=True)]
+    rows = [row_of(name, known, truths, [name]) for name in MEASURES]
+    rows.append(row_of("all six", known, truths, list(MEASURES)))
+    rows.append(by_sentence(known))
+    print(f"{len(known)} recordings, mode {options.mode}\n")
     print(table(list(rows[0]), [list(row.values()) for row in rows]))
     print("\nwritten:", write("contradictions", [{"mode": options.mode, **row} for row in rows]))
 
 
 async def described(files: Sequence[Path], mode: Any) -> list[Description]:
-    """Those in which somebody speaks, with measures."""
     async with Describer.open(mode=mode) as describer:
-        found = [
+        return [
             await describer.describe(str(file), measures=True)
             for file in progress(files, "describing")
         ]
-    return [one for one in found if one.stop_reason != "no_speech"]
 
 
-def gaps_of(found: Description) -> dict[str, int]:
-    """attribute -> levels between what is said and what is measured, where both are known."""
+def true_levels(row: dict[str, Any], file: Path) -> Mapping[str, int | None]:
+    """What the labels say; nothing where they find too little voice."""
+    try:
+        return clip_of(row, read(file)).levels
+    except (ValueError, IndexError):
+        return {}
+
+
+def compared(found: Description) -> dict[str, tuple[int, int]]:
+    """attribute -> (the level said, the level measured), where both are known."""
     return {
-        name: abs(said - level)
-        for name, level in measured_levels(found)
-        if (said := found.attributes[name]) is not None
+        name: (said, int(np.searchsorted(BOUNDS[name], value)))
+        for name, measure in MEASURES.items()
+        if (value := getattr(found.measures, measure)) is not None
+        and (said := found.attributes[name]) is not None
     }
 
 
-def measured_levels(found: Description) -> Iterator[tuple[str, int]]:
-    """The level that the labels' bounds give each measure."""
-    for name, measure in MEASURES.items():
-        value = getattr(found.measures, measure)
-        if value is not None:
-            yield name, int(np.searchsorted(BOUNDS[name], value))
-
-
-def by_attribute(apart: Sequence[dict[str, int]]) -> list[dict[str, Any]]:
-    return [row_of(name, [gaps[name] for gaps in apart if name in gaps]) for name in MEASURES]
-
-
-def by_sentence(apart: Sequence[dict[str, int]]) -> dict[str, Any]:
-    """Of each sentence the attribute that is furthest off."""
-    return row_of("the sentence as a whole", [max(gaps.values()) for gaps in apart if gaps])
-
-
-def row_of(name: str, gaps: Sequence[int]) -> dict[str, Any]:
+def row_of(
+    group: str,
+    known: Sequence[Known],
+    truths: Sequence[Mapping[str, int | None]],
+    names: Sequence[str],
+) -> dict[str, Any]:
+    """How far apart the two are; of those apart whose truth is known, who was right."""
+    told = [
+        (*own[name], true.get(name))
+        for own, true in zip(known, truths, strict=True)
+        for name in names
+        if name in own
+    ]
+    judged = [(s, m, true) for s, m, true in told if s != m and true is not None]
     return {
-        "of": name,
+        **shares(group, [abs(said - measured) for said, measured, _ in told]),
+        "sentence right": mean(float(said == true) for said, _, true in judged),
+        "measure right": mean(float(measured == true) for _, measured, true in judged),
+    }
+
+
+def by_sentence(known: Sequence[Known]) -> dict[str, Any]:
+    """Of each sentence the attribute that is furthest off."""
+    furthest = [
+        max(abs(said - measured) for said, measured in own.values()) for own in known if own
+    ]
+    return {**shares("the sentence", furthest), "sentence right": "", "measure right": ""}
+
+
+def shares(group: str, gaps: Sequence[int]) -> dict[str, Any]:
+    return {
+        "of": group,
         "n": len(gaps),
-        "agrees": sum(gap == 0 for gap in gaps) / len(gaps),
-        "one level apart": sum(gap == 1 for gap in gaps) / len(gaps),
-        "more": sum(gap > 1 for gap in gaps) / len(gaps),
+        "agree": mean(float(gap == 0) for gap in gaps),
+        "one level apart": mean(float(gap == 1) for gap in gaps),
+        "more": mean(float(gap > 1) for gap in gaps),
     }
 
 

@@ -27,7 +27,7 @@ async def described(file, **options):
         return await describer.describe(file)
 
 
-def by_hand(file, ids, role, curves):
+def by_hand(file, ids, role, curves, seconds):
     """From all logits of the sentence, fed at once, and NumPy's softmax."""
     thinker = load("embedded", role)
     with open_audio(str(file)) as audio:
@@ -41,7 +41,7 @@ def by_hand(file, ids, role, curves):
         Piece(emitter.push((token,)), float(np.log(p[token])), role == "cloud")
         for token, p in zip(ids, probable, strict=True)
     ]
-    return confidence_of(pieces, thinker.card.attributes, curves, True)
+    return confidence_of(pieces, thinker.card.attributes, curves, seconds, True)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ async def test_it_is_the_softmax_of_the_model_that_spoke(mode, role, near, sampl
     curves = read_card(resolve("embedded", "edge")).confidence
     found = await described(samples[0], mode=mode)
     assert list(found.confidence) == list(ATTRIBUTES)
-    wanted = by_hand(samples[0], found.ids, role, curves)
+    wanted = by_hand(samples[0], found.ids, role, curves, found.audio_s)
     assert found.confidence == pytest.approx(wanted, abs=near)
     assert all(0 < sure < 1 for sure in found.confidence.values())
 

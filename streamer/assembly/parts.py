@@ -194,4 +194,6 @@ class LiveParts:
         if curves is None or not written.pieces:
             return None
         cloud = models.cloud_model or (self.cloud.model if self.cloud is not None else "")
-        return confidence_of(written.pieces, models.phrases, curves, cloud == curves.fingerprint)
+        seconds = written.closed.num_samples / SAMPLE_RATE_HZ
+        is_known = cloud == curves.fingerprint
+        return confidence_of(written.pieces, models.phrases, curves, seconds, is_known)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from streamer.core.attributes import ATTRIBUTES, Phrases, spans
 
+LEAST_S = 1.0
 LEAST = -12.0  # of a level's log mass, nats, and of the log of what is left of it
 
 
@@ -30,13 +31,17 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A level's mass to the chance that it is right: a straight line between their logits."""
+    """A level's mass to the chance that it is right: the logit of the one is a straight line of the
+    other's and of the log of the turn's seconds. Of more speech a level is surer than a model
+    knows."""
 
     slope: float
     offset: float
+    length: float = 0.0
 
-    def __call__(self, log_mass: float) -> float:
-        return 1 / (1 + math.exp(-(self.offset + self.slope * logit(log_mass))))
+    def __call__(self, log_mass: float, seconds: float) -> float:
+        of_length = self.length * math.log(max(seconds, LEAST_S))
+        return 1 / (1 + math.exp(-(self.offset + self.slope * logit(log_mass) + of_length)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +70,16 @@ def logit(log_mass: float) -> float:
 
 
 def confidence_of(
-    pieces: Sequence[Piece], phrases: Phrases, curves: Curves, is_known_cloud: bool
+    pieces: Sequence[Piece], phrases: Phrases, curves: Curves, seconds: float, is_known_cloud: bool
 ) -> dict[str, float | None]:
     """Of each of ATTRIBUTES the chance that the level said is right; None where none is said, or
-    no curve tells. is_known_cloud: the curves were fitted for the cloud that verifies here."""
+    no curve tells. seconds: of the turn. is_known_cloud: the curves were fitted for the cloud that
+    verifies here."""
     found: dict[str, float | None] = dict.fromkeys(ATTRIBUTES)
     for name, mass in masses_of(pieces, phrases).items():
         of_model = curves.cloud if mass.verified else curves.edge
         if name in of_model and (is_known_cloud or not mass.verified):
-            found[name] = of_model[name](mass.log_mass)
+            found[name] = of_model[name](mass.log_mass, seconds)
     return found
 
 

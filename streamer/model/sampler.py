@@ -144,13 +144,13 @@ class Chooser:
         return True
 
     def judge(
-        self, logits: Floats, answer: Sequence[int], num_drafted: int
+        self, logits: Floats, answer: Sequence[int], num_drafted: int, tells: bool = True
     ) -> tuple[list[int], list[float]]:
         """(the ids that stand behind each of the last `num_drafted` + 1 places of `answer`, their
         log-probabilities up to the first that differs from the draft): logits
         [num_drafted + 1, V].
 
-        answer: its last `num_drafted` ids are another's draft.
+        answer: its last `num_drafted` ids are another's draft. tells: log-probabilities are wanted.
         """
         self.begin(answer, num_drafted)
         ids: list[int] = []
@@ -158,10 +158,10 @@ class Chooser:
         first = self._n - num_drafted
         for row in range(num_drafted + 1):
             self._n = first + row
-            stands = ids == answer[first : self._n]  # what follows a correction is never told
-            token, _, signal = self._choose(logits, row, stands)
+            tells = tells and ids == answer[first : self._n]  # what follows a correction is not
+            token, _, signal = self._choose(logits, row, tells)
             ids.append(token)
-            log_probs += [signal.log_prob] * stands
+            log_probs += [signal.log_prob] * tells
             if row < num_drafted and not self._follow(answer[self._n]):
                 self._state = None
                 self._follow(answer[self._n])

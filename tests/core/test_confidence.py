@@ -86,12 +86,20 @@ def test_the_curve_is_that_of_the_model_that_spoke_last() -> None:
         (verified, True, other),
         (verified, False, None),
     ):
-        found = confidence_of(said, PHRASES, CURVES, is_known)
+        found = confidence_of(said, PHRASES, CURVES, 5.0, is_known)
         assert found == {**dict.fromkeys(ATTRIBUTES), "rate": sure}
 
 
 def test_an_attribute_without_a_curve_is_not_known() -> None:
-    assert set(confidence_of(pieces(("尖", -1)), PHRASES, CURVES, True).values()) == {None}
+    assert set(confidence_of(pieces(("尖", -1)), PHRASES, CURVES, 5.0, True).values()) == {None}
+
+
+def test_of_more_speech_a_level_is_surer_where_the_curve_says_so() -> None:
+    curve = Curve(1.0, -1.0, 0.5)
+    sure = [curve(math.log(0.5), seconds) for seconds in (0.1, 1, math.e**2, 60)]
+    assert sure[0] == sure[1] == pytest.approx(1 / (1 + math.e))
+    assert sure[2] == pytest.approx(0.5)
+    assert sure[3] > sure[2]
 
 
 @given(st.floats(-1e5, 0), st.floats(-1e5, 0))

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from streamer.core.attributes import parse
+from streamer.core.attributes import PROFILES, Profile, parse
 from streamer.core.confidence import Curve, Curves
 from streamer.core.decoding.gate import PRESETS, Gate, Preset
 from streamer.core.decoding.plan import Plan
@@ -51,7 +51,8 @@ class Promise:
 
     confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which
     keeps the risk in expectation. cloud: the name of the model that judged; fingerprint: what
-    model/checkpoint/fingerprint.py makes of it, "" where the card does not say.
+    model/checkpoint/fingerprint.py makes of it, "" where the card does not say. profiles: whose
+    sentences it holds for.
     """
 
     risk: float
@@ -62,6 +63,7 @@ class Promise:
     date: str
     cloud: str
     fingerprint: str = ""
+    profiles: tuple[Profile, ...] = ("full",)
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,16 @@ def _promise(raw: Any, name: str) -> Promise:
         date=line(own["date"], "date"),
         cloud=line(own["cloud"], "cloud"),
         fingerprint=line(own["fingerprint"], "fingerprint") if "fingerprint" in own else "",
+        profiles=_profiles(own.get("profiles", ["full"]), name),
     )
+
+
+def _profiles(raw: Any, name: str) -> tuple[Profile, ...]:
+    known: list[Profile] = list(PROFILES)
+    if not isinstance(raw, list) or not raw or any(profile not in known for profile in raw):
+        told = f"a list of {', '.join(known)}"
+        raise ValueError(f"the promise of {name} has profiles {shown(raw)}, not {told}")
+    return tuple(profile for profile in known if profile in raw)
 
 
 def _confidence(raw: Any) -> Curves:
@@ -213,6 +224,7 @@ def _curves(raw: Any, name: str) -> dict[str, Curve]:
         found[attribute] = Curve(
             number(own["slope"], "slope", -100.0, 100.0),
             number(own["offset"], "offset", -100.0, 100.0),
+            number(own.get("length", 0.0), "length", -100.0, 100.0),
         )
     return found
 
