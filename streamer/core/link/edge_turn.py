@@ -152,7 +152,7 @@ class RemoteTurn:
         )
 
     def take(self, message: wire.Down) -> Verdict | Refusal | None:
-        """What came on this turn's channel; the reply it brings. Raises RemoteFault."""
+        """What came on this turn's channel; the reply it brings. Raises RemoteFault, WireError."""
         if isinstance(message, wire.Pong | wire.Rejected) or message.epoch != self.epoch:
             return None
         match message:
