@@ -3,7 +3,9 @@ thresholds, by length.
 
 `python -m pipelines.embedded.promise_check DIR/*.wav`: of each recording's blocks, the share that
 is not sent up though the cloud would have changed it; the promise is that its mean stays under the
-risk.
+risk. "kept": these recordings by themselves certify it, in expectation and with the promise's
+confidence (core/calibration/bounds.py), at the threshold as it is. `--profile acoustic`: of
+sentences with that profile's attributes.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from streamer.assembly.models import Models
 from streamer.calibrate.clips import hear_clip
 from streamer.config import Config
 from streamer.core.attributes import PROFILES
+from streamer.core.calibration.bounds import safe_index
 from streamer.core.calibration.certify import at
 from streamer.core.decoding.gate import SIGNALS
 
@@ -52,20 +55,22 @@ def main() -> None:
     args = parser.parse_args()
     said = {"attributes": args.attributes, "profile": args.profile}
     models = Models(Config(edge=args.edge, cloud=args.cloud, **said), calibrates=True)
-    print(
-        "| preset | risk | length | recordings | loss (se) | skipped |\n|---|---|---|---|---|---|"
-    )
+    head = ("preset", "risk", "length", "recordings", "loss (se)", "skipped", "kept")
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for name, rows in losses(models, args.clips).items():
+        promise = models.first.card.promises[name]
         for low, high in (*LENGTHS_S, (0, 61)):
             inside = np.array([row[1:] for row in rows if low <= row[0] < high])
             if len(inside) < 2:
                 continue
             error = inside[:, 0].std(ddof=1) / len(inside) ** 0.5
             skipped = 1 - inside[:, 1].sum() / inside[:, 2].sum()
-            risk = models.first.card.promises[name].risk
+            lost = inside[np.random.default_rng(0).permutation(len(inside)), :1]
+            kept = safe_index(lost, promise.risk, promise.confidence) is not None
             print(
-                f"| {name} | {risk} | {low}-{high} s | {len(inside)} | "
-                f"{inside[:, 0].mean():.3f} ({error:.3f}) | {skipped:.2f} |"
+                f"| {name} | {promise.risk} | {low}-{high} s | {len(inside)} | "
+                f"{inside[:, 0].mean():.3f} ({error:.3f}) | {skipped:.2f} | "
+                f"{'yes' if kept else 'no'} |"
             )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from streamer.assembly.promise import warn_of_cloud, warn_of_options
+from streamer.assembly.promise import warn_of_attributes, warn_of_cloud, warn_of_options
 from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.core.attributes import Profile, chosen
 from streamer.core.rules.settings import ALL
@@ -28,6 +28,8 @@ class Models:
     def __init__(self, config: Config, calibrates: bool = False) -> None:
         self.config = config
         self._promise_checked = calibrates  # the promise is about to be made
+        self._calibrates = calibrates
+        self._doubted: set[str] = set()  # what sentences name, where that was told: 2^7 at most
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
@@ -72,6 +74,14 @@ class Models:
         self._check_said()
         self.check_promise()
 
+    @functools.cached_property
+    def cloud_model(self) -> str:
+        """The fingerprint of the cloud that is loaded here, "" where it is elsewhere, or none."""
+        from streamer.model.checkpoint.fingerprint import fingerprint_of
+
+        cloud = self.pair[1]
+        return "" if cloud is None else fingerprint_of(cloud.directory)
+
     def _check_said(self) -> None:
         """Raises ModelError where the config asks for attributes that these models cannot say
         alone."""
@@ -93,10 +103,17 @@ class Models:
             return
         self._promise_checked = True
         warn_of_options(self.config, edge.card)
+        self._check_attributes(self.config.said)
         if cloud is not None and self.config.preset in edge.card.promises:
-            from streamer.model.checkpoint.fingerprint import fingerprint_of
+            warn_of_cloud(self.config, edge.card, self.cloud_model)
 
-            warn_of_cloud(self.config, edge.card, fingerprint_of(cloud.directory))
+    def _check_attributes(self, said: str) -> None:
+        """Warn once where the promise was not proven for sentences that name `said`."""
+        edge = self.pair[0]
+        if self._calibrates or edge is None or said in self._doubted:
+            return
+        self._doubted.add(said)
+        warn_of_attributes(self.config, edge.card, said)
 
     @property
     def first(self) -> Thinker:
@@ -142,7 +159,9 @@ class Models:
             return allowed
         if self.config.draft == "generate":
             raise ValueError("draft generate follows no rule, so it names every attribute")
-        return chosen(names, profile, among)
+        found = chosen(names, profile, among)
+        self._check_attributes(found)
+        return found
 
     @property
     def max_turn_s(self) -> float:

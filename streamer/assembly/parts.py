@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.core.attributes import parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.confidence import confidence_of
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
@@ -183,4 +184,16 @@ class LiveParts:
             warning or None,
         )
         measures = closed.measures() if closed.measures is not None else None
-        return replace(found, turn=closed.turn, measures=measures)
+        confidence = self._confidence(written)
+        return replace(found, turn=closed.turn, measures=measures, confidence=confidence)
+
+    def _confidence(self, written: Written) -> dict[str, float | None] | None:
+        """None where the edge's card has no curves, or nothing is said."""
+        models = self._models
+        curves = models.first.card.confidence
+        if curves is None or not written.pieces:
+            return None
+        cloud = models.cloud_model or (self.cloud.model if self.cloud is not None else "")
+        seconds = written.closed.num_samples / SAMPLE_RATE_HZ
+        is_known = cloud == curves.fingerprint
+        return confidence_of(written.pieces, models.phrases, curves, seconds, is_known)

@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from streamer.config import Config
+from streamer.core.attributes import chosen
 
 if TYPE_CHECKING:
     from streamer.model.checkpoint.card import ModelCard
@@ -36,6 +37,18 @@ def warn_of_options(config: Config, card: ModelCard) -> None:
             f"another threshold than {config.threshold:g}; leave threshold out, or run streamer "
             "calibrate"
         )
+
+
+def warn_of_attributes(config: Config, card: ModelCard, said: str) -> None:
+    """Where sentences name other attributes than those that the promise was proven with. said: as
+    Rules.form has them."""
+    promise = card.promises.get(config.preset)
+    if config.mode != "gated" or promise is None:
+        return
+    proven = {profile: chosen(None, profile) for profile in promise.profiles}
+    if said not in proven.values():
+        profiles = " and ".join(proven)
+        _warn(f"sentences of profile {profiles}, not for {said} alone; take mode exact to be sure")
 
 
 def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:

@@ -46,6 +46,14 @@ class Row:
     timbre_db: float | None = None
     speech_s: float | None = None
     clipped_share: float | None = None
+    # the chance that the level is right, 0 to 1
+    rate_confidence: float | None = None
+    pitch_confidence: float | None = None
+    variation_confidence: float | None = None
+    loudness_confidence: float | None = None
+    pauses_confidence: float | None = None
+    timbre_confidence: float | None = None
+    arousal_confidence: float | None = None
     stop_reason: str | None = None
     warning: str | None = None
     error: str | None = None
@@ -62,7 +70,8 @@ def label_of(found: Description) -> Row:
     measured = m.as_json() if m is not None else {}
     warnings = [found.warning, *(m.warnings if m is not None else ())]
     levels = {f"{name}_level": level for name, level in found.attributes.items()}
-    more = {name: value for name, value in (measured | levels).items() if name in NAMES}
+    sure = {f"{name}_confidence": p and round(p, 3) for name, p in (found.confidence or {}).items()}
+    more = {name: value for name, value in (measured | levels | sure).items() if name in NAMES}
     return Row(
         file=found.file,
         text=found.text,

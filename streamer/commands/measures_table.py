@@ -1,18 +1,38 @@
-"""Measures as a person reads them. In: SpeechMeasures. Out: lines of a table, units in each."""
+"""Measures as a person reads them. In: SpeechMeasures, how sure the words are. Out: lines of a
+table, units in each."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from streamer.core.measures.speech_measures import SpeechMeasures
 
 ABSENT = "-"
 INDENT = "  "
+AROUSAL = "arousal"  # a word without a measure
+# a line's name -> the attribute whose word is on it
+WORDS = {
+    "rate": "rate",
+    "pitch": "pitch",
+    "pitch range": "variation",
+    "level": "loudness",
+    "pauses": "pauses",
+    "timbre": "timbre",
+    AROUSAL: AROUSAL,
+}
 
 
-def table_of(found: SpeechMeasures) -> str:
-    """One line per measure, then the warnings; ends with a newline."""
+def table_of(found: SpeechMeasures, confidence: Mapping[str, float | None] | None = None) -> str:
+    """One line per measure, then the warnings; ends with a newline. confidence: of the word on it,
+    a column of its own where it is known."""
     rows = _rows(found)
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{INDENT}{name:<{width}}  {told}" for name, told in rows]
+    if confidence is not None and confidence.get("arousal") is not None:
+        rows.append((AROUSAL, ABSENT))
+    told = {name: _sure(confidence, name) for name, _ in rows}
+    names, values = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [
+        f"{INDENT}{name:<{names}}  {value:<{values}}  {told[name]}".rstrip() for name, value in rows
+    ]
     lines += [f"{INDENT}! {warning}" for warning in found.warnings]
     return "\n".join(lines) + "\n"
 
@@ -34,6 +54,12 @@ def _rows(m: SpeechMeasures) -> list[tuple[str, str]]:
         ("speech", f"{m.speech_s:.1f} s of {m.audio_s:.1f} s"),
         ("recording", f"SNR {_told('{:.0f} dB', m.snr_db)}, {clipped}"),
     ]
+
+
+def _sure(confidence: Mapping[str, float | None] | None, name: str) -> str:
+    """What stands in the column of confidence."""
+    sure = confidence.get(WORDS[name]) if confidence is not None and name in WORDS else None
+    return "" if sure is None else f"word right: {100 * sure:.0f} %"
 
 
 def _told(form: str, *values: float | None) -> str:

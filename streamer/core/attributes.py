@@ -81,6 +81,18 @@ def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
     attribute it does not know.
     """
     levels: dict[str, int | None] = dict.fromkeys(ATTRIBUTES)
+    return levels | {name: level for name, (_, _, level) in _matches(text, phrases).items()}
+
+
+def spans(text: str, phrases: Phrases) -> dict[str, tuple[int, str]]:
+    """(where it begins, the phrase) that `parse` reads each attribute from; those that `text` does
+    not say are left out."""
+    return {name: (at, phrase) for name, (at, phrase, _) in _matches(text, phrases).items()}
+
+
+def _matches(text: str, phrases: Phrases) -> dict[str, tuple[int, str, int]]:
+    """attribute -> (place, phrase, level) of its first match."""
+    found: dict[str, tuple[int, str, int]] = {}
     taken = bytearray(len(text))
     for phrase, attribute, level in _longest_first(phrases):
         for start in _places(text, phrase):
@@ -88,9 +100,8 @@ def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
             if any(taken[span]):
                 continue
             taken[span] = b"\x01" * len(phrase)
-            if levels[attribute] is None:
-                levels[attribute] = level
-    return levels
+            found.setdefault(attribute, (start, phrase, level))
+    return found
 
 
 def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:

@@ -72,11 +72,17 @@ class Description:
     measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
     blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
     channel: int | None = None  # of the recording, from 0; None: all of them, mixed
+    # attribute -> the chance that its level is right (core/confidence.py), None where it is not
+    # said; None as a whole: the models have no curves for it, or nobody speaks
+    confidence: dict[str, float | None] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""
         row = asdict(self)
         row["measures"] = self.measures and self.measures.as_json()
+        row["confidence"] = self.confidence and {
+            name: p and round(p, 3) for name, p in self.confidence.items()
+        }
         row["parts"] = [part.as_json() for part in self.parts]
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
 
@@ -186,8 +192,23 @@ def join_parts(
         is_cut=is_cut,
         parts=tuple(parts),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
+        confidence=_join_confidence(spoken),
         **total,
     )
+
+
+def _join_confidence(parts: Sequence[Description]) -> dict[str, float | None] | None:
+    """Of each attribute the mean over those parts that say its most frequent level; None where one
+    of them does not know."""
+    if not parts or any(part.confidence is None for part in parts):
+        return None
+    found: dict[str, float | None] = {}
+    for name in parts[0].attributes:
+        level = _most_frequent([part.attributes[name] for part in parts])
+        told = [p.confidence[name] for p in parts if p.confidence and p.attributes[name] == level]
+        known = [p for p in told if p is not None]
+        found[name] = sum(known) / len(known) if known and len(known) == len(told) else None
+    return found
 
 
 def unverified(counts: Counts, mode: str, name: str, trouble: str) -> str | None:

@@ -143,22 +143,29 @@ class Chooser:
         self._followed.append(token)
         return True
 
-    def judge(self, logits: Floats, answer: Sequence[int], num_drafted: int) -> list[int]:
-        """The ids that stand behind each of the last `num_drafted` + 1 places of `answer`: logits
+    def judge(
+        self, logits: Floats, answer: Sequence[int], num_drafted: int, tells: bool = True
+    ) -> tuple[list[int], list[float]]:
+        """(the ids that stand behind each of the last `num_drafted` + 1 places of `answer`, their
+        log-probabilities up to the first that differs from the draft): logits
         [num_drafted + 1, V].
 
-        answer: its last `num_drafted` ids are another's draft.
+        answer: its last `num_drafted` ids are another's draft. tells: log-probabilities are wanted.
         """
         self.begin(answer, num_drafted)
-        ids = []
+        ids: list[int] = []
+        log_probs: list[float] = []
         first = self._n - num_drafted
         for row in range(num_drafted + 1):
             self._n = first + row
-            ids.append(self._choose(logits, row, False)[0])
+            tells = tells and ids == answer[first : self._n]  # what follows a correction is not
+            token, _, signal = self._choose(logits, row, tells)
+            ids.append(token)
+            log_probs += [signal.log_prob] * tells
             if row < num_drafted and not self._follow(answer[self._n]):
                 self._state = None
                 self._follow(answer[self._n])
-        return ids
+        return ids, log_probs
 
     def _choose(self, logits: Floats, row: int, wants_signal: bool) -> Choice:
         """The id behind the first `_n` of the answer."""

@@ -170,8 +170,8 @@ class Draft:
                 case Wait(until):
                     await self._reply(spec, turn.number, until)
                     prefilled_at = prefilled_at or self._clock()
-                case Emit(ids, verified):
-                    await put(self._said, Said(ready, ids, verified))
+                case Emit(ids, verified, log_probs):
+                    await put(self._said, Said(ready, ids, verified, log_probs))
                 case Done("error"):
                     return Failed(turn.number, self._why_lost(spec), is_target_lost=True)
                 case Done(reason):

@@ -69,6 +69,24 @@ def test_an_option_in_the_promises_place_is_told_once(options, made_for):
     assert told(**options) == [f"the gate's promise was made for {made_for}"]
 
 
+def test_attributes_that_it_was_not_proven_for_are_told_once():
+    line = (
+        "the gate's promise was made for sentences of profile full and acoustic, not for "
+        "{} alone; take mode exact to be sure"
+    )
+    assert told(attributes="pitch,rate") == [line.format("rate,pitch")]
+    assert told(profile="acoustic") == []
+    assert told(attributes="rate", mode="exact") == []
+    models = Models(Config())
+    models.load()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for names in ("rate", "timbre", "rate"):
+            assert models.said(names) == names
+        models.said(None, "acoustic")
+    assert [str(one.message) for one in caught] == list(map(line.format, ("rate", "timbre")))
+
+
 def test_another_cloud_is_told_once(another_cloud):
     (line,) = told(cloud=str(another_cloud))
     assert re.fullmatch(ANOTHER, line)

@@ -167,6 +167,7 @@ def down_seeds() -> Seeds:
         wire.HeardMessage(0, 1, 400, True),
         wire.Judged(0, 1, 1, 0, 9),
         wire.Judged(0, 1, 2, 3, 9),
+        wire.Judged(0, 1, 3, 0, 9, b"\x00\xc0"),
         wire.Refused(0, 1, 3, "prefix"),
         wire.Rejected(0, 1, False, "all sessions are taken"),
         wire.Pong(1),

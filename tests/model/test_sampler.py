@@ -9,6 +9,7 @@ from drawn import PIECES, rules_of_any_kind, vocabularies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamer.core.decoding.accept import accept
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
@@ -84,9 +85,12 @@ def test_an_answer_grows_id_by_id_and_is_judged_at_once(data: st.DataObject) -> 
     judge = Chooser(vocabulary, rules, GREEDY)
     wide = np.zeros((k + 1, vocabulary.num_ids + 5), np.float32)
     wide[:, : vocabulary.num_ids] = rows
-    expected = [
-        readable(vocabulary, rules, other[: 11 - k + i], rows[i : i + 1])[0] for i in range(k + 1)
+    one_by_one = [
+        readable(vocabulary, rules, other[: 11 - k + i], rows[i : i + 1]) for i in range(k + 1)
     ]
+    chosen = [token for token, _, _ in one_by_one]
+    num_told = 1 + accept(other[11 - k :], chosen)[0]
+    expected = chosen, [signal.log_prob for _, _, signal in one_by_one[:num_told]]
     assert judge.judge(rows, other, k) == expected
     assert judge.judge(wide[:, : vocabulary.num_ids], other, k) == expected, "rows of a wider array"
 

@@ -138,7 +138,7 @@ class ToyVerifier:
         logits = self.stream.feed(k + 1)
         if self.form is not None:
             chooser = Chooser(self.vocabulary, self.rules, self.sampling, self.form)
-            return self.ledger.conclude(request, chooser.judge(logits, answer, k))
+            return self.ledger.conclude(request, *chooser.judge(logits, answer, k))
         first = len(answer) - k
         constraints = [
             constrain(self.vocabulary, self.rules, answer[: first + i]) for i in range(k + 1)

@@ -30,10 +30,12 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Show `ids` now; they are committed."""
+    """Show `ids` now; they are committed. log_probs: one per id, in the raw softmax of the model
+    that chose it last, the target's where they are verified; empty where nobody said."""
 
     ids: tuple[int, ...]
     verified: bool
+    log_probs: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

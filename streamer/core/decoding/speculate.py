@@ -219,7 +219,7 @@ class Speculator:
         tail = self._tail.ids
         ids = [*tail[: verdict.n_accepted], verdict.next_id]
         is_guessed = verdict.n_accepted == flight.n and ids == tail[: len(ids)]
-        self._settle(ids, flight.n + is_guessed, verified=True)
+        self._settle(ids, flight.n + is_guessed, verified=True, log_probs=verdict.log_probs)
         while self.stop_reason is None and (passed := self._flights.pop_passed()) is not None:
             self.counts.blocks_unverified += passed.is_unverified
             self._settle(self._tail.ids[: passed.n], passed.n, verified=False)
@@ -233,8 +233,10 @@ class Speculator:
         else:
             self._flights.ask_again(self.sequence.answer, self.sequence.n_committed)
 
-    def _settle(self, ids: Ids[int], n_settled: int, verified: bool) -> None:
-        if not self._tail.settle(ids, n_settled, verified):
+    def _settle(
+        self, ids: Ids[int], n_settled: int, verified: bool, log_probs: Ids[float] = ()
+    ) -> None:
+        if not self._tail.settle(ids, n_settled, verified, log_probs):
             self._forget_ahead()
 
     def _end(self, reason: str) -> None:

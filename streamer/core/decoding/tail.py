@@ -59,14 +59,19 @@ class Tail:
         self.counts.n_wasted += n - n_kept
         self.signals += signals[:n_kept]
 
-    def settle(self, ids: Ids[int], n_settled: int, verified: bool) -> bool:
+    def settle(
+        self, ids: Ids[int], n_settled: int, verified: bool, log_probs: Ids[float] = ()
+    ) -> bool:
         """Commit `ids` in place of the first `n_settled`, testing the stop at every id.
+        log_probs: the target's, where they are verified; else the signals' own are told.
 
         Nothing after a stop is committed. Returns whether what was drafted behind them stays: it
         does where `ids` are just what was drafted there.
         """
         tail = self.ids
         kept, stopped = self._up_to_stop(ids, tail)
+        if not verified:
+            log_probs = [signal.log_prob for signal in self.signals[: len(kept)]]
         stands = stopped is None and kept == tail[:n_settled]
         if stands:
             del self.signals[:n_settled]
@@ -74,7 +79,7 @@ class Tail:
             last = None if stopped is None or stopped.keep else ids[len(kept)]
             self._drop_behind(tail, kept, n_settled, last)
         self.stop_reason = None if stopped is None else stopped.reason
-        self._commit(kept, verified)
+        self._commit(kept, verified, tuple(log_probs[: len(kept)]))
         return stands
 
     def end(self, reason: str, n_own: int) -> None:
@@ -101,14 +106,16 @@ class Tail:
             return list(ids), None
         return list(ids[: at + stopped.keep]), stopped
 
-    def _commit(self, kept: list[int], verified: bool) -> None:
+    def _commit(self, kept: list[int], verified: bool, log_probs: tuple[float, ...]) -> None:
         self._sequence.commit(len(kept))
         self.counts.n_committed += len(kept)
         self.counts.n_verified += len(kept) if verified else 0
         if self._plan.mode == "edge":  # there each id is a block of its own
-            self.emits.extend(Emit((token,), verified) for token in kept)
+            self.emits.extend(
+                Emit((token,), verified, log_probs[i : i + 1]) for i, token in enumerate(kept)
+            )
         elif kept:
-            self.emits.append(Emit(tuple(kept), verified))
+            self.emits.append(Emit(tuple(kept), verified, log_probs))
 
     def _drop_behind(
         self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,11 +43,16 @@ class VerifyRequest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token)."""
+    """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token).
+
+    log_probs: of each of them and the next one, in the target's raw softmax, on the grid of
+    float16, so that they are the same near and far; empty: it does not say.
+    """
 
     number: int
     n_accepted: int
     next_id: int
+    log_probs: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +93,16 @@ class TargetLedger:
         self.sequence.extend(request.draft)
         return None
 
-    def conclude(self, request: VerifyRequest, chosen: Ids[int]) -> Verdict:
+    def conclude(
+        self, request: VerifyRequest, chosen: Ids[int], log_probs: Ids[float] = ()
+    ) -> Verdict:
         """Accept against the target's `chosen` [k + 1], roll back to what stands, append the next
-        id."""
+        id. log_probs: of those that stand, at least, and of the next one."""
         n_accepted, next_id = accept(request.draft, chosen)
         kept = len(self.sequence) - len(request.draft) + n_accepted
         self.sequence.replace_tail(kept, [next_id])
-        verdict = Verdict(request.number, n_accepted, next_id)
+        told = np.array(log_probs[: n_accepted + 1], np.float16).tolist()
+        verdict = Verdict(request.number, n_accepted, next_id, tuple(told))
         self._replies[request.number] = request, verdict
         if len(self._replies) > MAX_REPLIES:
             del self._replies[min(self._replies)]

@@ -152,7 +152,7 @@ class RemoteTurn:
         )
 
     def take(self, message: wire.Down) -> Verdict | Refusal | None:
-        """What came on this turn's channel; the reply it brings. Raises RemoteFault."""
+        """What came on this turn's channel; the reply it brings. Raises RemoteFault, WireError."""
         if isinstance(message, wire.Pong | wire.Rejected) or message.epoch != self.epoch:
             return None
         match message:
@@ -163,8 +163,8 @@ class RemoteTurn:
                     raise RemoteFault("the verifier heard more than there is")
                 self.num_prefilled = num_samples
                 self.is_ready = is_finished
-            case wire.Judged(number=number, n_accepted=n_accepted, next_id=next_id):
-                return self._judged(Verdict(number, n_accepted, next_id))
+            case wire.Judged():
+                return self._judged(wire.verdict_of(message))
             case wire.Refused(number=number, reason=reason) if number in self._requests:
                 self.forget(number)
                 self._run_from = None

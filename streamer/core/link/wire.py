@@ -2,7 +2,8 @@
 WireError for garbage.
 
 One link carries many turns, each on a channel of its own (the edge numbers them). Audio crosses
-once, as PCM16; then ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes.
+once, as PCM16; then ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes and
+2 per id that stands.
 Every bound of a field is checked on arrival.
 """
 
@@ -17,9 +18,9 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
-from streamer.core.decoding.verdict import VerifyRequest
+from streamer.core.decoding.verdict import Verdict, VerifyRequest
 
-VERSION = 2
+VERSION = 3
 PATH = "/v1/verify"
 MAX_CHANNELS = 256
 MAX_EPOCH = 1 << 15  # a turn beyond it begins at 1: an epoch takes three bytes at most
@@ -137,13 +138,15 @@ class HeardMessage(Message, tag=2, frozen=True):
 
 
 class Judged(Message, tag=3, frozen=True):
-    """A verdict: see core/decoding/verdict.py."""
+    """A verdict: see core/decoding/verdict.py. log_probs: float16, little-endian; empty: not
+    told."""
 
     channel: Channel
     epoch: Count
     number: Count
     n_accepted: Count
     next_id: Annotated[int, Meta(ge=0, lt=1 << 24)]
+    log_probs: Annotated[bytes, Meta(max_length=2 * MAX_IDS)] = b""
 
 
 class Refused(Message, tag=4, frozen=True):
@@ -210,6 +213,25 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
         raise WireError(f"{len(data)} bytes are no whole number of ids")
     parts = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int64)
     return tuple((parts[:, 0] | parts[:, 1] << 8 | parts[:, 2] << 16).tolist())
+
+
+def judged_message(channel: int, epoch: int, verdict: Verdict) -> Judged:
+    """`verdict` on its way."""
+    told = np.array(verdict.log_probs, "<f2").tobytes()
+    return Judged(channel, epoch, verdict.number, verdict.n_accepted, verdict.next_id, told)
+
+
+def verdict_of(message: Judged) -> Verdict:
+    """A verdict as it arrived. Raises WireError for numbers that are no log-probabilities of its
+    ids."""
+    n = message.n_accepted + 1
+    if len(message.log_probs) not in (0, 2 * n):
+        raise WireError(f"{len(message.log_probs)} bytes are no log-probabilities of {n} ids")
+    found = np.frombuffer(message.log_probs, "<f2")
+    if not (np.isfinite(found) & (found <= 0)).all():
+        raise WireError("numbers that are no log-probabilities")
+    told = tuple(found.tolist())
+    return Verdict(message.number, message.n_accepted, message.next_id, told)
 
 
 def verify_message(channel: int, epoch: int, request: VerifyRequest) -> VerifyMessage:

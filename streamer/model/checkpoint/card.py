@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from streamer.core.attributes import parse
+from streamer.core.attributes import PROFILES, Profile, parse
+from streamer.core.confidence import Curve, Curves
 from streamer.core.decoding.gate import PRESETS, Gate, Preset
 from streamer.core.decoding.plan import Plan
 from streamer.model.checkpoint.shapes import TextShape, an_object, line, number, shown, text, whole
@@ -50,7 +51,8 @@ class Promise:
 
     confidence: 0, or that with which the mean loss is <= risk. num_groups: of clips, each of which
     keeps the risk in expectation. cloud: the name of the model that judged; fingerprint: what
-    model/checkpoint/fingerprint.py makes of it, "" where the card does not say.
+    model/checkpoint/fingerprint.py makes of it, "" where the card does not say. profiles: whose
+    sentences it holds for.
     """
 
     risk: float
@@ -61,6 +63,7 @@ class Promise:
     date: str
     cloud: str
     fingerprint: str = ""
+    profiles: tuple[Profile, ...] = ("full",)
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class ModelCard:
     calibrated: bool = False  # whether the thresholds are this checkpoint's own
     attributes: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     no_speech: str = ""  # the sentence for a clip in which nobody speaks
+    confidence: Curves | None = None  # how right the levels are that it says, with its cloud
 
     @cached_property
     def phrases(self) -> str:
@@ -152,6 +156,7 @@ def card_of(raw: Mapping[str, Any], name: str) -> ModelCard:
         calibrated=bool(gate),
         attributes=_attributes(an_object(raw.get("attributes", {}), "attributes")),
         no_speech=text(raw["no_speech"], "no_speech") if "no_speech" in raw else "",
+        confidence=_confidence(raw["confidence"]) if "confidence" in raw else None,
     )
 
 
@@ -194,7 +199,34 @@ def _promise(raw: Any, name: str) -> Promise:
         date=line(own["date"], "date"),
         cloud=line(own["cloud"], "cloud"),
         fingerprint=line(own["fingerprint"], "fingerprint") if "fingerprint" in own else "",
+        profiles=_profiles(own.get("profiles", ["full"]), name),
     )
+
+
+def _profiles(raw: Any, name: str) -> tuple[Profile, ...]:
+    known: list[Profile] = list(PROFILES)
+    if not isinstance(raw, list) or not raw or any(profile not in known for profile in raw):
+        told = f"a list of {', '.join(known)}"
+        raise ValueError(f"the promise of {name} has profiles {shown(raw)}, not {told}")
+    return tuple(profile for profile in known if profile in raw)
+
+
+def _confidence(raw: Any) -> Curves:
+    own = an_object(raw, "confidence")
+    edge, cloud = (_curves(own[name], f"confidence {name}") for name in ("edge", "cloud"))
+    return Curves(edge, cloud, line(own["fingerprint"], "fingerprint"))
+
+
+def _curves(raw: Any, name: str) -> dict[str, Curve]:
+    found = {}
+    for attribute, curve in an_object(raw, name).items():
+        own = an_object(curve, f"{name} {attribute}")
+        found[attribute] = Curve(
+            number(own["slope"], "slope", -100.0, 100.0),
+            number(own["offset"], "offset", -100.0, 100.0),
+            number(own.get("length", 0.0), "length", -100.0, 100.0),
+        )
+    return found
 
 
 def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:

@@ -1,5 +1,5 @@
-"""A gate into a model's card. In: thresholds per preset. Out: `streamer.json`, whole or
-untouched."""
+"""What was calibrated into a model's card. In: thresholds per preset, or curves. Out:
+`streamer.json`, whole or untouched."""
 
 from __future__ import annotations
 
@@ -22,10 +22,20 @@ def write_gate(directory: Path, out: Path, gate: Mapping[str, Any]) -> None:
     A reader sees the old file or the new one, never half of one. Raises ModelError, also for a gate
     that `read_card` would refuse.
     """
+    _write(directory, out, "gate", gate)
+
+
+def write_confidence(directory: Path, out: Path, curves: Mapping[str, Any]) -> None:
+    """The same for the curves of confidence: "edge" and "cloud", attribute -> slope and offset; and
+    the "fingerprint" of the cloud."""
+    _write(directory, out, "confidence", curves)
+
+
+def _write(directory: Path, out: Path, name: str, own: Mapping[str, Any]) -> None:
     file = directory / FILE
     try:
         raw = an_object(json.loads(file.read_text("utf-8")), "the card") if file.exists() else {}
-        whole_card = {**raw, "gate": {**an_object(raw.get("gate", {}), "gate"), **gate}}
+        whole_card = {**raw, name: {**an_object(raw.get(name, {}), name), **own}}
         card_of(whole_card, directory.name)
         replace_text(out, json.dumps(whole_card, ensure_ascii=False, indent=1) + "\n")
     except (ValueError, KeyError) as error:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 SAMPLED_BYTES = 1 << 16
 NUM_SAMPLES = 64
+CALIBRATED = ("gate", "confidence")
 
 
 def fingerprint_of(directory: Path) -> str:
     """Over config, card and weights. Of a large file its size and 4 MB spread over it: enough to
-    tell checkpoints apart without reading 15 GB. Of the card all but the gate: calibrating it
+    tell checkpoints apart without reading 15 GB. Of the card all but what calibration writes: it
     changes nothing that the model says."""
     digest = hashlib.blake2b(digest_size=8)
     files = sorted(
@@ -39,9 +40,11 @@ def fingerprint_of(directory: Path) -> str:
 
 
 def _card(file: Path) -> bytes:
-    """The card without its gate; as it stands where it is no card."""
+    """The card without what calibration writes; as it stands where it is no card."""
     try:
         card = json.loads(file.read_bytes())
-        return json.dumps({name: card[name] for name in sorted(card) if name != "gate"}).encode()
+        return json.dumps(
+            {name: card[name] for name in sorted(card) if name not in CALIBRATED}
+        ).encode()
     except (ValueError, TypeError, RecursionError):
         return file.read_bytes()

@@ -62,6 +62,10 @@ class EdgeLink:
         return self.presence.is_up
 
     @property
+    def model(self) -> str:
+        return self.presence.model
+
+    @property
     def is_linked(self) -> bool:
         return self.open_link is not None
 

@@ -158,11 +158,7 @@ class RunningTurn:
                     self.say(wire.Refused(state.channel, epoch, reply.number, reply.reason))
                 else:
                     self._metrics.verdict(work.request, reply)
-                    self.say(
-                        wire.Judged(
-                            state.channel, epoch, reply.number, reply.n_accepted, reply.next_id
-                        )
-                    )
+                    self.say(wire.judged_message(state.channel, epoch, reply))
 
     def _say_heard(self) -> None:
         t = self.state

@@ -198,7 +198,7 @@ def description(item_id: str, found: Description) -> Event:
     left_out = ("file", "ids", "parts")
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
     if found.measures is None:
-        del row["measures"]
+        del row["measures"], row["confidence"]  # nothing new is sent unasked
     return {"type": "streamer.description", "item_id": item_id, "description": row}
 
 

@@ -98,7 +98,8 @@ class Drafting:
             action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
             if not isinstance(action, Emit):
                 return action
-            self._unsaid.append(Said(self._ready, action.ids, action.verified))
+            said = Said(self._ready, action.ids, action.verified, action.log_probs)
+            self._unsaid.append(said)
             self._post(self._hand_out)
         return None
 

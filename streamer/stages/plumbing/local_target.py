@@ -92,6 +92,7 @@ class LocalCloud:
 
     is_up = True
     is_remote = False
+    model = ""
     is_linked = True
     unheard_s = 0.0
     name = "the cloud model"

@@ -112,6 +112,7 @@ class Said:
     ready: Ready
     ids: tuple[int, ...]
     verified: bool
+    log_probs: tuple[float, ...] = ()  # as Emit's
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from anyio import Semaphore
 
 from streamer.core.audio.turn_items import Closed, Heard, Item
+from streamer.core.confidence import Piece
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
@@ -159,6 +160,11 @@ class Cloud(Protocol):
         ...
 
     @property
+    def model(self) -> str:
+        """The fingerprint that a verifier elsewhere told last; "" for one in this process."""
+        ...
+
+    @property
     def is_linked(self) -> bool:
         """Whether it can be reached now."""
         ...
@@ -200,6 +206,7 @@ class Written:
     ttft_ms: float | None
     prefill_ms: float | None
     total_ms: float
+    pieces: tuple[Piece, ...] = ()  # one per id
 
 
 class Parts(Protocol):

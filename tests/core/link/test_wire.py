@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.decoding.verdict import VerifyRequest
+from streamer.core.decoding.verdict import Verdict, VerifyRequest
 from streamer.core.link import wire
 
 IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
@@ -36,7 +36,21 @@ def test_a_request_arrives_within_its_budget(
 
 
 def test_a_verdict_is_a_few_bytes():
-    assert len(wire.encode(wire.Judged(0, 1, 20, 4, 151_000))) <= 12
+    """And 2 for each id that stands; what was rounded to float16 arrives as it was."""
+    told = tuple(np.array([-0.001, -2.5, 0.0, -7.7, -1e4], np.float16).tolist())
+    verdict = Verdict(20, 4, 151_000, told)
+    data = wire.encode(wire.judged_message(0, 1, verdict))
+    assert len(data) <= 13 + 2 * len(told)
+    arrived = wire.verdict_of(wire.decode_down(data))
+    assert (arrived, arrived.log_probs) == (verdict, told)
+
+
+@pytest.mark.parametrize("told", [[-1.0], [-1.0, 0.5], [-1.0, np.nan], [-np.inf, 0.0], [0.0] * 3])
+def test_log_probabilities_that_cannot_be_are_garbage(told):
+    data = np.array(told, "<f2").tobytes()
+    with pytest.raises(wire.WireError, match="log-probabilities"):
+        wire.verdict_of(wire.Judged(0, 1, 20, 1, 9, data))
+    assert wire.verdict_of(wire.Judged(0, 1, 20, 1, 9)).log_probs == ()
 
 
 @settings(max_examples=300)

@@ -29,6 +29,16 @@ def write(directory, text):
     return directory
 
 
+PROMISE = {
+    "risk": 0.1,
+    "confidence": 0,
+    "signal": "entropy",
+    "num_clips": 9,
+    "date": "2026-11-21",
+    "cloud": "c",
+}
+
+
 @pytest.mark.parametrize(
     ("card", "reason"),
     [
@@ -44,6 +54,14 @@ def write(directory, text):
             {"gate": {"fluent": {"entropy": 1, "margins": 0.1}}},
             "gate fluent has no 'margins'; it takes entropy, k,",
         ),
+        (
+            {"gate": {"fluent": {"entropy": 1, "promise": {**PROMISE, "profiles": ["loud"]}}}},
+            r"the promise of gate fluent has profiles \['loud'\], not a list of full, acoustic",
+        ),
+        ({"confidence": []}, r"confidence is \[\], not an object"),
+        ({"confidence": {"edge": {}, "fingerprint": "f"}}, "lacks 'cloud'"),
+        ({"confidence": {"edge": {"rate": {"slope": 1}}}}, "lacks 'offset'"),
+        ({"confidence": {"edge": {"rate": {"slope": 1e9}}}}, "slope is 1000000000.0"),
         ({"attributes": None}, "attributes is None, not an object"),
         ({"attributes": {"rate": ""}}, "rate is '', not a list of levels"),
         ({"attributes": {"rate": {}}}, "rate is {}, not a list of levels"),

@@ -60,6 +60,9 @@ HOSTILE = {
     "more accepted than sent": with_verdict(
         lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 99, 5)]
     ),
+    "a log-probability that is none": with_verdict(
+        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, 5, b"\x00\x7c")]
+    ),
     "an epoch that is not": with_verdict(
         lambda m, _: [wire.Judged(m.channel, m.epoch + 5, m.number, 0, 5)]
     ),

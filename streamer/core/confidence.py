@@ -1,0 +1,131 @@
+"""How sure the models were of the levels that a sentence says. In: its pieces with their
+log-probabilities. Out: attribute -> a calibrated probability.
+
+A phrase begins with tokens that name its attribute, and those that follow say its level. The mass
+of a level among the phrases that begin so is the product of what a softmax gave to the tokens that
+follow: so it costs no step. A curve, fitted on recordings whose levels are known, makes the chance
+of it that the level is right (Platt 1999).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamer.core.attributes import ATTRIBUTES, Phrases, spans
+
+LEAST_S = 1.0
+LEAST = -12.0  # of a level's log mass, nats, and of the log of what is left of it
+
+
+class Piece(NamedTuple):
+    """The text that one committed id completes. log_prob: in the raw softmax of the model that
+    chose it last, None where that is not known. verified: that model is the target."""
+
+    text: str
+    log_prob: float | None
+    verified: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A level's mass to the chance that it is right: the logit of the one is a straight line of the
+    other's and of the log of the turn's seconds. Of more speech a level is surer than a model
+    knows."""
+
+    slope: float
+    offset: float
+    length: float = 0.0
+
+    def __call__(self, log_mass: float, seconds: float) -> float:
+        of_length = self.length * math.log(max(seconds, LEAST_S))
+        return 1 / (1 + math.exp(-(self.offset + self.slope * logit(log_mass) + of_length)))
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Of a pair: by attribute, those of the edge's softmax and of the cloud's. fingerprint: of the
+    cloud that they were fitted for."""
+
+    edge: Mapping[str, Curve]
+    cloud: Mapping[str, Curve]
+    fingerprint: str
+
+
+class Mass(NamedTuple):
+    """Of the level that is said: log of its share among the attribute's phrases, nats. verified:
+    the target's softmax says so, and has said it of each token that tells levels apart."""
+
+    log_mass: float
+    verified: bool
+
+
+def logit(log_mass: float) -> float:
+    """log(p / (1 - p)) of p = exp(`log_mass`), within bounds."""
+    log_mass = max(LEAST, log_mass)
+    rest = -math.expm1(log_mass)
+    return log_mass - max(LEAST, math.log(rest) if rest > 0 else LEAST)
+
+
+def confidence_of(
+    pieces: Sequence[Piece], phrases: Phrases, curves: Curves, seconds: float, is_known_cloud: bool
+) -> dict[str, float | None]:
+    """Of each of ATTRIBUTES the chance that the level said is right; None where none is said, or
+    no curve tells. seconds: of the turn. is_known_cloud: the curves were fitted for the cloud that
+    verifies here."""
+    found: dict[str, float | None] = dict.fromkeys(ATTRIBUTES)
+    for name, mass in masses_of(pieces, phrases).items():
+        of_model = curves.cloud if mass.verified else curves.edge
+        if name in of_model and (is_known_cloud or not mass.verified):
+            found[name] = of_model[name](mass.log_mass, seconds)
+    return found
+
+
+def masses_of(pieces: Sequence[Piece], phrases: Phrases) -> dict[str, Mass]:
+    """attribute -> the mass of the level that the pieces say together; left out are attributes that
+    are not said, and those of which a token's log-probability is not known."""
+    text = "".join(piece.text for piece in pieces)
+    found = {}
+    for name, (begin, phrase) in spans(text, phrases).items():
+        own = _pieces_in(pieces, begin + parting(phrase, name, phrases), begin + len(phrase))
+        known = [piece.log_prob for piece in own if piece.log_prob is not None]
+        if own and len(known) == len(own):
+            found[name] = Mass(math.fsum(known), all(piece.verified for piece in own))
+    return found
+
+
+def parting(phrase: str, attribute: str, phrases: Phrases) -> int:
+    """How many characters `phrase` has before the first where one of another level, that begins
+    as it does, goes on otherwise; 0 where none begins so."""
+    others = [
+        _num_same(phrase, other)
+        for level in phrases[attribute]
+        if phrase not in level["phrases"]
+        for other in level["phrases"]
+    ]
+    return min(filter(None, others), default=0)
+
+
+def _pieces_in(pieces: Sequence[Piece], begin: int, end: int) -> list[Piece]:
+    """Those that complete characters `begin` up to `end`. One without text is half a character: it
+    goes with the next one that has some."""
+    found: list[Piece] = []
+    silent: list[Piece] = []
+    at = 0
+    for piece in pieces:
+        silent.append(piece)
+        if piece.text:
+            if at < end and at + len(piece.text) > begin:
+                found += silent
+            at += len(piece.text)
+            silent = []
+    return found
+
+
+def _num_same(a: str, b: str) -> int:
+    n = 0
+    while n < min(len(a), len(b)) and a[n] == b[n]:
+        n += 1
+    return n

@@ -1,0 +1,135 @@
+"""How sure a description is of its levels: the same from every side, by the models' own softmax."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from far import verifying
+
+from streamer import Describer
+from streamer.audio.file import open_audio
+from streamer.cli import main
+from streamer.commands.label_rows import label_of
+from streamer.core.attributes import ATTRIBUTES
+from streamer.core.confidence import Piece, confidence_of
+from streamer.core.text.emitter import Emitter
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.offline import hear_parts
+from streamer.model.scheduler import drive
+from streamer.model.thinker import load, resolve
+from streamer.recording import chunks_of
+
+
+async def described(file, **options):
+    async with Describer.open(**options) as describer:
+        return await describer.describe(file)
+
+
+def by_hand(file, ids, role, curves, seconds):
+    """From all logits of the sentence, fed at once, and NumPy's softmax."""
+    thinker = load("embedded", role)
+    with open_audio(str(file)) as audio:
+        for (listener,), _ in hear_parts([thinker], chunks_of(audio)):
+            listener.sequence.extend(ids)
+            logits = drive(thinker.engine, listener.feed(len(ids) + 1))[:-1].astype(np.float64)
+    probable = np.exp(logits - logits.max(1, keepdims=True))
+    probable /= probable.sum(1, keepdims=True)
+    emitter = Emitter(thinker.vocabulary)
+    pieces = [
+        Piece(emitter.push((token,)), float(np.log(p[token])), role == "cloud")
+        for token, p in zip(ids, probable, strict=True)
+    ]
+    return confidence_of(pieces, thinker.card.attributes, curves, seconds, True)
+
+
+@pytest.mark.parametrize(
+    ("mode", "role", "near"), [("edge", "edge", 1e-5), ("cloud", "cloud", 2e-3)]
+)
+async def test_it_is_the_softmax_of_the_model_that_spoke(mode, role, near, samples):
+    """What the compiled kernels told on the way, against all logits at once; the cloud's are
+    rounded to float16."""
+    curves = read_card(resolve("embedded", "edge")).confidence
+    found = await described(samples[0], mode=mode)
+    assert list(found.confidence) == list(ATTRIBUTES)
+    wanted = by_hand(samples[0], found.ids, role, curves, found.audio_s)
+    assert found.confidence == pytest.approx(wanted, abs=near)
+    assert all(0 < sure < 1 for sure in found.confidence.values())
+
+
+async def test_exact_is_as_sure_as_the_cloud_near_and_far(samples):
+    file = samples[0]
+    alone = await described(file, mode="cloud")
+    assert (await described(file, mode="exact")).confidence == alone.confidence
+    with verifying() as (url, _):
+        for mode in ("exact", "cloud"):
+            assert (await described(file, mode=mode, cloud=url)).confidence == alone.confidence
+
+
+async def test_gated_takes_each_level_from_who_said_it_last(samples):
+    file = samples[0]
+    own = await described(file, mode="edge")
+    found = await described(file, mode="gated", threshold=100.0)  # nothing is asked about
+    assert (found.verified_share, found.confidence) == (0.0, own.confidence)
+    found = await described(file, mode="gated", threshold=0.0)  # all is
+    assert found.verified_share == 1.0
+    assert found.confidence == (await described(file, mode="cloud")).confidence
+
+
+async def test_a_cloud_that_no_curve_was_fitted_for_tells_nothing(samples, tmp_path):
+    cloud = shutil.copytree(resolve("embedded", "cloud"), tmp_path / "cloud")
+    card = json.loads((cloud / "streamer.json").read_text("utf-8"))
+    (cloud / "streamer.json").write_text(json.dumps({**card, "max_turn_s": 59}), "utf-8")
+    found = await described(samples[0], mode="exact", cloud=str(cloud))
+    assert found.confidence == dict.fromkeys(ATTRIBUTES)
+    assert found.as_json()["confidence"] == found.confidence
+
+
+async def test_models_without_curves_have_none(samples, tiny_pair):
+    found = await described(samples[0], mode="edge", edge=str(tiny_pair[0]))
+    assert found.confidence is None
+    assert found.as_json()["confidence"] is None
+
+
+async def test_silence_has_none(tmp_path):
+    async with Describer.open(mode="edge") as describer:
+        found = await describer.describe((np.zeros(16_000, np.float32), 16_000))
+    assert (found.stop_reason, found.confidence) == ("no_speech", None)
+
+
+async def test_parts_of_a_long_recording_are_joined(samples):
+    """Of each attribute the mean over the parts that say its level."""
+    with open_audio(str(samples[0])) as audio:
+        piece = np.concatenate(list(chunks_of(audio)))
+    async with Describer.open(mode="edge") as describer:
+        found = await describer.describe((np.tile(piece, 1 + 70 * 16_000 // len(piece)), 16_000))
+    assert len(found.parts) == 2
+    for name, level in found.attributes.items():
+        told = [part.confidence[name] for part in found.parts if part.attributes[name] == level]
+        assert found.confidence[name] == pytest.approx(np.mean(told))
+
+
+async def test_the_command_line_and_a_corpus_have_it(samples, capsys):
+    found = await described(samples[0], mode="edge")
+    rounded = {name: round(sure, 3) for name, sure in found.confidence.items()}
+    row = label_of(found)
+    assert {name: getattr(row, f"{name}_confidence") for name in ATTRIBUTES} == rounded
+
+
+def test_the_table_has_a_column(samples, capsys):
+    assert main(["describe", str(samples[0]), "--mode", "edge", "--measures", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert main(["describe", str(samples[0]), "--mode", "edge", "--measures"]) == 0
+    shown = capsys.readouterr().out
+    for line, name in (("rate ", "rate"), ("level ", "loudness"), ("arousal ", "arousal")):
+        (told,) = [one for one in shown.splitlines() if one.startswith(f"  {line}")]
+        assert told.endswith(f"word right: {100 * found['confidence'][name]:.0f} %")
+
+
+def test_curves_are_no_part_of_what_a_model_is(tmp_path):
+    """Both cards of the pair carry the same, and their fingerprint is that of the cloud as it is."""
+    cards = [read_card(resolve("embedded", role)) for role in ("edge", "cloud")]
+    assert cards[0].confidence == cards[1].confidence
+    assert cards[0].confidence.fingerprint == fingerprint_of(resolve("embedded", "cloud"))
+    assert set(cards[0].confidence.edge) == set(cards[0].confidence.cloud) == set(ATTRIBUTES)
