@@ -183,4 +183,5 @@ class LiveParts:
             warning or None,
         )
         measures = closed.measures() if closed.measures is not None else None
-        return replace(found, turn=closed.turn, measures=measures)
+        curves = closed.curves() if closed.curves is not None else None
+        return replace(found, turn=closed.turn, measures=measures, curves=curves)
