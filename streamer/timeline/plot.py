@@ -20,10 +20,12 @@ from streamer.core.timeline import TimedTurn, Timeline, told_of
 from streamer.timeline.font import chinese_font
 
 WIDTH_IN = 11.0
+LEFT, RIGHT = 0.07, 0.95  # where the panels begin and end, as shares of the width
 DPI = 120
 PANELS_IN = (2.3, 1.3, 1.3)  # pitch, level, rate
 LINE_IN = 0.24  # of the sentences
-MAX_POINTS = 6_000  # more cannot be seen
+MAX_POINTS = 6_000  # of pitch: more cannot be seen,
+MAX_LEVELS = 2_000  # and of the level more hide its course
 MAX_TURNS = 40  # whose sentences stand below
 LINE_WIDTH = 116  # columns of a line of text; a Chinese character takes two
 LOWEST_DB = -70.0
@@ -70,8 +72,8 @@ def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], has_font: bool
         sharex=True,
         height_ratios=PANELS_IN,
         gridspec_kw={
-            "left": 0.075,
-            "right": 0.985,
+            "left": LEFT,
+            "right": RIGHT,
             "top": 1 - 0.5 / height_in,
             "bottom": bottom,
             "hspace": 0.14,
@@ -81,15 +83,15 @@ def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], has_font: bool
     name = Path(timeline.file).name
     shown = name if has_font or name.isascii() else name.encode("ascii", "replace").decode()
     top = 1 - 0.3 / height_in
-    figure.text(0.075, top, shown.replace("$", r"\$"), size=13, va="center")
+    figure.text(LEFT, top, shown.replace("$", r"\$"), size=13, va="center")
     total = join_measures([turn.measures for turn in timeline.turns])
     if total is not None:
         whole = TimedTurn(0, timeline.duration_s, "", {}, total)
-        figure.text(0.985, top, told_of(whole), size=9, color=FAINT, ha="right", va="center")
+        figure.text(RIGHT, top, told_of(whole), size=9, color=FAINT, ha="right", va="center")
     for i, (when, line) in enumerate(lines):
         y = (text_in - 0.1 - LINE_IN * i) / height_in
-        figure.text(0.075, y, when, color=FAINT, va="top", size=9)
-        figure.text(0.125, y, line.replace("$", r"\$"), va="top", size=9.5)
+        figure.text(LEFT, y, when, color=FAINT, va="top", size=9)
+        figure.text(LEFT + 0.05, y, line.replace("$", r"\$"), va="top", size=9.5)
     return figure
 
 
@@ -97,7 +99,8 @@ def _panels(axes: Sequence[Axes], timeline: Timeline) -> None:
     curves = timeline.curves.thinned(MAX_POINTS)
     at_s = (np.arange(len(curves)) + 0.5) * curves.step_s
     _pitch(axes[0], at_s, np.where(curves.f0_hz > 0, curves.f0_hz, np.nan))
-    _level(axes[1], at_s, curves.level_dbfs)
+    coarse = timeline.curves.thinned(MAX_LEVELS)
+    _level(axes[1], (np.arange(len(coarse)) + 0.5) * coarse.step_s, coarse.level_dbfs)
     rates = [(at, np.nan if rate is None else rate) for at, rate in timeline.curves.rates()]
     _rate(axes[2], np.array(rates))
     shown_s = timeline.duration_s / 1000  # a shorter pause is no pixel wide
@@ -131,8 +134,8 @@ def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray) -> None:
     if len(voiced):
         median = float(np.median(voiced))
         ax.axhline(median, color=PITCH, lw=0.8, ls=(0, (4, 3)), zorder=2)
-        place = {"xy": (1, median), "xycoords": ("axes fraction", "data"), "ha": "right"}
-        ax.annotate("median", **place, va="bottom", color=PITCH, size=7.5)
+        place = {"xy": (1.005, median), "xycoords": ("axes fraction", "data")}
+        ax.annotate(f"{median:.0f} Hz", **place, va="center", color=PITCH, size=8)
 
 
 def _level(ax: Axes, at_s: np.ndarray, level_db: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from streamer.core.measures.turn_track import Flags, Floats, Frames
 MAX_POINTS = 360_000  # an hour in steps of 10 ms, 3.6 MB; of a longer recording the step doubles
 RATE_STEP_S = 0.5
 RATE_OVER_S = 2.0  # the rate at a time is that of the 2 s around it,
-MIN_RATE_S = 0.5  # where so much of them is no pause
+MIN_RATE_S = 1.0  # where so much of them is no pause
 
 
 @dataclass(frozen=True, eq=False)
