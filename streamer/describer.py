@@ -67,6 +67,17 @@ class Describer:
                 describer._group = await stack.enter_async_context(background())
             yield describer
 
+    @staticmethod
+    def describe_sync(
+        source: Source, config: Config | str | Path | None = None, /, **options: Any
+    ) -> Description:
+        """`streamer.describe`: describe one recording and wait for it, without async, also where a
+        loop runs, as in a notebook. Takes what that takes, and keeps its models for the next
+        call."""
+        from streamer.blocking import describe
+
+        return describe(source, config, **options)
+
     async def load(self) -> None:
         """Load the models now, and connect to a verifier elsewhere, instead of at the first use.
         Raises ModelError."""

@@ -26,6 +26,9 @@ PANELS_IN = (2.3, 1.3, 1.3)  # pitch, level, rate
 LINE_IN = 0.24  # of the sentences
 MAX_POINTS = 6_000  # of pitch: more cannot be seen,
 MAX_LEVELS = 2_000  # and of the level more hide its course
+MAX_RATES = 300
+MAX_BORDERS = 20  # between turns: more are a fence
+LINE_S = 0.05  # pitch in longer steps is dots: a line would fill the panel
 MAX_TURNS = 40  # whose sentences stand below
 LINE_WIDTH = 116  # columns of a line of text; a Chinese character takes two
 LOWEST_DB = -70.0
@@ -102,13 +105,13 @@ def _panels(axes: Sequence[Axes], timeline: Timeline) -> None:
     coarse = timeline.curves.thinned(MAX_LEVELS)
     _level(axes[1], (np.arange(len(coarse)) + 0.5) * coarse.step_s, coarse.level_dbfs)
     rates = [(at, np.nan if rate is None else rate) for at, rate in timeline.curves.rates()]
-    _rate(axes[2], np.array(rates))
+    _rate(axes[2], _averaged(np.array(rates)))
     shown_s = timeline.duration_s / 1000  # a shorter pause is no pixel wide
     for ax in axes:
         for begin_s, end_s in timeline.curves.pauses_s:
             if end_s - begin_s > shown_s:
                 ax.axvspan(begin_s, end_s, color=PAUSE, lw=0, zorder=0)
-        for turn in timeline.turns[1:]:
+        for turn in timeline.turns[1:] if len(timeline.turns) <= MAX_BORDERS else ():
             ax.axvline(turn.start_s, color=FAINT, lw=0.6, ls=(0, (2, 3)), zorder=1)
         ax.tick_params(length=2)
         ax.yaxis.set_label_coords(-0.05, 0.5)
@@ -130,7 +133,10 @@ def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray) -> None:
     ax.yaxis.set_minor_locator(NullLocator())
     ax.set_yticks(ticks, [str(hz) for hz in ticks])
     ax.grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
-    ax.plot(at_s, f0_hz, color=PITCH, lw=1.9, solid_capstyle="round", zorder=3)
+    is_fine = len(at_s) < 2 or at_s[1] - at_s[0] < LINE_S
+    line = {"lw": 1.9, "solid_capstyle": "round"}
+    dots = {"ls": "", "marker": ".", "ms": 3.0, "mew": 0, "alpha": 0.5}
+    ax.plot(at_s, f0_hz, color=PITCH, zorder=3, **(line if is_fine else dots))
     if len(voiced):
         median = float(np.median(voiced))
         ax.axhline(median, color=PITCH, lw=0.8, ls=(0, (4, 3)), zorder=2)
@@ -154,6 +160,15 @@ def _rate(ax: Axes, rates: np.ndarray) -> None:
     ax.set_ylim(0, max(8.0, float(known.max(initial=0)) * 1.1))
     ax.yaxis.set_major_locator(MultipleLocator(2))
     ax.grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
+
+
+def _averaged(rates: np.ndarray) -> np.ndarray:
+    """(time, rate) [n, 2] as at most MAX_RATES means, of those that are known."""
+    size = -(-len(rates) // MAX_RATES)
+    parts = [rates[at : at + size] for at in range(0, len(rates), size)]
+    known = [part[np.isfinite(part[:, 1]), 1] for part in parts]
+    means = [each.mean() if len(each) else np.nan for each in known]
+    return np.array([(part[:, 0].mean(), mean) for part, mean in zip(parts, means, strict=True)])
 
 
 def _lines(turns: Sequence[TimedTurn], has_font: bool) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
 from streamer.core.measures.frames import SPEECH_SAMPLES
@@ -23,6 +24,7 @@ from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
 from streamer.model.audio.vad import VoiceActivity
 
 Floats = NDArray[np.float32]
+AT_ONCE = 2 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
 class TurnMeasurer:
@@ -81,10 +83,12 @@ class TurnMeasurer:
             return
         samples = np.concatenate(self._waiting[:num])
         del self._waiting[:num]
-        self._track.add_samples(samples)
-        self._mel.push(samples)
-        self._judge(samples)
-        self._track.add_pitch(self._pitch.push(samples))
+        for at in range(0, len(samples), AT_ONCE):
+            piece = samples[at : at + AT_ONCE]
+            self._track.add_samples(piece)
+            self._mel.push(piece)
+            self._judge(piece)
+            self._track.add_pitch(self._pitch.push(piece))
 
     def _end(self) -> None:
         num = self._track.num_samples
