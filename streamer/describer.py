@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
+from streamer.background import in_background
 from streamer.config import Config
 from streamer.core.attributes import Profile
 from streamer.core.audio.g711 import Encoding
@@ -67,16 +68,27 @@ class Describer:
                 describer._group = await stack.enter_async_context(background())
             yield describer
 
-    @staticmethod
+    @classmethod
     def describe_sync(
-        source: Source, config: Config | str | Path | None = None, /, **options: Any
+        cls,
+        source: Source,
+        config: Config | str | Path | None = None,
+        /,
+        *,
+        measures: bool = False,
+        channel: int | None = None,
+        **options: Any,
     ) -> Description:
-        """`streamer.describe`: describe one recording and wait for it, without async, also where a
-        loop runs, as in a notebook. Takes what that takes, and keeps its models for the next
-        call."""
-        from streamer.blocking import describe
+        """Describe one recording and wait for it, without async, also where a loop runs, as in a
+        notebook. Takes what `open` takes; measures and channel are those of `describe`.
 
-        return describe(source, config, **options)
+        The models stay for the next call with the same options. Raises ConfigError, and what
+        `describe` raises.
+        """
+        chosen = Config.of(config, options).for_jobs(1)
+        return in_background(
+            cls.open, chosen, lambda d: d.describe(source, measures=measures, channel=channel)
+        )
 
     async def load(self) -> None:
         """Load the models now, and connect to a verifier elsewhere, instead of at the first use.

@@ -35,7 +35,7 @@ LOWEST_DB = -70.0
 OCTAVE = 2.0
 INK, FAINT, PITCH, LEVEL, RATE = "#222831", "#8a93a0", "#2563a8", "#3f8f86", "#c2632f"
 PAUSE = "#eceef1"
-STYLE = {
+STYLE: dict[str, Any] = {
     "font.size": 9,
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
@@ -57,7 +57,8 @@ def draw(timeline: Timeline, path: Path) -> str | None:
     said = "".join(turn.text for turn in timeline.turns) + Path(timeline.file).name
     family = chinese_font("".join(c for c in said if ord(c) > 0x2FF))
     fonts = ["DejaVu Sans", family] if family else ["DejaVu Sans"]
-    with matplotlib.rc_context({**STYLE, "font.family": fonts}):
+    style: Any = {**STYLE, "font.family": fonts}
+    with matplotlib.rc_context(style):
         lines = _lines(timeline.turns, family is not None)
         figure = _figure(timeline, lines, family is not None)
         figure.savefig(path, format="png", dpi=DPI, facecolor="white")
@@ -134,14 +135,15 @@ def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray) -> None:
     ax.set_yticks(ticks, [str(hz) for hz in ticks])
     ax.grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
     is_fine = len(at_s) < 2 or at_s[1] - at_s[0] < LINE_S
-    line = {"lw": 1.9, "solid_capstyle": "round"}
-    dots = {"ls": "", "marker": ".", "ms": 3.0, "mew": 0, "alpha": 0.5}
+    line: dict[str, Any] = {"lw": 1.9, "solid_capstyle": "round"}
+    dots: dict[str, Any] = {"ls": "", "marker": ".", "ms": 3.0, "mew": 0, "alpha": 0.5}
     ax.plot(at_s, f0_hz, color=PITCH, zorder=3, **(line if is_fine else dots))
     if len(voiced):
         median = float(np.median(voiced))
         ax.axhline(median, color=PITCH, lw=0.8, ls=(0, (4, 3)), zorder=2)
-        place = {"xy": (1.005, median), "xycoords": ("axes fraction", "data")}
-        ax.annotate(f"{median:.0f} Hz", **place, va="center", color=PITCH, size=8)
+        place = ("axes fraction", "data")
+        told = f"{median:.0f} Hz"
+        ax.annotate(told, (1.005, median), xycoords=place, va="center", color=PITCH, size=8)
 
 
 def _level(ax: Axes, at_s: np.ndarray, level_db: np.ndarray) -> None:

@@ -107,6 +107,6 @@ class Curves:
             2 * self.step_s,
             (f0.sum(1) / num).astype(np.float32),
             self.power[:even].reshape(-1, 2).mean(1),
-            self.speech[:even].reshape(-1, 2).any(1),
+            self.speech[:even:2] | self.speech[1:even:2],
             self.nuclei[:even].reshape(-1, 2).sum(1, dtype=np.uint8),
         )
