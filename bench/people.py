@@ -19,6 +19,7 @@ import numpy as np
 
 from bench.common import progress, table, write
 from bench.keep import options_of
+from bench.people_changes import CHANGES
 from bench.people_clips import Clip, recordings
 from bench.people_joined import joined
 from bench.people_pairs import pair_rows
@@ -58,7 +59,8 @@ def main() -> None:
         if options.only in (None, "pairs"):
             run_pairs(ordinary[: options.pairs], say, options.name)
         if options.only in (None, "robust"):
-            run_robust(ordinary[: options.robust], say, options.name)
+            changes = options.change or tuple(CHANGES)
+            run_robust(ordinary[: options.robust], changes, say, options.name)
     if options.noise is not None:
         run_noise(options.noise, say, options.name)
 
@@ -91,6 +93,8 @@ def parsed() -> argparse.Namespace:
         "--pairs", type=int, default=40, help="recordings that pairs are made of, twelve of each"
     )
     parser.add_argument("--robust", type=int, default=60, help="recordings whose sound is changed")
+    told = "of their sound, again for each; default all"
+    parser.add_argument("--change", action="append", choices=CHANGES, help=told)
     parser.add_argument(
         "--edge", default="embedded", help="the edge model, as of `streamer describe`"
     )
@@ -165,12 +169,12 @@ def run_pairs(clips: Sequence[Clip], say: Say, name: str) -> None:
     print("\nwritten:", write(f"{name}_pairs", rows), plot_pairs(rows, name))
 
 
-def run_robust(clips: Sequence[Clip], say: Say, name: str) -> None:
+def run_robust(clips: Sequence[Clip], changes: Sequence[str], say: Say, name: str) -> None:
     if not clips:
         raise SystemExit(
             f"there are no recordings of {MIN_S:g} to {MAX_S:g} s to change the sound of"
         )
-    rows = robust_rows(clips, TOLD, say)
+    rows = robust_rows(clips, TOLD, say, changes)
     print_rows("Levels that change against the clean recording", rows)
     print("\nwritten:", write(f"{name}_robust", rows), plot_robust(rows, name))
 

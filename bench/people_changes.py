@@ -15,6 +15,8 @@ import soxr
 from scipy.signal import butter, fftconvolve, sosfilt
 
 from pipelines.embedded.speak import SAMPLE_RATE
+from streamer.core.audio.chunker import Chunker
+from streamer.core.audio.g711 import from_g711
 
 Range = tuple[float, float]
 SOUND_M_S = 343.0
@@ -115,6 +117,17 @@ def telephone(heard: Heard) -> np.ndarray:
     return soxr.resample(coded, 8000, SAMPLE_RATE).astype(np.float32)
 
 
+def mu_law(heard: Heard) -> np.ndarray:
+    """8 kHz in `audio/pcmu`, as a telephone call comes over the socket, and as a session hears
+    it."""
+    file = io.BytesIO()
+    narrow = clipped(soxr.resample(heard.samples, SAMPLE_RATE, 8000))
+    soundfile.write(file, narrow, 8000, format="RAW", subtype="ULAW")
+    chunker = Chunker(8000)
+    samples = from_g711(file.getvalue(), "pcmu")
+    return np.concatenate([chunker.push(samples), chunker.finish()])
+
+
 def opus(heard: Heard) -> np.ndarray:
     return coded_as(heard.samples, SAMPLE_RATE, "OGG", "OPUS", compression_level=OPUS_16)
 
@@ -153,6 +166,7 @@ CHANGES: dict[str, Callable[[Heard], np.ndarray]] = {
     "opus 16 kbit/s": opus,
     "mp3 32 kbit/s": mp3,
     "telephone": telephone,
+    "mu-law": mu_law,
     "noise 20 dB": lambda heard: noise(heard, 20),
     "noise 10 dB": lambda heard: noise(heard, 10),
     "babble 15 dB": lambda heard: babble(heard, 15),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TurnFailed,
     )
     from streamer.stages.plumbing.outlet import SlowReader
+    from streamer.timeline.write import write_timeline
 
 __version__ = "0.1.0"
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "__version__",
     "describe",
     "describe_many",
+    "write_timeline",
 ]
 _EVENTS = (
     "Cleared",
@@ -82,6 +84,7 @@ _HOMES = {
     "TextDelta": "core.description",
     "describe": "blocking",
     "describe_many": "blocking",
+    "write_timeline": "timeline.write",
     **dict.fromkeys(_EVENTS, "stages.events"),
 }
 

@@ -1,54 +1,21 @@
 """One line without async: `streamer.describe("clip.wav")`, also where a loop runs (Jupyter).
 
-One describer stays open in a thread with a loop of its own, so a second call loads nothing. Another
-set of options takes its place; the end of the program closes it.
+In: recordings. Out: Descriptions. One describer stays open: background.py.
 """
 
 from __future__ import annotations
 
-import atexit
-import threading
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from streamer.audio.file import Source
+from streamer.background import in_background
 from streamer.config import Config, ConfigError
 from streamer.core.description import Description
 from streamer.describer import Describer
-
-_lock = threading.Lock()
-
-
-class _Background:
-    """The describer that is open, and the thread it runs in."""
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._config: Config | None = None
-        self._found: tuple[BlockingPortal, Describer] | None = None
-
-    def open(self, config: Config) -> tuple[BlockingPortal, Describer]:
-        """For `config`; one for other options is closed. Raises ModelError."""
-        if self._found is None or self._config != config:
-            self.close()
-            portal = self._stack.enter_context(start_blocking_portal())
-            opened = portal.wrap_async_context_manager(Describer.open(config))
-            self._config = config
-            self._found = portal, self._stack.enter_context(opened)
-        return self._found
-
-    def close(self) -> None:
-        self._found = None
-        self._stack.close()
-
-
-_background = _Background()
-atexit.register(_background.close)
 
 
 def describe(
@@ -65,10 +32,7 @@ def describe(
     Raises ConfigError, AudioError, ModelError, TargetLost, and TypeError or ValueError for samples
     that are none.
     """
-    (found,) = describe_many([source], config, measures=measures, channel=channel, **options)
-    if isinstance(found, Exception):
-        raise found
-    return found
+    return Describer.describe_sync(source, config, measures=measures, channel=channel, **options)
 
 
 def describe_many(
@@ -88,14 +52,8 @@ def describe_many(
     if not 1 <= jobs <= 64:
         raise ConfigError(f"jobs is {jobs}; it may be 1 to 64")
     chosen = Config.of(config, options).for_jobs(jobs)
-    with _lock:
-        portal, describer = _background.open(chosen)
-        waiting = portal.start_task_soon(_all, describer, list(sources), jobs, measures, channel)
-        try:
-            return waiting.result()
-        except BaseException:  # such as Ctrl-C: what is in hand ends at its next commit
-            waiting.cancel()
-            raise
+    todo = list(sources)
+    return in_background(Describer.open, chosen, lambda d: _all(d, todo, jobs, measures, channel))
 
 
 async def _all(

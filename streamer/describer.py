@@ -18,6 +18,7 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
+from streamer.background import in_background
 from streamer.config import Config
 from streamer.core.attributes import Profile
 from streamer.core.audio.g711 import Encoding
@@ -71,6 +72,28 @@ class Describer:
                 yield describer
             finally:
                 describer._is_closed = True
+
+    @classmethod
+    def describe_sync(
+        cls,
+        source: Source,
+        config: Config | str | Path | None = None,
+        /,
+        *,
+        measures: bool = False,
+        channel: int | None = None,
+        **options: Any,
+    ) -> Description:
+        """Describe one recording and wait for it, without async, also where a loop runs, as in a
+        notebook. Takes what `open` takes; measures and channel are those of `describe`.
+
+        The models stay for the next call with the same options. Raises ConfigError, and what
+        `describe` raises.
+        """
+        chosen = Config.of(config, options).for_jobs(1)
+        return in_background(
+            cls.open, chosen, lambda d: d.describe(source, measures=measures, channel=channel)
+        )
 
     async def load(self) -> None:
         """Load the models now, and connect to a verifier elsewhere, instead of at the first use.

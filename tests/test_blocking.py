@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
+import anyio
 import pytest
+import soundfile
 from places import ROOT
 
 import streamer
@@ -23,6 +25,22 @@ async def test_one_line_says_what_the_describer_says(options, samples):
         wanted = await describer.describe(samples[0])
     assert (found.ids, found.text, found.file) == (wanted.ids, wanted.text, str(samples[0]))
     assert streamer.describe(samples[0], Config(**options)).ids == wanted.ids
+
+
+async def test_an_open_loop_is_no_obstacle(options, samples):
+    """As a notebook's cell: its loop runs, and does so again when the call is over."""
+    found = streamer.Describer.describe_sync(str(samples[0]), measures=True, **options)
+    assert found.ids == streamer.describe(samples[0], **options).ids
+    assert found.measures.audio_s == pytest.approx(found.audio_s, abs=0.02)
+    voice, rate = soundfile.read(samples[1], dtype="float32")
+    ticks = []
+
+    async def tick():
+        ticks.append(streamer.Describer.describe_sync((voice, rate), **options).text)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(tick)
+    assert ticks == [streamer.describe(samples[1], **options).text]
 
 
 def test_many_keep_their_order_and_one_s_failure(options, samples, tmp_path):

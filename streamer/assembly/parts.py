@@ -185,7 +185,10 @@ class LiveParts:
         )
         measures = closed.measures() if closed.measures is not None else None
         confidence = self._confidence(written)
-        return replace(found, turn=closed.turn, measures=measures, confidence=confidence)
+        curves = closed.curves() if closed.curves is not None else None
+        return replace(
+            found, turn=closed.turn, measures=measures, confidence=confidence, curves=curves
+        )
 
     def _confidence(self, written: Written) -> dict[str, float | None] | None:
         """None where the edge's card has no curves, or nothing is said."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
@@ -18,9 +19,11 @@ from streamer.commands.progress import Bar, clock
 from streamer.commands.screen import Screen
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
+from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.logs import logging_to
 from streamer.stages.plumbing.ports import TargetLost
+from streamer.timeline.write import check_target, write_timeline
 
 
 def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
@@ -32,6 +35,11 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     takes = [take for file in files for take in takes_of(file, options.channels == "apart")]
     if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
         return _tell_missing(takes, options)
+    if options.timeline is not None:
+        check_target(options.timeline)
+        if len(takes) != 1:
+            told = f"{len(takes)} are given: give one recording, mixed"
+            raise ConfigError(f"--timeline {options.timeline} shows one recording; {told}")
     with ExitStack() as stack:
         if options.log:
             name = options.log
@@ -146,7 +154,7 @@ class _Batch:
                 screen.delta,
                 heard,
                 screen.wait,
-                measures=self._options.measures,
+                measures=self._options.measures or self._options.timeline is not None,
                 channel=take.channel,
             )
         except anyio.get_cancelled_exc_class():
@@ -161,7 +169,24 @@ class _Batch:
             screen.failed(*_told(str(take), error))
             return False
         screen.done(result, self._describer.config.is_away)
-        return not result.is_cut
+        return await self._write_timeline(result) and not result.is_cut
+
+    async def _write_timeline(self, result: Description) -> bool:
+        """Whether it was written where one is asked for."""
+        out = self._options.timeline
+        if out is None:
+            return True
+        try:
+            left_out = await anyio.to_thread.run_sync(write_timeline, result, out)
+        except OSError as error:
+            fail(f"--timeline {out}: cannot be written ({error.strerror}); make room, run it again")
+            return False
+        except ValueError:
+            fail(f"{result.file}: holds no sample, so {out} is not written")
+            return False
+        if left_out is not None:
+            fail(f"{out}: {left_out}")
+        return True
 
     def show_progress(self, where: str = "") -> None:
         """Over all recordings; of a single one, how far it is heard."""

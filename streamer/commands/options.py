@@ -76,6 +76,13 @@ class DescribeOptions(Checked):
         OUTPUT,
         "numbers beside the words: a table below each sentence, `measures` in each JSON object",
     )
+    timeline: str | None = option(
+        None,
+        OUTPUT,
+        "the recording over time: pitch, level, rate, pauses, turns; FILE in .json, .vtt or .png",
+        "s.png",
+        metavar="FILE",
+    )
     verbose: bool = option(
         False, OUTPUT, "a line of numbers on stderr for each recording", short="-v"
     )

@@ -95,7 +95,7 @@ class Screen:
         elif not self._is_begun:  # nobody speaks
             self._say(self._name.rstrip() + "\n")
         self._flush()
-        if result.measures is not None and not self._options.json:
+        if result.measures is not None and self._options.measures and not self._options.json:
             self._say(table_of(result.measures, result.confidence))
         if result.stop_reason == "no_speech" and not (self._options.json or self._options.quiet):
             fail(f"{self._file}: no speech was heard, so there is no sentence")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from streamer.core.decoding.counts import Counts
+from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
+from streamer.core.timeline import TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
 GUESS = "what is said of so little speech is a guess, 3 s are enough"
@@ -75,10 +78,29 @@ class Description:
     # attribute -> the chance that its level is right (core/confidence.py), None where it is not
     # said; None as a whole: the models have no curves for it, or nobody speaks
     confidence: dict[str, float | None] | None = None
+    # of a turn, or of a part, where measures were asked for
+    curves: Curves | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """F0, level, rate, pauses and the turns over time; None where measures were not asked
+        for."""
+        parts = self.parts or (self,)
+        curves = [part.curves for part in parts if part.curves is not None]
+        if not curves:
+            return None
+        ends = list(accumulate(part.audio_s for part in parts))
+        turns = [
+            TimedTurn(end - part.audio_s, end, part.text, part.attributes, part.measures)
+            for part, end in zip(parts, ends, strict=True)
+            if part.measures is not None
+        ]
+        return Timeline(self.file, ends[-1], Curves.joined(curves), turns)
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""
-        row = asdict(self)
+        row = asdict(replace(self, curves=None, parts=()))
+        del row["curves"]
         row["measures"] = self.measures and self.measures.as_json()
         row["confidence"] = self.confidence and {
             name: p and round(p, 3) for name, p in self.confidence.items()

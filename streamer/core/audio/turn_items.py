@@ -59,6 +59,7 @@ class Closed:
     goes_on: bool = False
     # the turn's SpeechMeasures, where they were asked for; to be called as last_speech is
     measures: Callable[[], Any] | None = None
+    curves: Callable[[], Any] | None = None  # its Curves, likewise
 
 
 @dataclass(frozen=True, slots=True)

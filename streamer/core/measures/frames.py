@@ -7,6 +7,7 @@ peak they are a partition of unity, so Parseval holds.
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +64,20 @@ def active_level(power: Floats, spoken: Flags) -> tuple[float, Flags]:
     Frames within 25 dB of the 95th percentile count; the rest of `spoken` is silence or noise.
     """
     level_db = decibel(power)
-    loud = spoken & (level_db > np.percentile(level_db[spoken], 95) - SILENT_DB)
+    loud = spoken & (level_db > percentiles(level_db[spoken], 95)[0] - SILENT_DB)
     active_db = 10 * np.log10(power[loud].mean() + 1e-12)
     return active_db, spoken & (level_db > active_db - SILENT_DB)
+
+
+def percentiles(values: NDArray[Any], *shares: float) -> list[float]:
+    """As np.percentile, which takes ten times as long for a few hundred values. [n], n > 0."""
+    at = [share / 100 * (len(values) - 1) for share in shares]
+    last = len(values) - 1
+    near = [int(each) for each in at]
+    kth = sorted({each for i in near for each in (i, min(i + 1, last))})
+    part = np.partition(values, kth)
+    pairs = [(float(part[i]), float(part[min(i + 1, last)])) for i in near]
+    return [a + (b - a) * (x - i) for (a, b), x, i in zip(pairs, at, near, strict=True)]
 
 
 def span_of(talking: Flags) -> tuple[int, int]:
@@ -81,9 +93,11 @@ def pause_frames(silent: Flags) -> NDArray[np.int64]:
     return lengths[lengths >= PAUSE_FRAMES]
 
 
-def speaking(probability: Floats) -> Flags:
-    """Whether somebody speaks in each frame of voice activity [n]: on at .5, off under .35."""
-    state = False
+def speaking(probability: Floats, state: bool = False) -> Flags:
+    """Whether somebody speaks in each frame of voice activity [n]: on at .5, off under .35.
+
+    state: of the frame before the first.
+    """
     states = []
     for p in probability.tolist():
         state = p >= (SPEECH_OFF if state else SPEECH_ON)

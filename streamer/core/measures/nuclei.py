@@ -1,4 +1,5 @@
-"""In: loudness and voicing of frames of 10 ms. Out: how many syllables, by peaks of loudness.
+"""In: loudness and voicing of frames of 10 ms. Out: where the nuclei of syllables are, and how many
+syllables that makes.
 
 After De Jong & Wempe (2009), "Praat script to detect syllable nuclei and measure speech rate
 automatically": a nucleus is a voiced peak with a dip before it. Here the envelope is loudness in
@@ -11,52 +12,110 @@ loudness 0.60 and 0.79. Peaks miss some syllables, all over alike: hence MISSED.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import LOUDNESS_POWER
+from streamer.core.measures.frames import LOUDNESS_POWER, percentiles
+from streamer.core.measures.growing import Growing
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 
-SMOOTH_FRAMES = 5
+SIDE_FRAMES = 2  # an envelope's frame is smoothed with so many to both sides
 DIP_DB = 1.5  # how far the level falls between two nuclei
 FLOOR_DB = 30.0  # under the loudest frames there is no nucleus
 LOUDEST = 95.0  # percentile
 MISSED = 1.07  # syllables for each peak
-NEAR = np.ones(3)  # a peak may stand a frame beside what is voiced
+_KERNEL = np.hanning(2 * SIDE_FRAMES + 3)[1:-1] / np.hanning(2 * SIDE_FRAMES + 3).sum()
 
 
-def count_syllables(loudness: Floats, voiced: Flags, spoken: Flags) -> float:
-    """How many syllables the frames hold. All are [n_frames]; loudness is `vowel_loudness`."""
-    if not spoken.any():
-        return 0.0
-    kernel = np.hanning(SMOOTH_FRAMES + 2)[1:-1]
-    smooth = np.convolve(loudness, kernel / kernel.sum(), mode="same")
-    level_db = 10 * np.log10(smooth + 1e-12) / LOUDNESS_POWER
-    floor_db = np.percentile(level_db[spoken], LOUDEST) - FLOOR_DB
-    allowed = np.convolve(spoken & voiced & (level_db > floor_db), NEAR, mode="same") > 0
-    return MISSED * sum(bool(allowed[peak]) for peak in _peaks(level_db))
+class Envelope:
+    """One turn's envelope and its peaks, as loudness comes. A frame is final when the two behind it
+    are known; what is asked for before ends as if silence followed."""
+
+    def __init__(self) -> None:
+        self._level_db = Growing(dtype=np.float64)  # of the frames that are final
+        self._peaks = Growing(dtype=np.int64)
+        self._search = _Search()
+        self._held = np.zeros(SIDE_FRAMES)  # loudness from SIDE_FRAMES before the first unfinal one
+
+    def add(self, loudness: Floats) -> None:
+        """[n] `vowel_loudness`, of frames of 10 ms."""
+        self._held = np.concatenate([self._held, loudness])
+        if len(self._held) <= 2 * SIDE_FRAMES:
+            return
+        level_db = _level_db(self._held)
+        self._held = self._held[len(level_db) :]
+        self._peaks.append(self._search.push(level_db))
+        self._level_db.append(level_db)
+
+    def so_far(self) -> tuple[Doubles, Indices]:
+        """Level in dB [n_frames] of all that was added, and the frames of its peaks, in order."""
+        rest_db = _level_db(np.pad(self._held, (0, SIDE_FRAMES)))
+        search = replace(self._search)
+        peaks = np.concatenate([self._peaks.values, search.push(rest_db), search.last()])
+        return np.concatenate([self._level_db.values, rest_db]), peaks
 
 
-def _peaks(level_db: NDArray[np.float64]) -> list[int]:
-    """Frames of the maxima that a dip of DIP_DB parts from each other, in order."""
-    peaks: list[int] = []
-    best = 0
-    highest = lowest = float(level_db[0])
-    is_rising = True
-    for i, level in enumerate(level_db.tolist()):
-        if is_rising and level > highest:
-            best = i
-            highest = level
-        elif is_rising and level < highest - DIP_DB:
-            peaks.append(best)
-            is_rising = False
-            lowest = level
-        elif not is_rising and level < lowest:
-            lowest = level
-        elif not is_rising and level > lowest + DIP_DB:
-            best = i
-            highest = level
-            is_rising = True
-    return [*peaks, best] if is_rising else peaks
+def nuclei(level_db: Doubles, peaks: Indices, voiced: Flags, spoken: Flags) -> Indices:
+    """The peaks that are nuclei: where somebody speaks with voice, not far under the loudest.
+
+    level_db, voiced, spoken: [n_frames]. A peak may stand a frame beside what is voiced.
+    """
+    if not spoken.any() or not len(peaks):
+        return peaks[:0]
+    (loudest_db,) = percentiles(level_db[spoken], LOUDEST)
+    allowed = np.zeros(len(level_db) + 2, bool)
+    fit = spoken & voiced & (level_db > loudest_db - FLOOR_DB)
+    for shift in range(3):
+        allowed[shift : shift + len(fit)] |= fit
+    return peaks[allowed[peaks + 1]]
+
+
+def _level_db(held: Doubles) -> Doubles:
+    """Of loudness [n + 4], smoothed: [n]. Each sum has one order, whatever comes at once."""
+    num = len(held) - 2 * SIDE_FRAMES
+    smooth = np.zeros(max(0, num))
+    for i, weight in enumerate(_KERNEL.tolist()):
+        smooth += weight * held[i : i + num]
+    level: Doubles = 10 * np.log10(smooth + 1e-12) / LOUDNESS_POWER
+    return level
+
+
+@dataclass
+class _Search:
+    """Maxima that a dip of DIP_DB parts from each other. best: the highest frame since the dip."""
+
+    num: int = 0
+    best: int = 0
+    highest: float = -np.inf
+    lowest: float = np.inf
+    is_rising: bool = True
+
+    def push(self, level_db: Doubles) -> Indices:
+        """Take the next frames [n]; return those of the peaks that are sure now."""
+        peaks: list[int] = []
+        for i, level in enumerate(level_db.tolist(), self.num):
+            if self.is_rising and level > self.highest:
+                self.best = i
+                self.highest = level
+            elif self.is_rising and level < self.highest - DIP_DB:
+                peaks.append(self.best)
+                self.is_rising = False
+                self.lowest = level
+            elif not self.is_rising and level < self.lowest:
+                self.lowest = level
+            elif not self.is_rising and level > self.lowest + DIP_DB:
+                self.best = i
+                self.highest = level
+                self.is_rising = True
+        self.num += len(level_db)
+        return np.array(peaks, np.int64)
+
+    def last(self) -> Indices:
+        """What would be a peak, if nothing came."""
+        return np.array([self.best] if self.is_rising and self.num else [], np.int64)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.measures.frames import percentiles
+
 OCTAVE = 12.0  # semitones: further from the median a frame is a tracker's error
 MIN_SEMITONES = 0.1
 
@@ -30,7 +32,7 @@ def in_range(voiced_hz: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     if not len(voiced_hz):
         return voiced_hz
-    low, high = np.percentile(voiced_hz, [15, 85])
+    low, high = percentiles(voiced_hz, 15, 85)
     return voiced_hz[(voiced_hz >= 0.75 * low) & (voiced_hz <= 1.6 * high)]
 
 
@@ -39,9 +41,10 @@ def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
     alone."""
     median = float(np.median(voiced_hz))
     semitones = 12 * np.log2(voiced_hz / median)
-    near = semitones[np.abs(semitones) < OCTAVE]
-    low, high = np.percentile(near, [5, 95])
-    near_hz = voiced_hz[np.abs(semitones) < OCTAVE]
+    is_near = np.abs(semitones) < OCTAVE
+    near = semitones[is_near]
+    low, high = percentiles(near, 5, 95)
+    near_hz = voiced_hz[is_near]
     return PitchStats(
         median_hz=median,
         sd_semitones=max(MIN_SEMITONES, float(np.std(near))),

@@ -23,11 +23,13 @@ from streamer.core.measures.frames import (
     frame_power,
     on_mel_frames,
     pause_frames,
+    percentiles,
     span_of,
     speaking,
     vowel_loudness,
 )
-from streamer.core.measures.nuclei import count_syllables
+from streamer.core.measures.growing import Growing
+from streamer.core.measures.nuclei import MISSED, Doubles, Envelope, Indices, nuclei
 from streamer.core.measures.pitch import PitchStats, in_range, pitch_stats
 from streamer.core.measures.speech_measures import FULL_SCALE, SpeechMeasures
 
@@ -38,38 +40,18 @@ MIN_NOISE_FRAMES = 10
 BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
 
 
-class Growing:
-    """A float32 array [n, ...] that grows; appending costs constant time on average."""
-
-    def __init__(self, *shape: int) -> None:
-        self._held = np.zeros((256, *shape), np.float32)
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def append(self, values: Floats) -> None:
-        end = self._size + len(values)
-        if end > len(self._held):
-            room = np.zeros((max(end, 2 * len(self._held)), *self._held.shape[1:]), np.float32)
-            room[: self._size] = self._held[: self._size]
-            self._held = room
-        self._held[self._size : end] = values
-        self._size = end
-
-    @property
-    def values(self) -> Floats:
-        return self._held[: self._size]
-
-
 class TurnTrack:
-    """Append what is known; ask `measures`. F0 is on a grid of its own: `pitch_hop` samples."""
+    """Append what is known; ask `measures`. F0 is on a grid of its own: `pitch_hop` samples.
+
+    What each frame says is worked out once, when it comes. Asking then costs a few numpy calls.
+    """
 
     def __init__(self, pitch_hop: int) -> None:
         self._pitch_hop = pitch_hop
-        self._bands = Growing(len(BANDS_HZ) + 1)
+        self._power = Growing(len(BANDS_HZ))
+        self._envelope = Envelope()
         self._f0 = Growing()
-        self._speech = Growing()  # probability per 512 samples
+        self._speech = Growing(dtype=bool)  # per 512 samples
         self._clipped = Growing()  # samples at full scale, per frame of 10 ms
         self._rest = np.zeros(0, np.float32)
         self.num_samples = 0
@@ -84,12 +66,13 @@ class TurnTrack:
 
     def add_mel(self, raw: Floats) -> None:
         """[n_frames, 128] log10 mel power, of whole frames of 10 ms."""
-        powers = [frame_power(raw, *band) for band in BANDS_HZ]
-        self._bands.append(np.stack([*powers, vowel_loudness(raw)], 1))
+        self._power.append(np.stack([frame_power(raw, *band) for band in BANDS_HZ], 1))
+        self._envelope.add(vowel_loudness(raw))
 
     def add_speech(self, probability: Floats) -> None:
         """[n], per 512 samples."""
-        self._speech.append(probability)
+        is_on = bool(len(self._speech) and self._speech.values[-1])
+        self._speech.append(speaking(probability, is_on))
 
     def add_pitch(self, f0_hz: Floats) -> None:
         """[n], per `pitch_hop` samples; 0 where unvoiced."""
@@ -98,23 +81,27 @@ class TurnTrack:
     @property
     def num_heard(self) -> int:
         """Frames of 10 ms whose mel is known."""
-        return len(self._bands)
+        return len(self._power)
 
     @property
     def num_frames(self) -> int:
         """Frames of 10 ms of which level and speech are known."""
         judged = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
-        return min(len(self._bands), judged)
+        return min(len(self._power), judged)
 
     def frames(self) -> Frames:
         """To the last of which level and speech are known."""
         end = self.num_frames
-        at = np.arange(end) * HOP_SAMPLES
-        flags = speaking(self._speech.values)
-        nearest = (at + self._pitch_hop // 2) // self._pitch_hop
+        nearest = (np.arange(end) * HOP_SAMPLES + self._pitch_hop // 2) // self._pitch_hop
         f0 = np.pad(self._f0.values, (0, max(0, end - len(self._f0))))[nearest]
+        vowel_db, peaks = self._envelope.so_far()
         return Frames(
-            self._bands.values[:end], f0, on_mel_frames(flags, end), self._clipped.values[:end]
+            self._power.values[:end],
+            f0,
+            on_mel_frames(self._speech.values, end),
+            self._clipped.values[:end],
+            vowel_db[:end],
+            peaks[: np.searchsorted(peaks, end)],
         )
 
     def measures(self) -> SpeechMeasures:
@@ -124,34 +111,43 @@ class TurnTrack:
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames of 10 ms: power in BANDS_HZ and loudness [n, 4], F0 in Hz or 0, speech, and how many
-    samples are at full scale."""
+    """Frames of 10 ms: power in BANDS_HZ [n, 3], F0 in Hz or 0, speech, how many samples are at
+    full scale, and of the vowels' envelope its level in dB and which frames are its peaks."""
 
-    bands: Floats
+    power: Floats
     f0: Floats
     speech: Flags
     clipped: Floats
+    vowel_db: Doubles
+    peaks: Indices
 
     def last(self, seconds: float) -> Frames:
         """The last so many seconds of them."""
-        kept = slice(max(0, len(self.f0) - int(seconds * FRAMES_PER_S)), None)
-        return Frames(self.bands[kept], self.f0[kept], self.speech[kept], self.clipped[kept])
+        first = max(0, len(self.f0) - int(seconds * FRAMES_PER_S))
+        return Frames(
+            self.power[first:],
+            self.f0[first:],
+            self.speech[first:],
+            self.clipped[first:],
+            self.vowel_db[first:],
+            self.peaks[np.searchsorted(self.peaks, first) :] - first,
+        )
 
     def measures(self) -> SpeechMeasures:
         """What can be said of them."""
-        power, low, high, loudness = self.bands.T
+        power, low, high = self.power.T
         num = len(power)
         audio_s = num / FRAMES_PER_S
         clipped = float(self.clipped.sum()) / max(1, num * HOP_SAMPLES)
-        if self.speech.sum() < MIN_FRAMES:
+        if np.count_nonzero(self.speech) < MIN_FRAMES:
             return SpeechMeasures(audio_s=audio_s, clipped_share=clipped)
         first, end = span_of(self.speech)
         pauses = pause_frames(~self.speech[first:end])
         spoken = end - first - int(pauses.sum())
         active_db, heard = active_level(power, self.speech)
-        level_low, level_high = np.percentile(decibel(power[heard]), [5, 95])
+        level_low, level_high = percentiles(decibel(power[heard]), 5, 95)
         found = self.pitch(heard)
-        syllables = count_syllables(loudness, self.f0 > 0, self.speech)
+        syllables = MISSED * len(self.nuclei())
         return SpeechMeasures(
             rate_syllables_per_s=FRAMES_PER_S * syllables / spoken,
             pitch_median_hz=found.median_hz if found else None,
@@ -171,6 +167,10 @@ class Frames:
             clipped_share=clipped,
         )
 
+    def nuclei(self) -> Indices:
+        """Frames of the syllables' nuclei, in order."""
+        return nuclei(self.vowel_db, self.peaks, self.f0 > 0, self.speech)
+
     def pitch(self, heard: Flags) -> PitchStats | None:
         """Of the frames that are heard and voiced; None where these are too few."""
         voiced = in_range(self.f0[heard & (self.f0 > 0)])
@@ -178,10 +178,13 @@ class Frames:
 
     def snr_db(self, heard: Flags) -> float | None:
         """Speech over what sounds where nobody speaks; None where there is too little of that."""
-        near = np.convolve(self.speech, np.ones(2 * GUARD_FRAMES + 1), mode="same") > 0
-        noise = self.bands[~near, 0]
+        edges = np.diff(self.speech, prepend=False, append=False)
+        near = self.speech.copy()
+        for edge in np.flatnonzero(edges).tolist():
+            near[max(0, edge - GUARD_FRAMES) : edge + GUARD_FRAMES] = True
+        noise = self.power[~near, 0]
         if len(noise) < MIN_NOISE_FRAMES:
             return None
         noise_power = float(np.median(noise)) + 1e-12
-        speech_power = max(float(self.bands[heard, 0].mean()) - noise_power, 1e-12)
+        speech_power = max(float(self.power[heard, 0].mean()) - noise_power, 1e-12)
         return float(10 * np.log10(speech_power / noise_power))

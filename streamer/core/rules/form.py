@@ -82,7 +82,9 @@ class SentenceForm:
     def _inside(self) -> Ids:
         """The ids that end an answer, and those of the form's own characters alone."""
         own = set(COMMA + END + self._no_speech).union(*self._bits)
-        return self._ids_where(lambda piece: piece != "" and own.issuperset(piece), self._vocabulary.eos)
+        return self._ids_where(
+            lambda piece: piece != "" and own.issuperset(piece), self._vocabulary.eos
+        )
 
     @cached_property
     def _openings(self) -> Ids:

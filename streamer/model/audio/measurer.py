@@ -12,6 +12,8 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
 from streamer.core.measures.frames import SPEECH_SAMPLES
 from streamer.core.measures.live_measures import EVERY_SAMPLES, Measures, measure_so_far
@@ -22,6 +24,7 @@ from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
 from streamer.model.audio.vad import VoiceActivity
 
 Floats = NDArray[np.float32]
+AT_ONCE = 2 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
 class TurnMeasurer:
@@ -30,6 +33,7 @@ class TurnMeasurer:
 
     def __init__(self, turn: int = 0) -> None:
         self.is_over = False  # the turn's last sample is pushed
+        self.num_pushed = 0
         self._turn = turn
         self._num_told = 0
         self._mel = StreamingLogMel(self._add_mel)
@@ -44,14 +48,17 @@ class TurnMeasurer:
     def push(self, samples: Floats) -> None:
         """Take samples [n] float32 at 16 kHz."""
         self._waiting.append(samples)
+        self.num_pushed += len(samples)
 
     def work(self, is_told: bool = False) -> Measures | None:
-        """Hear what waits. is_told: return what is known, where 200 ms have come since the last
-        time."""
+        """Hear what waits. is_told: where 200 ms have come since the last time, and return what is
+        known then. To hear less at once costs more, and nobody would be told."""
         with self._working:
+            num = self.num_pushed // EVERY_SAMPLES
+            if is_told and num == self._num_told:
+                return None
             self._hear()
-            num = self._track.num_samples // EVERY_SAMPLES
-            if not is_told or self.is_over or num == self._num_told:
+            if not is_told or self.is_over:
                 return None
             self._num_told = num
             return measure_so_far(self._turn, self._track)
@@ -65,16 +72,23 @@ class TurnMeasurer:
                 self._found = self._track.measures()
             return self._found
 
+    def curves(self) -> Curves:
+        """How F0, level and speech go along the whole turn, when all its samples were pushed."""
+        self.finish()
+        return Curves.of(self._track.frames())
+
     def _hear(self) -> None:
         num = len(self._waiting)  # others may come meanwhile
         if not num:
             return
         samples = np.concatenate(self._waiting[:num])
         del self._waiting[:num]
-        self._track.add_samples(samples)
-        self._mel.push(samples)
-        self._judge(samples)
-        self._track.add_pitch(self._pitch.push(samples))
+        for at in range(0, len(samples), AT_ONCE):
+            piece = samples[at : at + AT_ONCE]
+            self._track.add_samples(piece)
+            self._mel.push(piece)
+            self._judge(piece)
+            self._track.add_pitch(self._pitch.push(piece))
 
     def _end(self) -> None:
         num = self._track.num_samples

@@ -179,5 +179,6 @@ class PartCutter:
                 last_speech_ms,
                 goes_on,
                 measurer.finish if measurer else None,
+                measurer.curves if measurer else None,
             )
         ]

@@ -12,6 +12,7 @@ from streamer.core.measures.frames import (
     frame_power,
     on_mel_frames,
     pause_frames,
+    percentiles,
     speaking,
 )
 
@@ -99,3 +100,19 @@ def test_speech_has_hysteresis_and_its_frames_are_32_ms():
     flags = speaking(np.array([0.4, 0.6, 0.36, 0.34, 0.45, 0.5], np.float32))
     assert flags.tolist() == [False, True, True, False, False, True]
     assert on_mel_frames(flags, 8).tolist() == [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_percentiles_are_numpy_s(seed):
+    chance = np.random.default_rng(seed)
+    values = chance.normal(size=chance.integers(1, 300)).astype(np.float32)
+    found = percentiles(values, 5, 95, 50)
+    assert found == pytest.approx(np.percentile(values.astype(float), [5, 95, 50]), abs=1e-9)
+
+
+def test_flags_go_on_where_they_were():
+    probability = np.array([0.4, 0.6, 0.36, 0.4, 0.34, 0.45, 0.5], np.float32)
+    for cut in range(1, 7):
+        first = speaking(probability[:cut])
+        rest = speaking(probability[cut:], bool(first[-1]))
+        assert [*first, *rest] == speaking(probability).tolist()

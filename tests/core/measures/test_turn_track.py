@@ -3,16 +3,20 @@
 import numpy as np
 import pytest
 
-from streamer.core.measures.nuclei import MISSED
+from streamer.core.measures.nuclei import MISSED, Envelope
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.measures.turn_track import Frames, TurnTrack
 
 
 def frames(num=300, level=1e-2, f0=200.0, **changed):
     """Three seconds of speech at one level and pitch, as bright as it is dark."""
-    bands = np.full((num, 4), level, np.float32)
+    envelope = Envelope()
+    envelope.add(changed.pop("loudness", np.full(num, level, np.float32)))
+    vowel_db, peaks = envelope.so_far()
     fields = {
-        "bands": bands,
+        "power": np.full((num, 3), level, np.float32),
+        "vowel_db": vowel_db,
+        "peaks": peaks,
         "f0": np.full(num, f0, np.float32),
         "speech": np.ones(num, bool),
         "clipped": np.zeros(num, np.float32),
@@ -55,8 +59,8 @@ def test_an_octave_off_is_no_range():
 
 def test_noise_is_what_sounds_where_nobody_speaks():
     speech = np.arange(300) >= 100
-    bands = np.where(speech, 0.1, 0.01)[:, np.newaxis] * np.ones((1, 4))
-    found = frames(bands=bands.astype(np.float32), speech=speech).measures()
+    bands = np.where(speech, 0.1, 0.01)[:, np.newaxis] * np.ones((1, 3))
+    found = frames(power=bands.astype(np.float32), speech=speech).measures()
     assert found.snr_db == pytest.approx(10 * np.log10(9), abs=0.01)
     assert found.warnings == (
         "noisy: speech is only 10 dB above the noise, 10 dB are needed; go nearer to the "
@@ -82,11 +86,11 @@ def test_nobody_speaks():
 def test_syllables_are_the_peaks_of_loudness():
     """Four a second, for 3 s; none of them where no voice is."""
     time_s = np.arange(300) / 100
-    bands = np.repeat((0.01 * (1.05 - np.cos(2 * np.pi * 4 * time_s)))[:, np.newaxis], 4, 1)
-    found = frames(bands=bands.astype(np.float32)).measures()
+    loudness = (0.01 * (1.05 - np.cos(2 * np.pi * 4 * time_s))).astype(np.float32)
+    found = frames(loudness=loudness).measures()
     assert found.rate_syllables_per_s == pytest.approx(4 * MISSED)
     assert found.rate_syllables_per_min == 60 * found.rate_syllables_per_s
-    silent = frames(bands=bands.astype(np.float32), f0=0.0).measures()
+    silent = frames(loudness=loudness, f0=0.0).measures()
     assert (silent.rate_syllables_per_s, silent.pitch_median_hz) == (0, None)
 
 

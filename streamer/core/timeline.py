@@ -1,0 +1,111 @@
+"""A recording over time, as JSON and as captions. In: curves, and turns with their sentences. Out:
+plain types, or WebVTT text.
+
+docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streamer.core.measures.curves import RATE_STEP_S, Curves
+from streamer.core.measures.speech_measures import SpeechMeasures
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class TimedTurn:
+    """A turn, or a part of a long recording. Times in s of the recording; attributes as in
+    Description."""
+
+    start_s: float
+    end_s: float
+    text: str
+    attributes: dict[str, int | None]
+    measures: SpeechMeasures
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """One recording. `as_json` and `as_vtt` tell it, `streamer.write_timeline` writes it."""
+
+    file: str
+    duration_s: float
+    curves: Curves
+    turns: Sequence[TimedTurn]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types; the field names have the units. None: unvoiced, or a pause."""
+        curves = self.curves
+        f0 = [None if hz == 0 else hz for hz in _rounded(curves.f0_hz)]
+        return {
+            "version": VERSION,
+            "file": self.file,
+            "duration_s": round(self.duration_s, 3),
+            "step_s": curves.step_s,
+            "f0_hz": f0,
+            "level_dbfs": _rounded(curves.level_dbfs),
+            "rate_step_s": RATE_STEP_S,
+            "rate_syllables_per_s": [
+                rate if rate is None else round(rate, 2) for _, rate in curves.rates()
+            ],
+            "pauses": [{"start_s": round(a, 3), "end_s": round(b, 3)} for a, b in curves.pauses_s],
+            "turns": [
+                {
+                    "start_s": round(turn.start_s, 3),
+                    "end_s": round(turn.end_s, 3),
+                    "text": turn.text,
+                    "attributes": turn.attributes,
+                    "measures": turn.measures.as_json(),
+                }
+                for turn in self.turns
+            ],
+        }
+
+    def as_vtt(self) -> str:
+        """WebVTT: a cue for each turn in which somebody speaks, its sentence above its measures."""
+        cues = ["WEBVTT\n"]
+        for number, turn in enumerate(self.turns, 1):
+            if turn.text and _ms(turn.end_s) > _ms(turn.start_s):
+                when = f"{_clock(turn.start_s)} --> {_clock(turn.end_s)}"
+                told = "\n".join(filter(None, (" ".join(turn.text.split()), told_of(turn))))
+                cues.append(f"{number}\n{when}\n{_escaped(told)}\n")
+        return "\n".join(cues)
+
+
+def told_of(turn: TimedTurn) -> str:
+    """The measures that matter most, in one line; those that are not known are left out."""
+    m = turn.measures
+    share = None if m.pause_share is None else 100 * m.pause_share
+    parts = (
+        ("{:.1f} syllables/s", m.rate_syllables_per_s),
+        ("{:.0f} Hz", m.pitch_median_hz),
+        ("SD {:.1f} semitones", m.pitch_sd_semitones),
+        ("{:.0f} dBFS", m.level_dbfs),
+        ("{:.0f} % pauses", share),
+    )
+    return ", ".join(form.format(value) for form, value in parts if value is not None)
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [round(value, 1) for value in values.tolist()]
+
+
+def _ms(seconds: float) -> int:
+    return round(1000 * seconds)
+
+
+def _clock(seconds: float) -> str:
+    """hh:mm:ss.ttt, as WebVTT has it."""
+    ms = _ms(seconds)
+    return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
+
+
+def _escaped(text: str) -> str:
+    """A cue's text may hold no tag of ours, and no arrow."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,46 @@
+"""Which of this machine's fonts has Chinese characters? None is shipped."""
+
+from __future__ import annotations
+
+import functools
+
+from matplotlib import font_manager
+from matplotlib.ft2font import FT2Font
+
+# The usual ones of Linux, macOS and Windows, the nicest first.
+FAMILIES = (
+    "Noto Sans CJK SC",
+    "Source Han Sans SC",
+    "Noto Sans SC",
+    "Noto Sans CJK JP",  # a collection of fonts is known by its first one
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Heiti TC",
+    "Microsoft YaHei",
+    "SimHei",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Arial Unicode MS",
+    "Droid Sans Fallback",
+    "SimSun",
+)
+
+
+def chinese_font(text: str) -> str | None:
+    """A family that has all characters of `text`: one of FAMILIES, or another one with the word
+    CJK in its name."""
+    known = {font.name: font.fname for font in font_manager.fontManager.ttflist}
+    others = [name for name in known if "CJK" in name or "Han S" in name]
+    wanted = {ord(c) for c in text if not c.isspace()}
+    for name in (*FAMILIES, *others):
+        if name in known and wanted <= _characters(known[name]):
+            return name
+    return None
+
+
+@functools.lru_cache(maxsize=4)
+def _characters(file: str) -> frozenset[int]:
+    try:
+        return frozenset(FT2Font(file).get_charmap())
+    except (OSError, RuntimeError):  # a font that was removed, or that FreeType cannot read
+        return frozenset()

@@ -1,0 +1,216 @@
+"""A timeline as a picture. In: a Timeline. Out: a PNG: pitch, level and rate over one axis of time,
+pauses shaded, the turns' sentences below."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
+
+from streamer.core.measures.speech_measures import join_measures
+from streamer.core.timeline import TimedTurn, Timeline, told_of
+from streamer.timeline.font import chinese_font
+
+WIDTH_IN = 11.0
+LEFT, RIGHT = 0.07, 0.95  # where the panels begin and end, as shares of the width
+DPI = 120
+PANELS_IN = (2.3, 1.3, 1.3)  # pitch, level, rate
+LINE_IN = 0.24  # of the sentences
+MAX_POINTS = 6_000  # of pitch: more cannot be seen,
+MAX_LEVELS = 2_000  # and of the level more hide its course
+MAX_RATES = 300
+MAX_BORDERS = 20  # between turns: more are a fence
+LINE_S = 0.05  # pitch in longer steps is dots: a line would fill the panel
+MAX_TURNS = 40  # whose sentences stand below
+LINE_WIDTH = 116  # columns of a line of text; a Chinese character takes two
+LOWEST_DB = -70.0
+OCTAVE = 2.0
+INK, FAINT, PITCH, LEVEL, RATE = "#222831", "#8a93a0", "#2563a8", "#3f8f86", "#c2632f"
+PAUSE = "#eceef1"
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": False,
+}
+NO_FONT = (
+    "no font here has Chinese characters, so the sentences are left out of the picture; install "
+    "one, such as Noto Sans CJK, or take .vtt"
+)
+
+
+def draw(timeline: Timeline, path: Path) -> str | None:
+    """Write the picture. Returns a line where the sentences had to be left out."""
+    said = "".join(turn.text for turn in timeline.turns) + Path(timeline.file).name
+    family = chinese_font("".join(c for c in said if ord(c) > 0x2FF))
+    fonts = ["DejaVu Sans", family] if family else ["DejaVu Sans"]
+    style: Any = {**STYLE, "font.family": fonts}
+    with matplotlib.rc_context(style):
+        lines = _lines(timeline.turns, family is not None)
+        figure = _figure(timeline, lines, family is not None)
+        figure.savefig(path, format="png", dpi=DPI, facecolor="white")
+    return NO_FONT if family is None else None
+
+
+def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], has_font: bool) -> Figure:
+    text_in = LINE_IN * len(lines) + 0.2
+    height_in = 0.55 + sum(PANELS_IN) + 0.75 + text_in
+    figure = Figure((WIDTH_IN, height_in))
+    FigureCanvasAgg(figure)
+    bottom = (text_in + 0.5) / height_in
+    axes = figure.subplots(
+        3,
+        sharex=True,
+        height_ratios=PANELS_IN,
+        gridspec_kw={
+            "left": LEFT,
+            "right": RIGHT,
+            "top": 1 - 0.5 / height_in,
+            "bottom": bottom,
+            "hspace": 0.14,
+        },
+    )
+    _panels(axes, timeline)
+    name = Path(timeline.file).name
+    shown = name if has_font or name.isascii() else name.encode("ascii", "replace").decode()
+    top = 1 - 0.3 / height_in
+    figure.text(LEFT, top, shown.replace("$", r"\$"), size=13, va="center")
+    total = join_measures([turn.measures for turn in timeline.turns])
+    if total is not None:
+        whole = TimedTurn(0, timeline.duration_s, "", {}, total)
+        figure.text(RIGHT, top, told_of(whole), size=9, color=FAINT, ha="right", va="center")
+    for i, (when, line) in enumerate(lines):
+        y = (text_in - 0.1 - LINE_IN * i) / height_in
+        figure.text(LEFT, y, when, color=FAINT, va="top", size=9)
+        figure.text(LEFT + 0.05, y, line.replace("$", r"\$"), va="top", size=9.5)
+    return figure
+
+
+def _panels(axes: Sequence[Axes], timeline: Timeline) -> None:
+    curves = timeline.curves.thinned(MAX_POINTS)
+    at_s = (np.arange(len(curves)) + 0.5) * curves.step_s
+    _pitch(axes[0], at_s, np.where(curves.f0_hz > 0, curves.f0_hz, np.nan))
+    coarse = timeline.curves.thinned(MAX_LEVELS)
+    _level(axes[1], (np.arange(len(coarse)) + 0.5) * coarse.step_s, coarse.level_dbfs)
+    rates = [(at, np.nan if rate is None else rate) for at, rate in timeline.curves.rates()]
+    _rate(axes[2], _averaged(np.array(rates)))
+    shown_s = timeline.duration_s / 1000  # a shorter pause is no pixel wide
+    for ax in axes:
+        for begin_s, end_s in timeline.curves.pauses_s:
+            if end_s - begin_s > shown_s:
+                ax.axvspan(begin_s, end_s, color=PAUSE, lw=0, zorder=0)
+        for turn in timeline.turns[1:] if len(timeline.turns) <= MAX_BORDERS else ():
+            ax.axvline(turn.start_s, color=FAINT, lw=0.6, ls=(0, (2, 3)), zorder=1)
+        ax.tick_params(length=2)
+        ax.yaxis.set_label_coords(-0.05, 0.5)
+    axes[-1].set_xlim(0, max(timeline.duration_s, curves.step_s))
+    axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda s, _: _clock(s)))
+    if timeline.duration_s > 60:
+        axes[-1].xaxis.set_major_locator(MultipleLocator(_tick_s(timeline.duration_s)))
+
+
+def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray) -> None:
+    ax.set_ylabel("pitch, Hz")
+    ax.set_yscale("log")
+    voiced = f0_hz[np.isfinite(f0_hz)]
+    low, high = (voiced.min(), voiced.max()) if len(voiced) else (100.0, 200.0)
+    spread = max(1.1, OCTAVE / (high / low)) ** 0.5  # a flat voice looks flat
+    low, high = low / spread, high * spread
+    ticks = [hz for hz in (60, 80, 100, 125, 150, 200, 250, 300, 400, 500) if low <= hz <= high]
+    ax.set_ylim(low, high)
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_yticks(ticks, [str(hz) for hz in ticks])
+    ax.grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
+    is_fine = len(at_s) < 2 or at_s[1] - at_s[0] < LINE_S
+    line: dict[str, Any] = {"lw": 1.9, "solid_capstyle": "round"}
+    dots: dict[str, Any] = {"ls": "", "marker": ".", "ms": 3.0, "mew": 0, "alpha": 0.5}
+    ax.plot(at_s, f0_hz, color=PITCH, zorder=3, **(line if is_fine else dots))
+    if len(voiced):
+        median = float(np.median(voiced))
+        ax.axhline(median, color=PITCH, lw=0.8, ls=(0, (4, 3)), zorder=2)
+        place = ("axes fraction", "data")
+        told = f"{median:.0f} Hz"
+        ax.annotate(told, (1.005, median), xycoords=place, va="center", color=PITCH, size=8)
+
+
+def _level(ax: Axes, at_s: np.ndarray, level_db: np.ndarray) -> None:
+    ax.set_ylabel("level, dBFS")
+    shown = np.maximum(level_db, LOWEST_DB)
+    ax.fill_between(at_s, LOWEST_DB, shown, color=LEVEL, alpha=0.35, lw=0, zorder=2)
+    ax.plot(at_s, shown, color=LEVEL, lw=0.8, zorder=3)
+    ax.set_ylim(LOWEST_DB, max(-10.0, float(shown.max(initial=LOWEST_DB)) + 5))
+    ax.yaxis.set_major_locator(MultipleLocator(20))
+
+
+def _rate(ax: Axes, rates: np.ndarray) -> None:
+    ax.set_ylabel("syllables/s")
+    ax.plot(rates[:, 0], rates[:, 1], color=RATE, lw=1.6, zorder=3)
+    known = rates[np.isfinite(rates[:, 1]), 1]
+    ax.set_ylim(0, max(8.0, float(known.max(initial=0)) * 1.1))
+    ax.yaxis.set_major_locator(MultipleLocator(2))
+    ax.grid(axis="y", color=PAUSE, lw=0.7, zorder=0)
+
+
+def _averaged(rates: np.ndarray) -> np.ndarray:
+    """(time, rate) [n, 2] as at most MAX_RATES means, of those that are known."""
+    size = -(-len(rates) // MAX_RATES)
+    parts = [rates[at : at + size] for at in range(0, len(rates), size)]
+    known = [part[np.isfinite(part[:, 1]), 1] for part in parts]
+    means = [each.mean() if len(each) else np.nan for each in known]
+    return np.array([(part[:, 0].mean(), mean) for part, mean in zip(parts, means, strict=True)])
+
+
+def _lines(turns: Sequence[TimedTurn], has_font: bool) -> list[tuple[str, str]]:
+    """(when, text) of each line below the panels: the sentences, or the measures without a font
+    for them."""
+    found: list[tuple[str, str]] = []
+    for turn in turns[:MAX_TURNS]:
+        told = turn.text if has_font else told_of(turn)
+        if not has_font and len(turns) == 1:
+            break  # its measures stand above
+        wrapped = _wrapped(told) if turn.text else ["nobody speaks"]
+        found += zip((_clock(turn.start_s), *[""] * len(wrapped)), wrapped, strict=False)
+    if len(turns) > MAX_TURNS:
+        found.append(("", f"... and {len(turns) - MAX_TURNS} more: .json and .vtt have them all"))
+    return found
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of at most LINE_WIDTH columns; Chinese may be cut between any two characters."""
+    lines = [""]
+    width = 0
+    for c in " ".join(text.split()):
+        width += 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        if width > LINE_WIDTH and c not in "，。；：、！？":
+            lines.append("")
+            width = 2
+        lines[-1] += c
+    return lines
+
+
+def _clock(seconds: float) -> str:
+    """As people write it: 7.5, 1:05, 1:00:00."""
+    whole = int(seconds)
+    if seconds != whole:
+        return f"{seconds:g}"
+    hours, minutes = whole // 3600, whole // 60 % 60
+    told = f"{minutes}:{whole % 60:02d}"
+    return f"{hours}:{minutes:02d}:{whole % 60:02d}" if hours else told
+
+
+def _tick_s(duration_s: float) -> float:
+    steps: Any = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
+    return next((float(step) for step in steps if duration_s / step <= 12), duration_s / 12)

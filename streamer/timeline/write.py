@@ -1,0 +1,60 @@
+"""In: a Description with measures, and where its timeline goes. Out: a file in .json, .vtt or
+.png."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from streamer.config import ConfigError
+from streamer.core.description import Description
+from streamer.core.timeline import Timeline
+
+KINDS = (".json", ".vtt", ".png")
+
+
+def write_timeline(found: Description, path: str | Path) -> str | None:
+    """Write what `describe(..., measures=True)` found, over time, to PATH.json, .vtt or .png.
+
+    Returns a line where something is left out of it, such as Chinese sentences without a font for
+    them. Raises ConfigError, ValueError for a Description without measures, and OSError.
+    """
+    check_target(path)
+    timeline = found.timeline
+    if timeline is None:
+        raise ValueError(f"{found.file} was not measured; describe it with measures=True")
+    path = Path(path)
+    new = path.with_name(path.name + ".new")
+    told = _write(timeline, new, path.suffix.lower())
+    os.replace(new, path)
+    return told
+
+
+def check_target(path: str | Path) -> None:
+    """Before anything is described: can it be written so? Raises ConfigError."""
+    path = Path(path)
+    if path.suffix.lower() not in KINDS:
+        raise ConfigError(f"timeline is {path}; give a name in .json, .vtt or .png")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"timeline {path}: there is no directory {path.parent}; make it first")
+    if path.suffix.lower() == ".png":
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            told = "a timeline in .png needs matplotlib: pip install 'streamer-speech[plot]'"
+            raise ConfigError(f"{told}; .json and .vtt do not") from None
+
+
+def _write(timeline: Timeline, path: Path, kind: str) -> str | None:
+    if kind == ".png":
+        from streamer.timeline.plot import draw
+
+        return draw(timeline, path)
+    if kind == ".vtt":
+        path.write_text(timeline.as_vtt(), "utf-8")
+    else:
+        with path.open("w", encoding="utf-8") as file:
+            json.dump(timeline.as_json(), file, ensure_ascii=False)
+            file.write("\n")
+    return None

@@ -1,0 +1,58 @@
+"""A timeline as JSON that keeps its schema, and as captions that another's parser reads."""
+
+import io
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+import webvtt
+from places import ROOT
+
+from streamer.core.measures.curves import Curves
+from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.timeline import TimedTurn, Timeline
+
+SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
+MEASURES = SpeechMeasures(5.06, 210.4, 2.31, 8.0, -23.2, 20.0, 0.118, 2, 0.5, speech_s=3.0)
+
+
+def timeline(*texts, num=400):
+    f0 = np.where(np.arange(num) % 3 == 0, 0, 210).astype(np.float32)
+    speech = np.ones(num, bool)
+    speech[100:150] = False
+    flat = np.full(num, 1e-4, np.float32)
+    curves = Curves(0.01, f0, flat, speech, np.zeros(num, np.uint8))
+    turns = [
+        TimedTurn(i * 60.0, i * 60.0 + 59.9996, text, {"rate": 2, "pitch": None}, MEASURES)
+        for i, text in enumerate(texts)
+    ]
+    return Timeline("clip.wav", 60.0 * len(texts), curves, turns)
+
+
+def test_json_keeps_its_schema():
+    row = json.loads(json.dumps(timeline("说话人。", "").as_json(), allow_nan=False))
+    jsonschema.validate(row, SCHEMA)
+    assert row["f0_hz"][:4] == [None, 210, 210, None]
+    assert set(row["level_dbfs"]) == {-40}
+    assert row["pauses"] == [{"start_s": 1.0, "end_s": 1.5}]
+    assert [turn["start_s"] for turn in row["turns"]] == [0, 60]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**row, "f0_hz": [0]}, SCHEMA)
+
+
+def test_captions_are_read_by_a_parser():
+    text = timeline("说话人语速适中。", "", "a & b --> <i>\n\nc").as_vtt()
+    first, third = webvtt.from_string(text).captions
+    assert (first.start, first.end) == ("00:00:00.000", "00:01:00.000")
+    assert first.raw_text == (
+        "说话人语速适中。\n5.1 syllables/s, 210 Hz, SD 2.3 semitones, -23 dBFS, 12 % pauses"
+    )
+    assert (third.identifier, third.start) == ("3", "00:02:00.000")
+    assert third.raw_text.startswith("a &amp; b --&gt; &lt;i&gt; c\n5.1")
+
+
+def test_captions_go_on_past_an_hour_and_nothing_has_none():
+    long = timeline(*["x"] * 62).as_vtt()
+    assert webvtt.from_string(long).captions[-1].start == "01:01:00.000"
+    assert not webvtt.from_buffer(io.StringIO(timeline().as_vtt())).captions

@@ -1,0 +1,156 @@
+"""`describe --timeline`: JSON, captions and a picture of real recordings, with a Chinese font and
+without one; what cannot be written is one line."""
+
+import json
+import subprocess
+import sys
+
+import jsonschema
+import numpy as np
+import pytest
+import webvtt
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager, image
+from places import ROOT
+from speech import RATE_HZ, recording, speech
+
+import streamer
+from streamer import Describer, write_timeline
+from streamer.cli import main
+from streamer.config import ConfigError
+from streamer.timeline.font import FAMILIES, chinese_font
+
+SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
+TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"
+
+
+@pytest.fixture
+def options(tiny_pair):
+    return {"mode": "edge", "edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1])}
+
+
+@pytest.fixture
+def without_chinese(monkeypatch):
+    """As on a machine whose fonts have no Chinese characters."""
+    kept = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
+
+
+@pytest.fixture
+def with_chinese(tmp_path, without_chinese):
+    """A font whose every Chinese character is a box."""
+    pen = TTGlyphPen(None)
+    pen.moveTo((100, 0))
+    for point in ((100, 700), (800, 700), (800, 0)):
+        pen.lineTo(point)
+    pen.closePath()
+    builder = FontBuilder(1000)
+    builder.setupGlyphOrder([".notdef", "box"])
+    builder.setupCharacterMap({ord(c): "box" for c in TEXT})
+    builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "box": pen.glyph()})
+    builder.setupHorizontalMetrics({".notdef": (1000, 0), "box": (1000, 100)})
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": FAMILIES[0], "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(tmp_path / "boxes.ttf")
+    font_manager.fontManager.addfont(tmp_path / "boxes.ttf")
+
+
+async def described(options, source):
+    async with Describer.open(**options) as describer:
+        return await describer.describe(source, measures=True)
+
+
+async def test_json_and_captions_of_a_recording(options, samples, tmp_path):
+    found = await described(options, samples[1])
+    for kind in ("json", "vtt"):
+        assert write_timeline(found, tmp_path / f"s.{kind}") is None
+    row = json.loads((tmp_path / "s.json").read_text("utf-8"))
+    jsonschema.validate(row, SCHEMA)
+    (turn,) = row["turns"]
+    assert turn["text"] == found.text
+    assert turn["measures"] == json.loads(json.dumps(found.measures.as_json()))
+    assert len(row["f0_hz"]) == len(row["level_dbfs"]) == round(found.measures.audio_s * 100)
+    assert len(row["pauses"]) == found.measures.pause_count > 0
+    longest = max(each["end_s"] - each["start_s"] for each in row["pauses"])
+    assert longest == pytest.approx(found.measures.longest_pause_s, abs=1e-3)
+    voiced = [hz for hz in row["f0_hz"] if hz is not None]
+    assert np.median(voiced) == pytest.approx(found.measures.pitch_median_hz, rel=0.05)
+    (cue,) = webvtt.read(tmp_path / "s.vtt").captions
+    assert cue.raw_text.splitlines()[0] == found.text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s.json", "s.vtt"]
+
+
+async def test_a_long_recording_has_its_parts_one_behind_the_other(options):
+    voice = speech(70, 3)
+    found = await described(options, (voice, RATE_HZ))
+    assert len(found.parts) == 2
+    timeline = found.timeline
+    assert [turn.start_s for turn in timeline.turns] == [0, 60]
+    assert timeline.turns[1].end_s == timeline.duration_s == pytest.approx(70)
+    assert len(timeline.curves) == 7_000
+    alone = await described(options, (voice[60 * RATE_HZ :], RATE_HZ))
+    assert np.array_equal(timeline.curves.f0_hz[6_000:], alone.timeline.curves.f0_hz)
+    assert "curves" not in found.as_json()
+
+
+async def test_what_was_not_measured_has_no_timeline(options, samples, tmp_path):
+    async with Describer.open(**options) as describer:
+        found = await describer.describe(samples[0])
+    assert found.timeline is None
+    with pytest.raises(ValueError, match="describe it with measures=True"):
+        write_timeline(found, tmp_path / "s.json")
+
+
+async def test_a_picture_shows_the_sentence_where_a_font_has_it(with_chinese, tmp_path):
+    found = await described({"mode": "edge"}, (recording(1), RATE_HZ))
+    assert write_timeline(found, tmp_path / "s.png") is None
+    drawn = image.imread(tmp_path / "s.png")
+    assert (drawn.shape[1], drawn.shape[2]) == (1320, 4)
+    below = drawn[-60:, :, :3]
+    assert (below < 0.5).all(2).sum() > 1_000  # the boxes of the sentence
+
+
+async def test_without_a_font_the_sentence_is_left_out_and_told(without_chinese, tmp_path):
+    assert chinese_font("说") is None
+    found = await described({"mode": "edge"}, (recording(1), RATE_HZ))
+    told = write_timeline(found, tmp_path / "s.png")
+    assert "no font here has Chinese characters" in told
+    assert image.imread(tmp_path / "s.png").shape[0] > 600
+
+
+def test_the_command_writes_it(tmp_path, capsys):
+    out = tmp_path / "s.vtt"
+    clip = str(ROOT / "samples/plain.wav")
+    assert main(["describe", clip, "--mode", "edge", "--quiet", "--timeline", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert webvtt.read(out).captions[0].raw_text.splitlines()[0] == said.strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["a.wav", "--timeline", "s.svg"], "give a name in .json, .vtt or .png"),
+        (["a.wav", "b.wav", "--timeline", "s.json"], "give one recording, mixed"),
+        (["a.wav", "--timeline", "nowhere/s.json"], "there is no directory nowhere"),
+    ],
+)
+def test_bad_usage_is_one_line(arguments, told, capsys):
+    assert main(["describe", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_picture_without_matplotlib_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"needs matplotlib: pip install .*\[plot\]"):
+        streamer.timeline.write.check_target(tmp_path / "s.png")
+    streamer.timeline.write.check_target(tmp_path / "s.vtt")
+
+
+def test_neither_import_nor_captions_need_matplotlib():
+    code = "import sys, streamer.commands.describe; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=60)
