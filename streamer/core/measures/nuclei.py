@@ -29,14 +29,19 @@ NEAR = np.ones(3)  # a peak may stand a frame beside what is voiced
 
 def count_syllables(loudness: Floats, voiced: Flags, spoken: Flags) -> float:
     """How many syllables the frames hold. All are [n_frames]; loudness is `vowel_loudness`."""
+    return MISSED * len(nuclei(loudness, voiced, spoken))
+
+
+def nuclei(loudness: Floats, voiced: Flags, spoken: Flags) -> NDArray[np.int64]:
+    """The frames of the nuclei, in order."""
     if not spoken.any():
-        return 0.0
+        return np.zeros(0, np.int64)
     kernel = np.hanning(SMOOTH_FRAMES + 2)[1:-1]
     smooth = np.convolve(loudness, kernel / kernel.sum(), mode="same")
     level_db = 10 * np.log10(smooth + 1e-12) / LOUDNESS_POWER
     floor_db = np.percentile(level_db[spoken], LOUDEST) - FLOOR_DB
     allowed = np.convolve(spoken & voiced & (level_db > floor_db), NEAR, mode="same") > 0
-    return MISSED * sum(bool(allowed[peak]) for peak in _peaks(level_db))
+    return np.array([peak for peak in _peaks(level_db) if allowed[peak]], np.int64)
 
 
 def _peaks(level_db: NDArray[np.float64]) -> list[int]:

@@ -36,6 +36,7 @@ Flags = NDArray[np.bool_]
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
 MIN_NOISE_FRAMES = 10
 BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
+UNIT_SAMPLES = 2560  # 160 ms: whole frames of level, of voice activity, and of F0 at 16 ms
 
 
 class Growing:
@@ -56,6 +57,11 @@ class Growing:
             self._held = room
         self._held[self._size : end] = values
         self._size = end
+
+    def drop(self, num: int) -> None:
+        """Forget the first `num`."""
+        self._held = self._held[num : max(self._size, num + 1)].copy()
+        self._size -= num
 
     @property
     def values(self) -> Floats:
@@ -105,6 +111,20 @@ class TurnTrack:
         """Frames of 10 ms of which level and speech are known."""
         judged = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
         return min(len(self._bands), judged)
+
+    @property
+    def num_pitched(self) -> int:
+        """Frames of 10 ms of which F0 is known, too."""
+        return min(self.num_frames, len(self._f0) * self._pitch_hop // HOP_SAMPLES)
+
+    def forget(self, num_units: int) -> None:
+        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known: frames are
+        counted from behind them."""
+        frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
+        self._bands.drop(frames)
+        self._clipped.drop(frames)
+        self._speech.drop(num_units * UNIT_SAMPLES // SPEECH_SAMPLES)
+        self._f0.drop(num_units * UNIT_SAMPLES // self._pitch_hop)
 
     def frames(self) -> Frames:
         """To the last of which level and speech are known."""
