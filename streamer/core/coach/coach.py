@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from streamer.core.coach.baseline import Baseline
-from streamer.core.declare import ConfigError, check, check_known, declared, option
+from streamer.core.declare import ConfigError, check, check_known, option
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Coach:
         """`default` with these in place of its own. Raises ConfigError; BaselineError for a
         baseline, which may be an object."""
         check_known(options, cls)
-        kept = {f.name: getattr(default, f.name) for f, _, _ in declared(cls)} if default else {}
+        kept = {f.name: getattr(default, f.name) for f in fields(cls)} if default else {}
         found = kept | dict(options)
         if isinstance(found.get("baseline"), Mapping):
             found["baseline"] = Baseline.from_json(found["baseline"])

@@ -27,11 +27,11 @@ AHEAD_SAMPLES = HALF_SAMPLES + 40  # so much a block of log-mel needs behind its
 
 
 class CoachEar:
-    """`push` from one thread, `work` from any."""
-
-    is_over = False  # it lives as long as its session
+    """`push` from one thread, `work` from any. baseline: how the speaker usually speaks, as known
+    when somebody worked last; None while too little was said."""
 
     def __init__(self, coach: Coach) -> None:
+        self.baseline: Baseline | None = coach.baseline
         self._coaching = Coaching(coach, HOP_SAMPLES)
         self._mel = StreamingLogMel(self._add_mel)
         self._voice = VoiceActivity()
@@ -49,20 +49,14 @@ class CoachEar:
             with self._working:
                 self._hear()
 
-    def work(self, is_told: bool = True) -> list[CoachEvent]:
+    def work(self) -> list[CoachEvent]:
         """Hear what waits; the events since the last time."""
         with self._working:
             self._hear()
+            self.baseline = self._coaching.found()
             events = self._events
             self._events = []
-            return events if is_told else []
-
-    @property
-    def baseline(self) -> Baseline | None:
-        """How the speaker usually speaks; None while too little was said."""
-        with self._working:
-            self._hear()
-            return self._coaching.found()
+            return events
 
     def _hear(self) -> None:
         num = len(self._waiting)  # others may come meanwhile
