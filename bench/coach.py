@@ -137,7 +137,7 @@ def delay(reading: Reading, learnt_s: float, baseline: Baseline, name: str) -> f
     events = heard(np.concatenate([before, after], dtype="f4"), Coach(baseline=baseline))
     due_s = BEFORE_S + (Coach().silence_s if kind == "long_silence" else 0.0)
     told = [e.t_s - due_s for e in events if isinstance(e, Nudge) and e.kind == kind]
-    return next((t for t in told if t > 0), None)
+    return next((max(t, 0.0) for t in told if t > -BEFORE_S / 8), None)
 
 
 def tempo(factor: float) -> Callable[[Sound], Sound]:

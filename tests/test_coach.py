@@ -3,6 +3,7 @@ what is not."""
 
 import json
 
+import anyio
 import numpy as np
 import parselmouth
 import pytest
@@ -37,14 +38,20 @@ def faster(samples, factor):
 async def coached(samples, coach, size=8_000, **options):
     """(events of a live session, its baseline)"""
     data = (samples * 32767).astype("<i2")
-    async with Describer.open(mode="edge") as describer:
-        async with describer.session(vad=True, coach=coach, **options) as session:
-            events = []
+    async with (
+        Describer.open(mode="edge") as describer,
+        describer.session(vad=True, coach=coach, **options) as session,
+        anyio.create_task_group() as group,
+    ):
+
+        async def speak():
             for at in range(0, len(data), size):
                 await session.feed(data[at : at + size].tobytes())
             await session.end()
-            events = [event async for event in session]
-            return events, session.baseline
+
+        group.start_soon(speak)
+        events = [event async for event in session]
+        return events, session.baseline
 
 
 async def test_a_reading_that_grows_fast_is_told():
@@ -70,7 +77,7 @@ async def test_what_is_told_does_not_depend_on_the_cut_and_a_profile_is_taken(tm
     """A saved profile, another size of pieces: the same nudges, to the last bit."""
     usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0)
     usual.save(tmp_path / "me.json")
-    coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=2, breath_s=3)
+    coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=2, breath_s=3, gap_s=0)
     soft = np.concatenate([recording(2) * 0.01, np.zeros(4 * RATE_HZ, np.float32)])
     told = []
     for size in (700, 16_000):

@@ -16,7 +16,7 @@ from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.learner import Learner
 from streamer.core.coach.nudger import (
-    FLAT_WINDOW_S,
+    FLAT_WINDOWS_S,
     LEVEL_WINDOWS_S,
     RATE_WINDOWS_S,
     Now,
@@ -130,9 +130,11 @@ class Coaching:
             return Now(t_s, silence_s, (end - self._run_from) / FRAMES_PER_S)
         rates = {s: rate for s in RATE_WINDOWS_S if (rate := spoken.rate(s)) is not None}
         levels = {s: found for s in LEVEL_WINDOWS_S if (found := spoken.level_dbfs(s)) is not None}
-        sd = spoken.pitch_sd_semitones(FLAT_WINDOW_S)
+        moved = {
+            s: found for s in FLAT_WINDOWS_S if (found := spoken.pitch_sd_semitones(s)) is not None
+        }
         run_s = (end - self._run_from) / FRAMES_PER_S
-        return Now(t_s, silence_s, run_s, rates, levels, sd)
+        return Now(t_s, silence_s, run_s, rates, levels, moved)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
         begin = self._curve - self._first

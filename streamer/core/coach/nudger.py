@@ -18,13 +18,15 @@ from streamer.core.coach.coach import Coach
 Kind = Literal["too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Of the last seconds of speech. The spreads are of 1 s, and fall with the root of the seconds.
-RATE_WINDOWS_S = (1.5, 2.5, 4.0, 6.0)
+RATE_WINDOWS_S = (1.0, 1.5, 2.5, 4.0, 6.0, 9.0)
 LEVEL_WINDOWS_S = (1.0, 2.0, 4.0)
-FLAT_WINDOW_S = 8.0
+FLAT_WINDOWS_S = (2.0, 3.0, 5.0, 8.0)
 RATE_SPREAD = 0.25
 LEVEL_SPREAD_DB = 2.0
+FLAT_SPREAD = 0.45  # of the logarithm
 BACK_RATE_S = 4.0
 BACK_LEVEL_S = 2.0
+BACK_FLAT_S = 5.0
 TALKING_S = 0.6  # behind the last speech, rate and level are judged no more
 
 
@@ -50,14 +52,15 @@ class Nudge:
 @dataclass(frozen=True)
 class Now:
     """What is heard at t_s. silence_s: since the last speech, None where nobody spoke yet. run_s:
-    of speech since the last pause. rates, levels: by the seconds of speech that they are of."""
+    of speech since the last pause. rates, levels, movements (SD of pitch in semitones): by the
+    seconds of speech that they are of."""
 
     t_s: float
     silence_s: float | None = None
     run_s: float = 0.0
     rates: Mapping[float, float] = field(default_factory=dict)
     levels: Mapping[float, float] = field(default_factory=dict)
-    pitch_sd_semitones: float | None = None
+    movements: Mapping[float, float] = field(default_factory=dict)
 
 
 class Nudger:
@@ -108,11 +111,12 @@ class Nudger:
         return self._soft(now, usual) if kind == "too_soft" else self._rate(kind, now, usual)
 
     def _flat(self, now: Now, usual: Baseline) -> Nudge | None:
-        sd = now.pitch_sd_semitones
-        if sd is None or sd >= self._coach.flat_ratio * usual.pitch_sd_semitones:
-            return None
-        name = "pitch_sd_semitones"
-        return Nudge("flat", name, sd, usual.pitch_sd_semitones, "semitones", now.t_s)
+        was = usual.pitch_sd_semitones
+        for seconds, sd in now.movements.items():
+            sure = self._coach.sureness * FLAT_SPREAD / math.sqrt(seconds)
+            if sd < self._coach.flat_ratio * was * math.exp(-sure):
+                return Nudge("flat", "pitch_sd_semitones", sd, was, "semitones", now.t_s)
+        return None
 
     def _soft(self, now: Now, usual: Baseline) -> Nudge | None:
         if not self._coach.soft_db:
@@ -150,7 +154,7 @@ class Nudger:
         if usual is None:
             return True
         if kind == "flat":
-            sd = now.pitch_sd_semitones
+            sd = now.movements.get(BACK_FLAT_S)
             limit = usual.pitch_sd_semitones * self._coach.flat_ratio**part
             return sd is not None and sd > limit
         if kind == "too_soft":

@@ -16,7 +16,7 @@ from streamer.core.measures.nuclei import MISSED, nuclei
 from streamer.core.measures.pitch import in_range, pitch_stats
 from streamer.core.measures.turn_track import Flags, Floats, Frames
 
-MIN_VOICED = 100  # frames: movement of pitch is not judged of less
+MIN_VOICED = 0.4  # share of the frames: movement of pitch is not judged of less
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Spoken:
         at = np.flatnonzero(self.filled[: self.known])[-int(seconds * FRAMES_PER_S) :]
         f0 = self.f0[at]
         voiced = in_range(f0[f0 > 0])
-        if len(at) < int(seconds * FRAMES_PER_S) or len(voiced) < MIN_VOICED:
+        if len(at) < int(seconds * FRAMES_PER_S) or len(voiced) < MIN_VOICED * len(at):
             return None
         return pitch_stats(voiced).sd_semitones
 
