@@ -33,16 +33,16 @@ class Coach:
         30.0, None, "seconds of speech that a baseline is learnt from", "20", low=5, high=120
     )
     fast_ratio: float = option(
-        1.15, None, "too fast: over so many times the usual rate; 0: off", "1.3", low=0, high=5
+        1.05, None, "too fast: over so many times the usual rate; 0: off", "1.3", low=0, high=5
     )
     slow_ratio: float = option(
-        0.85, None, "too slow: under so many times the usual rate; 0: off", "0.7", low=0, high=1
+        0.95, None, "too slow: under so many times the usual rate; 0: off", "0.7", low=0, high=1
     )
     soft_db: float = option(
         6.0, None, "too soft: so many dB under the usual level; 0: off", "9", low=0, high=60
     )
     flat_ratio: float = option(
-        0.5, None, "flat: under so many times the usual SD of pitch; 0: off", "0.4", low=0, high=1
+        0.8, None, "flat: under so many times the usual SD of pitch; 0: off", "0.6", low=0, high=1
     )
     silence_s: float = option(
         5.0, None, "long silence: so many seconds without speech; 0: off", "8", low=0, high=600
@@ -56,10 +56,10 @@ class Coach:
         high=35,
     )
     sureness: float = option(
-        3.0,
+        3.5,
         None,
-        "how many standard errors a rate or a level must be beyond its bound: more is later and "
-        "more often right",
+        "how many standard errors a rate, level or movement must be beyond its bound: more is "
+        "later and more often right",
         "4",
         low=0,
         high=20,
