@@ -36,11 +36,11 @@ from streamer.core.coach.coaching import CoachEvent
 from streamer.core.coach.nudger import Nudge
 from streamer.model.audio.coach_ear import CoachEar
 
-MIN_S = 75.0  # of a reading: half a minute is learnt from
+MIN_S = 64.0  # of a reading: half a minute is learnt from
 BEFORE_S = 16.0  # of the reading in front of a change, and
 AFTER_S = 12.0  # behind it
 GAP_S = 0.4  # between two recordings
-KINDS = ("joined-60", "joined-30", "joined-10")
+KINDS = ("joined-60", "joined-30", "joined-10", "clip")
 Sound = np.ndarray
 
 

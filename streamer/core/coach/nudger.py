@@ -1,8 +1,9 @@
 """When to say a word. In: what is heard now, against the baseline. Out: Nudges.
 
 A rate of one second of speech says little: of a steady reader, the SD of its logarithm is
-FAST_SPREAD, and of 6 s it is 0.095 (12 readers, 2026-11). So several windows are asked, and the shorter one is, the further it must be beyond the
-bound: `sureness` standard errors. A great change is told soon, a small one late.
+FAST_SPREAD, and of 6 s it is 0.095 (12 readers, 2026-11). So several windows are asked, and the
+shorter one is, the further it must be beyond the bound: `sureness` standard errors. A great change
+is told soon, a small one late.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ const STYLE = `:root{color-scheme:light dark;--ink:#18212b;--muted:#566270;--lin
 body{max-width:60rem;margin:0 auto;padding:1.5rem 1rem;font:16px/1.55 system-ui,"PingFang SC","Microsoft YaHei","Noto Sans CJK SC",sans-serif;color:var(--ink);background:var(--paper)}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.3rem 0}.muted,caption,figcaption{color:var(--muted);font-size:.9rem}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.4rem .8rem .4rem 0;border-bottom:1px solid var(--line);vertical-align:top}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}figure{margin:1rem 0}svg{width:100%;height:auto;display:block}
-text{fill:var(--muted);font-size:11px}.pitch{stroke:var(--accent);fill:none;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}.level{fill:var(--soft)}.rate{stroke:var(--ink);fill:none;stroke-width:1.5}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}figure{margin:1rem 0}svg{width:100%;min-width:38rem;height:auto;display:block}
+.said{min-width:15rem;display:inline-block}text{fill:var(--muted);font-size:11px}.pitch{stroke:var(--accent);fill:none;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}.level{fill:var(--soft)}.rate{stroke:var(--ink);fill:none;stroke-width:1.5}
 .usual{stroke:var(--muted);stroke-dasharray:4 5}.nudge{stroke:var(--warn)}.axis{stroke:var(--line)}@media print{body{max-width:none}}`;
 const WIDTH = 900;
 const LEFT = 46;
@@ -59,7 +59,7 @@ function sentencesOf({ sentences }) {
   const names = Object.keys(MEASURES);
   const heads = names.map((name) => `${told(MEASURES[name].word)}, ${told(MEASURES[name].unit)}`);
   const rows = sentences.map(({ text, measures, atS }) => {
-    const said = `<span lang="zh-Hans">${safe(text)}</span>`;
+    const said = `<span class="said" lang="zh-Hans">${safe(text)}</span>`;
     return row("td", [clock(atS), said, ...names.map((name) => shown(name, measures?.[name]))]);
   });
   return table("", row("th", [told("report-time"), told("report-sentence"), ...heads]), rows);
@@ -87,7 +87,7 @@ function curvesOf({ rows, windows, nudges, seconds, baseline }) {
     const sides = scale.map((value) => `<line class="axis" x1="${LEFT}" x2="${WIDTH}" y1="${y(value)}" y2="${y(value)}"/><text x="${LEFT - 6}" y="${Number(y(value)) + 4}" text-anchor="end">${String(value).replace("-", "−")}</text>`);
     const times = [0, 0.25, 0.5, 0.75, 1].map((part) => `<text x="${x(part * end)}" y="126" text-anchor="${part === 1 ? "end" : part ? "middle" : "start"}">${clock(part * end)}</text>`);
     const label = `${name}, ${unit}`;
-    return `<figure><figcaption>${label}</figcaption><svg viewBox="0 0 ${WIDTH} 130" role="img" aria-label="${label}">${sides.join("")}${drawn(y)}${level}${marks.join("")}${times.join("")}</svg></figure>`;
+    return `<figure><figcaption>${label}</figcaption><div class="scroll"><svg viewBox="0 0 ${WIDTH} 130" role="img" aria-label="${label}">${sides.join("")}${drawn(y)}${level}${marks.join("")}${times.join("")}</svg></div></figure>`;
   }
 }
 
