@@ -1,6 +1,7 @@
 """When a word is said: however time is cut, with hysteresis, cooldown and gap."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -123,7 +124,7 @@ def test_no_voice_is_nudged_more_often_than_allowed(seed):
     ]
     found = told(COACH, moments)
     times = [t for _, t in found]
-    assert all(b - a >= 5 for a, b in zip(times, times[1:], strict=False))
+    assert all(b - a >= 5 for a, b in itertools.pairwise(times))
     for kind in KINDS:
         own = [t for k, t in found if k == kind]
-        assert all(b - a >= 20 for a, b in zip(own, own[1:], strict=False))
+        assert all(b - a >= 20 for a, b in itertools.pairwise(own))
