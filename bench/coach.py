@@ -36,11 +36,11 @@ from streamer.core.coach.coaching import CoachEvent
 from streamer.core.coach.nudger import Nudge
 from streamer.model.audio.coach_ear import CoachEar
 
-MIN_S = 64.0  # of a reading: half a minute is learnt from
+MIN_S = 58.0  # of a reading: half a minute is learnt from
 BEFORE_S = 16.0  # of the reading in front of a change, and
 AFTER_S = 12.0  # behind it
 GAP_S = 0.4  # between two recordings
-KINDS = ("joined-60", "joined-30", "joined-10", "clip")
+KINDS = ("joined-60", "joined-30", "joined-10")
 Sound = np.ndarray
 
 
@@ -84,7 +84,8 @@ def readings(options: argparse.Namespace) -> Iterator[Reading]:
         if row["kind"] in KINDS and side_of(row["speaker"]) == options.side:
             own[row["source"], row["speaker"]].append(row)
     enough = {k: rows for k, rows in own.items() if sum(r["seconds"] for r in rows) >= MIN_S}
-    for (_, speaker), rows in sorted(enough.items())[: options.num]:
+    every = max(1, len(enough) // options.num)  # of every language
+    for (_, speaker), rows in sorted(enough.items())[::every][: options.num]:
         parts = [soundfile.read(options.people / row["wav"], dtype="float32")[0] for row in rows]
         yield Reading(speaker, joined(parts))
 

@@ -19,9 +19,9 @@ from streamer.core.coach.coach import Coach
 Kind = Literal["too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Of the last seconds of speech. The spreads are of 1 s, and fall with the root of the seconds.
-RATE_WINDOWS_S = (1.0, 1.5, 2.5, 4.0, 6.0, 9.0)
+RATE_WINDOWS_S = (1.5, 2.5, 4.0, 6.0, 9.0)
 LEVEL_WINDOWS_S = (1.0, 2.0, 4.0)
-FLAT_WINDOWS_S = (2.0, 3.0, 5.0, 8.0)
+FLAT_WINDOWS_S = (3.0, 5.0, 8.0)
 FAST_SPREAD = 0.24
 SLOW_SPREAD = 0.30  # ends of sentences are drawn out
 LEVEL_SPREAD_DB = 2.75

@@ -184,7 +184,7 @@ async def test_a_coach_speaks_where_it_is_asked_for(server):
     """Nudges, the baseline and what it hears, at most 5 times a second; nothing of it unasked, and
     then every event is valid under the official client's types."""
     quiet = np.zeros(24_000, np.float32)
-    data = (np.concatenate([speech(6, 2) * 0.01, quiet]) * 32767).astype("<i2").tobytes()
+    data = (np.concatenate([speech(6, 2) * 0.05, quiet]) * 32767).astype("<i2").tobytes()
     audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
     usual = {
         "rate_syllables_per_s": 5.0,
