@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from streamer.audio.source import AudioError
     from streamer.blocking import describe, describe_many
     from streamer.config import Config, ConfigError
+    from streamer.core.coach.baseline import Baseline, BaselineError
+    from streamer.core.coach.coach import Coach
+    from streamer.core.coach.coaching import BaselineKnown, CoachNews
+    from streamer.core.coach.nudger import Nudge
     from streamer.core.description import Description, TextDelta
     from streamer.core.measures.live_measures import Measures
     from streamer.core.measures.speech_measures import SpeechMeasures
@@ -37,7 +41,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "AudioError",
+    "Baseline",
+    "BaselineError",
+    "BaselineKnown",
     "Cleared",
+    "Coach",
+    "CoachNews",
     "Config",
     "ConfigError",
     "Describer",
@@ -47,6 +56,7 @@ __all__ = [
     "Measures",
     "ModelError",
     "NothingToCommit",
+    "Nudge",
     "SlowReader",
     "SpeechMeasures",
     "SpeechStarted",
@@ -72,6 +82,12 @@ _EVENTS = (
 )
 _HOMES = {
     "AudioError": "audio.source",
+    "Baseline": "core.coach.baseline",
+    "BaselineError": "core.coach.baseline",
+    "BaselineKnown": "core.coach.coaching",
+    "Coach": "core.coach.coach",
+    "CoachNews": "core.coach.coaching",
+    "Nudge": "core.coach.nudger",
     "Config": "config",
     "ConfigError": "config",
     "Describer": "describer",

@@ -23,6 +23,7 @@ from streamer.config import Config
 from streamer.core.attributes import Profile
 from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
 from streamer.core.rules.settings import ALL
 from streamer.logs import log
@@ -185,6 +186,7 @@ class Describer:
         attributes: str | None = None,
         profile: Profile = "full",
         encoding: Encoding = "pcm16",
+        coach: bool | Coach = False,
     ) -> AsyncIterator[LiveSession]:
         """A live stream of mono audio at `sample_rate` Hz (1..384 kHz): PCM16, or G.711 as
         telephones send it, "pcmu" (mu-law) or "pcma" (A-law), mostly at 8000 Hz.
@@ -194,16 +196,20 @@ class Describer:
         answers_itself: False waits with the answer to a committed turn until `answer()`.
         measures: Measures events 5 times a second, and `measures` in each Description.
         attributes, profile: which ones the sentences name, as in Config, among the describer's.
+        coach: True, or a Coach with thresholds and a baseline: Nudge events where the speaker
+        leaves their usual way, BaselineKnown, and CoachNews 5 times a second.
 
         Events: SpeechStarted and SpeechStopped (with vad), TurnCommitted, LiveUpdate, Measures,
-        Cleared, TextDelta, TurnFailed, and a Description at the end of each answer. Without vad an
-        iteration ends with its turn's Description: feed, commit, iterate, and again. With vad it
-        goes on until `end`, so one task feeds and another iterates.
+        those of the coach, Cleared, TextDelta, TurnFailed, and a Description at the end of each
+        answer. Without vad an iteration ends with its turn's Description: feed, commit, iterate,
+        and again. With vad it goes on until `end`, so one task feeds and another iterates.
 
         Raises ModelError, TypeError, and ValueError for options that mean nothing.
         """
         if not isinstance(vad, bool | TurnDetection):
             raise TypeError(f"vad is {vad!r}; give True, False or a TurnDetection")
+        if not isinstance(coach, bool | Coach):
+            raise TypeError(f"coach is {coach!r}; give True, False or a Coach")
         detection = (TurnDetection() if vad else None) if isinstance(vad, bool) else vad
         options = SessionOptions(
             sample_rate,
@@ -212,6 +218,7 @@ class Describer:
             answers_itself,
             measures=measures,
             encoding=encoding,
+            coach=(Coach() if coach else None) if isinstance(coach, bool) else coach,
         )
         await self.load()
         options = replace(options, said=self._models.said(attributes, profile))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import anyio
 
+from streamer.core.coach.baseline import Baseline
 from streamer.core.description import Description
 from streamer.stages.events import Event, SessionOptions, TurnFailed
 from streamer.stages.stream import Stream
@@ -28,6 +29,12 @@ class LiveSession:
     def num_bytes_fed(self) -> int:
         """Bytes of PCM that were taken."""
         return self._stream.num_bytes_fed
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """How the speaker usually speaks, where a coach was asked for: given, learnt, or of what
+        was said so far. None under 5 s of speech. `baseline.save("me.json")` keeps it."""
+        return self._stream.baseline
 
     async def feed(self, pcm: bytes) -> None:
         """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are

@@ -138,6 +138,7 @@ class LiveParts:
             options.is_recording,
             options.measures,
             options.encoding,
+            options.coach,
         )
 
     def drafter(self, edge: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from streamer.config import Config, ConfigError, check_engine, has_host
 from streamer.core.choices import DeviceName, EngineName
+from streamer.core.coach.coach import Coach
 from streamer.options import REQUIRED, Group, check, option, same
 
 OUTPUT = Group("what is shown", "--json")
@@ -220,7 +221,24 @@ class ServeOptions(DoorOptions):
         low=0.5,
         high=3600,
     )
+    coach: str | None = option(
+        None,
+        CLIENTS,
+        "how the coach judges, for clients that ask for one: FILE.toml, or NAME=VALUE with "
+        "commas; the coach's own table lists the names",
+        "fast_ratio=1.3,silence_s=8",
+        metavar="HOW",
+        unset="its defaults",
+    )
     pipeline: str | None = same(DescribeOptions, "pipeline")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.coaching()
+
+    def coaching(self) -> Coach | None:
+        """The coach of clients that ask for one. Raises ConfigError."""
+        return Coach.parse(self.coach) if self.coach is not None else None
 
 
 @dataclass(frozen=True, kw_only=True)

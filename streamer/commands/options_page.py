@@ -8,6 +8,7 @@ from typing import Any
 from streamer.commands.fleet_options import PlacingOptions, RayOptions, ScalingOptions
 from streamer.commands.table import COMMANDS
 from streamer.config import Config
+from streamer.core.coach.coach import Coach
 from streamer.options import About, Kind, declared, flag_of, metavar_of, shown_default
 
 HEAD = """# Options
@@ -30,6 +31,12 @@ FLEET = """
 [The fleet](fleet.md) tells what the file is for. `[director]` takes the options of `streamer
 director`, with _ for -. So do `[server]` those of `streamer serve` and the model's, `[verifier]`
 those of `streamer verifier`; host, port, key and certificate of the director hold for all."""
+COACH = """
+## The coach
+
+[The coach](coach.md) tells what these mean. They are keywords of `Coach`, keys of a TOML file,
+names of `streamer serve --coach`, and fields of `coach` in `session.streamer`.
+"""
 FLEET_TABLES = {
     "[ray]": RayOptions,
     "[server] and [verifier]": PlacingOptions,
@@ -43,6 +50,7 @@ def page() -> str:
     for name, command in COMMANDS.items():
         rows = _table(command.options)
         parts += [f"\n## streamer {name}\n", f"{command.description}\n", rows]
+    parts += [COACH, _table(Coach)]
     parts += [FLEET]
     parts += [f"\n### {head}\n\n{_table(owner)}" for head, owner in FLEET_TABLES.items()]
     return "\n".join(parts).rstrip() + "\n"

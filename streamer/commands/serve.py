@@ -113,7 +113,11 @@ async def open_server(
             incarnation_of(options.name or ""),
         )
         terms = ServerTerms(
-            options.resume_s, options.live_updates, describer.attributes, describer.said
+            options.resume_s,
+            options.live_updates,
+            describer.attributes,
+            describer.said,
+            options.coaching(),
         )
         server = RealtimeServer(describer.stream, admission, terms)
         server.metrics.build(__version__)

@@ -3,8 +3,6 @@ thread."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -15,11 +13,11 @@ from streamer.stages.plumbing.hearing_threads import Seat
 from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
-from streamer.stages.plumbing.ports import Hearing, Measurer
+from streamer.stages.plumbing.pokes import Pokes
+from streamer.stages.plumbing.ports import Hearing
 from streamer.stages.plumbing.put import put
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
-Pokes = MemoryObjectSendStream[Measurer]
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
 
 
@@ -112,9 +110,7 @@ class _Chunk:
                 self._books.last_closed = item.turn
             await _tell(item, self._outlet)
             await put(self._items, (item, self.fed_at))
-        if self._hearing.measurer is not None:
-            with suppress(anyio.WouldBlock):  # it has been told already
-                self._pokes.send_nowait(self._hearing.measurer)
+        self._pokes.poke()
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:

@@ -13,6 +13,10 @@ from typing import Protocol, get_args
 
 from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ, SAMPLE_RATE_HZ
+from streamer.core.coach.coach import Coach
+from streamer.core.coach.coaching import BaselineKnown as BaselineKnown
+from streamer.core.coach.coaching import CoachNews as CoachNews
+from streamer.core.coach.nudger import Nudge as Nudge
 from streamer.core.description import Description, TextDelta
 from streamer.core.measures.live_measures import Measures as Measures
 
@@ -82,6 +86,9 @@ Event = (
     | TextDelta
     | LiveUpdate
     | Measures
+    | Nudge
+    | BaselineKnown
+    | CoachNews
     | TurnFailed
     | Description
 )
@@ -127,6 +134,8 @@ class SessionOptions:
     said: str = ""
     # pcm16: little-endian; pcmu, pcma: a byte per sample, as telephones send it
     encoding: Encoding = "pcm16"
+    # Nudge, BaselineKnown and CoachNews events, of the whole session
+    coach: Coach | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.sample_rate_hz, int):

@@ -17,7 +17,9 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.audio.turn_items import Item
+from streamer.core.coach.baseline import Baseline
 from streamer.stages.chunk import chunk
+from streamer.stages.coach import coach
 from streamer.stages.draft import CREDITS, Draft
 from streamer.stages.emit import emit
 from streamer.stages.events import Event, NothingToCommit, SessionOptions
@@ -41,7 +43,8 @@ from streamer.stages.plumbing.messages import (
 )
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
-from streamer.stages.plumbing.ports import Measurer, Parts
+from streamer.stages.plumbing.pokes import Pokes
+from streamer.stages.plumbing.ports import Ear, Measurer, Parts
 from streamer.stages.plumbing.put import put
 from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
@@ -104,7 +107,8 @@ class Stream:
     def start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
-        pokes, poked = queue[Measurer](1)
+        measuring, measured = queue[Measurer](1)
+        coaching, coached = queue[Ear](1)
         readies, ready = queue[Ready | Answer | Mark | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
@@ -114,10 +118,12 @@ class Stream:
         parts = self._parts
         self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
         heard_by = (outlet, self._hearing, self._seat, self.books)
+        pokes = Pokes(measuring, coaching, self._hearing)
         group.start_soon(chunk, self._taken, items, pokes, *heard_by, name="chunk")
         is_told = self._options.measures and not self._options.is_recording
-        measuring = parts.threads.measuring
-        group.start_soon(measure, poked, outlet.clone(), measuring, is_told, name="measure")
+        threads = parts.threads.measuring
+        group.start_soon(measure, measured, outlet.clone(), threads, is_told, name="measure")
+        group.start_soon(coach, coached, outlet.clone(), threads, name="coach")
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
         group.start_soon(verify, requests, replies, name="verify")
@@ -208,6 +214,11 @@ class Stream:
     def events(self) -> AsyncIterator[Event]:
         # no generator: one that is left early must be closed by whoever left it
         return self._events
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """Of the session's speaker, where a coach was asked for and knows."""
+        return self._hearing.coach.baseline if self._hearing.coach else None
 
     @property
     def backlog(self) -> dict[str, int]:

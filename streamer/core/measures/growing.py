@@ -28,6 +28,11 @@ class Growing:
         self._held[self._size : end] = values
         self._size = end
 
+    def drop(self, num: int) -> None:
+        """Forget the first `num`; so many there must be."""
+        self._held = self._held[num : max(self._size, num + 1)].copy()
+        self._size -= num
+
     @property
     def values(self) -> NDArray[Any]:
         """A view: what is appended later does not change it."""

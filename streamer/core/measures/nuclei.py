@@ -53,12 +53,22 @@ class Envelope:
         self._peaks.append(self._search.push(level_db))
         self._level_db.append(level_db)
 
+    def drop(self, num: int) -> None:
+        """Forget the first `num` frames, which must be final: frames count from behind them."""
+        self._level_db.drop(num)
+        kept = self._peaks.values - num
+        self._peaks = Growing(dtype=np.int64)
+        self._peaks.append(kept[kept >= 0])
+        self._search.num -= num
+        self._search.best -= num
+
     def so_far(self) -> tuple[Doubles, Indices]:
         """Level in dB [n_frames] of all that was added, and the frames of its peaks, in order."""
         rest_db = _level_db(np.pad(self._held, (0, SIDE_FRAMES)))
         search = replace(self._search)
         peaks = np.concatenate([self._peaks.values, search.push(rest_db), search.last()])
-        return np.concatenate([self._level_db.values, rest_db]), peaks
+        # one whose frame was dropped is none any more
+        return np.concatenate([self._level_db.values, rest_db]), peaks[peaks >= 0]
 
 
 def nuclei(level_db: Doubles, peaks: Indices, voiced: Flags, spoken: Flags) -> Indices:

@@ -38,6 +38,7 @@ Flags = NDArray[np.bool_]
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
 MIN_NOISE_FRAMES = 10
 BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
+UNIT_SAMPLES = 2560  # 160 ms: whole frames of level, of voice activity, and of F0 at 16 ms
 
 
 class TurnTrack:
@@ -89,6 +90,21 @@ class TurnTrack:
         judged = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
         return min(len(self._power), judged)
 
+    @property
+    def num_pitched(self) -> int:
+        """Frames of 10 ms of which F0 is known, too."""
+        return min(self.num_frames, len(self._f0) * self._pitch_hop // HOP_SAMPLES)
+
+    def forget(self, num_units: int) -> None:
+        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known: frames are
+        counted from behind them."""
+        frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
+        self._power.drop(frames)
+        self._envelope.drop(frames)
+        self._clipped.drop(frames)
+        self._speech.drop(num_units * UNIT_SAMPLES // SPEECH_SAMPLES)
+        self._f0.drop(num_units * UNIT_SAMPLES // self._pitch_hop)
+
     def frames(self) -> Frames:
         """To the last of which level and speech are known."""
         end = self.num_frames
@@ -123,14 +139,22 @@ class Frames:
 
     def last(self, seconds: float) -> Frames:
         """The last so many seconds of them."""
-        first = max(0, len(self.f0) - int(seconds * FRAMES_PER_S))
+        num = len(self.f0)
+        return self._between(max(0, num - int(seconds * FRAMES_PER_S)), num)
+
+    def until(self, end: int) -> Frames:
+        """The first `end` of them."""
+        return self._between(0, end)
+
+    def _between(self, first: int, end: int) -> Frames:
+        low, high = np.searchsorted(self.peaks, (first, end))
         return Frames(
-            self.power[first:],
-            self.f0[first:],
-            self.speech[first:],
-            self.clipped[first:],
-            self.vowel_db[first:],
-            self.peaks[np.searchsorted(self.peaks, first) :] - first,
+            self.power[first:end],
+            self.f0[first:end],
+            self.speech[first:end],
+            self.clipped[first:end],
+            self.vowel_db[first:end],
+            self.peaks[low:high] - first,
         )
 
     def measures(self) -> SpeechMeasures:

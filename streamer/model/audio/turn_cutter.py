@@ -17,6 +17,8 @@ from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.g711 import Encoding, from_g711
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Samples, on_grid
 from streamer.core.audio.turn_items import Item
+from streamer.core.coach.coach import Coach
+from streamer.model.audio.coach_ear import CoachEar
 from streamer.model.audio.measurer import TurnMeasurer
 from streamer.model.audio.part_cutter import NOTHING, PartCutter
 from streamer.model.audio.vad import (
@@ -43,7 +45,10 @@ class TurnCutter:
         is_recording: bool = False,
         measures: bool = False,
         encoding: Encoding = "pcm16",
+        coach: Coach | None = None,
     ) -> None:
+        # of the whole session: it hears what no turn takes, too
+        self.coach = CoachEar(coach) if coach else None
         self._chunker = Chunker(sample_rate_hz)
         self._is_float = is_recording
         self._encoding = encoding
@@ -105,6 +110,8 @@ class TurnCutter:
         return self._part.drop()
 
     def _take(self, samples: Samples) -> list[Item]:
+        if self.coach is not None:
+            self.coach.push(samples)
         if self._detector is None or self._voice is None or self._frames is None:
             return self._part.push(samples) if len(samples) else []
         self._past = np.concatenate([self._past, samples])

@@ -2,6 +2,7 @@
 
 import { nameAttributes } from "./attributes.js";
 import { Chart } from "./chart.js";
+import { CoachView } from "./coach.js";
 import { describe, listen } from "./jobs.js";
 import { Problem } from "./problems.js";
 import { View } from "./view.js";
@@ -9,10 +10,11 @@ import { speakLanguage, wantedLanguage } from "./words.js";
 
 const MAX_WAITING = 20; // recordings
 const KEY = "streamer.key"; // in sessionStorage: gone with the tab
+const COACHING = "streamer.coaching"; // in localStorage: remembered
 
 const at = (id) => document.getElementById(id);
 const view = new View();
-const screen = { view, chart: null, attributes: null };
+const screen = { view, chart: null, coach: null, attributes: null };
 let listening = null; // the job of the microphone
 let isOpening = false;
 const waiting = []; // recordings
@@ -37,11 +39,13 @@ async function startListening() {
   view.noProblem();
   try {
     await describing;
-    listening = await listen(screen, server(), () => {
+    const coach = screen.coach.wanted;
+    listening = await listen(screen, { ...server(), coach }, () => {
       view.problem("gone");
       listening?.finish();
     });
     view.microphone(true);
+    screen.coach.begin(coach !== null);
     listening.done.then(stopped);
   } catch (error) {
     tell(error);
@@ -131,6 +135,8 @@ function wire() {
     });
   }
   document.addEventListener("drop", ({ dataTransfer }) => add(dataTransfer.files));
+  at("coaching").checked = localStorage.getItem(COACHING) === "on";
+  at("coaching").addEventListener("change", ({ target }) => localStorage.setItem(COACHING, target.checked ? "on" : "off"));
   at("settings").addEventListener("submit", (event) => event.preventDefault());
   at("key").value = sessionStorage.getItem(KEY) ?? "";
   at("key").addEventListener("input", ({ target }) => sessionStorage.setItem(KEY, target.value.trim()));
@@ -151,6 +157,7 @@ async function start() {
   screen.attributes = nameAttributes(await response.json());
   screen.chart = new Chart(at("attributes"), screen.attributes);
   screen.chart.show({});
+  screen.coach = new CoachView();
   wire();
 }
 

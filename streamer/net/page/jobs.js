@@ -12,7 +12,7 @@ const ANSWER_S = 30; // for the last sentence
 
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
-  // screen: {view, chart, attributes}. server: {url, key, wantsLive}. sound: {name, idle, rateHz, detection, seconds}.
+  // screen: {view, chart, attributes}. server: {url, key, wantsLive, coach: of session.streamer, or none}. sound: {name, idle, rateHz, detection, seconds}.
   constructor(screen, server, sound) {
     this.done = new Promise((resolve) => (this.resolve = resolve));
     this.isRecording = sound.detection === null;
@@ -22,7 +22,7 @@ class Job {
       failed: (message) => this.link.close(new Problem("told", message)),
     });
     this.turns = turns;
-    this.link = new Link(server.url, server.key, sessionOf(sound, server.wantsLive), {
+    this.link = new Link(server.url, server.key, sessionOf(sound, server), {
       event: (event) => turns.hear(event),
       open: () => screen.view.status(...sound.idle),
       broken: () => screen.view.status("broke"),
@@ -99,8 +99,9 @@ async function send(job, pcm, numSamples, tell) {
 }
 
 // A transcription session answers every turn by itself, the parts of a long recording too.
-function sessionOf({ rateHz, detection }, wantsLive) {
+function sessionOf({ rateHz, detection }, { wantsLive, coach }) {
   const input = { format: { type: "audio/pcm", rate: rateHz }, turn_detection: detection };
   const streamer = { events: true, binary: true, acks: true, live_update_s: wantsLive ? LIVE_UPDATE_S : null };
+  if (coach) Object.assign(streamer, { coach, measures: true });
   return { type: "transcription", audio: { input }, streamer };
 }

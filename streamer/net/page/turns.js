@@ -23,8 +23,8 @@ export class Turns {
 
   // sound: name of a recording, null for the microphone; idle, the word that is the status between turns; seconds of a
   // recording, else null. on: {settled(), failed(word)}.
-  constructor({ view, chart, attributes }, sound, on) {
-    Object.assign(this, { view, chart, attributes, sound, on });
+  constructor({ view, chart, coach, attributes }, sound, on) {
+    Object.assign(this, { view, chart, coach, attributes, sound, on });
   }
 
   // Another session, which knows nothing of the last one's turns.
@@ -41,6 +41,7 @@ export class Turns {
   }
 
   hear(event) {
+    this.coach.hear(event);
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;

@@ -8,7 +8,7 @@ cannot be UTF-8. What is given back to the client (ids, error texts) is bounded.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -54,8 +54,8 @@ class Extensions(Struct, forbid_unknown_fields=True):
     """Ours, opt-in: `streamer.*` events; raw PCM16 in binary messages; what was taken, twice a
     second where it is news; measures of the turn in hand, five times a second; a live update every
     so many seconds, null for none, the server's default where it is left out; the attributes that
-    sentences name. A name that is none of these is refused: its sender would wait in vain. No other
-    struct here forbids unknown fields."""
+    sentences name; a coach. A name that is none of these is refused: its sender would wait in vain.
+    No other struct here forbids unknown fields."""
 
     events: bool = False
     binary: bool = False
@@ -65,6 +65,8 @@ class Extensions(Struct, forbid_unknown_fields=True):
     # those that sentences name, among the server's
     attributes: Annotated[list[Id], msgspec.Meta(max_length=16)] | UnsetType | None = UNSET
     profile: Literal["full", "acoustic"] | UnsetType = UNSET
+    # true, or an object of thresholds and perhaps a baseline: core/coach/coach.py checks it
+    coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
     # what the server said of itself: who sends a session back as it came is not refused
     rate: int | UnsetType = UNSET
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
@@ -19,10 +20,13 @@ from streamer.net.realtime.server_events import Event as Out
 from streamer.net.realtime.settings_of import SettingsOf
 from streamer.net.realtime.turn_numbers import Turns
 from streamer.stages.events import (
+    BaselineKnown,
     Cleared,
+    CoachNews,
     Event,
     LiveUpdate,
     Measures,
+    Nudge,
     SessionOptions,
     SpeechStarted,
     SpeechStopped,
@@ -69,6 +73,7 @@ class Conversation:
         is_transcription: bool,
         live_update_s: float | None = None,
         may_say: tuple[str, ...] = (),
+        coach: Coach | None = None,
     ) -> None:
         self.id = session_id  # a secret: who knows it may resume
         self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
@@ -81,7 +86,7 @@ class Conversation:
         self._may_ask = False  # for an answer that comes by itself
         self._last_item: str | None = None
         self._answer = AnswerInHand(self._kind == "transcription")
-        self._settings = SettingsOf(self._kind, live_update_s, may_say)
+        self._settings = SettingsOf(self._kind, live_update_s, may_say, coach)
 
     @property
     def name(self) -> str:
@@ -158,6 +163,14 @@ class Conversation:
 
     def heard(self, event: Event) -> list[Out]:
         """What a session event tells the client."""
+        before_s = self._before_ms / 1000
+        match event:
+            case Nudge():
+                return [s.nudge(event, before_s)]
+            case BaselineKnown():
+                return [s.baseline(event, before_s)]
+            case CoachNews():
+                return [s.coach(event, before_s)]
         item = self._item(event.turn) if not isinstance(event, Description) else ""
         match event:
             case SpeechStarted(at_ms=at_ms):

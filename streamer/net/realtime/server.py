@@ -15,6 +15,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from streamer.core.attributes import with_english
+from streamer.core.coach.coach import Coach
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.resume import CannotResume, Resume
 from streamer.net.realtime.session import OpenSession
@@ -36,12 +37,14 @@ MAX_MESSAGE_BYTES = 22 << 20  # base64 of MAX_APPEND_BYTES, with room
 class ServerTerms:
     """What a server offers: seconds a lost client is waited for; a live update every so many
     seconds, where a client asks for events and does not say how often; attribute -> levels, for the
-    page (core/attributes.py's Phrases); those of them that a client may ask for."""
+    page (core/attributes.py's Phrases); those of them that a client may ask for; the
+    coach of a client that asks for one."""
 
     hold_s: float = HOLD_S
     live_update_s: float | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     may_say: tuple[str, ...] = ()
+    coach: Coach | None = None
 
 
 class RealtimeServer:
@@ -104,7 +107,7 @@ class RealtimeServer:
         session_id = new_session_id(self._admission.name)
         terms = self._terms
         conversation = Conversation(
-            session_id, MODEL, is_transcription, terms.live_update_s, terms.may_say
+            session_id, MODEL, is_transcription, terms.live_update_s, terms.may_say, terms.coach
         )
         await self._hub.serve(socket, conversation, Resume.parse(query))
 

@@ -10,7 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from streamer.core.description import Description
-from streamer.stages.events import LiveUpdate, Measures, SessionOptions
+from streamer.stages.events import (
+    BaselineKnown,
+    CoachNews,
+    LiveUpdate,
+    Measures,
+    Nudge,
+    SessionOptions,
+)
 
 Event = dict[str, Any]
 
@@ -190,6 +197,26 @@ def live_update(item_id: str, update: LiveUpdate) -> Event:
 def measures(item_id: str, found: Measures) -> Event:
     """What is measured of a turn that goes on, where the client asked for it."""
     return {"type": "streamer.measures", "item_id": item_id, **found.as_json()}
+
+
+def nudge(found: Nudge, before_s: float) -> Event:
+    """before_s: of the session's audio, before the coach began."""
+    return {"type": "streamer.nudge", **_later(found.as_json(), before_s)}
+
+
+def baseline(found: BaselineKnown, before_s: float) -> Event:
+    """How the speaker usually speaks: what a client may keep, and give back."""
+    row = {"t_s": round(found.t_s + before_s, 3), "baseline": found.baseline.as_json()}
+    return {"type": "streamer.baseline", **row}
+
+
+def coach(found: CoachNews, before_s: float) -> Event:
+    """What the coach hears."""
+    return {"type": "streamer.coach", **_later(found.as_json(), before_s)}
+
+
+def _later(row: Event, seconds: float) -> Event:
+    return row | {name: round(row[name] + seconds, 3) for name in ("t_s", "curve_s") if name in row}
 
 
 def description(item_id: str, found: Description) -> Event:

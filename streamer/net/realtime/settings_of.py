@@ -9,6 +9,7 @@ import msgspec
 from streamer.core.attributes import chosen
 from streamer.core.audio import g711
 from streamer.core.audio.g711 import Encoding
+from streamer.core.coach.coach import Coach
 from streamer.net.realtime import client_events as c
 from streamer.stages.events import SessionOptions, TurnDetection
 
@@ -30,11 +31,13 @@ ENCODINGS: dict[str, Encoding] = {
 @dataclass(frozen=True)
 class SettingsOf:
     """Of one session, which is of one kind for life. default_update_s: for a client that asks for
-    events and does not say how often. may_say: the attributes that it may ask for."""
+    events and does not say how often. may_say: the attributes that it may ask for.
+    coach: for a client that asks for one, in place of the defaults."""
 
     _kind: str
     _default_update_s: float | None
     _may_say: tuple[str, ...] = ()
+    _coach: Coach | None = None
 
     def of(
         self, config: c.SessionConfig, options: SessionOptions, extensions: c.Extensions
@@ -55,6 +58,7 @@ class SettingsOf:
                 live_update_s=seconds,
                 measures=extensions.measures,
                 said=self._said(extensions),
+                coach=self._coach_of(extensions),
             )
         heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
         if config.input_audio_format is not c.UNSET:
@@ -69,6 +73,13 @@ class SettingsOf:
             answers = self._kind == "transcription" or bool(vad and vad.create_response)
             options = replace(options, turn_detection=found, answers_itself=answers)
         return options, extensions
+
+    def _coach_of(self, extensions: c.Extensions) -> Coach | None:
+        """Raises ValueError."""
+        asked = extensions.coach
+        if isinstance(asked, bool):
+            return (self._coach or Coach()) if asked else None
+        return Coach.of(asked, self._coach)
 
     def _said(self, extensions: c.Extensions) -> str:
         """As SessionOptions has it. Raises ValueError."""

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from anyio import Semaphore
 
 from streamer.core.audio.turn_items import Closed, Heard, Item
+from streamer.core.coach.baseline import Baseline
+from streamer.core.coach.coaching import CoachEvent
 from streamer.core.confidence import Piece
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.speculate import Speculator
@@ -41,6 +43,16 @@ class Measurer(Protocol):
         ...
 
 
+class Ear(Protocol):
+    """model/audio/coach_ear.py: what one session's coach hears."""
+
+    baseline: Baseline | None
+
+    def work(self) -> list[CoachEvent]:
+        """Hear what waits, on a worker thread; what the coach says of it."""
+        ...
+
+
 class Hearing(Protocol):
     """model/audio/turn_cutter.py: bytes to items. Blocking: it is called on a worker thread, one
     call at a time."""
@@ -52,6 +64,11 @@ class Hearing(Protocol):
     @property
     def measurer(self) -> Measurer | None:
         """Of the turn in hand; None where there is none, or measures are not asked for."""
+        ...
+
+    @property
+    def coach(self) -> Ear | None:
+        """Of the session, where one was asked for."""
         ...
 
     def push(self, pcm: bytes) -> list[Item]: ...

@@ -110,6 +110,36 @@ def test_the_last_seconds_are_a_stretch_of_the_whole():
     assert frames.last(60).measures() == track.measures()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
+    """The session's coach holds the last seconds only."""
+    whole, short = TurnTrack(256), TurnTrack(256)
+    chance = np.random.default_rng(seed)
+    dropped = 0
+    for _ in range(40):  # of 160 ms each
+        given = (
+            chance.uniform(-1, 1, 2_560).astype(np.float32),
+            chance.uniform(-4, -2, (16, 128)).astype(np.float32),
+            chance.uniform(0, 1, 5).astype(np.float32),
+            chance.uniform(90, 110, 10).astype(np.float32),
+        )
+        for track in (whole, short):
+            track.add_samples(given[0])
+            track.add_mel(given[1])
+            track.add_speech(given[2])
+            track.add_pitch(given[3])
+        if short.num_frames > 64 and chance.random() < 0.5:
+            short.forget(2)
+            dropped += 32
+        kept, every = short.frames(), whole.frames()
+        for name in ("power", "f0", "speech", "clipped", "vowel_db"):
+            assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
+        assert kept.peaks.tolist() == [peak - dropped for peak in every.peaks if peak >= dropped]
+        assert np.array_equal(short.frames().until(40).nuclei(), kept.until(40).nuclei())
+    assert dropped > 200
+    assert short.num_pitched == short.num_frames == whole.num_frames - dropped
+
+
 def test_parts_are_joined_by_their_speech():
     one = SpeechMeasures(4.0, 100.0, speech_s=1.0, audio_s=2.0, pause_count=1, longest_pause_s=0.4)
     two = SpeechMeasures(6.0, None, speech_s=3.0, audio_s=3.0, pause_count=2, longest_pause_s=0.2)

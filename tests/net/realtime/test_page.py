@@ -172,7 +172,13 @@ async def test_a_keyboard_is_enough(server, wanted, tmp_path):
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keyboard, choosing = guest.page.keyboard, asyncio.get_running_loop().create_future()
         guest.page.on("filechooser", lambda chooser: choosing.set_result(chooser))
-        assert [await guest.tab() for _ in range(4)] == ["language", "live", "key", "mic"]
+        assert [await guest.tab() for _ in range(5)] == [
+            "language",
+            "live",
+            "coaching",
+            "key",
+            "mic",
+        ]
         await keyboard.press("Enter")
         await guest.until_said("#status", "Hearing you")
         await guest.until_said("#so-far", "So far, after 3 s")
@@ -336,3 +342,75 @@ def test_a_wheel_holds_the_page(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
     assert {f"streamer/net/page/{file.name}" for file in PAGE.iterdir()} <= held
+
+
+async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
+    """Gauges move beside what is usual, a word is said and told to screen readers, a phone is wide
+    enough; the report is one file that needs nothing else, in the page's language."""
+    spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
+    save_speech(tmp_path / "speech.wav", spoken, 48_000)
+    usual = {
+        "rate_syllables_per_s": 5.0,
+        "pitch_median_hz": 120.0,
+        "pitch_sd_semitones": 2.5,
+        "level_dbfs": -20.0,
+        "pause_share": 0.1,
+        "speech_s": 30.0,
+    }
+    async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
+        assert not await guest.page.is_visible("#coach")
+        keep = "([name, value]) => localStorage.setItem(name, value)"
+        await guest.page.evaluate(keep, ["streamer.usual", json.dumps(usual)])
+        await guest.page.check("#coaching")
+        await guest.page.click("#mic")
+        await guest.until_said("#learning", "beside your usual way, of 30 s")
+        await guest.until_said("#gauge-level_dbfs small", "usually −20")
+        gauge = guest.page.locator("#gauge-level_dbfs [role=meter].on")
+        await gauge.wait_for()
+        assert float(await gauge.get_attribute("aria-valuenow")) < 0
+        assert await gauge.get_attribute("aria-label") == "Level"
+        assert "dBFS, usually −20" in (await gauge.get_attribute("aria-valuetext")).replace(
+            " usually", ", usually"
+        )
+        await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
+        await guest.until_said("#nudge", "Go on?")
+        assert await guest.fits()
+        drawn = """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
+            .data.some((value) => value > 0)"""
+        assert await guest.page.locator("#curve").evaluate(drawn)
+        await guest.page.click("#mic")
+        sentence = await guest.until_described()
+        for language, told in (("en", "How it was computed"), ("zh", "计算方法")):
+            await guest.page.select_option("#language", language)
+            await guest.page.focus("#save")
+            async with guest.page.expect_download() as download:
+                await guest.page.keyboard.press("Enter")
+            file = tmp_path / f"{language}.html"
+            await (await download.value).save_as(file)
+            asked = []
+            report = await guest.page.context.browser.new_page(
+                viewport={"width": 375, "height": 740}
+            )
+            report.on("request", lambda request, asked=asked: asked.append(request.url))
+            await report.goto(file.as_uri())
+            text = await report.text_content("main")
+            assert asked == [file.as_uri()]
+            assert told in text
+            assert sentence in text
+            assert await report.locator("svg path.pitch[d^=M]").count() == 1
+            assert await report.locator("svg line.nudge").count() >= 3
+            assert await report.locator("script, link, img").count() == 0
+            width = "document.documentElement.scrollWidth <= window.innerWidth"
+            assert await report.evaluate(width)
+            await report.close()
+        await guest.page.click("#keep")
+        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
+
+
+async def test_without_a_coach_the_page_asks_for_none(server, wanted):
+    async with visiting(server) as guest:
+        await guest.page.set_input_files("#file", SAMPLES[0])
+        assert await guest.until_described() == wanted[SAMPLES[0].name]["text"]
+        asked = json.loads(taken(guest.sockets)[0])["session"]["streamer"]
+        assert asked.keys() == {"events", "binary", "acks", "live_update_s"}
+        assert not await guest.page.is_visible("#coach")

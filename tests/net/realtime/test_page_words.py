@@ -177,8 +177,8 @@ async def test_cancel_and_close_are_reached_by_keyboard(page, sound):
     async with page(feed_s=0.05) as guest:
         await guest.page.set_input_files("#file", sound("one.wav", 60))
         await guest.until_said("#status", "Sending")
-        reached = [await guest.tab() for _ in range(6)]
-        assert reached[:5] == ["language", "live", "key", "mic", "cancel"]
+        reached = [await guest.tab() for _ in range(7)]
+        assert reached[:6] == ["language", "live", "coaching", "key", "mic", "cancel"]
         await guest.page.focus("#cancel")
         await guest.page.keyboard.press("Enter")
         await guest.until_said("#history", "cancelled")

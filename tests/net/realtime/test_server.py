@@ -5,6 +5,7 @@ import asyncio
 import base64
 import contextlib
 import io
+import itertools
 import json
 import random
 import signal
@@ -39,6 +40,7 @@ from wire import (
 
 from streamer.core.audio.g711 import from_g711
 
+KINDS = ("nudge", "baseline", "coach")
 NO_VAD = {"audio": {"input": {"turn_detection": None}}}
 
 
@@ -84,7 +86,9 @@ async def test_the_page_s_extensions_are_those_that_there_are(server):
         await ws.send(message.replace('"events"', '"evnts"'))
         (event,) = await until(ws, "error")
         assert "unknown field `evnts`" in event["error"]["message"]
-        known = "; known are events, binary, acks, live_update_s, measures, attributes, profile"
+        known = (
+            "; known are events, binary, acks, live_update_s, measures, attributes, profile, coach"
+        )
         assert event["error"]["message"].endswith(known)
         session = events[-1]["session"]
         await ws.send(json.dumps({"type": "session.update", "session": session}))  # as it came
@@ -174,6 +178,64 @@ async def test_measures_come_where_they_are_asked_for(server):
             if asked:
                 assert 80 < found["measures"]["pitch_median_hz"] < 300
                 assert found["measures"]["audio_s"] == pytest.approx(6, abs=0.02)
+
+
+async def test_a_coach_speaks_where_it_is_asked_for(server):
+    """Nudges, the baseline and what it hears, at most 5 times a second; nothing of it unasked, and
+    then every event is valid under the official client's types."""
+    quiet = np.zeros(24_000, np.float32)
+    data = (np.concatenate([speech(6, 2) * 0.05, quiet]) * 32767).astype("<i2").tobytes()
+    audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
+    usual = {
+        "rate_syllables_per_s": 5.0,
+        "pitch_median_hz": 120.0,
+        "pitch_sd_semitones": 2.0,
+        "level_dbfs": -20.0,
+        "pause_share": 0.1,
+        "speech_s": 30.0,
+    }
+    for asked in ({"coach": {"baseline": usual, "silence_s": 1, "gap_s": 0}}, {}):
+        async with connect(server) as ws:
+            extensions = {"binary": True, **asked}
+            update = {"type": "realtime", "audio": audio, "streamer": extensions}
+            await ws.send(json.dumps({"type": "session.update", "session": update}))
+            await ws.send(data)
+            await ws.send(COMMIT)
+            await ws.send(ANSWER)
+            events = await until(ws, "response.done")
+            while asked and not any(e.get("kind") == "long_silence" for e in events):
+                events.append(json.loads(await ws.recv()))
+        ours = [event for event in events if event["type"].startswith("streamer.")]
+        for event in events:
+            if event not in ours:
+                validate(event)
+        if not asked:
+            assert ours == []
+            continue
+        by_kind = {name: [e for e in ours if e["type"] == f"streamer.{name}"] for name in KINDS}
+        assert [e["baseline"] for e in by_kind["baseline"]] == [usual]
+        assert {"too_soft", "long_silence"} <= {e["kind"] for e in by_kind["nudge"]}
+        times = [e["t_s"] for e in by_kind["coach"]]
+        assert all(b - a >= 0.199 for a, b in itertools.pairwise(times))
+        assert by_kind["coach"][-1]["last"]["level_dbfs"] < -40
+
+
+@pytest.mark.parametrize(
+    ("coach", "told"),
+    [
+        ({"fast_ration": 1.2}, "did you mean fast_ratio?"),
+        ({"silence_s": -1}, "silence_s is -1; it may be 0 to 600"),
+        ({"baseline": {}}, "no rate_syllables_per_s in the baseline"),
+        ({"baseline": 3}, "baseline is 3, the wrong type"),
+    ],
+)
+async def test_a_coach_that_cannot_be_is_refused(server, coach, told):
+    async with connect(server) as ws:
+        update = {"type": "realtime", "streamer": {"coach": coach}}
+        await ws.send(json.dumps({"type": "session.update", "session": update}))
+        (event,) = [e for e in await until(ws, "error") if e["type"] == "error"]
+        assert event["error"]["code"] == "invalid_value"
+        assert told in event["error"]["message"]
 
 
 async def test_a_transcription_session(server, wanted):

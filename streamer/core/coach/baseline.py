@@ -1,0 +1,90 @@
+"""How one speaker usually speaks. In: a saved profile, or what was learnt. Out: numbers with units.
+
+A profile is a small JSON file; every name in it carries its unit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+MAX_PROFILE_BYTES = 10_000
+LIMITS = {  # what a person's voice can be
+    "rate_syllables_per_s": (0.5, 15.0),
+    "pitch_median_hz": (30.0, 1000.0),
+    "pitch_sd_semitones": (0.05, 12.0),
+    "level_dbfs": (-120.0, 0.0),
+    "pause_share": (0.0, 1.0),
+    "speech_s": (0.0, 1e7),
+}
+
+
+class BaselineError(ValueError):
+    """A profile cannot be used. Its text is one line that names the cause and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What is usual for a speaker; docs/measures.md defines each. speech_s: learnt from so much.
+    The level holds for one microphone at one distance. Raises BaselineError."""
+
+    rate_syllables_per_s: float
+    pitch_median_hz: float
+    pitch_sd_semitones: float
+    level_dbfs: float
+    pause_share: float
+    speech_s: float
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise BaselineError(f"{name} is {value!r}; give a number")
+            if not (math.isfinite(value) and low <= value <= high):
+                raise BaselineError(f"{name} is {value:g}; it may be {low:g} to {high:g}")
+
+    def as_json(self) -> dict[str, float]:
+        """Plain types, rounded to 4 decimals."""
+        return {name: round(float(value), 4) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Baseline:
+        """Raises BaselineError where a name is missing, unknown, or its value cannot be."""
+        if not isinstance(row, Mapping):
+            raise BaselineError(f"a baseline is an object of numbers, not {type(row).__name__}")
+        names = [field.name for field in fields(cls)]
+        if missing := [name for name in names if name not in row]:
+            raise BaselineError(f"no {missing[0]} in the baseline; it needs {', '.join(names)}")
+        if unknown := [name for name in row if name not in names]:
+            raise BaselineError(
+                f"unknown {unknown[0]!r} in the baseline; known: {', '.join(names)}"
+            )
+        return cls(**row)
+
+    def save(self, path: str | Path) -> None:
+        """Write the profile. Raises BaselineError where that cannot be done."""
+        try:
+            Path(path).write_text(json.dumps(self.as_json(), indent=2) + "\n", "utf-8")
+        except OSError as error:
+            raise BaselineError(f"{path}: cannot be written ({error.strerror})") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Baseline:
+        """Read a profile. Raises BaselineError."""
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_PROFILE_BYTES + 1)
+        except OSError as error:
+            raise BaselineError(f"{path}: cannot be read ({error.strerror})") from None
+        if len(data) > MAX_PROFILE_BYTES:
+            raise BaselineError(f"{path}: is no saved baseline; one has under 10 kB")
+        try:
+            return cls.from_json(json.loads(data))
+        except BaselineError as error:
+            raise BaselineError(f"{path}: {error}") from None
+        except (ValueError, RecursionError):
+            raise BaselineError(f"{path}: is not JSON; save one with Baseline.save") from None

@@ -1,0 +1,128 @@
+"""When the coach says a word: every threshold, once. In: nothing. Out: the frozen dataclass Coach.
+
+docs/options.md lists the fields. They are set by keyword, in a TOML file, on the command line
+(`serve --coach`), or over the socket.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from streamer.core.coach.baseline import Baseline
+from streamer.core.declare import ConfigError, check, check_known, option
+
+
+@dataclass(frozen=True)
+class Coach:
+    """When a Nudge is given. Ratios and decibels are against the speaker's own baseline.
+
+    0 turns a kind of nudge off where it says so. Raises ConfigError.
+    """
+
+    baseline: Baseline | None = option(
+        None,
+        None,
+        "how the speaker usually speaks",
+        metavar="Baseline",
+        unset="learnt from their first speech",
+    )
+    learn_s: float = option(
+        30.0, None, "seconds of speech that a baseline is learnt from", "20", low=5, high=120
+    )
+    fast_ratio: float = option(
+        1.05, None, "too fast: over so many times the usual rate; 0: off", "1.3", low=0, high=5
+    )
+    slow_ratio: float = option(
+        0.95, None, "too slow: under so many times the usual rate; 0: off", "0.7", low=0, high=1
+    )
+    soft_db: float = option(
+        6.0, None, "too soft: so many dB under the usual level; 0: off", "9", low=0, high=60
+    )
+    flat_ratio: float = option(
+        0.8, None, "flat: under so many times the usual SD of pitch; 0: off", "0.6", low=0, high=1
+    )
+    silence_s: float = option(
+        5.0, None, "long silence: so many seconds without speech; 0: off", "8", low=0, high=600
+    )
+    breath_s: float = option(
+        15.0,
+        None,
+        "no pause for long: so many seconds of speech without one of 0.25 s; 0: off",
+        "20",
+        low=0,
+        high=35,
+    )
+    sureness: float = option(
+        3.5,
+        None,
+        "how many standard errors a rate, level or movement must be beyond its bound: more is "
+        "later and more often right",
+        "4",
+        low=0,
+        high=20,
+    )
+    back: float = option(
+        0.5,
+        None,
+        "a kind is told again only after the voice came back by this share of the way to usual",
+        "0.8",
+        low=0,
+        high=1,
+    )
+    cooldown_s: float = option(
+        20.0, None, "seconds between two nudges of one kind, at least", "60", low=0, high=3600
+    )
+    gap_s: float = option(
+        5.0, None, "seconds between any two nudges, at least", "10", low=0, high=3600
+    )
+
+    def __post_init__(self) -> None:
+        check(self, is_typed=False)
+        if 0 < self.fast_ratio <= 1:
+            raise ConfigError(f"fast_ratio is {self.fast_ratio:g}; give more than 1, or 0 for off")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], default: Coach | None = None) -> Coach:
+        """`default` with these in place of its own. Raises ConfigError; BaselineError for a
+        baseline, which may be an object."""
+        check_known(options, cls)
+        kept = {f.name: getattr(default, f.name) for f in fields(cls)} if default else {}
+        found = kept | dict(options)
+        if isinstance(found.get("baseline"), Mapping):
+            found["baseline"] = Baseline.from_json(found["baseline"])
+        return cls(**found)
+
+    @classmethod
+    def parse(cls, text: str) -> Coach:
+        """From FILE.toml, or `fast_ratio=1.3,silence_s=8`. Raises ConfigError."""
+        if text.endswith(".toml"):
+            return cls._of_toml(text)
+        found: dict[str, float | Baseline] = {}
+        for pair in text.split(","):
+            name, equals, value = pair.partition("=")
+            name = name.strip()
+            if not equals:
+                raise ConfigError(f"coach is {text!r}; give FILE.toml, or NAME=VALUE with commas")
+            try:
+                found[name] = Baseline.load(value) if name == "baseline" else float(value)
+            except ValueError as error:
+                told = str(error) if name == "baseline" else f"{name} is {value!r}; give a number"
+                raise ConfigError(f"coach: {told}") from None
+        return cls.of(found)
+
+    @classmethod
+    def _of_toml(cls, path: str) -> Coach:
+        try:
+            with open(path, "rb") as file:
+                return cls.of(tomllib.load(file))
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        except (
+            ConfigError,
+            ValueError,
+            RecursionError,
+        ) as error:  # TOML's own errors are ValueErrors
+            raise ConfigError(f"{path}: {error}") from None

@@ -1,0 +1,164 @@
+// The coach's part of the page. In: the server's coach events and descriptions. Out: gauges, a curve, a short word, and
+// what a report is made of. Everything that is kept is bounded.
+
+import { Curve } from "./curve.js";
+import { Gauges, MEASURES, shown } from "./gauges.js";
+import { reportOf } from "./report.js";
+import { put, say } from "./words.js";
+
+const USUAL = "streamer.usual"; // in localStorage: a baseline that its speaker keeps
+const FRESH_S = 8; // a word stays so long
+const LEARN_S = 30;
+const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
+const MAX_NUDGES = 500;
+const MAX_SENTENCES = 500;
+
+const at = (id) => document.getElementById(id);
+
+export class CoachView {
+  #gauges = new Gauges(at("gauges"));
+  #curve = new Curve(at("curve"));
+  #baseline = null;
+  #nudgedAt = -Infinity;
+  #learntS = -1; // as it is shown
+  #every = 1; // of the points of 50 ms, so many make a row
+  #held = [];
+  #kept = { begun: null, seconds: 0, rows: [], windows: [], nudges: [], sentences: [] };
+
+  constructor() {
+    at("save").addEventListener("click", () => this.#save());
+    at("keep").addEventListener("click", () => this.#keep());
+    this.#showKeep();
+  }
+
+  // What a session is asked for: null where nobody wants a coach.
+  get wanted() {
+    if (!at("coaching").checked) return null;
+    const usual = kept();
+    return usual ? { baseline: usual } : true;
+  }
+
+  // Somebody begins to speak, or nobody is coached.
+  begin(isCoached) {
+    at("coach").hidden = !isCoached;
+    at("main").classList.toggle("coached", isCoached);
+    if (!isCoached) return;
+    this.#baseline = null;
+    this.#nudgedAt = -Infinity;
+    this.#learntS = -1;
+    this.#every = 1;
+    this.#held = [];
+    this.#kept = { begun: new Date(), seconds: 0, rows: [], windows: [], nudges: [], sentences: [] };
+    this.#gauges.usual(null);
+    this.#gauges.show({});
+    this.#curve.clear();
+    put(at("nudge"), null);
+    put(at("nudge-why"), null);
+    put(at("learning"), null);
+    at("save").disabled = at("keep").disabled = true;
+    this.#showKeep();
+  }
+
+  hear(event) {
+    switch (event.type) {
+      case "streamer.coach":
+        return this.#news(event);
+      case "streamer.baseline":
+        return this.#usual(event.baseline);
+      case "streamer.nudge":
+        return this.#nudge(event);
+      case "streamer.description":
+        return this.#sentence(event.description);
+    }
+  }
+
+  #news(event) {
+    at("save").disabled = false;
+    this.#gauges.show(event.last);
+    this.#curve.add(event);
+    const learntS = Math.floor(event.learnt_s);
+    if (!this.#baseline && learntS !== this.#learntS) put(at("learning"), ["learning", learntS, LEARN_S]);
+    this.#learntS = learntS;
+    if (event.t_s - this.#nudgedAt > FRESH_S) at("words").classList.add("past");
+    this.#remember(event);
+  }
+
+  #usual(baseline) {
+    this.#baseline = baseline;
+    this.#gauges.usual(baseline);
+    this.#curve.usual(baseline);
+    at("keep").disabled = false;
+    put(at("learning"), ["learnt", Math.round(baseline.speech_s)]);
+  }
+
+  #nudge(event) {
+    this.#nudgedAt = event.t_s;
+    this.#curve.nudge(event.t_s);
+    at("words").classList.remove("past");
+    put(at("nudge"), [`nudge-${event.kind}`]);
+    put(at("nudge-why"), whyOf(event));
+    this.#kept.nudges.push(event);
+    this.#kept.nudges.splice(0, this.#kept.nudges.length - MAX_NUDGES);
+  }
+
+  #sentence(found) {
+    if (!found.text || !this.#kept.begun) return;
+    this.#kept.sentences.push({ text: found.text, measures: found.measures ?? null, atS: this.#kept.seconds });
+    this.#kept.sentences.splice(0, this.#kept.sentences.length - MAX_SENTENCES);
+  }
+
+  // Rows of the report's curves: the mean of some points, more of them the longer somebody speaks.
+  #remember(event) {
+    const kept = this.#kept;
+    kept.seconds = event.t_s;
+    event.pitch_hz.forEach((hz, i) => this.#held.push({ t: event.curve_s + 0.05 * i, hz, level: event.level_dbfs[i] }));
+    while (this.#held.length >= this.#every) {
+      const part = this.#held.splice(0, this.#every);
+      const voiced = part.map(({ hz }) => hz).filter((hz) => hz !== null).sort((a, b) => a - b);
+      const hz = voiced.length ? voiced[voiced.length >> 1] : null;
+      kept.rows.push({ t: part[0].t, hz, level: Math.max(...part.map(({ level }) => level)) });
+    }
+    if (Math.round(event.t_s * 5) % 5 === 0 && event.last.speech_s >= 1.5) kept.windows.push({ t: event.t_s, ...event.last });
+    if (kept.windows.length > MAX_ROWS) kept.windows = kept.windows.filter((_, i) => i % 2);
+    if (kept.rows.length > MAX_ROWS) {
+      kept.rows = kept.rows.filter((_, i) => i % 2);
+      this.#every *= 2;
+    }
+  }
+
+  #save() {
+    const page = reportOf({ ...this.#kept, baseline: this.#baseline });
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([page], { type: "text/html" }));
+    link.download = `${say("report-file")}-${this.#kept.begun.toISOString().slice(0, 16).replace(/[T:]/g, "-")}.html`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }
+
+  #keep() {
+    if (kept()) localStorage.removeItem(USUAL);
+    else localStorage.setItem(USUAL, JSON.stringify(this.#baseline));
+    this.#showKeep();
+  }
+
+  #showKeep() {
+    const isKept = kept() !== null;
+    put(at("keep"), [isKept ? "forget-usual" : "keep-usual"]);
+    at("keep").disabled = !isKept && !this.#baseline;
+  }
+}
+
+// Why: the value, its unit, and what is usual.
+export function whyOf({ measure, value, usual }) {
+  if (!(measure in MEASURES)) return ["nudge-seconds", value.toFixed(0)];
+  return ["nudge-measure", shown(measure, value), [MEASURES[measure].unit], shown(measure, usual)];
+}
+
+// The baseline that its speaker keeps, or null.
+function kept() {
+  try {
+    return JSON.parse(localStorage.getItem(USUAL));
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,132 @@
+// What was measured, as one file that needs nothing else. In: curves, measures, nudges, sentences. Out: HTML.
+
+import { LEVEL_DBFS, PITCH_HZ, shareOf } from "./curve.js";
+import { MEASURES, shown } from "./gauges.js";
+import { whyOf } from "./coach.js";
+import { say } from "./words.js";
+
+const STYLE = `:root{color-scheme:light dark;--ink:#18212b;--muted:#566270;--line:#dfe3e1;--paper:#fff;--accent:#0f766e;--soft:#cfe3df;--warn:#b42318}
+@media (prefers-color-scheme:dark){:root{--ink:#e9eef2;--muted:#9dabb9;--line:#2c3641;--paper:#11161b;--accent:#2dd4bf;--soft:#21403d;--warn:#fda29b}}
+body{max-width:60rem;margin:0 auto;padding:1.5rem 1rem;font:16px/1.55 system-ui,"PingFang SC","Microsoft YaHei","Noto Sans CJK SC",sans-serif;color:var(--ink);background:var(--paper)}
+h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .5rem}p{margin:.3rem 0}.muted,caption,figcaption{color:var(--muted);font-size:.9rem}
+.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.4rem .8rem .4rem 0;border-bottom:1px solid var(--line);vertical-align:top}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}figure{margin:1rem 0}svg{width:100%;min-width:38rem;height:auto;display:block}
+.said{min-width:15rem;display:inline-block}text{fill:var(--muted);font-size:11px}.pitch{stroke:var(--accent);fill:none;stroke-width:2;stroke-linecap:round;stroke-linejoin:round}.level{fill:var(--soft)}.rate{stroke:var(--ink);fill:none;stroke-width:1.5}
+.usual{stroke:var(--muted);stroke-dasharray:4 5}.nudge{stroke:var(--warn)}.axis{stroke:var(--line)}@media print{body{max-width:none}}`;
+const WIDTH = 900;
+const LEFT = 46;
+const MAX_POINTS = 1_200;
+
+// kept: {begun, seconds, rows, windows, nudges, sentences, baseline}.
+export function reportOf(kept) {
+  const { begun, seconds, baseline } = kept;
+  const when = begun.toLocaleString(document.documentElement.lang);
+  const parts = [
+    `<h1>${told("report-title")}</h1><p class="muted">${safe(when)} · ${told("report-length", clock(seconds))}</p>`,
+    `<h2>${told("report-measures")}</h2>${measuresOf(kept)}`,
+    `<h2>${told("report-curves")}</h2>${curvesOf(kept)}`,
+    `<h2>${told("report-nudges")}</h2>${nudgesOf(kept)}`,
+    `<h2>${told("report-sentences")}</h2>${sentencesOf(kept)}`,
+    `<h2>${told("report-how")}</h2><p>${told("report-how-1")}</p><p>${told("report-how-2")}</p><p>${told(baseline ? "report-how-3" : "report-how-4")}</p>`,
+  ];
+  const lang = document.documentElement.lang;
+  return `<!doctype html>
+<html lang="${lang}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${told("report-title")}</title><style>${STYLE}</style></head>
+<body><main>${parts.join("\n")}</main></body></html>
+`;
+}
+
+function measuresOf({ windows, baseline }) {
+  const head = row("th", [told("report-measure"), told("report-usual"), told("report-median"), told("report-range"), told("report-unit")]);
+  const rows = Object.entries(MEASURES).map(([name, { word, unit }]) => {
+    const values = windows.map((each) => each[name]).filter((value) => value !== null && value !== undefined);
+    const cells = [baseline?.[name], quantile(values, 0.5)].map((value) => shown(name, value));
+    const range = values.length ? `${shown(name, quantile(values, 0.05))} … ${shown(name, quantile(values, 0.95))}` : "–";
+    return row("td", [told(word), ...cells, range, told(unit)]);
+  });
+  return table(told("report-windows"), head, rows);
+}
+
+function nudgesOf({ nudges }) {
+  if (!nudges.length) return `<p class="muted">${told("report-no-nudge")}</p>`;
+  const head = row("th", [told("report-time"), told("report-word"), told("report-why")]);
+  return table("", head, nudges.map((each) => row("td", [clock(each.t_s), told(`nudge-${each.kind}`), told(...whyOf(each))])));
+}
+
+function sentencesOf({ sentences }) {
+  if (!sentences.length) return `<p class="muted">${told("report-no-sentence")}</p>`;
+  const names = Object.keys(MEASURES);
+  const heads = names.map((name) => `${told(MEASURES[name].word)}, ${told(MEASURES[name].unit)}`);
+  const rows = sentences.map(({ text, measures, atS }) => {
+    const said = `<span class="said" lang="zh-Hans">${safe(text)}</span>`;
+    return row("td", [clock(atS), said, ...names.map((name) => shown(name, measures?.[name]))]);
+  });
+  return table("", row("th", [told("report-time"), told("report-sentence"), ...heads]), rows);
+}
+
+function curvesOf({ rows, windows, nudges, seconds, baseline }) {
+  const end = Math.max(seconds, 10);
+  const x = (t) => (LEFT + (WIDTH - LEFT) * (t / end)).toFixed(1);
+  const every = Math.max(1, Math.ceil(rows.length / MAX_POINTS));
+  const points = rows.filter((_, i) => i % every === 0);
+  const gap = every * (rows.length > 1 ? rows[1].t - rows[0].t : 0.05) * 1.5;
+  return [
+    plot(told("m-pitch"), told("u-hz"), PITCH_HZ, true, baseline?.pitch_median_hz, (y) =>
+      `<path class="pitch" d="${broken(points.map(({ t, hz }) => (hz === null ? null : [t, hz])), x, y, gap)}"/>`),
+    plot(told("m-level"), told("u-dbfs"), LEVEL_DBFS, false, baseline?.level_dbfs, (y) =>
+      points.length ? `<path class="level" d="M${x(points[0].t)} ${y(LEVEL_DBFS[0])}${points.map(({ t, level }) => `L${x(t)} ${y(level)}`).join("")}L${x(points.at(-1).t)} ${y(LEVEL_DBFS[0])}Z"/>` : ""),
+    plot(told("m-rate"), told("u-rate"), [0, 10], false, baseline?.rate_syllables_per_s, (y) =>
+      `<path class="rate" d="${broken(windows.map((each) => (each.rate_syllables_per_s === null ? null : [each.t, each.rate_syllables_per_s])), x, y, 3)}"/>`),
+  ].join("");
+
+  function plot(name, unit, scale, isLog, usual, drawn) {
+    const y = (value) => (8 + 104 * (1 - shareOf(value, scale, isLog))).toFixed(1);
+    const marks = nudges.map(({ t_s: t, kind }) => `<line class="nudge" x1="${x(t)}" x2="${x(t)}" y1="8" y2="112"><title>${clock(t)} ${told(`nudge-${kind}`)}</title></line>`);
+    const level = usual === undefined ? "" : `<line class="usual" x1="${LEFT}" x2="${WIDTH}" y1="${y(usual)}" y2="${y(usual)}"/>`;
+    const sides = scale.map((value) => `<line class="axis" x1="${LEFT}" x2="${WIDTH}" y1="${y(value)}" y2="${y(value)}"/><text x="${LEFT - 6}" y="${Number(y(value)) + 4}" text-anchor="end">${String(value).replace("-", "−")}</text>`);
+    const times = [0, 0.25, 0.5, 0.75, 1].map((part) => `<text x="${x(part * end)}" y="126" text-anchor="${part === 1 ? "end" : part ? "middle" : "start"}">${clock(part * end)}</text>`);
+    const label = `${name}, ${unit}`;
+    return `<figure><figcaption>${label}</figcaption><div class="scroll"><svg viewBox="0 0 ${WIDTH} 130" role="img" aria-label="${label}">${sides.join("")}${drawn(y)}${level}${marks.join("")}${times.join("")}</svg></div></figure>`;
+  }
+}
+
+// A line through points [t, value], parted where one is null or far from the last.
+function broken(points, x, y, gap) {
+  let last = null;
+  let path = "";
+  for (const point of points) {
+    if (point) path += `${last !== null && point[0] - last <= gap ? "L" : "M"}${x(point[0])} ${y(point[1])}`;
+    last = point ? point[0] : null;
+  }
+  return path;
+}
+
+function quantile(values, share) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.round(share * (sorted.length - 1))];
+}
+
+function table(caption, head, rows) {
+  const named = caption ? `<caption>${caption}</caption>` : "";
+  return `<div class="scroll"><table>${named}<thead>${head}</thead><tbody>${rows.join("")}</tbody></table></div>`;
+}
+
+function row(tag, cells) {
+  return `<tr>${cells.map((cell) => `<${tag}>${cell}</${tag}>`).join("")}</tr>`;
+}
+
+// A word, fit for HTML.
+function told(...word) {
+  return safe(say(...word));
+}
+
+function safe(text) {
+  return String(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}
+
+// 75.2 seconds -> 1:15
+function clock(seconds) {
+  const whole = Math.floor(seconds);
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+}

@@ -1,0 +1,80 @@
+"""Profiles on disk and thresholds from everywhere: what is kept comes back, what cannot be is one
+line."""
+
+import json
+
+import pytest
+
+from streamer.core.coach.baseline import Baseline, BaselineError
+from streamer.core.coach.coach import Coach
+from streamer.core.declare import ConfigError
+
+USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    USUAL.save(tmp_path / "me.json")
+    assert Baseline.load(tmp_path / "me.json") == USUAL
+    assert json.loads((tmp_path / "me.json").read_text()) == USUAL.as_json()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "is not JSON"),
+        ("[" * 100_000, "is no saved baseline"),
+        ("[" * 9_000, "is not JSON"),
+        ("3", "an object of numbers, not int"),
+        ("{}", "no rate_syllables_per_s in the baseline"),
+        (json.dumps(USUAL.as_json() | {"age": 3}), "unknown 'age'"),
+        (json.dumps(USUAL.as_json() | {"level_dbfs": 3.0}), "level_dbfs is 3; it may be -120 to 0"),
+        (json.dumps(USUAL.as_json() | {"level_dbfs": "x"}), "level_dbfs is 'x'; give a number"),
+        (json.dumps(USUAL.as_json() | {"speech_s": True}), "speech_s is True; give a number"),
+        (json.dumps(USUAL.as_json() | {"pause_share": float("nan")}), "pause_share is nan"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_told_in_one_line(tmp_path, content, told):
+    (tmp_path / "me.json").write_text(content)
+    with pytest.raises(BaselineError) as error:
+        Baseline.load(tmp_path / "me.json")
+    assert str(error.value).startswith(f"{tmp_path / 'me.json'}: ")
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(BaselineError, match="cannot be read"):
+        Baseline.load(tmp_path / "none.json")
+    with pytest.raises(BaselineError, match="cannot be written"):
+        USUAL.save(tmp_path / "none" / "me.json")
+
+
+def test_a_coach_comes_from_keywords_text_and_a_file(tmp_path):
+    (tmp_path / "coach.toml").write_text("fast_ratio = 1.3\nsilence_s = 8\n")
+    wanted = Coach(fast_ratio=1.3, silence_s=8.0)
+    assert Coach.of({"fast_ratio": 1.3, "silence_s": 8}) == wanted
+    assert Coach.parse("fast_ratio=1.3, silence_s=8") == wanted
+    assert Coach.parse(str(tmp_path / "coach.toml")) == wanted
+    assert Coach.of({"silence_s": 8}, Coach(fast_ratio=1.3)) == wanted
+    assert Coach.of({"baseline": USUAL.as_json()}).baseline == USUAL
+    USUAL.save(tmp_path / "me.json")
+    assert Coach.parse(f"baseline={tmp_path / 'me.json'}").baseline == USUAL
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("fast", "give FILE.toml, or NAME=VALUE"),
+        ("fast_ratio=quick", "give a number"),
+        ("fast_ration=1.2", "did you mean fast_ratio?"),
+        ("fast_ratio=0.9", "give more than 1, or 0 for off"),
+        ("silence_s=-1", "silence_s is -1; it may be 0 to 600"),
+        ("none.toml", "none.toml: cannot be read"),
+        ("baseline=none.json", "none.json: cannot be read"),
+    ],
+)
+def test_a_coach_that_cannot_be_is_told_in_one_line(text, told):
+    with pytest.raises(ConfigError) as error:
+        Coach.parse(text)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)

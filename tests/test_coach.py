@@ -1,0 +1,118 @@
+"""The coach in a live session, with the real pair: a reading whose tempo changes; what is asked, and
+what is not."""
+
+import json
+
+import anyio
+import numpy as np
+import parselmouth
+import pytest
+from parselmouth.praat import call
+from speech import RATE_HZ, recording
+
+from streamer import (
+    Baseline,
+    BaselineKnown,
+    Coach,
+    CoachNews,
+    ConfigError,
+    Describer,
+    Description,
+    Measures,
+    Nudge,
+)
+
+
+def reading(num):
+    """One of the bundled recordings, again and again."""
+    return np.tile(recording(2), num)
+
+
+def faster(samples, factor):
+    """At the same pitch, by PSOLA."""
+    sound = parselmouth.Sound(samples.astype(float), RATE_HZ)
+    changed = call(sound, "Lengthen (overlap-add)", 75, 500, 1 / factor)
+    return changed.values[0].astype(np.float32)
+
+
+async def coached(samples, coach, size=8_000, **options):
+    """(events of a live session, its baseline)"""
+    data = (samples * 32767).astype("<i2")
+    async with (
+        Describer.open(mode="edge") as describer,
+        describer.session(vad=True, coach=coach, **options) as session,
+        anyio.create_task_group() as group,
+    ):
+
+        async def speak():
+            for at in range(0, len(data), size):
+                await session.feed(data[at : at + size].tobytes())
+            await session.end()
+
+        group.start_soon(speak)
+        events = [event async for event in session]
+        return events, session.baseline
+
+
+async def test_a_reading_that_grows_fast_is_told():
+    """Learnt from its first 10 s; nothing is told of what goes on as it was."""
+    calm = reading(6)
+    events, baseline = await coached(
+        np.concatenate([calm, faster(reading(6), 2.2)]), Coach(learn_s=10, flat_ratio=0)
+    )
+    nudges = [event for event in events if isinstance(event, Nudge)]
+    assert [nudge.kind for nudge in nudges] == ["too_fast"]
+    (nudge,) = nudges
+    assert nudge.t_s > len(calm) / RATE_HZ
+    assert nudge.value > 1.15 * nudge.usual
+    (known,) = [event for event in events if isinstance(event, BaselineKnown)]
+    assert known.baseline == baseline
+    assert nudge.usual == baseline.rate_syllables_per_s
+    assert baseline.speech_s == pytest.approx(10, abs=0.5)
+    assert any(isinstance(event, Description) for event in events)
+    assert not any(isinstance(event, Measures) for event in events)
+
+
+async def test_what_is_told_does_not_depend_on_the_cut_and_a_profile_is_taken(tmp_path):
+    """A saved profile, another size of pieces: the same nudges, to the last bit."""
+    usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0)
+    usual.save(tmp_path / "me.json")
+    coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=2, breath_s=3, gap_s=0)
+    soft = np.concatenate([recording(2) * 0.01, np.zeros(4 * RATE_HZ, np.float32)])
+    told = []
+    for size in (700, 16_000):
+        events, baseline = await coached(soft, coach, size)
+        assert baseline == usual
+        told.append([event for event in events if isinstance(event, Nudge)])
+        news = [event for event in events if isinstance(event, CoachNews)]
+        assert [event.t_s for event in news] == sorted(event.t_s for event in news)
+    assert told[0] == told[1]
+    assert "too_soft" in [nudge.kind for nudge in told[0]]
+    assert told[0][-1].kind == "long_silence"
+    assert told[0][-1].value == pytest.approx(2, abs=0.25)
+
+
+async def test_nobody_is_coached_unasked():
+    events, baseline = await coached(recording(0), False)
+    assert baseline is None
+    assert not [e for e in events if isinstance(e, Nudge | CoachNews | BaselineKnown)]
+
+
+async def test_a_coach_that_cannot_be_is_refused_in_one_line():
+    async with Describer.open(mode="edge") as describer:
+        with pytest.raises(TypeError, match="give True, False or a Coach"):
+            async with describer.session(coach="yes"):
+                pass
+    with pytest.raises(ConfigError, match="did you mean fast_ratio"):
+        Coach.of({"fast_ration": 1.2})
+
+
+def test_news_are_plain_json():
+    from streamer.model.audio.coach_ear import CoachEar
+
+    ear = CoachEar(Coach())
+    ear.push(recording(2))
+    news = [event for event in ear.work() if isinstance(event, CoachNews)]
+    row = json.loads(json.dumps(news[-1].as_json()))
+    assert len(row["pitch_hz"]) == len(row["level_dbfs"])
+    assert sum(len(event.pitch_hz) for event in news) * 0.05 == pytest.approx(news[-1].t_s, abs=0.7)
