@@ -24,7 +24,7 @@ from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
 from streamer.model.audio.vad import VoiceActivity
 
 Floats = NDArray[np.float32]
-AT_ONCE = 2 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
+AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
 class TurnMeasurer:
