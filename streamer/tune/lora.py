@@ -83,10 +83,11 @@ class Adapted:
             how = {"use_reentrant": False}
             stock.model.language_model.gradient_checkpointing_enable(how)
         torch.manual_seed(seed)
-        wanted = LoraConfig(
-            r=rank, lora_alpha=round(SCALE * rank), lora_dropout=0.0, target_modules=TARGETS
-        )
-        self.model: Any = get_peft_model(stock, wanted)
+        alpha = round(SCALE * rank)
+        wanted = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=TARGETS)
+        with warnings.catch_warnings():  # PEFT asks transformers by an old name
+            warnings.simplefilter("ignore", FutureWarning)
+            self.model: Any = get_peft_model(stock, wanted)
         self.audio_id = shapes.audio_id
         self.device = device
 
