@@ -50,8 +50,9 @@ def samples_of(turns: Sequence[Turn]) -> Iterator[Samples]:
             for turn in some:
                 end = turn.begin + turn.num_samples
                 while begin + len(held) < end:
-                    held = np.concatenate([held[max(0, turn.begin - begin) :], next(chunks)])
-                    begin = max(begin, turn.begin) if begin < turn.begin else begin
+                    skipped = min(len(held), max(0, turn.begin - begin))
+                    held = np.concatenate([held[skipped:], next(chunks)])
+                    begin += skipped
                 yield held[turn.begin - begin : end - begin]
 
 
@@ -77,11 +78,12 @@ def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[Score]:
         if not known:
             continue
         true = [turns[i].levels[name] for i in known]
-        right = [
-            float(np.mean([said[i][name] == level for i, level in zip(known, true, strict=True)]))
-            for said in (before, after)
-        ]
+        shares = [_right(name, known, true, said) for said in (before, after)]
         usual = max(map(true.count, set(true))) / len(true)
-        found.append(Score(name, len(known), *right, usual))
-    means = (float(np.mean([getattr(s, n) for s in found])) for n in ("before", "after", "usual"))
-    return [*found, Score("all", len(turns), *means)]
+        found.append(Score(name, len(known), shares[0], shares[1], usual))
+    mean = {n: float(np.mean([getattr(s, n) for s in found])) for n in ("before", "after", "usual")}
+    return [*found, Score("all", len(turns), **mean)]
+
+
+def _right(name: str, known: Sequence[int], true: Sequence[int | None], said: Said) -> float:
+    return float(np.mean([said[i][name] == level for i, level in zip(known, true, strict=True)]))
