@@ -2,9 +2,9 @@
 
 `python -m bench.tune_cost [--model 3B] [--layers 1 3] [--seconds 10 20]` (4 minutes, 5 GB) tunes
 slices of the shape, of random weights: a step on one turn, in a process of its own for each cell.
-Memory is the most that a step holds beside the loaded weights. Time is the processor's, one thread, as a ratio to what
-its products would take at the rate of one large product in the same process: so it tells what share
-of a machine's own speed is reached. The whole model's is the sum over its layers, on paper.
+Memory is the most that a step holds beside the loaded weights. Time is the processor's, one thread,
+as a ratio to what its products would take at the rate of one large product in the same process. The
+whole model's is the sum over its layers, on paper.
 """
 
 from __future__ import annotations
@@ -44,10 +44,15 @@ def main() -> int:
     parser.add_argument("--model", choices=SHAPES, default="3B")
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 3])
     parser.add_argument("--seconds", type=int, nargs="+", default=[10, 20])
+    parser.add_argument("--paper", action="store_true", help="whole models by the formula alone")
     parser.add_argument("--cell", type=int, nargs=2, help=argparse.SUPPRESS)
     options = options_of(parser)
     if options.cell:
         print(json.dumps(cell(options.model, *options.cell)))
+        return 0
+    if options.paper:
+        rows = [on_paper(name, width) for name in ("3B", "7B") for width in (2, 4)]
+        print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
         return 0
     rows = []
     for layers in options.layers:
@@ -93,6 +98,30 @@ def cell(name: str, layers: int, seconds: int) -> dict[str, Any]:
         "gb_loaded": before / 1e9,
         "gb_loaded_on_paper": (FIXED + need.weights) / 1e9,
         "step_vs_products": min(spent) / (products / rate()),
+    }
+
+
+def on_paper(name: str, width: int) -> dict[str, Any]:
+    """A whole model, turns of 30 s in memory and of 10 s in time, weights of `width` bytes."""
+    text = SHAPES[name]
+    shapes = Shapes(text, replace(AUDIO, layers=32, output=text.hidden), AUDIO_ID)
+    options = TuneOptions(recordings=("x",), model="x", out="x")
+    num_params = sum(math.prod(size) for _, size in expected(shapes))
+    need = need_of(shapes, num_params, width, options, PROMPT + 30 * PER_S + ANSWER, ANSWER)
+    positions = PROMPT + 10 * PER_S + ANSWER
+    tower = sum(math.prod(size) for n, size in expected(shapes) if n.startswith("audio_tower"))
+    learnt = 6 * num_params_of_layer(shapes) * text.layers * positions
+    heard = 2 * tower * 2 * PER_S * 10
+    said = 4 * ANSWER * text.hidden * text.vocab
+    return {
+        "model": name,
+        "bytes of a weight": width,
+        "parameters, G": num_params / 1e9,
+        "weights, GB": need.weights / 1e9,
+        "adapters, GB": need.adapters / 1e9,
+        "a step, GB": need.activations / 1e9,
+        "all, GB": need.total / 1e9,
+        "products of a turn of 10 s, T": (learnt + heard + said) / 1e12,
     }
 
 
