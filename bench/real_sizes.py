@@ -25,8 +25,10 @@ from bench.common import median, progress, table, write
 from bench.keep import options_of
 from bench.network import Cell, Proxy, bad_from_the_end, child, started
 from bench.slowed import Costs, slow
+from streamer.core.decoding.pace import ANSWER_IDS, Pace, expected
 from streamer.core.description import Description
 from streamer.describer import Describer
+from streamer.stages.draft import CREDITS
 
 FIXED_K = (1, 2, 4, 8)
 ARMS: dict[str, dict[str, Any]] = {
@@ -38,6 +40,8 @@ ARMS: dict[str, dict[str, Any]] = {
     **{f"exact, k {k}": {"mode": "exact", "k": k} for k in FIXED_K},
 }
 MBIT = 20.0
+ACCEPTED = 0.9  # of an id, where those before it were
+VERIFY = 1.15  # of a token's time, for a block of five
 
 
 def main() -> int:
@@ -47,9 +51,14 @@ def main() -> int:
     parser.add_argument("--rtt", type=float, nargs="+", default=[20, 100], help="ms")
     parser.add_argument("--edge", type=float, nargs=3, default=[54, 12, 700], metavar="MS")
     parser.add_argument("--cloud", type=float, nargs=3, default=[6, 0.2, 10], metavar="MS")
+    parser.add_argument("--paper", action="store_true", help="break-even, by pace.py's equations")
     parser.add_argument("--name", default="real_sizes", help="of the file that is written")
     options = options_of(parser)
     edge, cloud = Costs(*options.edge), Costs(*options.cloud)
+    if options.paper:
+        rows = [on_paper(rtt / 1000, edge.step_ms / 1000) for rtt in options.rtt]
+        print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+        return 0
     command = [f"--{name.replace('_', '-')}={value}" for name, value in vars(cloud).items()]
     with (
         child("bench.slowed", *command) as line,
@@ -60,6 +69,25 @@ def main() -> int:
     told = {"edge": options.edge, "cloud": options.cloud, "seconds": options.seconds}
     print("written:", write(options.name, [told, *rows]))
     return 0
+
+
+def on_paper(rtt_s: float, edge_s: float) -> dict[str, Any]:
+    """From which time of the cloud's token on exact is there before cloud only, with the k that
+    pace.py picks and with the fastest; and those k at the break-even."""
+    found: dict[str, Any] = {"rtt_ms": 1000 * rtt_s}
+    for name, is_fastest in (("its own k", False), ("the fastest k", True)):
+        for ms in range(1, 1000):
+            token_s = ms / 1000
+            delay_s = rtt_s + token_s * VERIFY
+            pace = Pace(edge_s, delay_s)
+            k = pace.best_k(CREDITS)
+            if is_fastest:
+                k = min(range(1, 17), key=lambda k: expected(k, ACCEPTED, edge_s, delay_s, CREDITS))
+            exact_s = expected(k, ACCEPTED, edge_s, delay_s, CREDITS)[0] + rtt_s + token_s
+            if exact_s < rtt_s + ANSWER_IDS * token_s:
+                found |= {f"ms, {name}": ms, name: k}
+                break
+    return found
 
 
 async def measure(options: argparse.Namespace, edge: Costs, proxy: Proxy) -> list[dict[str, Any]]:
