@@ -18,9 +18,9 @@ from streamer.tune.turn import TuneError
 
 FIXED = 0.7e9  # Python, torch, transformers
 PER_LEARNT = 24  # bytes: weight, gradient, two moments, the best and a copy of it
-# Numbers per position that are alive at the worst moment, found on layers of the 3B (2026-11)
-INSIDE_HIDDEN = 24
-INSIDE_FFN = 9
+# Numbers per position that are alive at the worst moment, found on a layer of the 3B (2026-11)
+INSIDE_HIDDEN = 28
+INSIDE_FFN = 10.5
 
 
 @dataclass(frozen=True)
