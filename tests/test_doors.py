@@ -32,6 +32,20 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
         {"core", "stages", "net"},
         {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"},
     ),
+    "tune": (
+        {
+            "tune",
+            "core",
+            "model",
+            "audio",
+            "commands",
+            "config",
+            "describer",
+            "options",
+            "recording",
+        },
+        {"anyio", "numpy", "torch", "transformers", "peft", "safetensors", "matplotlib"},
+    ),
     "fleet": (
         {"fleet", "net", "core", "commands", "config", "options"},
         {"anyio", "websockets", "msgspec", "prometheus_client", "ray"},
@@ -100,10 +114,11 @@ def test_onnxruntime_has_one_door():
         "streamer.describer",
         "streamer.fleet.command",
         "streamer.fleet.standalone",
+        "streamer.tune.command",
     ],
 )
 def test_importing_needs_no_torch_and_no_ray(module):
-    code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'librosa', 'ray') if m in sys.modules])"
+    code = f"import {module}, sys; print([m for m in ('torch', 'transformers', 'peft', 'librosa', 'ray') if m in sys.modules])"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -21,20 +21,11 @@ from streamer.core.measures.frames import (
     span_of,
 )
 from streamer.core.measures.frames import PAUSE_FRAMES as PAUSE_FRAMES
+from streamer.core.measures.levels import BOUNDS, arousal_of, level_of, standardised
+from streamer.core.measures.levels import NUM_LEVELS as NUM_LEVELS
 from streamer.core.measures.pitch import pitch_stats
 
-WEIGHTS = {"rate": 0.40, "pitch": 0.22, "variation": 0.30, "loudness": 0.30, "pauses": -0.20}
-BOUNDS = {
-    "rate": (3.2, 4.3, 5.6, 7.0),  # syllables per second of speech
-    "pitch": (115.0, 165.0, 225.0),  # median f0, Hz
-    "variation": (1.2, 2.6),  # SD of f0, semitones
-    "loudness": (-38.0, -29.0, -20.0),  # active level, dBFS
-    "pauses": (0.03, 0.16),  # pauses over the span of speech
-    "timbre": (-13.0, -6.0),  # 1-5 kHz over 80-1000 Hz, dB
-    "arousal": (-0.35, 0.35),  # weighted z-sum
-}
 ATTRIBUTES = tuple(BOUNDS)
-NUM_LEVELS = {name: len(bounds) + 1 for name, bounds in BOUNDS.items()}
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Measures:
         """Level of each attribute; None for one that was not measured."""
         values = {name: getattr(self, name) for name in ATTRIBUTES}
         return {
-            name: None if np.isnan(value) else int(np.searchsorted(BOUNDS[name], value))
+            name: None if np.isnan(value) else level_of(name, value)
             for name, value in values.items()
         }
 
@@ -62,22 +53,12 @@ class Measures:
         order use."""
         return np.array(
             [
-                *_z(self.rate, self.pitch, self.variation, self.loudness, self.pauses),
+                *standardised(self.rate, self.pitch, self.variation, self.loudness, self.pauses),
                 (self.timbre + 9.5) / 6.0,
                 self.arousal * 2.0,
             ],
             np.float32,
         )
-
-
-def _z(rate: float, pitch: float, variation: float, loudness: float, pauses: float) -> list[float]:
-    return [
-        np.log2(rate / 4.9) / 0.5,
-        np.log2(pitch / 160) / 0.5,
-        np.log2(variation / 1.75) / 0.9,
-        (loudness + 29) / 9.0,
-        (min(pauses, 0.4) - 0.1) / 0.12,
-    ]
 
 
 def measure(
@@ -106,8 +87,7 @@ def measure(
     span = end - first
     rate = float("nan") if num_syllables is None else FRAMES_PER_S * num_syllables / (span - paused)
     low, high = (frame_power(raw[heard], *band).mean() for band in (VOICE_HZ, BRIGHT_HZ))
-    z = _z(rate, pitch, variation, active_db, paused / span)
-    arousal = sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True))
+    arousal = arousal_of(standardised(rate, pitch, variation, active_db, paused / span))
     tilt = 10 * np.log10(high / low)
     return Measures(
         rate, pitch, variation, float(active_db), paused / span, float(tilt), float(arousal)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamer.commands import options as of
+from streamer.commands.tune_options import TuneOptions
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,13 @@ COMMANDS = {
         "derive a gate's thresholds from a risk",
         "Write thresholds that keep a stated risk into a model's card.",
         "clips/*.wav",
+    ),
+    "tune": Command(
+        TuneOptions,
+        "tune.command",
+        "make a model tell pitch, rate and pauses well, from recordings of yours",
+        "Tune a model on recordings, labelled by measures: adapters are learnt and merged.",
+        "clips --model Qwen2.5-Omni-3B --out mine",
     ),
     "models": Command(
         of.ModelsOptions,

@@ -35,6 +35,7 @@ from streamer.model.kernel_cache import kernel_cache
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower
+from streamer.model.prompt import prompt_of
 
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -113,19 +114,18 @@ def load(
         tokenizer = Tokenizer.load(directory)
     except TokenizerError as error:
         raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
-    prompt = tokenizer.encode(card.prefix)
-    suffix = tuple(tokenizer.encode(card.suffix))
-    length = len(prompt) + math.ceil(card.max_turn_s * EMBEDDINGS_PER_S) + len(suffix) + SPARE_IDS
+    prompt = prompt_of(tokenizer, card, shapes.audio_id)
+    length = len(prompt.turn(math.ceil(card.max_turn_s * EMBEDDINGS_PER_S))) + SPARE_IDS
     if length > shapes.text.max_positions:
         raise ModelError(
             directory,
             f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer",
         )
     tower, text = _functions(directory, shapes, num_params, device, engine)
-    steps = Engine(text, text.slots(num_slots, length), prompt, tower)
+    steps = Engine(text, text.slots(num_slots, length), list(prompt.before), tower)
     if hasattr(text, "prepare"):
         text.prepare()  # CUDA graphs: no stream waits for their capture
-    return Thinker(directory, card, shapes, vocabulary, suffix, tower, steps, num_params)
+    return Thinker(directory, card, shapes, vocabulary, prompt.after, tower, steps, num_params)
 
 
 def _functions(

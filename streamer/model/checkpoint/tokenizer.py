@@ -43,6 +43,11 @@ class Tokenizer:
         ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
+    def encode_with_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of `text`, and of each where its characters begin and end."""
+        found = self._backend.encode(text, add_special_tokens=False)
+        return found.ids, found.offsets
+
     def token_bytes(self, size: int) -> tuple[list[bytes], set[int]]:
         """(bytes of each id, b"" for none; the added ids, special or not). Raises TokenizerError,
         also for an id that is not below `size`."""

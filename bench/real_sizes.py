@@ -1,0 +1,158 @@
+"""Which mode wins where at 3B and 7B? In: held-out clips, what steps of these sizes cost. Out: a
+table, JSON lines.
+
+`python -m bench.real_sizes` (10 minutes) runs the embedded pair over real sockets, each model
+slowed to the steps of a real one (bench/slowed.py): the edge as a 3B of 4 bits on a CPU, the cloud
+as a 7B on a GPU. The costs are no measurements: they follow from the bytes and products of the
+published shapes and from what a machine is taken to do, which docs/measured.md spells out; other
+costs come as options. The embedded pair agrees as two models of one training do.
+
+All clips go through all arms in turn, in one run. Somebody speaks at the pace of speech as far as
+the clock is concerned: all but a clip's last 100 ms is heard before it starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from bench.clips import Clip, held_out
+from bench.common import median, progress, table, write
+from bench.keep import options_of
+from bench.network import Cell, Proxy, bad_from_the_end, child, started
+from bench.slowed import Costs, slow
+from streamer.core.decoding.pace import ANSWER_IDS, Pace, expected
+from streamer.core.description import Description
+from streamer.describer import Describer
+from streamer.stages.draft import CREDITS
+
+FIXED_K = (1, 2, 4, 8)
+ARMS: dict[str, dict[str, Any]] = {
+    "edge only": {"mode": "edge"},
+    "cloud only": {"mode": "cloud"},
+    "exact": {"mode": "exact"},
+    "gated, fluent": {"mode": "gated"},
+    "gated, quality": {"mode": "gated", "preset": "quality"},
+    **{f"exact, k {k}": {"mode": "exact", "k": k} for k in FIXED_K},
+}
+MBIT = 20.0
+ACCEPTED = 0.9  # of an id, where those before it were
+VERIFY = 1.15  # of a token's time, for a block of five
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num", type=int, default=3, help="clips of each length")
+    parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10])
+    parser.add_argument("--rtt", type=float, nargs="+", default=[20, 100], help="ms")
+    parser.add_argument("--edge", type=float, nargs=3, default=[54, 12, 700], metavar="MS")
+    parser.add_argument("--cloud", type=float, nargs=3, default=[6, 0.2, 10], metavar="MS")
+    parser.add_argument("--paper", action="store_true", help="break-even, by pace.py's equations")
+    parser.add_argument("--name", default="real_sizes", help="of the file that is written")
+    options = options_of(parser)
+    edge, cloud = Costs(*options.edge), Costs(*options.cloud)
+    if options.paper:
+        rows = [on_paper(rtt / 1000, edge.step_ms / 1000) for rtt in options.rtt]
+        print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+        return 0
+    command = [f"--{name.replace('_', '-')}={value}" for name, value in vars(cloud).items()]
+    with (
+        child("bench.slowed", *command) as line,
+        started("bench.proxy", line.split()[2].rsplit(":", 1)[1]) as (process, port),
+    ):
+        rows = asyncio.run(measure(options, edge, Proxy(process, port)))
+    print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    told = {"edge": options.edge, "cloud": options.cloud, "seconds": options.seconds}
+    print("written:", write(options.name, [told, *rows]))
+    return 0
+
+
+def on_paper(rtt_s: float, edge_s: float) -> dict[str, Any]:
+    """From which time of the cloud's token on exact is there before cloud only, with the k that
+    pace.py picks and with the fastest; and those k at the break-even."""
+    found: dict[str, Any] = {"rtt_ms": 1000 * rtt_s}
+    for name, is_fastest in (("its own k", False), ("the fastest k", True)):
+        for ms in range(1, 1000):
+            token_s = ms / 1000
+            delay_s = rtt_s + token_s * VERIFY
+            pace = Pace(edge_s, delay_s)
+            k = pace.best_k(CREDITS)
+            if is_fastest:
+                k = min(range(1, 17), key=lambda k: expected(k, ACCEPTED, edge_s, delay_s, CREDITS))
+            exact_s = expected(k, ACCEPTED, edge_s, delay_s, CREDITS)[0] + rtt_s + token_s
+            if exact_s < rtt_s + ANSWER_IDS * token_s:
+                found |= {f"ms, {name}": ms, name: k}
+                break
+    return found
+
+
+async def measure(options: argparse.Namespace, edge: Costs, proxy: Proxy) -> list[dict[str, Any]]:
+    clips = [clip for s in options.seconds for clip in held_out(options.num, s)]
+    rows = []
+    for rtt in options.rtt:
+        found, chosen = await run(proxy, Cell(rtt, MBIT, edge.step_ms), clips, edge)
+        rows += [row_of(rtt, name, found, chosen) for name in found]
+    return rows
+
+
+async def run(
+    proxy: Proxy, cell: Cell, clips: Sequence[Clip], edge: Costs
+) -> tuple[dict[str, list[Description]], int]:
+    """Each arm's descriptions, and the k that exact has come to."""
+    found: dict[str, list[Description]] = {name: [] for name in ARMS}
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(bad_from_the_end(proxy, cell))
+        describers = {}
+        for name, options in ARMS.items():
+            opened = Describer.open(cloud=proxy.url, **options)
+            describers[name] = await stack.enter_async_context(opened)
+            thinker = (await describers[name]._live_parts())._models.pair[0]
+            if options["mode"] != "cloud":
+                slow(thinker, edge)
+            for clip in clips[:2]:  # warm; and the pace learns the link
+                proxy.set(0, 0)
+                await describers[name].describe(clip.path)
+        for clip in progress(clips, f"{cell.rtt_ms:g} ms"):
+            for name, describer in describers.items():
+                proxy.set(0, 0)
+                found[name].append(await describer.describe(clip.path))
+        parts = describers["exact"]._parts
+        assert parts is not None
+        return found, parts._pace.best_k(parts._plan.credits)
+
+
+def row_of(
+    rtt: float, name: str, found: dict[str, list[Description]], chosen: int
+) -> dict[str, Any]:
+    """Medians; ratios are of the same clip's figures."""
+    ones = found[name]
+
+    def ratio(of: str, to: str) -> float:
+        return median(
+            getattr(a, of) / getattr(b, of)
+            for a, b in zip(ones, found[to], strict=True)
+            if getattr(a, of) and getattr(b, of)
+        )
+
+    uploaded = sum(d.n_uploaded for d in ones)
+    return {
+        "rtt_ms": rtt,
+        "arm": name,
+        "first_ms": median(d.ttft_ms for d in ones),
+        "whole_ms": median(d.total_ms for d in ones),
+        "first_vs_edge": ratio("ttft_ms", "edge only"),
+        "whole_vs_edge": ratio("total_ms", "edge only"),
+        "first_vs_cloud": ratio("ttft_ms", "cloud only"),
+        "whole_vs_cloud": ratio("total_ms", "cloud only"),
+        "accepted": sum(d.n_accepted for d in ones) / uploaded if uploaded else "",
+        "calls": sum(d.cloud_calls for d in ones) / len(ones),
+        "k": chosen if name == "exact" else "",
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What tuning takes, before anything is loaded. In: shapes, options. Out: bytes, or one line.
+
+docs/tune.md derives the sum and says how near it came.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from streamer.commands.tune_options import TuneOptions
+from streamer.model.checkpoint.shapes import Shapes
+from streamer.tune.examples import Example
+from streamer.tune.turn import TuneError
+
+FIXED = 0.7e9  # Python, torch, transformers
+PER_LEARNT = 24  # bytes: weight, gradient, two moments, the best and a copy of it
+# Numbers per position that are alive at the worst moment, found on a layer of the 3B (2026-11)
+INSIDE_HIDDEN = 28
+INSIDE_FFN = 10.5
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes, by what they are for."""
+
+    weights: float
+    adapters: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        return FIXED + self.weights + self.adapters + self.activations
+
+
+def need_of(
+    shapes: Shapes, num_params: int, width: int, options: TuneOptions, longest: int, answer: int
+) -> Need:
+    """width: bytes of a weight. longest: positions of the longest example; answer: of them, ids
+    that are said."""
+    text = shapes.text
+    rows = options.at_once * longest
+    kept = text.layers * rows * text.hidden
+    inside = rows * (INSIDE_HIDDEN * text.hidden + INSIDE_FFN * text.ffn)
+    logits = options.at_once * answer * text.vocab * 4 * 3
+    activations = (kept + inside) * width + logits
+    adapters = PER_LEARNT * num_learnt(shapes, options.rank)
+    return Need(num_params * width, adapters, activations)
+
+
+def num_learnt(shapes: Shapes, rank: int) -> int:
+    """Numbers in the adapters."""
+    text = shapes.text
+    q, kv = text.heads * text.head_dim, text.kv_heads * text.head_dim
+    layer = 2 * (text.hidden + q) + 2 * (text.hidden + kv) + 3 * (text.hidden + text.ffn)
+    return rank * (text.layers * layer + shapes.audio.width + shapes.audio.output)
+
+
+def check_memory(
+    shapes: Shapes, num_params: int, width: int, options: TuneOptions, examples: Sequence[Example]
+) -> Need:
+    """Raises TuneError where what is free will not do."""
+    longest = max(map(len, examples))
+    answer = max(len(e.answer) for e in examples)
+    need = need_of(shapes, num_params, width, options, longest, answer)
+    free = free_bytes(options.device)
+    if free is not None and need.total > free:
+        told = f"tuning takes about {need.total / 1e9:.1f} GB, {free / 1e9:.1f} are free"
+        ways = "--at-once 1" if options.at_once > 1 else "a smaller --turn-s"
+        ways += " or --precision bf16" if width > 2 else ""
+        raise TuneError(f"{told}; give {ways}, or a machine with more")
+    return need
+
+
+def free_bytes(device: str) -> float | None:
+    """What can be had there; None where the system does not say."""
+    if device != "cpu":
+        import torch
+
+        return float(torch.cuda.mem_get_info()[0]) if torch.cuda.is_available() else None
+    found = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        (line,) = (line for line in lines if line.startswith("MemAvailable"))
+        found.append(1024.0 * int(line.split()[1]))
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text()
+        if limit != "max":
+            found.append(float(limit) - int(used))
+    except (OSError, ValueError):
+        pass
+    return min(found, default=None)
+
+
+def check_disk(directory: Path, out: Path) -> None:
+    """Raises TuneError where the merged model has no room. Links are followed."""
+    size = sum(os.path.getsize(file) for file in directory.iterdir() if file.is_file())
+    free = shutil.disk_usage(out.parent).free
+    if size > free:
+        told = f"{out} takes {size / 1e9:.1f} GB, {free / 1e9:.1f} are free there"
+        raise TuneError(f"{told}; make room, or give another --out")

@@ -1,0 +1,155 @@
+"""Recordings become turns, speakers and sentences, before any model is there."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+import speech
+
+from streamer.core.attributes import ATTRIBUTES, parse
+from streamer.core.audio.pcm import on_grid
+from streamer.core.rules.form import SentenceForm
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.tokenizer import vocabulary_of
+from streamer.model.offline import hear_turn
+from streamer.model.thinker import load, resolve
+from streamer.options import ConfigError
+from streamer.tune.corpus import turns_of
+from streamer.tune.examples import Examples
+from streamer.tune.judge import samples_of
+from streamer.tune.listen import listen
+from streamer.tune.sentences import target_of
+from streamer.tune.split import speakers, split
+from streamer.tune.turn import TuneError, Turn
+
+EDGE = resolve("embedded", "edge")
+CARD = read_card(EDGE)
+LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
+
+
+def turn(file, part=0):
+    return Turn(
+        file=file, part=part, begin=0, num_samples=1, num_embeddings=1, features="", levels={}
+    )
+
+
+def test_a_target_has_the_form_and_says_the_levels():
+    target = target_of(LEVELS, CARD.attributes, "a")
+    vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
+    assert SentenceForm(vocabulary, CARD.attributes).is_whole(target.text)
+    assert parse(target.text, CARD.attributes) == LEVELS
+    assert target.unknown == ()
+
+
+def test_what_is_unknown_is_said_but_not_learnt():
+    target = target_of(LEVELS | {"rate": None, "arousal": None}, CARD.attributes, "a")
+    said = parse(target.text, CARD.attributes)
+    assert None not in said.values()
+    phrases = [target.text[begin:end] for begin, end in target.unknown]
+    rates, arousals = (
+        [level["phrases"][0] for level in CARD.attributes[name]] for name in ("rate", "arousal")
+    )
+    assert phrases[0] in rates
+    assert phrases[1] in arousals
+    assert target == target_of(LEVELS | {"rate": None, "arousal": None}, CARD.attributes, "a")
+
+
+def test_the_split_parts_speakers_and_stays():
+    turns = [turn(f"{who}/{i}.wav") for who in range(40) for i in range(3)]
+    learnt, held = split(turns, speakers("folder"), 0.2, seed=1)
+    folders = [{t.file.split("/")[0] for t in side} for side in (learnt, held)]
+    assert not folders[0] & folders[1]
+    assert 2 <= len(folders[1]) <= 16
+    assert len(learnt) + len(held) == len(turns)
+    more = [*turns, *(turn(f"{who}/{i}.wav") for who in range(40, 60) for i in range(3))]
+    apart = {t.name for t in split(more, speakers("folder"), 0.2, seed=1)[1]}
+    assert {t.name for t in held} <= apart
+
+
+def test_one_speaker_cannot_be_parted():
+    with pytest.raises(TuneError, match="one speaker"):
+        split([turn("a/1.wav"), turn("a/2.wav")], speakers("folder"), 0.2, seed=0)
+    for seed in range(20):  # two are one and one, wherever their names stand
+        learnt, held = split([turn("a"), turn("b")], speakers("file"), 0.15, seed)
+        assert len(learnt) == len(held) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_table_names_speakers(tmp_path, suffix):
+    rows = [{"file": "a.wav", "speaker": "x"}, {"file": "b.wav", "speaker": "x"}]
+    file = tmp_path / f"who.{suffix}"
+    lines = ["file,speaker", *(f"{r['file']},{r['speaker']}" for r in rows)]
+    file.write_text("\n".join(map(json.dumps, rows) if suffix == "jsonl" else lines))
+    who = speakers(str(file))
+    assert who(str(tmp_path / "a.wav")) == who(str(tmp_path / "b.wav")) == "x"
+    assert who("elsewhere.wav") == "elsewhere.wav"
+
+
+@pytest.mark.parametrize("text", ["", "no,columns\n1,2", '{"file": 1}', "[1]"])
+def test_what_is_no_table_is_one_line(tmp_path, text):
+    (tmp_path / "who.jsonl").write_text(text)
+    for name in ("who.jsonl", "nowhere"):
+        with pytest.raises(ConfigError, match="columns file and speaker"):
+            speakers(str(tmp_path / name))
+
+
+def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
+    """Same windows, same ids: what is learnt is what is fed."""
+    samples = speech.speech(13.0, seed=3)
+    soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
+    row = listen(str(tmp_path / "long.wav"), 6.0, tmp_path)
+    turns = [Turn(**each) for each in row["turns"]]
+    assert len(turns) >= 2
+    thinker = load("embedded", "edge")
+    makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id, tmp_path)
+    for each, heard in zip(turns, samples_of(turns), strict=True):
+        cut = samples[each.begin : each.begin + each.num_samples]
+        np.testing.assert_array_equal(heard, on_grid(cut))
+        listener = hear_turn(thinker, heard)
+        example = makes.example(each)
+        assert example.prompt == tuple(listener.sequence.ids)
+        np.testing.assert_array_equal(example.mel(), listener.features())
+        listener.close()
+
+
+def test_only_what_is_known_is_learnt(tmp_path):
+    makes = Examples(EDGE, CARD, CARD.attributes, 932, tmp_path)
+    vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
+    levels = LEVELS | {"pitch": None}
+    example = makes.example(turn("x").__class__(**(turn("x").as_json() | {"levels": levels})))
+    learnt = "".join(
+        vocabulary.texts[token]
+        for token, known in zip(example.answer[:-1], example.is_known[:-1], strict=True)
+        if known
+    )
+    assert parse(learnt, CARD.attributes) == levels
+    assert example.is_known[-1]
+
+
+def test_broken_and_silent_recordings_are_counted_and_left_out(tmp_path, capsys):
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    for i in range(9):
+        soundfile.write(clips / f"{i}.wav", speech.speech(3.5, i), 16_000)
+    (clips / "broken.wav").write_bytes(b"RIFF but no recording")
+    soundfile.write(clips / "silent.wav", np.zeros(48_000, np.float32), 16_000)
+    found = turns_of([str(clips)], 30.0, tmp_path, jobs=1)
+    told = capsys.readouterr().err
+    assert "1 of 11 recordings cannot be read" in told
+    assert "broken.wav" in told
+    assert "1 turns hold less than 1.5 s" in told
+    assert [t.file for t in found] == [str(clips / f"{i}.wav") for i in range(9)]
+    with (tmp_path / "turns.jsonl").open("a") as rows:
+        rows.write('{"file": "cut o')  # a run was killed while it wrote
+    before = (tmp_path / "features" / found[0].features).stat().st_mtime_ns
+    assert turns_of([str(clips)], 30.0, tmp_path, jobs=1) == found
+    assert (tmp_path / "features" / found[0].features).stat().st_mtime_ns == before
+
+
+def test_too_few_turns_are_one_line(tmp_path):
+    with pytest.raises(TuneError, match="no recording there"):
+        turns_of([str(tmp_path)], 30.0, tmp_path, jobs=1)
+    soundfile.write(tmp_path / "one.wav", speech.speech(3.0, 1), 16_000)
+    with pytest.raises(TuneError, match="8 are needed"):
+        turns_of([str(tmp_path)], 30.0, tmp_path, jobs=1)
