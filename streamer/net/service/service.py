@@ -193,6 +193,7 @@ class Service:
         if isinstance(found, HttpRefusal):
             return found
         refusal = self._handler.check(query, found)
+        self._admission.num_refused += refusal is not None
         if refusal is None:
             socket.tenant = found
             if _may_upgrade(socket, request):
@@ -211,6 +212,7 @@ class Service:
             a.max_sessions,
             a.num_admitted,
             lag_s,
+            a.num_refused,
         )
         return answer(200, msgspec.json.encode(status), "application/json")
 
