@@ -146,9 +146,12 @@ class Service:
             self._handler.start(group)
             group.start_soon(self._measure_lag)
             group.start_soon(self._stop_on_signals)
-            ready(server.sockets[0].getsockname()[1])
-            await self._stop.wait()
-            await self._handler.drain(DRAIN_S)
+            try:
+                ready(server.sockets[0].getsockname()[1])
+                await self._stop.wait()
+                await self._handler.drain(DRAIN_S)
+            finally:  # sockets are read until they are closed, and no task can be started any more
+                self._admission.is_draining = True
             group.cancel_scope.cancel()
 
     async def _serve(self, socket: ServerConnection) -> None:
