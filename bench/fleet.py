@@ -23,7 +23,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from bench.common import table, write
+from bench.common import merge, table, write
+from bench.fleet_live import QUESTIONS, Amounts, measure
 from bench.keep import options_of, place
 
 TOKENS = 22  # of a sentence, mean (bench/capacity.py)
@@ -433,12 +434,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=20, help="of each way, live")
     parser.add_argument("--sessions", type=int, default=40, help="while replicas are killed, live")
     parser.add_argument("--kills", type=int, default=4, help="of random replicas, live")
+    parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS))
     options = options_of(parser)
     if options.live:
-        from bench.fleet_live import measure
-
-        rows = measure(options.turns, options.sessions, options.kills)
-        print("written:", write("fleet_live", rows))
+        amounts = Amounts(options.turns, options.sessions, options.kills)
+        rows = measure(options.only, amounts)
+        print("written:", merge("fleet_live", rows))
         return
     found = capacities()
     tables = {

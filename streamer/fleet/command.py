@@ -4,6 +4,7 @@ status."""
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from typing import Any
@@ -27,10 +28,13 @@ def run(options: FleetOptions) -> int:
     logging.getLogger("streamer.fleet").addHandler(_to_stderr())
     placement = RayPlacement(config.ray)
     placement.open()
+    status = 1
     try:
-        return anyio.run(_run, config, placement, tls, key, options.down)
+        status = anyio.run(_run, config, placement, tls, key, options.down)
     finally:
-        placement.close()
+        if not placement.close():
+            os._exit(status)  # nothing of ours is left to end
+    return status
 
 
 async def _run(
