@@ -112,7 +112,7 @@ def _program(*words: str) -> Iterator[str]:
         yield process.stdout.readline()
     finally:
         process.terminate()
-        process.wait(300)
+        process.wait(120)
 
 
 def haproxy_program() -> str | None:

@@ -25,7 +25,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from bench import soak_clients as clients
-from bench.common import table, write
+from bench.common import merge, table
 from bench.keep import options_of
 from bench.proxy import Proxy
 from bench.soak_clients import Process, p
@@ -221,9 +221,9 @@ def main() -> None:
     rows = []
     for name in options.only:
         found = asyncio.run(QUESTIONS[name](options))
-        rows.append({"question": name, **found})
+        rows.append({"name": name, **found})
         print(table((name, ""), found.items()), flush=True)
-    print("written:", write("soak", rows))
+    print("written:", merge("soak", rows))
     print(json.dumps(rows))
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from typing import Any
 
 from streamer.commands.options import FleetOptions
@@ -16,6 +17,7 @@ from streamer.fleet.config import FleetConfig, read
 from streamer.fleet.on_ray import RayPlacement
 from streamer.fleet.replica import ReplicaPlan
 
+THREADS_S = 1.0  # that a thread may take to end behind the loop
 ANYWHERE = ("0.0.0.0", "::")
 
 
@@ -32,9 +34,17 @@ def run(options: FleetOptions) -> int:
     try:
         status = anyio.run(_run, config, placement, tls, key, options.down)
     finally:
-        if not placement.close():
+        if not placement.close() or _is_held_up():
             os._exit(status)  # nothing of ours is left to end
     return status
+
+
+def _is_held_up() -> bool:
+    """Whether a thread still waits for Ray, whose head is lost: Python would wait for it, too."""
+    others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+    for thread in others:
+        thread.join(THREADS_S)
+    return any(thread.is_alive() for thread in others)
 
 
 async def _run(
