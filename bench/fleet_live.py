@@ -128,24 +128,36 @@ async def memory(num: int) -> Row:
     }
 
 
-async def killed(wanted: dict[Path, str], num_sessions: int, num_kills: int) -> Row:
-    """Sessions, a few at a time; after every so many a random replica is killed."""
+async def killed(wanted: dict[Path, str], num_sessions: int, num_kills: int, is_calm: bool) -> Row:
+    """Sessions, a few at a time, while random replicas are killed: one after every so many, however
+    many are down. Where it is calm, the next one only when all are there again."""
     chance = random.Random(0)
-    room = asyncio.Semaphore(MAX_AT_ONCE)
     said: list[tuple[Path, LiveTurn]] = []
     victims: list[str] = []
+    every = num_sessions // num_kills
 
-    async def one(i: int) -> None:
-        async with room:
-            clip = CLIPS[i % len(CLIPS)]
-            said.append((clip, await say(URL, clip)))
-            if len(said) % (num_sessions // num_kills) == num_sessions // num_kills // 2:
-                victims.append(await asyncio.to_thread(kill_one, chance))
+    def is_due() -> bool:
+        return process.num_answering() == 6 if is_calm else len(said) >= len(victims) * every
 
-    results = await asyncio.gather(*(one(i) for i in range(num_sessions)), return_exceptions=True)
+    async def kill() -> None:
+        while len(victims) < num_kills:
+            await asyncio.to_thread(process.wait_for, is_due)
+            victims.append(await asyncio.to_thread(kill_one, chance))
+            await asyncio.sleep(chance.uniform(0, 2))
+
+    async def talk(i: int) -> None:
+        while len(said) < num_sessions or not killing.done():
+            i += MAX_AT_ONCE
+            said.append((CLIPS[i % len(CLIPS)], await say(URL, CLIPS[i % len(CLIPS)])))
+
+    killing = asyncio.create_task(kill())
+    results = await asyncio.gather(
+        killing, *(talk(i) for i in range(MAX_AT_ONCE)), return_exceptions=True
+    )
     recovered = [s.recovery_s for _, s in said if s.recovery_s]
+    pace = "the next when all are there" if is_calm else "at any time"
     return {
-        "question": f"{num_sessions} sessions, {num_kills} kills",
+        "question": f"{len(said)} sessions, {num_kills} kills, {pace}",
         "described": len(said),
         "errors": sum(isinstance(r, BaseException) for r in results),
         "wrong": sum(one.text != wanted[clip] for clip, one in said),
@@ -277,10 +289,10 @@ def ask(name: str, amounts: Amounts) -> list[Row]:
         case "memory":
             with fleet(1, 64):
                 return [asyncio.run(memory(64))]
-        case "kills":
-            wanted = asyncio.run(_wanted())
+        case "kills" | "calm":
+            wanted, num = asyncio.run(_wanted()), (amounts.sessions, amounts.kills)
             with fleet(3, PLACES):
-                return [asyncio.run(killed(wanted, amounts.sessions, amounts.kills))]
+                return [asyncio.run(killed(wanted, *num, is_calm=name == "calm"))]
         case "noisy":
             with fleet(1, PLACES, SHARE):
                 return [asyncio.run(noisy(amounts.turns))]
@@ -292,7 +304,7 @@ def ask(name: str, amounts: Amounts) -> list[Row]:
                 return [asyncio.run(head_lost(kill_head))]
 
 
-QUESTIONS = ("overhead", "full", "memory", "kills", "noisy", "scaling", "head")
+QUESTIONS = ("overhead", "full", "memory", "kills", "calm", "noisy", "scaling", "head")
 
 
 def measure(names: list[str], amounts: Amounts) -> list[Row]:

@@ -3,6 +3,7 @@ and what its director says."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -67,6 +68,11 @@ def statuses(kind: str) -> list[dict[str, Any]]:
 
 def num_there(kind: str) -> int:
     return len(statuses(kind))
+
+
+def num_answering() -> int:
+    """Replicas of both kinds that answered when they were asked last."""
+    return sum(bool(row["answers"] and row["status"]) for row in json.loads(get("/v1/replicas")))
 
 
 def wait_for(is_so: Callable[[], bool], within_s: float = THERE_S) -> float:
@@ -158,16 +164,18 @@ def ray_cluster() -> Iterator[tuple[str, Callable[[], None]]]:
         command = [*ray, "start", "--head", "--temp-dir", folder, *options]
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
 
-        def kill(*programs: str) -> None:
+        def kill(program: str = "") -> None:
+            """These of its processes; of no name, all."""
             for pid in pids_of(f"{folder}/"):
-                line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
-                if Path(line).name in programs:
-                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+                    if Path(line).name == (program or Path(line).name):
+                        os.kill(pid, signal.SIGKILL)
 
         try:
             yield f"127.0.0.1:{HEAD}", lambda: kill("gcs_server")
         finally:
-            kill("gcs_server", "raylet")
+            kill()
 
 
 def pids_of(text: str) -> list[int]:
