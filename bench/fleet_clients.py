@@ -112,7 +112,7 @@ async def idle(url: str, num: int) -> AsyncIterator[None]:
         yield
 
 
-@dataclass
+@dataclass(eq=False)
 class Talker:
     """One that says a turn every other second, in one session as long as it lasts. `run` it until
     it is cancelled, or told to leave between two turns."""

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+Row = dict[str, Any]
 ROOT = Path(__file__).parents[1]
 # ports; Ray's workers take theirs from 10002 to 19999
 DIRECTOR, SERVERS, VERIFIERS, HAPROXY, HEAD = 28_764, 29_100, 29_200, 28_760, 6_399
@@ -29,6 +30,8 @@ FOR_RAY = {  # as docs/fleet.md says
     "RAY_worker_niceness": "0",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "86400",
 }
+PLACES = 4  # of each server
+SHARE = 2  # of these for each key, where a tenant is noisy
 THERE_S = 600.0  # until a fleet is there: a busy machine loads six models
 TOML = """
 [ray]
@@ -102,9 +105,10 @@ def fleet(
 
 
 @contextmanager
-def one_process() -> Iterator[str]:
+def one_process(places: int = 16) -> Iterator[str]:
     """A server by itself, exact: its address."""
-    with _program("serve", "--port", "0", "--mode", "exact") as said:
+    words = ("serve", "--port", "0", "--mode", "exact", "--max-sessions", str(places))
+    with _program(*words) as said:
         yield said.split()[2]
 
 
@@ -207,3 +211,7 @@ def answers(port: int) -> bool:
 def rss_mb(pid: int) -> float:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
+
+
+def p95(values: list[float]) -> float:
+    return sorted(values)[int(0.95 * (len(values) - 1))]
