@@ -43,6 +43,18 @@ def write(name: str, rows: Iterable[dict[str, Any]]) -> Path:
     return file
 
 
+def merge(name: str, rows: Sequence[dict[str, Any]]) -> Path:
+    """As `write`, but rows of other names stay: a bench of several questions may be asked one of
+    them. Each row has its own provenance."""
+    file = place(f"{name}.jsonl")
+    lines = file.read_text("utf-8").splitlines() if file.exists() else []
+    new = {row["name"] for row in rows}
+    kept = [row for row in map(json.loads, lines) if row["name"] not in new]
+    told = [*kept, *({**row, **provenance()} for row in rows)]
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in told), "utf-8")
+    return file
+
+
 def progress(items: Sequence[T], what: str) -> Iterable[T]:
     return tqdm(items, desc=what, leave=False)
 

@@ -25,14 +25,14 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from bench import soak_clients as clients
-from bench.common import table, write
+from bench.common import merge, table
 from bench.keep import options_of
 from bench.proxy import Proxy
 from bench.soak_clients import Process, p
 
 Rows = dict[str, float]
 PLACES = 128  # in questions that do not fill them
-SLOPE_FROM = 0.25  # of the rounds: those before are for caches to fill
+SLOPE_FROM = 0.25  # of the time: rounds before are for caches and slots to fill
 
 
 @contextlib.asynccontextmanager
@@ -174,16 +174,23 @@ async def sigterm(options: argparse.Namespace) -> Rows:
 async def soak(options: argparse.Namespace) -> Rows:
     """Load, drain, load again: what grows."""
     clips, rounds = clients.recordings(), []
+    num_turns = num_early = 0
     async with served(PLACES) as (url, seen, _):
-        ends_at = time.perf_counter() + 60 * options.minutes
+        began = time.perf_counter()
+        ends_at = began + 60 * options.minutes
         while time.perf_counter() < ends_at or len(rounds) < 4:
-            num = options.load
+            # Slots have memory from their first use on: what may come to be used at once by chance
+            # is used in the rounds that do not count.
+            is_early = time.perf_counter() < began + SLOPE_FROM * 60 * options.minutes
+            num = options.load * (2 if is_early else 1)
             await asyncio.gather(*(clients.talk(url, clips, 2, 3 * i / num) for i in range(num)))
+            num_turns += 2 * num
+            num_early += is_early
             await seen.until("streamer_sessions", 0)
             tasks = await seen.metric("streamer_tasks")
             rounds.append((seen.mb, seen.files, tasks, seen.threads))
             print(f"round {len(rounds)}: {rounds[-1]}", flush=True)
-    settled = np.array(rounds[int(SLOPE_FROM * len(rounds)) :])
+    settled = np.array(rounds[num_early:])
     half = len(settled) // 2
     grown = settled[half:].mean(0) - settled[:half].mean(0)
     names = ("MB", "descriptors", "tasks", "threads")
@@ -193,7 +200,7 @@ async def soak(options: argparse.Namespace) -> Rows:
     return {
         "minutes": options.minutes,
         "rounds": len(rounds),
-        "turns": 2 * options.load * len(rounds),
+        "turns": num_turns,
         "MB at the end": rounds[-1][0],
         **rows,
     }
@@ -221,9 +228,9 @@ def main() -> None:
     rows = []
     for name in options.only:
         found = asyncio.run(QUESTIONS[name](options))
-        rows.append({"question": name, **found})
+        rows.append({"name": name, **found})
         print(table((name, ""), found.items()), flush=True)
-    print("written:", write("soak", rows))
+    print("written:", merge("soak", rows))
     print(json.dumps(rows))
 
 

@@ -8,9 +8,10 @@ the highest wins (rendezvous hashing). So every director decides alike, without 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from streamer.net.service.admission import NOBODY
 from streamer.net.service.status import ReplicaStatus
 
 SERVER = "server"
@@ -19,24 +20,40 @@ VERIFIER = "verifier"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A replica that answers. num_sent: clients that were sent to it and have not arrived there."""
+    """A replica that answers. sent: clients that were sent to it and have not arrived there, by
+    their tenant."""
 
     address: str  # ws://HOST:PORT
     status: ReplicaStatus
-    num_sent: int = 0
+    sent: Mapping[str, int] = field(default_factory=dict)
     is_leaving: bool = False  # about to be drained: nobody new
 
     @property
+    def num_sent(self) -> int:
+        return sum(self.sent.values())
+
+    @property
     def num_free(self) -> int:
-        """Places for newcomers."""
+        """Places, were all to arrive who were sent here."""
+        return self._num_open - self.num_sent
+
+    def has_room(self, tenant: str) -> bool:
+        """For a newcomer. Others who were sent here may be refused, for want of a share: they take
+        no place before they have it."""
+        return self._num_open > self.sent.get(tenant, 0)
+
+    @property
+    def _num_open(self) -> int:
         is_open = not (self.is_leaving or self.status.is_draining)
-        return self.status.limit - self.status.taken - self.num_sent if is_open else 0
+        return self.status.limit - self.status.taken if is_open else 0
 
 
-def choose(candidates: Iterable[Candidate], kind: str, edge: str = "") -> Candidate | None:
+def choose(
+    candidates: Iterable[Candidate], kind: str, edge: str = "", tenant: str = NOBODY
+) -> Candidate | None:
     """The one for a newcomer of `kind`; None where all are full. edge: the name of an edge's
     process, where it has one."""
-    open_now = [c for c in candidates if c.status.kind == kind and c.num_free > 0]
+    open_now = [c for c in candidates if c.status.kind == kind and c.has_room(tenant)]
     if not open_now:
         return None
     if edge:

@@ -4,8 +4,10 @@ status."""
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
+import threading
 from typing import Any
 
 from streamer.commands.options import FleetOptions
@@ -15,6 +17,7 @@ from streamer.fleet.config import FleetConfig, read
 from streamer.fleet.on_ray import RayPlacement
 from streamer.fleet.replica import ReplicaPlan
 
+THREADS_S = 1.0  # that a thread may take to end behind the loop
 ANYWHERE = ("0.0.0.0", "::")
 
 
@@ -27,10 +30,21 @@ def run(options: FleetOptions) -> int:
     logging.getLogger("streamer.fleet").addHandler(_to_stderr())
     placement = RayPlacement(config.ray)
     placement.open()
+    status = 1
     try:
-        return anyio.run(_run, config, placement, tls, key, options.down)
+        status = anyio.run(_run, config, placement, tls, key, options.down)
     finally:
-        placement.close()
+        if not placement.close() or _is_held_up():
+            os._exit(status)  # nothing of ours is left to end
+    return status
+
+
+def _is_held_up() -> bool:
+    """Whether a thread still waits for Ray, whose head is lost: Python would wait for it, too."""
+    others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+    for thread in others:
+        thread.join(THREADS_S)
+    return any(thread.is_alive() for thread in others)
 
 
 async def _run(

@@ -110,7 +110,7 @@ class Director:
         kind = PATHS.get(path) or query.get("kind", [SERVER])[0]
         if kind not in PATHS.values():
             return HttpRefusal(400, f"kind is one of {' and '.join(PATHS.values())}")
-        replica = self._replica_for(kind, query)
+        replica = self._replica_for(kind, query, tenant)
         if isinstance(replica, HttpRefusal):
             return replica
         self._sent.labels(kind).inc()
@@ -120,7 +120,7 @@ class Director:
             return answer(200, msgspec.json.encode({"url": url}), JSON)
         return answer(307, f"{url}\n", more={"Location": url})
 
-    def _replica_for(self, kind: str, query: Query) -> Candidate | HttpRefusal:
+    def _replica_for(self, kind: str, query: Query, tenant: str) -> Candidate | HttpRefusal:
         candidates = self._roster.candidates
         if "resume" in query:
             named = incarnation_in(query["resume"][0])
@@ -129,11 +129,11 @@ class Director:
             if self._roster.names(named):
                 return busy("the replica of this session does not answer now", RETRY_AFTER_S)
             return HttpRefusal(404, GONE)
-        chosen = choose(candidates, kind, query.get("edge", [""])[0])
+        chosen = choose(candidates, kind, query.get("edge", [""])[0], tenant)
         if chosen is None:
             return busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
         if kind == SERVER:  # a link of an edge takes no place by itself
-            self._roster.send(chosen.address)
+            self._roster.send(chosen.address, tenant)
         return chosen
 
     def _plain(self, path: str) -> Response | None:

@@ -8,20 +8,29 @@ names, so a manager that starts again finds those that run.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from streamer.commands.fleet_options import LOCAL, PlacingOptions, RayOptions
 from streamer.config import ConfigError
 from streamer.fleet.replica import START_S, ReplicaHost, ReplicaPlan
 
+# that processes live on without Ray's head. Ray's own 60 s would end every session with them.
+HEADLESS_S = 86_400
 HUNG_S = 3.0  # that an actor may take to say where it is
 ASK_AGAIN_S = 0.2  # of an actor that is being started
 # that a Ray of our own starts ahead, one for each processor it is told of. On one machine our own
 # bounds hold, not a count of processors: there a replica is placed without any.
 LOCAL_WORKERS = 1
+CLOSE_S = 20.0  # to leave Ray
+CALL_S = 70.0  # for Ray to end an actor
 TRIES = 4  # to start one: its patience is 30 s, which a busy machine may need twice
 CALLS = 4  # of an actor at once: one drains, others ask
 MISSING = "Ray is not installed; pip install 'streamer-speech[scale]'"
@@ -38,6 +47,9 @@ class RayPlacement:
     def __init__(self, options: RayOptions) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would write home
         os.environ.setdefault("RAY_worker_niceness", "0")  # 15 is for batches; people wait for us
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(HEADLESS_S))
+        if options.address != LOCAL and _has_token():
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             import ray
         except ImportError:
@@ -65,9 +77,13 @@ class RayPlacement:
                     told = f"no Ray at {self._options.address!r} ({error}); {ways}"
                     raise ConfigError(f"[ray] {told}") from None
 
-    def close(self) -> None:
-        """Leave Ray; one of our own ends."""
-        self._ray.shutdown()
+    def close(self) -> bool:
+        """Leave Ray; one of our own ends. Whether that is done: Ray waits for a head that is lost,
+        and keeps the process from its end."""
+        leaving = threading.Thread(target=self._ray.shutdown, daemon=True)
+        leaving.start()
+        leaving.join(CLOSE_S)
+        return not leaving.is_alive()
 
     def running(self) -> Sequence[str]:
         """Names of replicas that are there already."""
@@ -77,6 +93,13 @@ class RayPlacement:
     async def start(self, name: str, plan: ReplicaPlan, placing: PlacingOptions) -> str:
         """Its address, as soon as it is served; the one that runs already under this name where
         there is one. Raises ReplicaLost."""
+        try:
+            self._actors[name] = await _aside(self._placed, name, plan, placing)
+        except self._ray.exceptions.RayError as error:
+            raise _lost(name, error) from None
+        return await self._address(name, START_S)
+
+    def _placed(self, name: str, plan: ReplicaPlan, placing: PlacingOptions) -> Any:
         actor = self._ray.remote(ReplicaHost).options(
             name=name,
             get_if_exists=True,
@@ -87,8 +110,7 @@ class RayPlacement:
             max_concurrency=CALLS,
             scheduling_strategy="SPREAD",
         )
-        self._actors[name] = actor.remote(plan)
-        return await self._address(name, START_S)
+        return actor.remote(plan)
 
     async def revive(self, name: str) -> str:
         """Of one that does not answer: Ray has it restarted if it died; one that hangs is killed
@@ -98,24 +120,26 @@ class RayPlacement:
             with anyio.fail_after(HUNG_S):
                 return str(await actor.address.remote())
         except TimeoutError:
-            self._ray.kill(actor, no_restart=False)
+            await _aside(partial(self._ray.kill, actor, no_restart=False))
         except self._ray.exceptions.RayError:
             pass  # it died: it is asked again while Ray starts it
         return await self._address(name, START_S)
 
     async def stop(self, name: str, within_s: float) -> None:
-        """Drained, then gone. One that is not there is gone already."""
+        """Drained, then gone. One that is not there is gone already, and one that Ray cannot find
+        now, because its head is lost, is found when it is started again."""
         actor = self._actors.pop(name, None)
         try:
-            actor = actor or self._ray.get_actor(name)
-        except ValueError:
+            actor = actor or await _aside(self._ray.get_actor, name)
+        except (ValueError, self._ray.exceptions.RayError):
             return
         try:
             with anyio.move_on_after(within_s):
                 await actor.drain.remote()
         except self._ray.exceptions.RayError:
             pass  # it died meanwhile
-        self._ray.kill(actor)
+        with anyio.move_on_after(CALL_S), suppress(self._ray.exceptions.RayError):
+            await _aside(self._ray.kill, actor)
 
     def own_host(self) -> str:
         """This machine's address, as others of the cluster reach it."""
@@ -130,5 +154,22 @@ class RayPlacement:
                     except self._ray.exceptions.ActorUnavailableError:  # Ray starts it again
                         await anyio.sleep(ASK_AGAIN_S)
         except self._ray.exceptions.RayError as error:
-            why = str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
-            raise ReplicaLost(f"{name}: {why}") from None
+            raise _lost(name, error) from None
+
+
+def _lost(name: str, error: Exception) -> ReplicaLost:
+    why = str(getattr(error, "cause", None) or error).strip().splitlines()[-1]
+    return ReplicaLost(f"{name}: {why}")
+
+
+async def _aside(call: Callable[..., Any], *arguments: Any) -> Any:
+    """In a thread: Ray's own calls wait up to 60 s for its head, and the director shares our
+    loop."""
+    return await anyio.to_thread.run_sync(partial(call, *arguments), abandon_on_cancel=True)
+
+
+def _has_token() -> bool:
+    """Whether `ray start` would have asked for a token here. It does so where there is one, and a
+    first Ray of our own leaves one behind; who joins shows it only when told to."""
+    named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
+    return bool(named) or (Path.home() / ".ray" / "auth_token").exists()

@@ -11,7 +11,7 @@ import http.client
 import ssl
 import time
 import urllib.request
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -40,7 +40,8 @@ class Known:
     silent_since: float | None = None
     is_leaving: bool = False
     is_asked: bool = False  # a request is on its way
-    sent: deque[float] = field(default_factory=deque)  # when clients were sent there; not arrived
+    # clients that were sent there and are not known to have arrived: when, whose
+    sent: deque[tuple[float, str]] = field(default_factory=deque)
 
     @property
     def is_gone(self) -> bool:
@@ -48,12 +49,12 @@ class Known:
         return self.status is None and self.silent_since is not None
 
     def heard(self, status: ReplicaStatus, now: float) -> None:
-        """It answered. Clients that arrived since are counted by itself."""
+        """It answered. Clients that arrived since are counted by itself, or were refused."""
         same = self.status is not None and self.status.name == status.name
-        arrived = status.admitted - self.status.admitted if self.status and same else len(self.sent)
-        for _ in range(min(arrived, len(self.sent))):
+        came = status.num_came - self.status.num_came if self.status and same else len(self.sent)
+        for _ in range(min(came, len(self.sent))):
             self.sent.popleft()
-        while self.sent and now - self.sent[0] > HANDSHAKE_S:
+        while self.sent and now - self.sent[0][0] > HANDSHAKE_S:
             self.sent.popleft()
         self.status = status
         self.silent_since = None
@@ -84,7 +85,7 @@ class Roster:
     def candidates(self) -> list[Candidate]:
         """Replicas that answered when they were asked last."""
         return [
-            Candidate(k.address, k.status, len(k.sent), k.is_leaving)
+            Candidate(k.address, k.status, Counter(whose for _, whose in k.sent), k.is_leaving)
             for k in self._known.values()
             if k.status is not None and k.silent_since is None
         ]
@@ -93,9 +94,9 @@ class Roster:
         """These, and no others. What is known of those that stay is kept."""
         self._known = {a: self._known.get(a) or Known(a) for a in dict.fromkeys(addresses)}
 
-    def send(self, address: str) -> None:
-        """A client is on its way there."""
-        self._known[address].sent.append(self._clock())
+    def send(self, address: str, tenant: str) -> None:
+        """A client of this tenant is on its way there."""
+        self._known[address].sent.append((self._clock(), tenant))
 
     def leave(self, address: str, is_leaving: bool = True) -> None:
         """Nobody new goes there; False takes it back."""

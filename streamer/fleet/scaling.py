@@ -95,7 +95,8 @@ def _emptiest(staying: Sequence[Candidate]) -> Candidate:
 
 
 def _taken(replica: Candidate) -> int:
-    return replica.status.taken + replica.num_sent
+    """Not who is on the way: one who asks for more than its share comes again and again."""
+    return replica.status.taken
 
 
 def _median_lag_s(staying: Sequence[Candidate]) -> float:

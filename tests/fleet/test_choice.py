@@ -19,14 +19,14 @@ def candidate(number, taken=0, kind="verifier", limit=8, is_draining=False, **mo
 def test_a_newcomer_goes_where_most_places_are_free():
     found = [candidate(1, 3), candidate(2, 1), candidate(3, 2), candidate(4, 0, kind="server")]
     assert choose(found, "verifier") is found[1]
-    found[1] = candidate(2, 1, num_sent=5)
+    found[1] = candidate(2, 1, sent={"": 5})
     assert choose(found, "verifier") is found[2]
 
 
 def test_nobody_goes_to_one_that_is_full_or_leaves():
     full = [
         candidate(1, 8),
-        candidate(2, 6, num_sent=2),
+        candidate(2, 6, sent={"": 2}),
         candidate(3, is_leaving=True),
         candidate(4, is_draining=True),
         candidate(5, 9),
@@ -34,6 +34,15 @@ def test_nobody_goes_to_one_that_is_full_or_leaves():
     assert choose(full, "verifier") is None
     assert choose(full, "verifier", "edge") is None
     assert choose([], "server") is None
+
+
+def test_who_is_on_the_way_takes_no_place_of_another_tenant():
+    """But it is not sent where many are on the way, while there is somewhere else."""
+    [only] = [candidate(1, 6, sent={"noisy": 9})]
+    assert choose([only], "verifier", tenant="noisy") is None
+    assert choose([only], "verifier", tenant="quiet") is only
+    other = candidate(2, 6)
+    assert choose([only, other], "verifier", tenant="quiet") is other
 
 
 def test_an_edge_comes_back_to_its_own_and_edges_spread():

@@ -24,6 +24,7 @@ from streamer.fleet import roster as of_roster
 from streamer.fleet.director import Director
 from streamer.fleet.lists import follow
 from streamer.fleet.roster import Roster
+from streamer.net.service.admission import HANDSHAKE_S
 from streamer.net.service.http import url_of
 from streamer.net.service.service import Address
 from streamer.net.service.status import incarnation_in, incarnation_of
@@ -119,6 +120,34 @@ async def test_who_leaves_makes_place():
                 # which was a place given away; nobody comes for it
                 while 'places_free{kind="server"} 1.0' not in (await fetched(url, "/metrics"))[1]:
                     await anyio.sleep(0.05)
+
+
+async def test_one_who_wants_more_than_its_share_takes_no_place_of_others():
+    """Refused by the replica, it comes again at once, through the director each time."""
+    noisy, quiet = ({"Authorization": f"Bearer {key}"} for key in KEY.split(","))
+    async with (
+        fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _),
+        connect(url, additional_headers=noisy) as ws,
+    ):
+        await created(ws)
+        for _ in range(10):
+            with pytest.raises(InvalidStatus):
+                await connect(url, additional_headers=noisy)
+        async with connect(url, additional_headers=quiet) as other:
+            await created(other)
+
+
+async def test_a_place_that_was_refused_is_free_again_with_the_next_answer():
+    """The replica says whom it has refused; nobody waits until a handshake would be over."""
+    noisy = {"Authorization": "Bearer alice"}
+    async with fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _):
+        async with connect(url, additional_headers=noisy) as ws:
+            await created(ws)
+            with pytest.raises(InvalidStatus):
+                await connect(url, additional_headers=noisy)
+        with anyio.fail_after(HANDSHAKE_S / 2):
+            while 'places_free{kind="server"} 2.0' not in (await fetched(url, "/metrics"))[1]:
+                await anyio.sleep(0.05)
 
 
 async def test_a_session_is_resumed_where_it_is_and_nowhere_else():

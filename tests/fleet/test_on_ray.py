@@ -19,6 +19,10 @@ from speech import SAMPLES
 from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, describe_files, session_update, text_of
 
+from bench import fleet_process
+from bench.fleet_clients import come, idle, pcm_of, turn
+from bench.fleet_clients import say as say_anew
+
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[scale]'")
 pytestmark = pytest.mark.long  # Ray's own processes cost more than all other tests of the room
 
@@ -160,3 +164,29 @@ def test_a_server_that_is_lost_is_told_and_comes_back(fleet, wanted, blow):
     assert say(fleet)[1] == wanted
     wait_for(lambda: len(replicas(fleet, "server")) == 2)
     assert lost["server"]["name"] not in {s["name"] for s in replicas(fleet, "server")}
+
+
+def test_without_ray_s_head_sessions_links_and_the_director_go_on():
+    """And the manager, though it waits for Ray, holds up nobody. Ray's processes end themselves
+    after 60 s without a head where nothing tells them to wait."""
+    with (
+        fleet_process.ray_cluster() as (address, kill_head),
+        fleet_process.fleet(1, 4, address=address),
+    ):
+        asyncio.run(_outlive(kill_head))
+
+
+async def _outlive(kill_head):
+    url, pcm = fleet_process.URL, pcm_of(SAMPLES[1])
+    async with contextlib.AsyncExitStack() as stack:
+        ws = await stack.enter_async_context(await come(url))
+        await ws.recv()
+        before, _ = await turn(ws, pcm)
+        kill_head()
+        await stack.enter_async_context(idle(url, 2))  # so the manager asks Ray for a server more
+        until = time.monotonic() + 75
+        while time.monotonic() < until:
+            assert await asyncio.to_thread(fleet_process.get, "/healthz") == "ok\n"
+            await asyncio.sleep(0.5)
+        assert (await turn(ws, pcm))[0] == before
+        assert (await say_anew(url, SAMPLES[1])).text == before

@@ -64,10 +64,17 @@ def test_more_come_before_all_places_are_taken(taken, add):
 def test_it_goes_to_what_is_needed_at_once_and_never_beyond_its_bound():
     full = [replica(i, LIMIT) for i in (1, 2)]
     assert scaler(most=8).decide(full, 0, 100.0).add == 1
-    sent = [replica(1, LIMIT, num_sent=40)]
-    assert scaler(most=8).decide(sent, 0, 100.0).add == 4  # 56 taken, at 12 for each: 5
-    assert scaler(most=2).decide(sent, 0, 100.0).add == 1
-    assert scaler(most=1).decide(sent, 0, 100.0) == ScalingDecision()
+    roomy = ScalingOptions(up_at=0.25, down_at=0.1)
+    one = [replica(1, LIMIT)]
+    assert scaler(8, options=roomy).decide(one, 0, 100.0).add == 7
+    assert scaler(most=8, options=roomy).decide(one, 0, 100.0).add == 3  # 16 taken, at 4 for each
+    assert scaler(most=2, options=roomy).decide(one, 0, 100.0).add == 1
+    assert scaler(most=1, options=roomy).decide(one, 0, 100.0) == ScalingDecision()
+
+
+def test_who_is_on_the_way_again_and_again_calls_for_nothing():
+    """One who wants more than its share is refused there, and comes back."""
+    assert scaler().decide([replica(1, 2, sent={"noisy": 14})], 0, 100.0) == ScalingDecision()
 
 
 def test_those_that_start_count():

@@ -77,14 +77,6 @@ def test_it_names_what_was_asked_for(thinker: Thinker, names: str, temperature: 
         assert [name for name, level in found.items() if level is not None] == names.split(",")
 
 
-def test_a_blurred_edge_keeps_it(tmp_path: Path) -> None:
-    """An under-trained one, greedy, whose blocks are cut at the first id that breaks the form."""
-    edge = load(str(blurred(tmp_path / "blurred")), "edge")
-    free = [text for i in range(6) for text in said(edge, 0.0, 1, Rules(form=""), i)]
-    assert broken(edge, free), "it is not blurred enough to test anything"
-    assert broken(edge, [text for i in range(6) for text in said(edge, 0.0, 1, which=i)]) == []
-
-
 @pytest.mark.parametrize("phrase", ["龘龘", "快，很快"])
 def test_phrases_that_cannot_be_said_hold_nothing(tmp_path: Path, phrase: str) -> None:
     """Else every answer would be empty, or stop before its end: no token has that character, and a
@@ -98,3 +90,28 @@ def test_phrases_that_cannot_be_said_hold_nothing(tmp_path: Path, phrase: str) -
         held = said(thinker, 0.0, 1)
     assert held == said(thinker, 0.0, 1, Rules(form=""))
     assert held[0].endswith("。")
+
+
+@pytest.fixture(scope="module")
+def blurred_edge(tmp_path_factory: pytest.TempPathFactory) -> Thinker:
+    """An under-trained one, by noise on its weights: what it wants to say is often no sentence."""
+    return load(str(blurred(tmp_path_factory.mktemp("edge") / "blurred")), "edge")
+
+
+@pytest.mark.parametrize(
+    ("temperature", "num"),
+    [(0.0, 1), (0.7, 5), (1.5, 20), pytest.param(1.0, 1_000, marks=pytest.mark.long)],
+)
+def test_a_blurred_edge_keeps_it(blurred_edge: Thinker, temperature: float, num: int) -> None:
+    """Greedy, its blocks are cut at the first id that breaks the form; drawn, at every id."""
+    free = [
+        text
+        for i in range(6)
+        for text in said(blurred_edge, temperature, min(num, 20), Rules(form=""), i)
+    ]
+    assert broken(blurred_edge, free), "it is not blurred enough to test anything"
+    held = [text for i in range(6) for text in said(blurred_edge, temperature, num, which=i)]
+    assert broken(blurred_edge, held) == []
+    for text in held:
+        levels = parse(text, blurred_edge.card.attributes)
+        assert None not in levels.values() or not any(levels.values()), text

@@ -10,8 +10,10 @@ edge.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,7 +40,8 @@ from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.model.choose import choose
 
-WITHIN_S = 120.0  # a safety net: a schedule takes a second or two
+TICK_S = 0.1
+MAX_TICKS = 1_200  # a safety net: a schedule takes a second or two
 FOREVER_S = 1e9
 SHORT_S = 0.15
 WAIT_S = 5.0  # for a client that is held up, until the next fault comes all the same
@@ -124,13 +127,17 @@ async def run(schedule: Schedule) -> Counter[str]:
     """How often each fault hit, how often the client was cut, and the turns that were answered.
     Raises AssertionError."""
     done: Counter[str] = Counter()
-    async with asyncio.timeout(WITHIN_S), house(schedule.decoding, schedule.seed) as found:
+    async with house(schedule.decoding, schedule.seed) as found:
         client = Returning(
             found.url, schedule.turns, random.Random(schedule.seed), schedule.cut_share, True
         )
         harm = asyncio.create_task(_harm(found, schedule, client.history, done))
         try:
-            history = await client.run()
+            async with within_ticks(MAX_TICKS):
+                history = await client.run()
+        except TimeoutError:
+            last = [(e.kind, str(e.what)[:80]) for e in client.history.entries[-5:]]
+            raise AssertionError(f"it hangs behind {dict(done)}; at last {last}") from None
         finally:
             harm.cancel()
             await asyncio.gather(harm, return_exceptions=True)
@@ -142,6 +149,24 @@ async def run(schedule: Schedule) -> Counter[str]:
     done["sessions resumed"] += history.count("resumed")
     done["sessions lost with their server"] += history.count("began") - 1
     return done
+
+
+@contextlib.asynccontextmanager
+async def within_ticks(num: int) -> AsyncIterator[None]:
+    """At most so many ticks of the loop. On a machine that is busy with other work a tick is longer,
+    so that only what hangs while the loop turns raises TimeoutError."""
+    async with asyncio.timeout(None) as bound:
+
+        async def count() -> None:
+            for _ in range(num):
+                await asyncio.sleep(TICK_S)
+            bound.reschedule(asyncio.get_running_loop().time())
+
+        counting = asyncio.create_task(count())
+        try:
+            yield
+        finally:
+            counting.cancel()
 
 
 async def _harm(found, schedule, history, done):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -116,8 +117,9 @@ class VerifierServer:
         """Turns in hand come to their end, at most `within_s`; then every link is closed."""
         with anyio.move_on_after(within_s):
             await self.turns.all_over()
-        for link in list(self._links):
-            await link.socket.close(*RESTART)
+        async with anyio.create_task_group() as group:  # one that is hung holds up nobody's goodbye
+            for link in list(self._links):
+                group.start_soon(partial(link.socket.close, *RESTART))
 
 
 class ServedLink:

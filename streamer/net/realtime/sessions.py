@@ -25,6 +25,7 @@ HOLD_S = 30.0
 CLOSE_S = 3.0
 ENDED = (1000, "the session is over")
 RESTART = (1012, "the server is going down")
+NO_PLACE = (1013, "the session is over, or all are taken; connect anew in a moment")
 TAKEN_OVER = (4409, "the session goes on in another connection")
 _logger = logging.getLogger("streamer")
 
@@ -84,9 +85,7 @@ class Hub:
             else self._begin(conversation, socket.tenant)
         )
         if place is None:
-            await socket.close(
-                1013, "the session is over, or all are taken; connect anew in a moment"
-            )
+            await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return
         connection = Connection(socket, place.talk, self._metrics)
         try:
@@ -110,8 +109,8 @@ class Hub:
                 group.start_soon(_drain, place, within_s)
 
     def _begin(self, conversation: Conversation, tenant: str) -> SessionPlace | None:
-        if self._admission.why_full(tenant) is not None:
-            return None
+        if self._admission.is_draining or self._admission.why_full(tenant) is not None:
+            return None  # so since the handshake began
         # before anything is awaited: others come at the same moment
         self._admission.enter(tenant)
         place = SessionPlace(Talk(conversation, self._open, self._metrics))

@@ -58,6 +58,7 @@ class Admission:
     is_draining: bool = False
     num_sessions: int = 0
     num_admitted: int = 0  # since the start
+    num_refused: int = 0  # who had a key, and got no place
     _by_tenant: Counter[str] = field(default_factory=Counter)
     # who, until when, and whose it is
     _expected: dict[object, tuple[float, str]] = field(default_factory=dict)

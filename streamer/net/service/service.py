@@ -146,9 +146,12 @@ class Service:
             self._handler.start(group)
             group.start_soon(self._measure_lag)
             group.start_soon(self._stop_on_signals)
-            ready(server.sockets[0].getsockname()[1])
-            await self._stop.wait()
-            await self._handler.drain(DRAIN_S)
+            try:
+                ready(server.sockets[0].getsockname()[1])
+                await self._stop.wait()
+                await self._handler.drain(DRAIN_S)
+            finally:  # sockets are read until they are closed, and no task can be started any more
+                self._admission.is_draining = True
             group.cancel_scope.cancel()
 
     async def _serve(self, socket: ServerConnection) -> None:
@@ -193,6 +196,7 @@ class Service:
         if isinstance(found, HttpRefusal):
             return found
         refusal = self._handler.check(query, found)
+        self._admission.num_refused += refusal is not None
         if refusal is None:
             socket.tenant = found
             if _may_upgrade(socket, request):
@@ -211,6 +215,7 @@ class Service:
             a.max_sessions,
             a.num_admitted,
             lag_s,
+            a.num_refused,
         )
         return answer(200, msgspec.json.encode(status), "application/json")
 

@@ -17,8 +17,8 @@ _PREFIX = "sess_"
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """One process at one moment. pid: its id on its own machine. taken: of `limit` places.
-    admitted: all that ever got one. lag_s: seconds of audio that were taken and are not heard, of
-    the session that is furthest behind."""
+    admitted: all that ever got one. refused: all that came and got none. lag_s: seconds of audio
+    that were taken and are not heard, of the session that is furthest behind."""
 
     name: str
     kind: str
@@ -28,6 +28,11 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     limit: int
     admitted: int
     lag_s: float
+    refused: int = 0  # nothing from a release before
+
+    @property
+    def num_came(self) -> int:
+        return self.admitted + self.refused
 
 
 def incarnation_of(name: str) -> str:
