@@ -1,9 +1,9 @@
 """A thinker of a published size with random weights. In: a size. Out: a model directory.
 
-`python -m bench.shapes --size 3b --out DIR [--layers 4]`: the layout of the release: shards of bfloat16
-with an index, names with `thinker.`, nested config.json, generation config, chat template, and a
-tokenizer of our own making with the release's special tokens at their ids. What it says is noise;
-its memory, its disk and its speed are those of the real model. 3b takes 9 GB, 7b 17 GB.
+`python -m bench.shapes --size 3b --out DIR [--layers 4]`: the layout of the release: bfloat16 in
+shards with an index, names with `thinker.`, nested config.json, generation config, chat template,
+and a tokenizer of our own making with the release's special tokens at their ids. What it says is
+noise; its memory, its disk and its speed are those of the real model. 3b takes 9 GB, 7b 17 GB.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, required=True)
     parser.add_argument("--out", type=Path, required=True, help="a directory that is made")
-    parser.add_argument("--layers", type=int, default=10**6, help="of text model and tower, at most")
+    parser.add_argument(
+        "--layers", type=int, default=10**6, help="of text model and tower, at most"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.layers < 1:

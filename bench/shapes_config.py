@@ -1,4 +1,4 @@
-"""The small files of a release. In: Shapes. Out: config.json as the full model has it, and others."""
+"""The small files of a release. In: Shapes. Out: config.json as the full model has it, and more."""
 
 from __future__ import annotations
 

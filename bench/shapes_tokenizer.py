@@ -1,7 +1,7 @@
 """A tokenizer of the release's size and special ids, made here. Out: its files in a directory.
 
-Byte-level pairs, as Qwen2's, but merged by rule and not by how often they stand together: letters of
-UTF-8 first, then pairs and triples of Latin letters, then pairs of Chinese characters. So a text
+Byte-level pairs, as Qwen2's, but merged by rule and not by how often they stand together: UTF-8's
+letters first, then pairs and triples of Latin letters, then pairs of Chinese characters. So a text
 has somewhat more ids than under the released one. Every text goes through and comes back.
 """
 
@@ -16,14 +16,15 @@ from string import ascii_letters, ascii_lowercase
 from typing import Any
 
 NUM_PLAIN = 151_643  # ids before the special ones
-SPECIAL = (
-    "<|endoftext|> <|im_start|> <|im_end|> <|AUDIO|> <|audio_bos|> <|audio_eos|> <|box_end|> "
-    "<|quad_start|> <|quad_end|> <|vision_bos|> <|vision_eos|> <|vision_pad|> <|IMAGE|> <|VIDEO|>"
-).split()
-ADDED = (
-    "<tool_call> </tool_call> <|fim_prefix|> <|fim_middle|> <|fim_suffix|> <|fim_pad|> "
-    "<|repo_name|> <|file_sep|>"
-).split()
+SPECIAL = [
+    *(f"<|{name}|>" for name in ("endoftext", "im_start", "im_end", "AUDIO", "audio_bos")),
+    *(f"<|{name}|>" for name in ("audio_eos", "box_end", "quad_start", "quad_end", "vision_bos")),
+    *(f"<|{name}|>" for name in ("vision_eos", "vision_pad", "IMAGE", "VIDEO")),
+]
+ADDED = [
+    *("<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
+    *("<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"),
+]
 # GPT-4's way of cutting a text before pairs are merged, with single digits, as Qwen2 has it
 PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
