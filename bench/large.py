@@ -168,14 +168,13 @@ def random_meta(shape: TextShape) -> dict[str, Tensor]:
 
 def heard(num: int) -> list[dict[str, Any]]:
     """The shipped cloud with its own weights and with those of few bits, on the same clips."""
-    from bench.arms import run
+    from bench.arms import Arm, run
     from bench.clips import held_out
-    from streamer.assembly.models import Models
     from streamer.config import Config
 
     rows = []
     kinds = {
-        engine: Models(Config(mode="cloud", engine=engine))  # type: ignore[arg-type]
+        engine: Arm(Config(mode="cloud", engine=engine))  # type: ignore[arg-type]
         for engine in ("fast", "int8", "int4")
     }
     for seconds in (3, 10, 30, 60):

@@ -83,7 +83,7 @@ def test_a_room_imports_only_through_its_doors(file):
 
 
 def test_onnxruntime_has_one_door():
-    """Imported anywhere else it may come with its telemetry on (streamer/model/audio/onnx.py)."""
+    """Imported anywhere else it may come with its telemetry on (streamer/model/runtime/onnx.py)."""
     files = [
         file
         for folder in ("streamer", "bench", "pipelines")

@@ -30,7 +30,7 @@ from streamer.model.kernel_cache import kernel_cache
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower
-from streamer.model.told import Told, quiet
+from streamer.model.runtime.told import Told, quiet
 
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"

@@ -18,7 +18,7 @@ from streamer.model.engines.few_bits import FORMS
 from streamer.model.engines.few_bits_model import FewBitsText, FewBitsTower, Part
 from streamer.model.engines.few_bits_parts import REST, names_of, parts_of
 from streamer.model.engines.prepared import NotPrepared, Prepared
-from streamer.model.told import Told, quiet
+from streamer.model.runtime.told import Told, quiet
 
 
 def load_few_bits(

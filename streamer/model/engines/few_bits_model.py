@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from streamer.model.audio.onnx import onnxruntime
 from streamer.model.checkpoint.shapes import AudioShape, TextShape
 from streamer.model.engines.engine import Span
 from streamer.model.engines.kv_slots import KVSlots
@@ -24,18 +23,17 @@ from streamer.model.engines.rotary import rotary, sinusoids
 from streamer.model.engines.stable import one_by_one
 from streamer.model.engines.text import TextModel, torch_slots
 from streamer.model.engines.tower import AudioTower
+from streamer.model.runtime.onnx import with_shared_threads
+
+_NUM_THREADS = torch.get_num_threads()
 
 
 class Part:
     """A graph that runs. Raises what ONNX Runtime raises for bytes that are no model of its."""
 
     def __init__(self, model: bytes) -> None:
-        runtime = onnxruntime()
+        runtime = with_shared_threads(_NUM_THREADS)
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        # Each part has threads of its own. Those that wait for the next product would be in the way
-        # of the next part's.
-        options.add_session_config_entry("session.force_spinning_stop", "1")
         options.enable_cpu_mem_arena = False  # it would keep what the longest step took
         options.log_severity_level = 4
         self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

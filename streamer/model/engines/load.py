@@ -22,7 +22,7 @@ from streamer.model.engines.stable import StableText
 from streamer.model.engines.tensors import Tensors
 from streamer.model.engines.text import TextModel
 from streamer.model.engines.tower import AudioTower
-from streamer.model.told import Told, quiet
+from streamer.model.runtime.told import Told, quiet
 
 SMALL = 50_000_000  # parameters, up to which a product is too small to be worth a second thread
 

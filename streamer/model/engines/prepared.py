@@ -23,7 +23,7 @@ from streamer.model.checkpoint.shapes import Shapes, an_object
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.few_bits import FORMS
 from streamer.model.engines.few_bits_parts import names_of, parts_of
-from streamer.model.told import Told
+from streamer.model.runtime.told import Told
 
 VERSION = 1  # of the layout; another one is not read
 INDEX = "prepared.json"  # what is there; written last
