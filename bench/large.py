@@ -1,10 +1,10 @@
 """Time of one step at the published sizes, random weights. Out: a table, JSON lines.
 
 `python -m bench.large [--device cpu] [--models 3B] [--layers 3]`, 3 minutes and 4 GB: some layers
-and the head of the model in float32, in bfloat16 and with 8-bit weights, 300 positions.
+and the head of the model in float32, in bfloat16, in 8 and in 4 bits, 300 positions.
 `--device cuda --models 3B 7B --layers 36`: the replayed CUDA graph against the same step without
 fixed shapes. All arms in turn, medians; beside them what the copy bandwidth and a large product of
-the device would allow. `--clips 10`: what 8-bit weights cost the shipped cloud model, as its
+the device would allow. `--clips 10`: what 8 and 4 bits cost the shipped cloud model, as its
 accuracy on held-out clips with its own weights and with rounded ones.
 """
 
@@ -26,7 +26,9 @@ from streamer.model.checkpoint.layout import text_layout
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.int8 import Int8Text
+from streamer.model.engines.few_bits import FORMS
+from streamer.model.engines.few_bits_model import FewBitsText, Part
+from streamer.model.engines.few_bits_parts import part_of, text_names
 from streamer.model.engines.text import TextModel
 
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab, ...: the release's config.json
@@ -35,11 +37,28 @@ SHAPES = {
     "7B": TextShape(3584, 28, 28, 4, 128, 18_944, 152_064, 1e6, 1e-6, 32_768, False),
     "toy": TextShape(64, 2, 4, 2, 16, 96, 500, 1e6, 1e-6, 32_768, False),
 }
-KINDS: dict[str, dict[str, tuple[type[TextModel], torch.dtype]]] = {
+
+
+def int8(weights: dict[str, Tensor], shape: TextShape) -> FewBitsText:
+    return few_bits(weights, shape, "int8")
+
+
+def int4(weights: dict[str, Tensor], shape: TextShape) -> FewBitsText:
+    return few_bits(weights, shape, "int4")
+
+
+def few_bits(weights: dict[str, Tensor], shape: TextShape, engine: str) -> FewBitsText:
+    names, take = text_names(shape), weights.__getitem__
+    parts = {name: Part(part_of(name, take, shape, FORMS[engine])) for name in names}
+    return FewBitsText(parts, weights["model.embed_tokens.weight"].bfloat16(), shape)
+
+
+KINDS: dict[str, dict[str, tuple[Callable[..., TextModel], torch.dtype]]] = {
     "cpu": {
         "float32": (TextModel, torch.float32),
         "bfloat16": (TextModel, torch.bfloat16),
-        "int8": (Int8Text, torch.bfloat16),
+        "int8": (int8, torch.float32),
+        "int4": (int4, torch.float32),
     },
     "cuda": {"graph": (GraphText, torch.bfloat16), "ragged": (TextModel, torch.bfloat16)},
 }
@@ -148,20 +167,24 @@ def random_meta(shape: TextShape) -> dict[str, Tensor]:
 
 
 def heard(num: int) -> list[dict[str, Any]]:
-    """The shipped cloud with its own weights and with 8-bit ones, on the same clips."""
-    from bench.arms import run
+    """The shipped cloud with its own weights and with those of few bits, on the same clips."""
+    from bench.arms import Arm, run
     from bench.clips import held_out
-    from streamer.assembly.models import Models
     from streamer.config import Config
 
     rows = []
-    kinds = {engine: Models(Config(mode="cloud", engine=engine)) for engine in ("fast", "int8")}  # type: ignore[arg-type]
+    kinds = {
+        engine: Arm(Config(mode="cloud", engine=engine))  # type: ignore[arg-type]
+        for engine in ("fast", "int8", "int4")
+    }
     for seconds in (3, 10, 30, 60):
         clips = held_out(num, seconds)
         runs = {name: [run(m, clip.samples) for clip in clips] for name, m in kinds.items()}
-        same = mean(float(a.ids == b.ids) for a, b in zip(runs["fast"], runs["int8"], strict=True))
         row = {"seconds": seconds, **{name: accuracy(of, clips) for name, of in runs.items()}}
-        rows.append(row | {"same sentence": same})
+        for name in ("int8", "int4"):
+            pairs = zip(runs["fast"], runs[name], strict=True)
+            row[f"{name}: same sentence"] = mean(float(a.ids == b.ids) for a, b in pairs)
+        rows.append(row)
     return rows
 
 

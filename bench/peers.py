@@ -31,12 +31,12 @@ from torch import Tensor
 
 from bench.common import median, progress, table, write
 from bench.keep import options_of
-from streamer.model.audio.onnx import onnxruntime
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
 from streamer.model.engines.stock import StockText, load_stock
 from streamer.model.engines.text import TextModel
 from streamer.model.kernels.text import FastText
+from streamer.model.runtime.onnx import onnxruntime
 from streamer.model.thinker import resolve, shapes_of
 
 CONTEXTS = (100, 1500)

@@ -88,8 +88,9 @@ class Config:
         "fast",
         MODELS,
         "fast: compiled kernels or torch, whichever was measured to be faster here. For large "
-        "models, stable: exact equals cloud to the last bit, slower; int8: the same with 8-bit "
-        "weights, faster; stock: transformers' modules, for comparison, slow",
+        "models, stable: exact equals cloud to the last bit, slower; int8, int4: the same with 8 "
+        "or 4 bits per weight, faster and smaller; stock: transformers' modules, for comparison, "
+        "slow",
         "stable",
     )
     device: DeviceName = option(
@@ -323,7 +324,7 @@ class Config:
 
 def check_engine(engine: str, device: str) -> None:
     """Raises ConfigError for an engine that `device` does not run."""
-    if engine in ("stable", "int8") and device != "cpu":
+    if engine in ("stable", "int8", "int4") and device != "cpu":
         raise ConfigError(f"engine {engine} is for the CPU only; take --device cpu, or engine fast")
 
 

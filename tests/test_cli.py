@@ -19,11 +19,11 @@ from places import ROOT
 from streamer.cli import build_parser, main
 from streamer.commands.options_page import page
 from streamer.commands.process import loading
-from streamer.commands.progress import clock
 from streamer.commands.table import COMMANDS
 from streamer.config import Config
 from streamer.contradictions import check_given
 from streamer.options import declared, flag_of, taken
+from streamer.progress import clock
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
 

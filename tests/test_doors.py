@@ -22,6 +22,7 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
             "tokenizers",
             "safetensors",
             "onnxruntime",
+            "onnx",
             "huggingface_hub",
             "numba",
             "llvmlite",
@@ -96,7 +97,7 @@ def test_a_room_imports_only_through_its_doors(file):
 
 
 def test_onnxruntime_has_one_door():
-    """Imported anywhere else it may come with its telemetry on (streamer/model/audio/onnx.py)."""
+    """Imported anywhere else it may come with its telemetry on (streamer/model/runtime/onnx.py)."""
     files = [
         file
         for folder in ("streamer", "bench", "pipelines")

@@ -11,15 +11,18 @@ from streamer.assembly.promise import warn_of_attributes, warn_of_cloud, warn_of
 from streamer.config import VERIFIER_SCHEMES, Config
 from streamer.core.attributes import Profile, chosen
 from streamer.core.rules.settings import ALL
+from streamer.progress import Bar
 from streamer.stages.draft import CREDITS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from streamer.core.decoding.gate import Preset
     from streamer.core.decoding.plan import Plan
     from streamer.core.rules.settings import Rules
     from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
-    from streamer.model.thinker import Thinker
+    from streamer.model.thinker import Role, Thinker
 
 
 class Models:
@@ -45,14 +48,14 @@ class Models:
         cloud_at = None if mode == "edge" or is_away else resolve(c.cloud, "cloud")
         directories = [at for at in (edge_at, cloud_at) if at is not None]
         set_threads(directories, c.device, c.engine)
-        edge = (
-            None if edge_at is None else load(str(edge_at), "edge", c.num_slots, c.device, c.engine)
-        )
-        cloud = (
-            None
-            if cloud_at is None
-            else load(str(cloud_at), "cloud", c.num_slots, c.device, c.engine)
-        )
+        loaded: list[Thinker | None] = []
+        roles: tuple[tuple[Path | None, Role], ...] = ((edge_at, "edge"), (cloud_at, "cloud"))
+        for at, role in roles:
+            with Bar(f"loading {role}", 1) as bar:
+                told = functools.partial(_show, bar)
+                given = (c.num_slots, c.device, c.engine, told)
+                loaded.append(None if at is None else load(str(at), role, *given))
+        edge, cloud = loaded
         if edge is not None and cloud is not None:
             check_pair(edge, cloud)
         for thinker in (edge, cloud):
@@ -188,3 +191,7 @@ class Models:
 
         assert self.pair[0] is not None
         return load_stock(self.pair[0].directory)
+
+
+def _show(bar: Bar, done: int, total: int) -> None:
+    bar.show(done / total, f"{done} of {total}")

@@ -23,7 +23,6 @@ from streamer.calibrate.place import CalibrationError, Destination, place_of, wr
 from streamer.calibrate.report import report
 from streamer.commands.options import CalibrateOptions
 from streamer.commands.process import fail
-from streamer.commands.progress import Bar
 from streamer.config import Config
 from streamer.core.calibration.bounds import least_risk, num_needed
 from streamer.core.calibration.certify import (
@@ -34,6 +33,7 @@ from streamer.core.calibration.certify import (
     choose_signal,
 )
 from streamer.core.decoding.gate import SIGNALS
+from streamer.progress import Bar
 
 CHOOSING = 4  # one clip of so many chooses the signal; the others certify
 LEAST_CHOOSING = 8  # with fewer of them the signal is entropy

@@ -15,13 +15,13 @@ from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import StdoutLost, fail, loading, models_of
-from streamer.commands.progress import Bar, clock
 from streamer.commands.screen import Screen
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.logs import logging_to
+from streamer.progress import Bar, clock
 from streamer.stages.plumbing.ports import TargetLost
 from streamer.timeline.write import check_target, write_timeline
 

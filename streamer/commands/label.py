@@ -21,9 +21,9 @@ from streamer.audio.file import AudioError
 from streamer.commands.label_rows import Row, Rows, label_of
 from streamer.commands.options import LabelOptions
 from streamer.commands.process import fail, tell
-from streamer.commands.progress import Bar
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
+from streamer.progress import Bar
 
 AHEAD = 2  # recordings for each process that wait for it
 

@@ -25,12 +25,15 @@ from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.devices import devices
 from streamer.model.thinker import resolve, runs_compiled, shapes_of
+from streamer.progress import Bar
 
 WIDTH = 80
 
 
 def run(options: ModelsOptions) -> int:
-    """List the models on stdout; the exit status, 1 when one is broken."""
+    """List the models on stdout, or prepare one; the exit status, 1 when one is broken."""
+    if options.prepare is not None:
+        return _prepare(options.prepare, options.engine)
     rows = []
     status = 0
     for spec, role, directory in [*_candidates(), *_given(options.directories)]:
@@ -48,6 +51,24 @@ def run(options: ModelsOptions) -> int:
     for device in devices():
         put(f"device {device.name}: {device.what or f'none ({device.why_not})'}")
     return status
+
+
+def _prepare(spec: str, engine: str) -> int:
+    """Converts a model once, so that it loads in seconds."""
+    from streamer.model.engines.prepared import Prepared  # late: it imports torch
+
+    try:
+        directory = resolve(spec, "cloud")
+        shapes = shapes_of(directory)
+        check_layout(directory, shapes)
+        prepared = Prepared(directory, shapes, engine)
+        with Bar(f"preparing {engine}", 1) as bar:
+            prepared.write(lambda done, total: bar.show(done / total, f"{done} of {total}"))
+    except ModelError as error:
+        fail(str(error))
+        return 1
+    put(f"prepared for engine {engine}: {prepared.num_bytes / 1e9:.2f} GB in {prepared.at}")
+    return 0
 
 
 def _print(row: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ PIPELINE = Group("options from a file", "--pipeline pipelines/edge.toml")
 DOOR = Group("who may connect", "--host 0.0.0.0 --api-key KEY --cert chain.pem --key key.pem")
 CLIENTS = Group("for clients", "--live-updates 3")
 RISK = Group("the promise", "--risk 0.05 --confidence 0.9")
+PREPARE = Group("a large model", "--prepare DIRECTORY --engine int4")
 PAIR = Group("the pair", "--edge myedge --risk 0.05")
 MODEL = Group("the model", "--cloud embedded --engine stable")
 REPLICAS = Group("whom it sends clients to", "--replicas ws://127.0.0.1:8765")
@@ -400,6 +401,17 @@ class ModelsOptions(Checked):
         is_argument=True,
     )
     json: bool = option(False, OUTPUT, "one JSON object on stdout, with every level's name")
+    prepare: str | None = option(
+        None,
+        PREPARE,
+        "convert this model for the engine once, into STREAMER_CACHE or the user's cache, so that "
+        "it loads in seconds; lists nothing",
+        "DIRECTORY",
+        metavar="SPEC",
+    )
+    engine: Literal["int8", "int4"] = option(
+        "int8", PREPARE, "8 or 4 bits per weight, as in `streamer describe`", "int4"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

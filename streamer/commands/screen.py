@@ -14,9 +14,9 @@ from typing import Any
 from streamer.commands.measures_table import table_of
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import fail, has_colour, put, tell
-from streamer.commands.progress import Bar, clock
 from streamer.core.description import Description, TextDelta, one_line
 from streamer.core.text.characters import SENTENCE_ENDS
+from streamer.progress import Bar, clock
 
 DIM = "\x1b[2m"
 RESET = "\x1b[0m"

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Literal
 
-EngineName = Literal["fast", "stable", "int8", "stock"]  # what runs a model
+EngineName = Literal["fast", "stable", "int8", "int4", "stock"]  # what runs a model
 DeviceName = Literal["cpu", "cuda"]

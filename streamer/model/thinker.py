@@ -27,6 +27,7 @@ from streamer.model.checkpoint.card import (
     warn_of_defaults,
 )
 from streamer.model.checkpoint.layout import check_layout
+from streamer.model.checkpoint.room import check_memory
 from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, load_arrays
@@ -36,6 +37,7 @@ from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower
 from streamer.model.prompt import prompt_of
+from streamer.model.runtime.told import Told, quiet
 
 Role = Literal["edge", "cloud"]
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -96,13 +98,18 @@ def _download(hub_id: str) -> Path:
 
 
 def load(
-    spec: str, role: Role, num_slots: int = 4, device: str = "cpu", engine: EngineName = "fast"
+    spec: str,
+    role: Role,
+    num_slots: int = 4,
+    device: str = "cpu",
+    engine: EngineName = "fast",
+    told: Told = quiet,
 ) -> Thinker:
     """Load a model, fp32 on a CPU, bf16 on a GPU (`cuda`). Raises ModelError with one clear line.
 
     engine "stable": what the compiled kernels do for small models, a row's bits depend on its own
-    ids alone, for large ones too, where it costs time; "int8": so, too, with the text model's
-    weights in 8 bits; "stock": transformers' modules run it, for comparison.
+    ids alone, for large ones too, where it costs time; "int8", "int4": so, too, with 8 or 4 bits
+    per weight; "stock": transformers' modules run it, for comparison. told: hears how far it is.
     """
     directory = resolve(spec, role)
     shapes = shapes_of(directory)
@@ -121,7 +128,9 @@ def load(
             directory,
             f"max_turn_s {card.max_turn_s:g} needs {length} positions, the model has fewer",
         )
-    tower, text = _functions(directory, shapes, num_params, device, engine)
+    if device == "cpu" and not runs_compiled(num_params, device, engine):
+        check_memory(directory, shapes, engine, num_slots * length)
+    tower, text = _functions(directory, shapes, num_params, device, engine, told)
     steps = Engine(text, text.slots(num_slots, length), list(prompt.before), tower)
     if hasattr(text, "prepare"):
         text.prepare()  # CUDA graphs: no stream waits for their capture
@@ -129,7 +138,7 @@ def load(
 
 
 def _functions(
-    directory: Path, shapes: Shapes, num_params: int, device: str, engine: EngineName
+    directory: Path, shapes: Shapes, num_params: int, device: str, engine: EngineName, told: Told
 ) -> tuple[Tower, Text]:
     if runs_compiled(num_params, device, engine):
         kernel_cache()
@@ -137,7 +146,7 @@ def _functions(
         return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
     from streamer.model.engines.load import load_torch  # late: it imports torch
 
-    return load_torch(directory, shapes, device, engine)
+    return load_torch(directory, shapes, device, engine, told)
 
 
 def runs_compiled(num_params: int, device: str = "cpu", engine: EngineName = "fast") -> bool:

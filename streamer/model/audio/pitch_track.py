@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.audio.onnx import onnxruntime
+from streamer.model.runtime.onnx import onnxruntime
 
 Floats = NDArray[np.float32]
 HOP_SAMPLES = 256

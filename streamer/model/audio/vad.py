@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.model.audio.onnx import onnxruntime
+from streamer.model.runtime.onnx import onnxruntime
 
 FRAME_SAMPLES = 512
 FRAME_MS = 32

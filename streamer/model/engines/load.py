@@ -1,4 +1,4 @@
-"""Models that torch runs: larger ones, other devices, 8-bit weights, transformers' own modules.
+"""Models that torch runs: larger ones, other devices, few bits, transformers' own modules.
 
 In: a checked model directory. Out: its tower and its language model. Importing this costs a second
 and 200 MB, so that the embedded pair does without.
@@ -10,23 +10,19 @@ import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from streamer.model.checkpoint.shapes import Shapes
-from streamer.model.checkpoint.weights import (
-    ModelError,
-    not_finite,
-    unreadable,
-    wanted_name,
-    weight_files,
-)
+from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.engines.int8 import Int8Text
+from streamer.model.engines.few_bits import FORMS
+from streamer.model.engines.few_bits_load import load_few_bits
 from streamer.model.engines.stable import StableText
+from streamer.model.engines.tensors import Tensors
 from streamer.model.engines.text import TextModel
 from streamer.model.engines.tower import AudioTower
+from streamer.model.runtime.told import Told, quiet
 
 SMALL = 50_000_000  # parameters, up to which a product is too small to be worth a second thread
 
@@ -39,39 +35,34 @@ def set_torch_threads(num_params: int) -> None:
         torch.set_num_threads(1)
 
 
-def load_torch(directory: Path, shapes: Shapes, device: str, engine: str) -> tuple[Tower, Text]:
+def load_torch(
+    directory: Path, shapes: Shapes, device: str, engine: str, told: Told = quiet
+) -> tuple[Tower, Text]:
     """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
     _check_device(device)
-    dtype = torch.float32 if device == "cpu" and engine != "int8" else torch.bfloat16
+    if engine in FORMS:
+        return load_few_bits(directory, shapes, engine, told)
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
     if engine == "stock":
         from streamer.model.engines.stock import StockText, StockTower, load_stock
 
         stock = load_stock(directory, dtype).to(device)
         return StockTower(stock), StockText(stock, shapes.text)
-    tower_dtype = torch.float32 if device == "cpu" else dtype
-    weights = load_weights(directory, dtype, device, tower_dtype)
-    kinds = {"fast": TextModel, "stable": StableText, "int8": Int8Text}
-    kind = GraphText if device != "cpu" and engine != "int8" else kinds[engine]
+    weights = load_weights(directory, dtype, device, told)
+    kinds = {"fast": TextModel, "stable": StableText}
+    kind = GraphText if device != "cpu" else kinds[engine]
     return AudioTower(weights, shapes.audio), kind(weights, shapes.text)
 
 
 def load_weights(
-    directory: Path, dtype: torch.dtype, device: str, tower_dtype: torch.dtype | None = None
+    directory: Path, dtype: torch.dtype, device: str, told: Told = quiet
 ) -> dict[str, Tensor]:
-    """Tensors by their transformers 4.x names, on `device` in `dtype`, the tower's in its own.
-    Raises ModelError."""
-    weights: dict[str, Tensor] = {}
-    for file in weight_files(directory):
-        try:
-            with safe_open(file, framework="pt", device=device) as shard:
-                for name in shard.keys():  # noqa: SIM118 - a shard is no mapping
-                    if known := wanted_name(name):
-                        wanted = tower_dtype or dtype if known.startswith("audio_tower.") else dtype
-                        weights[known] = shard.get_tensor(name).to(wanted)
-                        if not torch.isfinite(weights[known].sum(dtype=torch.float32)):
-                            raise not_finite(file, name)
-        except (SafetensorError, OSError) as error:
-            raise unreadable(file, error) from None
+    """Tensors by their transformers 4.x names, on `device` in `dtype`. Raises ModelError."""
+    tensors = Tensors(directory)
+    weights = {}
+    for i, name in enumerate(tensors.names):
+        weights[name] = tensors.take(name, dtype).to(device)
+        told(i + 1, len(tensors.names))
     return weights
 
 

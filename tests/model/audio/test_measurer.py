@@ -9,8 +9,8 @@ from speech import RATE_HZ, cuts, recording, speech
 from pipelines.embedded.speech import speech_frames
 from streamer.core.measures.live_measures import LAST_S
 from streamer.model.audio.measurer import TurnMeasurer
-from streamer.model.audio.onnx import onnxruntime
 from streamer.model.audio.pitch_track import HOP_SAMPLES, VOICED, PitchTrack
+from streamer.model.runtime.onnx import onnxruntime
 
 
 def whole(samples):

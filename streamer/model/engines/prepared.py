@@ -1,0 +1,119 @@
+"""A converted model on disk. In: a checkpoint and an engine. Out: its parts, written once, checked
+when they are read.
+
+It lies in the user's cache, named after the checkpoint's fingerprint: another checkpoint has
+another name, so a stale one is never found. It is written beside its place and moved there when it
+is whole. Each part is read with its length and CRC-32.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkdtemp
+
+from streamer.model.checkpoint.fingerprint import fingerprint_of
+from streamer.model.checkpoint.room import weight_bytes
+from streamer.model.checkpoint.shapes import Shapes, an_object
+from streamer.model.checkpoint.weights import ModelError
+from streamer.model.engines.few_bits import FORMS
+from streamer.model.engines.few_bits_parts import names_of, parts_of
+from streamer.model.runtime.told import Told
+
+VERSION = 1  # of the layout; another one is not read
+INDEX = "prepared.json"  # what is there; written last
+MOST_INDEX_BYTES = 1_000_000
+SPARE_BYTES = 500_000_000  # that a disk should keep
+
+
+class NotPrepared(Exception):
+    """There is no prepared form; the text says what is wrong with the one that is there."""
+
+
+def cache_home() -> Path:
+    """Where prepared models lie: STREAMER_CACHE, or `streamer` in the user's cache."""
+    if given := os.environ.get("STREAMER_CACHE"):
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "streamer"
+
+
+class Prepared:
+    """The prepared form of one checkpoint for one engine; it need not be there."""
+
+    def __init__(self, directory: Path, shapes: Shapes, engine: str) -> None:
+        self._directory = directory
+        self._shapes = shapes
+        self._engine = engine
+        name = f"{fingerprint_of(directory)}-{engine}-{VERSION}"
+        self.at = cache_home() / "prepared" / name
+
+    @property
+    def num_bytes(self) -> int:
+        return weight_bytes(self._shapes, self._engine)
+
+    def read(self, name: str) -> bytes:
+        """One part. Raises NotPrepared."""
+        length, crc = self._index[name]
+        try:
+            data = (self.at / name).read_bytes()
+        except OSError as error:
+            raise NotPrepared(f"{name} cannot be read ({error.strerror})") from None
+        if (len(data), zlib.crc32(data)) != (length, crc):
+            raise NotPrepared(f"{name} is damaged")
+        return data
+
+    @cached_property
+    def _index(self) -> Mapping[str, tuple[int, int]]:
+        file = self.at / INDEX
+        if not file.is_file():
+            raise NotPrepared
+        try:
+            if file.stat().st_size > MOST_INDEX_BYTES:
+                raise ValueError
+            told = an_object(json.loads(file.read_bytes()), INDEX)
+            found = {
+                name: (int(told[name][0]), int(told[name][1])) for name in names_of(self._shapes)
+            }
+        except (ValueError, KeyError, TypeError, IndexError, OSError, RecursionError):
+            raise NotPrepared(f"{INDEX} is damaged") from None
+        return found
+
+    def write(self, told: Told) -> None:
+        """Convert the checkpoint, part by part. Raises ModelError, also where the disk is full."""
+        self._check_disk()
+        names = names_of(self._shapes)
+        made = parts_of(self._directory, self._shapes, FORMS[self._engine])
+        beside: Path | None = None
+        try:
+            self.at.parent.mkdir(parents=True, exist_ok=True)
+            beside = Path(mkdtemp(prefix=".", dir=self.at.parent))
+            index = {}
+            for i, (name, data) in enumerate(made):
+                (beside / name).write_bytes(data)
+                index[name] = (len(data), zlib.crc32(data))
+                told(i + 1, len(names))
+            (beside / INDEX).write_text(json.dumps(index), "utf-8")
+            shutil.rmtree(self.at, ignore_errors=True)
+            beside.replace(self.at)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise ModelError(
+                self.at, f"cannot be written ({why}); set STREAMER_CACHE to another place"
+            ) from None
+        finally:
+            if beside is not None:
+                shutil.rmtree(beside, ignore_errors=True)
+
+    def _check_disk(self) -> None:
+        """Raise ModelError where it will not fit, before any work."""
+        home = self.at.parent
+        there = next(folder for folder in (home, *home.parents) if folder.exists())
+        free = shutil.disk_usage(there).free
+        if free < self.num_bytes + SPARE_BYTES:
+            needs = f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
+            raise ModelError(there, f"{needs}; make room, or set STREAMER_CACHE to another place")

@@ -1,0 +1,123 @@
+"""The converted form on disk: the same bits, checked when it is read, never half there."""
+
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+
+from streamer.cli import main
+from streamer.model.checkpoint.card import ModelWarning
+from streamer.model.checkpoint.room import check_memory, free_bytes, weight_bytes
+from streamer.model.checkpoint.weights import ModelError
+from streamer.model.engines.engine import Row
+from streamer.model.engines.prepared import Prepared
+from streamer.model.thinker import load, shapes_of
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("STREAMER_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def model(tiny_pair):
+    return tiny_pair[0]
+
+
+def prepared_of(model, engine="int8"):
+    return Prepared(model, shapes_of(model), engine)
+
+
+def logits_of(model, engine):
+    loaded = load(str(model), "edge", num_slots=1, engine=engine).engine
+    row = Row(loaded.open(), len(loaded.prompt_ids), [7, 8, 9], num_logits=3)
+    return loaded.step([row])[0]
+
+
+@pytest.mark.parametrize("engine", ["int8", "int4"])
+def test_it_is_the_same_bits(model, home, engine, capsys):
+    wanted = logits_of(model, engine)
+    assert main(["models", "--prepare", str(model), "--engine", engine]) == 0
+    at = prepared_of(model, engine).at
+    assert capsys.readouterr().out.endswith(f" GB in {at}\n")
+    assert list(at.parent.iterdir()) == [at]
+    size = sum(file.stat().st_size for file in at.iterdir())
+    # graphs name their nodes: some hundred bytes each, which a large model does not see
+    assert 0 < size - weight_bytes(shapes_of(model), engine) < 3_000 * len(list(at.iterdir()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModelWarning)
+        assert np.array_equal(logits_of(model, engine), wanted)
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-5])
+
+
+def flipped(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [cut, flipped, lambda file: file.unlink()])
+@pytest.mark.parametrize("name", ["head", "rest", "text.0.after", "prepared.json"])
+def test_a_damaged_one_is_told_and_not_used(model, home, harm, name):
+    wanted = logits_of(model, "int8")
+    prepared = prepared_of(model)
+    prepared.write(lambda done, total: None)
+    harm(prepared.at / name)
+    if name == "prepared.json" and not (prepared.at / name).exists():
+        assert np.array_equal(logits_of(model, "int8"), wanted)  # then nothing is there
+        return
+    with pytest.warns(ModelWarning, match="--prepare") as told:
+        assert np.array_equal(logits_of(model, "int8"), wanted)
+    assert "\n" not in str(told[0].message)
+
+
+def test_another_checkpoint_has_another_place(model, home, tmp_path):
+    shutil.copytree(model, tmp_path / "other")
+    (file,) = (tmp_path / "other").glob("*.safetensors")
+    before = prepared_of(tmp_path / "other")
+    flipped(file)
+    assert prepared_of(model).at == before.at
+    assert prepared_of(tmp_path / "other").at != before.at
+
+
+def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
+    usage = shutil.disk_usage(home.parent)._replace(free=1_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    assert main(["models", "--prepare", str(model)]) == 1
+    told = capsys.readouterr().err
+    assert "GB are needed" in told
+    assert "STREAMER_CACHE" in told
+    assert told.count("\n") == 1
+    assert not home.exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_one_line(model, home, capsys):
+    home.write_text("a file")
+    assert main(["models", "--prepare", str(model)]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_model_that_is_none_is_one_line(home, capsys):
+    assert main(["models", "--prepare", "/nowhere"]) == 1
+    assert "no such model directory" in capsys.readouterr().err
+
+
+def test_too_little_memory_names_what_fits(model):
+    """Slots so many that float32 has no room for its weights, and few bits have."""
+    shapes = shapes_of(model)
+    free = free_bytes()
+    assert free is not None
+    text = shapes.text
+    per_position = 8 * text.layers * text.kv_heads * text.head_dim
+    between = (weight_bytes(shapes, "fast") + weight_bytes(shapes, "int8")) * 1.15 / 2
+    positions = int((free - between) / per_position)
+    if free < 2 * between:
+        pytest.skip("no memory free at all")
+    with pytest.raises(ModelError, match=r"of memory, .* GB are free; take a machine with more"):
+        check_memory(model, shapes, "fast", 2 * free // per_position)
+    check_memory(model, shapes, "int8", positions // 2)
