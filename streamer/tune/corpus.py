@@ -18,7 +18,7 @@ from typing import Any
 
 from streamer.audio.directory import recordings_in
 from streamer.commands.process import fail
-from streamer.commands.progress import Bar
+from streamer.progress import Bar
 from streamer.tune.listen import listen
 from streamer.tune.turn import TuneError, Turn
 

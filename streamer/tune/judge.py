@@ -13,9 +13,9 @@ import anyio
 import numpy as np
 
 from streamer.audio.file import open_audio
-from streamer.commands.progress import Bar
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
+from streamer.progress import Bar
 from streamer.recording import chunks_of
 from streamer.tune.turn import Turn
 

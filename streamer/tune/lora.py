@@ -55,7 +55,7 @@ def load_frozen(directory: Path, shapes: Shapes, device: str, dtype: torch.dtype
     config = StockConfig.from_dict(raw.get("thinker_config", raw))
     with torch.device("meta"):
         model: Any = Stock._from_config(config, attn_implementation="sdpa", dtype=dtype)
-    weights = load_weights(directory, dtype, device, dtype)
+    weights = load_weights(directory, dtype, device)
     model.model.visual = None
     tower, text = model.model.audio_tower, model.model.language_model
     tower.audio_bos_eos_token = None

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from streamer.commands.progress import Bar
 from streamer.commands.tune_options import TuneOptions
+from streamer.progress import Bar
 from streamer.tune.examples import Example
 from streamer.tune.lora import Adapted
 from streamer.tune.state import State, restore, save

@@ -31,10 +31,10 @@ def with_shared_threads(num: int) -> ModuleType:
     also the voice activity's, which a library makes: so every session's options say that they
     share.
     """
-    module = onnxruntime()
+    module: Any = onnxruntime()
     plain: Any = module.SessionOptions
 
-    class Sharing(plain):  # type: ignore[misc]
+    class Sharing(plain):
         def __init__(self) -> None:
             super().__init__()
             self.use_per_session_threads = False
