@@ -58,7 +58,8 @@ async def test_a_reading_that_grows_fast_is_told():
     """Learnt from its first 10 s; nothing is told of what goes on as it was."""
     calm = reading(6)
     events, baseline = await coached(
-        np.concatenate([calm, faster(reading(6), 2.2)]), Coach(learn_s=10, flat_ratio=0)
+        np.concatenate([calm, faster(reading(6), 2.2)]),
+        Coach(learn_s=10, flat_ratio=0, fast_ratio=1.15, sureness=3),
     )
     nudges = [event for event in events if isinstance(event, Nudge)]
     assert [nudge.kind for nudge in nudges] == ["too_fast"]
