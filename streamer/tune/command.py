@@ -16,7 +16,7 @@ from streamer.commands.process import fail, put, tell
 from streamer.commands.tune_options import TuneOptions
 from streamer.config import ConfigError
 from streamer.tune.split import Data
-from streamer.tune.turn import TuneError, Turn
+from streamer.tune.turn import LearntTurn, TuneError
 
 if TYPE_CHECKING:
     from streamer.tune.base import Base
@@ -70,7 +70,7 @@ def _cores() -> int:
     return num_cores()
 
 
-def _some(turns: Sequence[Turn], most: int) -> list[Turn]:
+def _some(turns: Sequence[LearntTurn], most: int) -> list[LearntTurn]:
     """So many of them, spread evenly."""
     step = max(1.0, len(turns) / most)
     return [turns[int(i * step)] for i in range(min(most, len(turns)))]

@@ -20,13 +20,13 @@ from streamer.audio.directory import recordings_in
 from streamer.commands.process import fail
 from streamer.progress import Bar
 from streamer.tune.listen import listen
-from streamer.tune.turn import TuneError, Turn
+from streamer.tune.turn import LearntTurn, TuneError
 
 AHEAD = 2  # recordings for each process that wait for it
 LEAST = 8  # turns: with fewer of them nothing can be learnt and judged
 
 
-def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list[Turn]:
+def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list[LearntTurn]:
     """Every turn that can be learnt from, by file. Raises TuneError where there are too few."""
     files = list(dict.fromkeys(file for path in paths for file in recordings_in(path)))
     files = [file for file in files if not os.path.isdir(file)]
@@ -41,7 +41,7 @@ def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list
     except OSError as error:
         told = f"{work} cannot be written ({error.strerror}); make room, run it again to go on"
         raise TuneError(told) from None
-    found = [Turn(**turn) for file in files for turn in rows[file]["turns"]]
+    found = [LearntTurn(**turn) for file in files for turn in rows[file]["turns"]]
     _tell(files, rows)
     if len(found) < LEAST:
         told = f"{len(found)} turns with speech in {len(files)} recordings"

@@ -16,7 +16,7 @@ from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.prompt import Prompt, prompt_of
 from streamer.tune.sentences import target_of
-from streamer.tune.turn import Turn
+from streamer.tune.turn import LearntTurn
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +53,10 @@ class Examples:
             raise ModelError(directory, f"its tokenizer has neither {' nor '.join(EOS)}")
         self._end = ends[0]
 
-    def of(self, turns: Sequence[Turn]) -> list[Example]:
+    def of(self, turns: Sequence[LearntTurn]) -> list[Example]:
         return [self.example(turn) for turn in turns]
 
-    def example(self, turn: Turn) -> Example:
+    def example(self, turn: LearntTurn) -> Example:
         target = target_of(turn.levels, self._phrases, turn.name)
         ids, places = self._tokenizer.encode_with_places(target.text)
         is_known = [

@@ -17,17 +17,17 @@ from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 from streamer.progress import Bar
 from streamer.recording import chunks_of
-from streamer.tune.turn import Turn
+from streamer.tune.turn import LearntTurn
 
 Said = list[dict[str, int | None]]
 
 
-def say(directory: Path, turns: Sequence[Turn], device: str, what: str) -> Said:
+def say(directory: Path, turns: Sequence[LearntTurn], device: str, what: str) -> Said:
     """The levels that the model of `directory` says of each turn. Raises ModelError, AudioError."""
     return anyio.run(_say, directory, turns, device, what)
 
 
-async def _say(directory: Path, turns: Sequence[Turn], device: str, what: str) -> Said:
+async def _say(directory: Path, turns: Sequence[LearntTurn], device: str, what: str) -> Said:
     from streamer.describer import Describer
 
     said: Said = []
@@ -40,7 +40,7 @@ async def _say(directory: Path, turns: Sequence[Turn], device: str, what: str) -
     return said
 
 
-def samples_of(turns: Sequence[Turn]) -> Iterator[Samples]:
+def samples_of(turns: Sequence[LearntTurn]) -> Iterator[Samples]:
     """Each turn's samples, cut as it was heard; turns of one file stand together, in order."""
     for file, some in groupby(turns, key=lambda turn: turn.file):
         with open_audio(file) as audio:
@@ -70,7 +70,7 @@ class Score:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def scores(turns: Sequence[Turn], before: Said, after: Said) -> list[Score]:
+def scores(turns: Sequence[LearntTurn], before: Said, after: Said) -> list[Score]:
     """Of each attribute that is known of any turn, and "all": the mean over the attributes."""
     found = []
     for name in ATTRIBUTES:

@@ -18,7 +18,7 @@ from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
 from streamer.model.audio.part_cutter import PartCutter
 from streamer.recording import chunks_of
-from streamer.tune.turn import Turn
+from streamer.tune.turn import LearntTurn
 
 
 def listen(file: str, turn_s: float, folder: Path) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _listen(file: str, turn_s: float, folder: Path, row: dict[str, Any]) -> None
 
 def _turn(
     file: str, closed: Closed, begin: int, windows: list[MelWindow], folder: Path
-) -> Turn | None:
+) -> LearntTurn | None:
     """The turn, its log-mel on disk; None where nothing can be said of it."""
     assert closed.measures is not None
     measures = closed.measures()
@@ -71,7 +71,7 @@ def _turn(
     features = np.concatenate([w.features(closed.maximum) for w in windows], axis=1)
     path = folder / f"{hashlib.blake2b(f'{file}#{closed.turn}'.encode()).hexdigest()[:24]}.npy"
     np.save(path, features.astype(np.float32))
-    return Turn(
+    return LearntTurn(
         file=file,
         part=closed.turn,
         begin=begin,

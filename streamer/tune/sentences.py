@@ -16,14 +16,14 @@ OPENING = "说话人"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetSentence:
     """unknown: (begin, end) of phrases whose level was drawn, since it is not known."""
 
     text: str
     unknown: tuple[tuple[int, int], ...]
 
 
-def target_of(levels: Mapping[str, int | None], phrases: Phrases, name: str) -> Target:
+def target_of(levels: Mapping[str, int | None], phrases: Phrases, name: str) -> TargetSentence:
     """The sentence for a turn called `name`. An unknown level is drawn by that name: it has to
     stand in the sentence, but nothing is learnt from it."""
     text = OPENING
@@ -37,4 +37,4 @@ def target_of(levels: Mapping[str, int | None], phrases: Phrases, name: str) -> 
         if level is None:
             unknown.append((len(text), len(text) + len(phrase)))
         text += phrase
-    return Target(text + END, tuple(unknown))
+    return TargetSentence(text + END, tuple(unknown))

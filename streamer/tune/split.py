@@ -16,7 +16,7 @@ from typing import Any
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.options import ConfigError
-from streamer.tune.turn import TuneError, Turn
+from streamer.tune.turn import LearntTurn, TuneError
 
 FILES = ("file", "wav", "path")  # what a table may call the recording
 
@@ -25,8 +25,8 @@ FILES = ("file", "wav", "path")  # what a table may call the recording
 class Data:
     """Turns to learn from, turns kept apart, and who speaks in a file."""
 
-    learnt: Sequence[Turn]
-    held: Sequence[Turn]
+    learnt: Sequence[LearntTurn]
+    held: Sequence[LearntTurn]
     who: Callable[[str], str]
 
     @property
@@ -52,8 +52,8 @@ class Data:
 
 
 def split(
-    turns: Sequence[Turn], who: Callable[[str], str], held: float, seed: int
-) -> tuple[list[Turn], list[Turn]]:
+    turns: Sequence[LearntTurn], who: Callable[[str], str], held: float, seed: int
+) -> tuple[list[LearntTurn], list[LearntTurn]]:
     """(to learn from, held out): about a share `held` of the speakers is held out, one at least.
     Raises TuneError where there are not two speakers."""
     names = sorted({who(turn.file) for turn in turns}, key=lambda name: _place(name, seed))
@@ -62,7 +62,7 @@ def split(
         raise TuneError(f"{told}; give those of others too, or --speakers file")
     apart = {name for name in names if _place(name, seed) < held} or {names[0]}
     apart -= {names[-1]} if len(apart) == len(names) else set()
-    sides: tuple[list[Turn], list[Turn]] = ([], [])
+    sides: tuple[list[LearntTurn], list[LearntTurn]] = ([], [])
     for turn in turns:
         sides[who(turn.file) in apart].append(turn)
     return sides

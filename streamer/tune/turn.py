@@ -11,7 +11,7 @@ class TuneError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class LearntTurn:
     """A recording, or a part of a long one. levels: attribute -> level, None where it is unknown.
 
     begin, num_samples: where it lies in the recording, at 16 kHz. features: the file of its log-mel

@@ -21,7 +21,7 @@ from streamer.tune.judge import samples_of
 from streamer.tune.listen import listen
 from streamer.tune.sentences import target_of
 from streamer.tune.split import speakers, split
-from streamer.tune.turn import TuneError, Turn
+from streamer.tune.turn import LearntTurn, TuneError
 
 EDGE = resolve("embedded", "edge")
 CARD = read_card(EDGE)
@@ -29,7 +29,7 @@ LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
 
 
 def turn(file, part=0):
-    return Turn(
+    return LearntTurn(
         file=file, part=part, begin=0, num_samples=1, num_embeddings=1, features="", levels={}
     )
 
@@ -99,7 +99,7 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     samples = speech.speech(13.0, seed=3)
     soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
     row = listen(str(tmp_path / "long.wav"), 6.0, tmp_path)
-    turns = [Turn(**each) for each in row["turns"]]
+    turns = [LearntTurn(**each) for each in row["turns"]]
     assert len(turns) >= 2
     thinker = load("embedded", "edge")
     makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id, tmp_path)

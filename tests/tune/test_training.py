@@ -25,7 +25,7 @@ from streamer.tune.lora import SCALE, Adapted
 from streamer.tune.memory import check_memory, need_of, num_learnt
 from streamer.tune.merge import merge
 from streamer.tune.training import Training
-from streamer.tune.turn import TuneError, Turn
+from streamer.tune.turn import LearntTurn, TuneError
 
 EDGE = resolve("embedded", "edge")
 
@@ -37,7 +37,7 @@ def turns(tmp_path_factory):
     found = []
     for i in range(6):
         soundfile.write(folder / f"{i}.wav", speech.speech(3.0 + i / 3, i), 16_000)
-        found += [Turn(**t) for t in listen(str(folder / f"{i}.wav"), 30.0, folder)["turns"]]
+        found += [LearntTurn(**t) for t in listen(str(folder / f"{i}.wav"), 30.0, folder)["turns"]]
     return found, folder
 
 
