@@ -34,11 +34,11 @@ def with_shared_threads(num: int) -> ModuleType:
     module = onnxruntime()
     plain: Any = module.SessionOptions
 
-    class Sharing(plain):  # type: ignore[misc]
+    class Sharing(plain):
         def __init__(self) -> None:
             super().__init__()
             self.use_per_session_threads = False
 
     module.set_global_thread_pool_sizes(num, 1)
-    module.SessionOptions = Sharing
+    vars(module)["SessionOptions"] = Sharing
     return module
