@@ -40,5 +40,5 @@ def with_shared_threads(num: int) -> ModuleType:
             self.use_per_session_threads = False
 
     module.set_global_thread_pool_sizes(num, 1)
-    module.SessionOptions = Sharing
+    vars(module)["SessionOptions"] = Sharing
     return module
