@@ -16,6 +16,7 @@ from bench.common import median
 from bench.fleet_clients import CLIPS, LiveTurn, Talker, come, pcm_of, pushing, say, turn
 from bench.fleet_process import DIRECTOR, SHARE, URL, Row, p95, statuses
 
+SEEN_S = 10.0  # until every client has seen how its socket ended, and says something again
 MAX_AT_ONCE = 6  # sessions, while replicas are killed
 HEAD_LOST_S = 90.0  # longer than Ray's own processes wait for their head: 60 s
 
@@ -106,6 +107,7 @@ async def scaled(num: int, num_stay: int) -> Row:
     for wanted in (3, 1):
         is_so = _servers_are(wanted)
         took_s.append(await asyncio.to_thread(process.wait_for, is_so))
+        await asyncio.sleep(SEEN_S)
         for talker in talkers:
             talker.is_leaving = wanted == 1 or talker not in staying
     await asyncio.wait(tasks, timeout=60)
