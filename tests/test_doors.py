@@ -43,6 +43,7 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
             "config",
             "describer",
             "options",
+            "progress",
             "recording",
         },
         {"anyio", "numpy", "torch", "transformers", "peft", "safetensors", "matplotlib"},

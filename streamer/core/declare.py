@@ -132,6 +132,9 @@ def check(options: Any, is_typed: bool = True) -> None:
             raise ConfigError(f"{name} is {value:g}; it may be {about.range()}")
 
 
+CLOSE = 0.7  # of 1: two dashes alone make two options alike to 0.5
+
+
 def check_known(names: Iterable[str], owner: type) -> None:
     """Raises ConfigError for a key that is no option of `owner`."""
     known = sorted(each.name for each in fields(owner))
@@ -144,7 +147,7 @@ def check_known(names: Iterable[str], owner: type) -> None:
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """ "; did you mean X?" where one of `known` is close to `given`, else nothing."""
-    near = get_close_matches(given, list(known), 1)
+    near = get_close_matches(given, list(known), 1, CLOSE)
     return f"; did you mean {near[0]}?" if near else ""
 
 
