@@ -122,7 +122,7 @@ def _program(*words: str) -> Iterator[str]:
         yield process.stdout.readline()
     finally:
         process.terminate()
-        process.wait(120)
+        process.communicate(timeout=120)
 
 
 def haproxy_program() -> str | None:
