@@ -33,13 +33,13 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
     if options.channels == "apart" and "-" in files:
         raise ConfigError("--channels apart reads a recording for each channel; give a file, not -")
     takes = [take for file in files for take in takes_of(file, options.channels == "apart")]
-    if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
-        return _tell_missing(takes, options)
     if options.timeline is not None:
         check_target(options.timeline)
         if len(takes) != 1:
             told = f"{len(takes)} are given: give one recording, mixed"
             raise ConfigError(f"--timeline {options.timeline} shows one recording; {told}")
+    if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
+        return _tell_missing(takes, options)
     with ExitStack() as stack:
         if options.log:
             name = options.log

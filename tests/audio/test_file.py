@@ -151,7 +151,7 @@ def test_no_such_file(tmp_path):
 
 
 def test_a_directory(tmp_path):
-    assert refusal(tmp_path).startswith("is a directory; name the files")
+    assert refusal(tmp_path).startswith("is a directory that holds no recording by name")
 
 
 def test_an_empty_file(tmp_path):

@@ -25,8 +25,8 @@ async def main(engine):
         await batcher.submit(endless(engine))
 
 
-# int8: torch's products, which let the GIL go
-engine = Models(Config(mode="edge", engine="int8")).first.engine
+# stable: torch's products, which let the GIL go
+engine = Models(Config(mode="edge", engine="stable")).first.engine
 is_at_work = threading.Event()
 threading.Thread(target=lambda: asyncio.run(main(engine)), daemon=True).start()
 is_at_work.wait()

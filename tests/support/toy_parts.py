@@ -72,6 +72,7 @@ class ToyHearing:
 
     is_ending = False
     measurer = None
+    coach = None
 
     def __init__(self):
         self.num_turns = 0

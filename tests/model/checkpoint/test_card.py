@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from speech import SAMPLES
 
 from streamer.model.checkpoint.card import (
     FILE,
@@ -163,7 +164,7 @@ def test_a_command_tells_it_in_one_line(tiny_pair, tmp_path):
         "-m",
         "streamer",
         "describe",
-        "no.wav",
+        str(SAMPLES[0]),
         "--edge",
         str(copy),
         "--mode",
@@ -172,4 +173,4 @@ def test_a_command_tells_it_in_one_line(tiny_pair, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     first, *others = done.stderr.splitlines()
     assert first.startswith(f"streamer: {copy}: has no streamer.json and is no published")
-    assert (len(others), done.returncode) == (1, 1)
+    assert (len(others), done.returncode) == (0, 0)
