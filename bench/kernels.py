@@ -1,9 +1,9 @@
 """Which library multiplies by weights of few bits fastest? Out: a table, JSON lines.
 
 `python -m bench.kernels [--size 3b]`, 1 minute, 3 GB: the products of two layers, 1 to 48 rows, in
-each kernel that is there: torch's own for 8 and 4 bits, ONNX Runtime's MatMulNBits (which the
-engines take), OpenVINO where it is installed. Each as a share of what a copy of the same bytes
-takes on the same threads, the least of some rounds, all in turn.
+each kernel that is there: ONNX Runtime's MatMulNBits (which the engines take), torch's own for 8
+and 4 bits, oneDNN's for integers through torch, OpenVINO where it is installed. Each as a share of
+what a copy of the same bytes takes on the same threads, the least of some rounds, all in turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamer.model.engines.few_bits import FORMS, Form, Packed, pack
 from streamer.model.engines.few_bits_graphs import Graph
 from streamer.model.engines.few_bits_model import Part, even
 
-ROWS = (1, 2, 4, 8, 48)
+ROWS = (1, 2, 4, 5, 8, 48)  # 5: a verified block; 48: nearly a window of audio
 LAYERS = 2  # more bytes than a processor's cache
 Product = Callable[[Tensor], object]
 
@@ -90,6 +90,8 @@ Maker = Callable[[list[Packed], list[Tensor]], Arm]
 def kernels(form: Form) -> dict[str, Maker]:
     found: dict[str, Maker] = {"ONNX Runtime": _onnxruntime}
     found["torch"] = _torch8 if form.bits == 8 else _torch4
+    if form.bits == 8:
+        found |= {"oneDNN, 8 x 8": _onednn(planes=1), "oneDNN, 8 x 16": _onednn(planes=2)}
     try:
         import openvino  # noqa: F401 - only whether it is there
     except ImportError:
@@ -131,6 +133,37 @@ def _torch4(packed: list[Packed], weights: list[Tensor]) -> Arm:
         return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x.bfloat16(), data, group, both)
 
     return [(p.inner, made(p)) for p in packed]
+
+
+def _onednn(planes: int) -> Maker:
+    """One scale per row of weights and of activations, and sums of integers: a row's bits depend on
+    that row alone. With two planes, activations are two rows of 8 bits each, together 16."""
+    finer = 254  # steps of the second plane in one of the first
+
+    def made(weight: Tensor) -> Product:
+        scales = weight.abs().amax(-1) / 127
+        rounded = (weight / scales[:, None]).round_().clamp_(-127, 127).to(torch.int8)
+        data = torch.ops.onednn.qlinear_prepack(rounded, None)
+        zeros = torch.zeros(len(weight), dtype=torch.int32)
+        output = (None, 1.0, 0, torch.float32, "none", [], "")
+
+        def times(x: Tensor) -> Tensor:
+            step = x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(127)
+            rows = x / step
+            if planes == 2:
+                coarse = rows.round()
+                rows = torch.cat((coarse, (rows - coarse).mul_(finer)))
+            # with signed bytes oneDNN 3.x has only its reference kernel, a hundred times slower
+            given = rows.round_().add_(128).to(torch.uint8)
+            sums = torch.ops.onednn.qlinear_pointwise(given, 1.0, 128, data, scales, zeros, *output)
+            parts = sums.split(len(x))
+            return (parts[0] if planes == 1 else parts[0].add_(parts[1], alpha=1 / finer)).mul_(
+                step
+            )
+
+        return times
+
+    return lambda packed, weights: [(w.shape[1], made(w)) for w in weights]
 
 
 def _openvino(packed: list[Packed], weights: list[Tensor]) -> Arm:

@@ -26,10 +26,9 @@ def onnxruntime() -> ModuleType:
 def with_shared_threads(num: int) -> ModuleType:
     """The module, where all sessions from now on share `num` threads.
 
-    Hundreds of sessions with threads of their own wake them for every product: one row took two to
-    four times as long (2026-11). A process that has shared threads refuses a session with its own,
-    also the voice activity's, which a library makes: so every session's options say that they
-    share.
+    Hundreds of sessions with threads of their own would wake them for every product. A process
+    that has shared threads refuses a session with its own, also the voice activity's, which a
+    library makes: so every session's options say that they share.
     """
     module: Any = onnxruntime()
     plain: Any = module.SessionOptions
