@@ -39,5 +39,6 @@ def with_shared_threads(num: int) -> ModuleType:
             self.use_per_session_threads = False
 
     module.set_global_thread_pool_sizes(num, 1)
+    module.set_default_logger_severity(3)  # else it warns of each session that asked for threads
     vars(module)["SessionOptions"] = Sharing
     return module
