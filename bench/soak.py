@@ -32,6 +32,7 @@ from bench.soak_clients import Process, p
 
 Rows = dict[str, float]
 PLACES = 128  # in questions that do not fill them
+PUSHED = (10, 100)  # times real time
 SLOPE_FROM = 0.25  # of the time: rounds before are for caches and slots to fill
 
 
@@ -102,7 +103,7 @@ async def talkers(options: argparse.Namespace) -> Rows:
 
 
 async def greedy(options: argparse.Namespace) -> Rows:
-    """One that pushes ten times real time beside 16 that speak."""
+    """One that pushes ten times real time, or a hundred, beside 16 that speak."""
     clips = clients.recordings()
 
     async def polite(url: str) -> list[float]:
@@ -111,19 +112,23 @@ async def greedy(options: argparse.Namespace) -> Rows:
 
     async with served(PLACES) as (url, _, _):
         await polite(url)
-        alone, beside, num = [], [], 0
-        for _ in range(options.rounds):  # in turn, so that both meet the same machine
+        alone: list[float] = []
+        beside: dict[int, list[float]] = {speed: [] for speed in PUSHED}
+        num = dict.fromkeys(PUSHED, 0)
+        for _ in range(options.rounds):  # in turn, so that all meet the same machine
             alone += await polite(url)
-            pushing = asyncio.create_task(clients.push(url, clips[0], 10))
-            beside += await polite(url)
-            pushing.cancel()
-            num += await pushing
-    return {
-        "polite, p50 ms, alone": p(alone, 50),
-        "polite, p50, beside one at 10 x, ratio": p(beside, 50) / p(alone, 50),
-        "polite, p95, ratio": p(beside, 95) / p(alone, 95),
-        "turns of the one that pushes": num,
-    }
+            for speed in PUSHED:
+                pushing = asyncio.create_task(clients.push(url, clips[0], speed))
+                beside[speed] += await polite(url)
+                pushing.cancel()
+                num[speed] += await pushing
+    rows = {"polite, p50 ms, alone": p(alone, 50), "polite, p95 ms, alone": p(alone, 95)}
+    for speed in PUSHED:
+        told = f"beside one at {speed} x, ratio"
+        rows[f"polite, p50, {told}"] = p(beside[speed], 50) / p(alone, 50)
+        rows[f"polite, p95, {told}"] = p(beside[speed], 95) / p(alone, 95)
+        rows[f"turns of the one that pushes {speed} x"] = num[speed]
+    return rows
 
 
 async def slow(options: argparse.Namespace) -> Rows:

@@ -31,7 +31,7 @@ class CountingRounds:
         self.left, self.widths, self.dropped = {}, [], []
         self.threads = set()
 
-    def add(self, key, steps):
+    def add(self, key, steps, lead):
         self.left[key] = list(steps)
 
     def drop(self, key):
