@@ -40,9 +40,9 @@ def anyhow(monkeypatch):
         monkeypatch.setattr(stream, "MAX_QUEUED_S", chance.choice([0.1, 0.3, 5.0]))
         monkeypatch.setattr(stream, "PIECE_S", chance.choice([0.01, 0.1]))
 
-        async def late(batcher, steps):
+        async def late(batcher, steps, lead=None):
             await anyio.sleep(chance.choice([0.0, 0.0, 0.0, 0.003, 0.02]))
-            value = await submit(batcher, steps)
+            value = await submit(batcher, steps, lead)
             await anyio.sleep(chance.choice([0.0, 0.0, 0.002]))
             return value
 
