@@ -109,7 +109,8 @@ export class Turns {
     if (!this.#isSpoken && found.audio_s < seconds - TOLERANCE_S) {
       facts.push(["part", clock(this.#describedS), clock(this.#describedS + found.audio_s)]);
     }
-    facts.push(["told", new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })]);
+    const language = document.documentElement.lang;
+    facts.push(["told", new Date().toLocaleTimeString(language, { hour: "2-digit", minute: "2-digit" })]);
     return facts;
   }
 
