@@ -35,7 +35,7 @@ from bench.assisted import FirstForward, hearing
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
-from streamer.model.audio.mel import StreamingLogMel
+from streamer.model.audio.mel import StreamingLogMel, num_embeddings
 from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import Thinker
 
@@ -250,8 +250,8 @@ def one_shot(
     clock = Clock(tell)
     mel = StreamingLogMel()
     windows = [*mel.push(samples), *mel.finish()]
-    features = torch.cat([window.features(mel.maximum) for window in windows], dim=1)
-    num_audio = sum(thinker.tower.num_embeddings(window.n_frames) for window in windows)
+    features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
+    num_audio = sum(num_embeddings(window.n_frames) for window in windows)
     prompt = [
         *thinker.engine.prompt_ids,
         *[thinker.shapes.audio_id] * num_audio,
