@@ -25,15 +25,8 @@ from bench.people_clips import chosen, clip_of, joined_s, read, rows_of
 from pipelines.embedded.labels import BOUNDS
 from streamer import Describer, Description
 from streamer.core.decoding.plan import MODES
+from streamer.core.measures.levels import MEASURES
 
-MEASURES = {
-    "rate": "rate_syllables_per_s",
-    "pitch": "pitch_median_hz",
-    "variation": "pitch_sd_semitones",
-    "loudness": "level_dbfs",
-    "pauses": "pause_share",
-    "timbre": "timbre_db",
-}
 Known = Mapping[str, tuple[int, int]]
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from transformers import Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 
-from pipelines.embedded.tokenizer import build
+from pipelines.embedded.tokenizer import SPECIALS, build
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,9 @@ SIZES = {
 }
 
 
-SPECIAL = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|AUDIO|>",
-    "<|audio_bos|>",
-    "<|audio_eos|>",
-    "<|IMAGE|>",
-    "<|VIDEO|>",
-    "<|vision_bos|>",
-    "<|vision_eos|>",
-)
-
-
 def config(size: Size) -> Qwen2_5OmniThinkerConfig:
     tokenizer = build()
-    ids = {name: tokenizer.token_to_id(name) for name in SPECIAL}
+    ids = {name: tokenizer.token_to_id(name) for name in SPECIALS}
     result = Qwen2_5OmniThinkerConfig(
         audio_config=audio_config(size),
         vision_config=unused_vision_config(size),

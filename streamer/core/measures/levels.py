@@ -24,6 +24,14 @@ BOUNDS = {
     "timbre": (-13.0, -6.0),  # 1-5 kHz over 80-1000 Hz, dB
     "arousal": (-0.35, 0.35),  # weighted z-sum
 }
+MEASURES = {  # the field of SpeechMeasures that an attribute is a level of; arousal sums some
+    "rate": "rate_syllables_per_s",
+    "pitch": "pitch_median_hz",
+    "variation": "pitch_sd_semitones",
+    "loudness": "level_dbfs",
+    "pauses": "pause_share",
+    "timbre": "timbre_db",
+}
 NUM_LEVELS = {name: len(bounds) + 1 for name, bounds in BOUNDS.items()}
 OF_NOISE = ("rate", "variation", "pauses", "timbre")  # what noise changes
 OF_CLIPPING = ("loudness", "timbre")
@@ -63,14 +71,9 @@ def levels_of(found: SpeechMeasures) -> dict[str, int | None]:
         unknown |= set(OF_NOISE)
     if found.clipped_share > MAX_CLIPPED:
         unknown |= set(OF_CLIPPING)
-    measured = {
-        "rate": found.rate_syllables_per_s or None,
-        "pitch": found.pitch_median_hz,
-        "variation": found.pitch_sd_semitones,
-        "loudness": found.level_dbfs,
-        "pauses": found.pause_share,
-        "timbre": found.timbre_db,
-    }
+    if not found.rate_syllables_per_s:
+        unknown.add("rate")
+    measured = {name: getattr(found, field) for name, field in MEASURES.items()}
     known = {n: v for n, v in measured.items() if v is not None and n not in unknown}
     if all(name in known for name in WEIGHTS):
         known["arousal"] = arousal_of(standardised(*(known[name] for name in WEIGHTS)))

@@ -22,7 +22,7 @@ from streamer.model.engines.kv_slots import KVSlots
 from streamer.model.engines.rotary import rotary, sinusoids
 from streamer.model.engines.stable import one_by_one
 from streamer.model.engines.text import TextModel, torch_slots
-from streamer.model.engines.tower import AudioTower
+from streamer.model.engines.tower import AudioTower, own_weights
 from streamer.model.runtime.onnx import with_shared_threads
 
 _NUM_THREADS = torch.get_num_threads()
@@ -109,11 +109,7 @@ class FewBitsTower(AudioTower):
     def __init__(self, parts: Parts, weights: Mapping[str, Tensor], shape: AudioShape) -> None:
         self.shape = shape
         self.window_frames = 2 * shape.n_window
-        self._w = {
-            k.removeprefix("audio_tower."): v
-            for k, v in weights.items()
-            if k.startswith("audio_tower.")
-        }
+        self._w = own_weights(weights)
         self._layers = {
             f"layers.{i}.": (parts[f"tower.{i}.before"], parts[f"tower.{i}.after"])
             for i in range(shape.layers)

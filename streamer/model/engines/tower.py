@@ -8,6 +8,8 @@ see each other, so they may be encoded as they come or in one batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,6 +17,12 @@ from torch import Tensor
 from streamer.model.checkpoint.shapes import AudioShape
 from streamer.model.engines.engine import Floats
 from streamer.model.engines.rotary import sinusoids
+
+
+def own_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tower's among a model's, without their prefix."""
+    prefix = "audio_tower."
+    return {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
 
 
 class AudioTower:
@@ -25,11 +33,7 @@ class AudioTower:
     def __init__(self, weights: dict[str, Tensor], shape: AudioShape) -> None:
         self.shape = shape
         self.window_frames = 2 * shape.n_window
-        self._w = {
-            k.removeprefix("audio_tower."): v
-            for k, v in weights.items()
-            if k.startswith("audio_tower.")
-        }
+        self._w = own_weights(weights)
         for i in range(shape.layers):
             self._fuse(f"layers.{i}.self_attn.")
         self._positions = torch.from_numpy(sinusoids(shape.n_window, shape.width)).to(

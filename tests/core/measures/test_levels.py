@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.measures.levels import BOUNDS, NUM_LEVELS, levels_of
+from streamer.core.measures.levels import BOUNDS, MEASURES, NUM_LEVELS, levels_of
 from streamer.core.measures.speech_measures import SpeechMeasures
 
 PLAIN = SpeechMeasures(
@@ -19,14 +19,6 @@ PLAIN = SpeechMeasures(
     audio_s=4.0,
     snr_db=30.0,
 )
-MEASURES = {
-    "rate": "rate_syllables_per_s",
-    "pitch": "pitch_median_hz",
-    "variation": "pitch_sd_semitones",
-    "loudness": "level_dbfs",
-    "pauses": "pause_share",
-    "timbre": "timbre_db",
-}
 
 
 def unknown(found):
