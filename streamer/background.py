@@ -8,6 +8,8 @@ program closes it.
 from __future__ import annotations
 
 import atexit
+import ctypes
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
@@ -48,7 +50,23 @@ class _Background:
 
 
 _background = _Background()
-atexit.register(_background.close)
+
+
+def _close() -> None:
+    _background.close()
+
+
+def _forget() -> None:
+    """In a fork: the thread did not come along. What it held can be neither closed nor collected,
+    each would wait for it, so it stays."""
+    global _background, _lock
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_background))
+    _background, _lock = _Background(), threading.Lock()
+
+
+atexit.register(_close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def in_background(

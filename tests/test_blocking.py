@@ -1,5 +1,6 @@
 """`streamer.describe` in one line: from a script, from a running loop, many at once."""
 
+import os
 import subprocess
 import sys
 
@@ -71,6 +72,33 @@ def test_a_script_ends_by_itself(options, samples):
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120
     )
     assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_describes_and_ends(options, samples):
+    """Such as a process of a pool: the thread that described stays with the first one."""
+    code = f"""
+import os, sys, streamer
+say = lambda: print(streamer.describe({str(samples[0])!r}, **{options!r}).text, flush=True)
+say()
+for uses in (True, False):
+    child = os.fork()
+    if child == 0:
+        if uses: say()
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0
+say()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 3
+    assert len(set(done.stdout.splitlines())) == 1
 
 
 def test_a_shell_completes_every_public_name():
