@@ -176,13 +176,13 @@ class _Batch:
         out = self._options.timeline
         if out is None:
             return True
+        if result.timeline is None:
+            fail(f"{result.file}: holds no sample, so {out} is not written")
+            return False
         try:
             left_out = await anyio.to_thread.run_sync(write_timeline, result, out)
         except OSError as error:
             fail(f"--timeline {out}: cannot be written ({error.strerror}); make room, run it again")
-            return False
-        except ValueError:
-            fail(f"{result.file}: holds no sample, so {out} is not written")
             return False
         if left_out is not None:
             fail(f"{out}: {left_out}")

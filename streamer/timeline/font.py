@@ -1,4 +1,5 @@
-"""Which of this machine's fonts has Chinese characters? None is shipped."""
+"""Which of this machine's fonts has the characters of a text? matplotlib brings one for most
+alphabets, none for Chinese."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import functools
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
 
+USUAL = "DejaVu Sans"  # matplotlib's own
 # The usual ones of Linux, macOS and Windows, the nicest first.
 FAMILIES = (
     "Noto Sans CJK SC",
@@ -26,14 +28,14 @@ FAMILIES = (
 )
 
 
-def chinese_font(text: str) -> str | None:
-    """A family that has all characters of `text`: one of FAMILIES, or another one with the word
-    CJK in its name."""
-    known = {font.name: font.fname for font in font_manager.fontManager.ttflist}
-    others = [name for name in known if "CJK" in name or "Han S" in name]
+def font_for(text: str) -> str | None:
+    """A family that has all characters of `text`: USUAL, one of FAMILIES, or another one with the
+    word CJK in its name; None where there is none."""
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    others = sorted(name for name in known if "CJK" in name or "Han S" in name)
     wanted = {ord(c) for c in text if not c.isspace()}
-    for name in (*FAMILIES, *others):
-        if name in known and wanted <= _characters(known[name]):
+    for name in (USUAL, *FAMILIES, *others):
+        if name in known and wanted <= _characters(font_manager.findfont(name)):
             return name
     return None
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
 from streamer.core.measures.speech_measures import join_measures
 from streamer.core.timeline import TimedTurn, Timeline, told_of
-from streamer.timeline.font import chinese_font
+from streamer.timeline.font import USUAL, font_for
 
 WIDTH_IN = 11.0
 LEFT, RIGHT = 0.07, 0.95  # where the panels begin and end, as shares of the width
@@ -47,25 +47,26 @@ STYLE: dict[str, Any] = {
     "axes.unicode_minus": False,
 }
 NO_FONT = (
-    "no font here has Chinese characters, so the sentences are left out of the picture; install "
-    "one, such as Noto Sans CJK, or take .vtt"
+    "no font here has the sentences' characters, so they are left out of the picture; install one, "
+    "such as Noto Sans CJK for Chinese, or take .vtt"
 )
 
 
 def draw(timeline: Timeline, path: Path) -> str | None:
     """Write the picture. Returns a line where the sentences had to be left out."""
-    said = "".join(turn.text for turn in timeline.turns) + Path(timeline.file).name
-    family = chinese_font("".join(c for c in said if ord(c) > 0x2FF))
-    fonts = ["DejaVu Sans", family] if family else ["DejaVu Sans"]
-    style: Any = {**STYLE, "font.family": fonts}
+    name = Path(timeline.file).name
+    families = [font_for("".join(turn.text for turn in timeline.turns)), font_for(name)]
+    has_font, can_name = (family is not None for family in families)
+    style: Any = {**STYLE, "font.family": list(dict.fromkeys([USUAL, *filter(None, families)]))}
     with matplotlib.rc_context(style):
-        lines = _lines(timeline.turns, family is not None)
-        figure = _figure(timeline, lines, family is not None)
+        lines = _lines(timeline.turns, has_font)
+        shown = name if can_name else name.encode("ascii", "replace").decode()
+        figure = _figure(timeline, lines, shown)
         figure.savefig(path, format="png", dpi=DPI, facecolor="white")
-    return NO_FONT if family is None else None
+    return None if has_font else NO_FONT
 
 
-def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], has_font: bool) -> Figure:
+def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], name: str) -> Figure:
     text_in = LINE_IN * len(lines) + 0.2
     height_in = 0.55 + sum(PANELS_IN) + 0.75 + text_in
     figure = Figure((WIDTH_IN, height_in))
@@ -84,10 +85,8 @@ def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], has_font: bool
         },
     )
     _panels(axes, timeline)
-    name = Path(timeline.file).name
-    shown = name if has_font or name.isascii() else name.encode("ascii", "replace").decode()
     top = 1 - 0.3 / height_in
-    figure.text(LEFT, top, shown.replace("$", r"\$"), size=13, va="center")
+    figure.text(LEFT, top, name.replace("$", r"\$"), size=13, va="center")
     total = join_measures([turn.measures for turn in timeline.turns])
     if total is not None:
         whole = TimedTurn(0, timeline.duration_s, "", {}, total)

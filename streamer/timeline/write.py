@@ -26,8 +26,11 @@ def write_timeline(found: Description, path: str | Path) -> str | None:
         raise ValueError(f"{found.file} was not measured; describe it with measures=True")
     path = Path(path)
     new = path.with_name(path.name + ".new")
-    told = _write(timeline, new, path.suffix.lower())
-    os.replace(new, path)
+    try:
+        told = _write(timeline, new, path.suffix.lower())
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
     return told
 
 
@@ -38,6 +41,8 @@ def check_target(path: str | Path) -> None:
         raise ConfigError(f"timeline is {path}; give a name in .json, .vtt or .png")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"timeline {path}: there is no directory {path.parent}; make it first")
+    if path.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise ConfigError(f"timeline {path} cannot be written there; give another place")
     if path.suffix.lower() == ".png":
         try:
             import matplotlib  # noqa: F401
@@ -54,7 +59,8 @@ def _write(timeline: Timeline, path: Path, kind: str) -> str | None:
     if kind == ".vtt":
         path.write_text(timeline.as_vtt(), "utf-8")
     else:
-        with path.open("w", encoding="utf-8") as file:
+        # a name that is no UTF-8 stands as \udcXX, which JSON reads back as it was
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump(timeline.as_json(), file, ensure_ascii=False)
             file.write("\n")
     return None

@@ -2,12 +2,17 @@
 without one; what cannot be written is one line."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
+import anyio.from_thread
 import jsonschema
 import numpy as np
 import pytest
+import soundfile
 import webvtt
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
@@ -19,7 +24,7 @@ import streamer
 from streamer import Describer, write_timeline
 from streamer.cli import main
 from streamer.config import ConfigError
-from streamer.timeline.font import FAMILIES, chinese_font
+from streamer.timeline.font import FAMILIES, font_for
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
 TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"
@@ -114,11 +119,42 @@ async def test_a_picture_shows_the_sentence_where_a_font_has_it(with_chinese, tm
 
 
 async def test_without_a_font_the_sentence_is_left_out_and_told(without_chinese, tmp_path):
-    assert chinese_font("说") is None
+    assert font_for("说") is None
     found = await described({"mode": "edge"}, (recording(1), RATE_HZ))
     told = write_timeline(found, tmp_path / "s.png")
-    assert "no font here has Chinese characters" in told
+    assert "no font here has the sentences' characters" in told
     assert image.imread(tmp_path / "s.png").shape[0] > 600
+
+
+@pytest.mark.parametrize("name", ["plain.wav", "привет.wav", "中文 😀.wav", "a$b_{x}$.wav"])
+def test_a_font_is_missed_only_by_sentences_that_need_it(without_chinese, tmp_path, name, options):
+    """Not where nobody speaks, whatever the file is called; no glyph is missing (warnings are
+    errors)."""
+    soundfile.write(tmp_path / name, np.zeros(RATE_HZ), RATE_HZ)
+    with anyio.from_thread.start_blocking_portal() as portal:
+        found = portal.call(described, options, tmp_path / name)
+    assert found.text == ""
+    assert write_timeline(found, tmp_path / "s.png") is None
+
+
+def test_a_name_that_is_no_utf_8_stands_in_json_as_it_is(tmp_path, options, samples):
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.wav")
+    shutil.copy(samples[0], odd)
+    found = streamer.describe(odd, measures=True, **options)
+    for kind in ("json", "vtt", "png"):
+        write_timeline(found, tmp_path / f"s.{kind}")
+    assert json.loads((tmp_path / "s.json").read_text("utf-8"))["file"] == odd
+
+
+def test_what_could_not_be_written_leaves_nothing(tmp_path, options, samples):
+    found = streamer.describe(samples[0], measures=True, **options)
+    (tmp_path / "s.json").mkdir()
+    with pytest.raises(ConfigError, match="cannot be written there"):
+        write_timeline(found, tmp_path / "s.json")
+    broken = replace(found, attributes={"rate": object()})
+    with pytest.raises(TypeError):
+        write_timeline(broken, tmp_path / "t.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
 
 
 def test_the_command_writes_it(tmp_path, capsys):
