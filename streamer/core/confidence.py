@@ -17,6 +17,7 @@ from typing import NamedTuple
 from streamer.core.attributes import ATTRIBUTES, Phrases, spans
 
 LEAST_S = 1.0
+MOST_ODDS = 700.0  # of their log: `exp` of more overflows
 LEAST = -12.0  # of a level's log mass, nats, and of the log of what is left of it
 
 
@@ -41,7 +42,8 @@ class Curve:
 
     def __call__(self, log_mass: float, seconds: float) -> float:
         of_length = self.length * math.log(max(seconds, LEAST_S))
-        return 1 / (1 + math.exp(-(self.offset + self.slope * logit(log_mass) + of_length)))
+        log_odds = self.offset + self.slope * logit(log_mass) + of_length
+        return 1 / (1 + math.exp(min(MOST_ODDS, -log_odds)))
 
 
 @dataclass(frozen=True, slots=True)

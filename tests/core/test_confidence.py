@@ -102,6 +102,12 @@ def test_of_more_speech_a_level_is_surer_where_the_curve_says_so() -> None:
     assert sure[3] > sure[2]
 
 
+@pytest.mark.parametrize("slope", [-100.0, 100.0])
+def test_the_steepest_curve_that_a_card_may_have_gives_a_chance(slope: float) -> None:
+    chances = sorted(Curve(slope, 100.0, 100.0)(log_mass, 60.0) for log_mass in (-1e5, 0.0))
+    assert chances == pytest.approx([0.0, 1.0])
+
+
 @given(st.floats(-1e5, 0), st.floats(-1e5, 0))
 def test_the_logit_is_finite_and_grows(a: float, b: float) -> None:
     low, high = sorted((a, b))
