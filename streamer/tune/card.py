@@ -11,6 +11,7 @@ from typing import Any
 
 from streamer.commands.tune_options import TuneOptions
 from streamer.model.checkpoint.card import FILE, PREFIX, SUFFIX, ModelCard
+from streamer.model.checkpoint.fingerprint import CALIBRATED
 from streamer.tune.judge import Score
 
 LICENCE = "LICENCE OF THIS MODEL: not chosen yet; look at the base model's and at your recordings'"
@@ -33,11 +34,12 @@ class Facts:
 
 
 def streamer_json(directory: Path, card: ModelCard, words: ModelCard, name: str) -> str:
-    """The base model's own card under a new name, with the phrases of `words`, without a gate: its
-    thresholds held for other weights."""
+    """The base model's own card under a new name, with the phrases of `words`, and without what was
+    found for other weights: a gate's thresholds, curves of confidence."""
     file = directory / FILE
     raw: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {}
-    raw.pop("gate", None)
+    for found in CALIBRATED:
+        raw.pop(found, None)
     plain = {
         "version": 1,
         "language": card.language,

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamer.audio.file import AudioError
 from streamer.commands.process import fail, put, tell
 from streamer.commands.tune_options import TuneOptions
 from streamer.config import ConfigError
@@ -35,7 +36,7 @@ def run(options: TuneOptions) -> int:
         raise ConfigError(f"tune needs peft: {EXTRA}")
     try:
         found = tune(options)
-    except (TuneError, ModelError) as error:
+    except (TuneError, ModelError, AudioError) as error:
         fail(str(error))
         return 1
     show(found, options)
@@ -43,25 +44,28 @@ def run(options: TuneOptions) -> int:
 
 
 def tune(options: TuneOptions) -> Facts:
-    """What came of it; the model is in `options.out`. Raises ConfigError, TuneError, ModelError."""
+    """What came of it; the model is in `options.out`. Raises ConfigError, TuneError, ModelError,
+    and AudioError where a recording went away."""
+    from streamer.model.engines.load import check_device
     from streamer.tune.base import base_of
     from streamer.tune.corpus import turns_of
     from streamer.tune.finish import finish
     from streamer.tune.memory import check_disk
-    from streamer.tune.place import work_of
+    from streamer.tune.place import working
     from streamer.tune.split import speakers, split
 
     who = speakers(options.speakers)
     base = base_of(options.model)
-    work = work_of(options, base.fingerprint)
-    check_disk(base.directory, Path(options.out))
-    turns = turns_of(options.recordings, options.turn_s, work, options.jobs or _cores())
-    learnt, held = split(turns, who, options.held, options.seed)
-    held = _some(held, options.judged)
-    data = Data(learnt, held, who)
-    tell(data.told())
-    state = _learn(base, data, options, work)
-    return finish(base, data, state, options, work)
+    check_device(options.device)
+    with working(options, base.fingerprint) as work:
+        check_disk(base.directory, Path(options.out))
+        turns = turns_of(options.recordings, options.turn_s, work, options.jobs or _cores())
+        learnt, held = split(turns, who, options.held, options.seed)
+        held = _some(held, options.judged)
+        data = Data(learnt, held, who)
+        tell(data.told())
+        state = _learn(base, data, options, work)
+        return finish(base, data, state, options, work)
 
 
 def _cores() -> int:

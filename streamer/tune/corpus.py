@@ -6,11 +6,9 @@ A run that was ended goes on where it was: a row is appended for each recording 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import signal
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from pathlib import Path
@@ -19,8 +17,9 @@ from typing import Any
 from streamer.audio.directory import recordings_in
 from streamer.commands.process import fail
 from streamer.progress import Bar
-from streamer.tune.listen import listen
+from streamer.tune.listen import listen, stamp_of
 from streamer.tune.turn import LearntTurn, TuneError
+from streamer.workers import Workers
 
 AHEAD = 2  # recordings for each process that wait for it
 LEAST = 8  # turns: with fewer of them nothing can be learnt and judged
@@ -32,7 +31,7 @@ def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list
     files = [file for file in files if not os.path.isdir(file)]
     if not files:
         raise TuneError(f"{paths[0]}: no recording there; give a folder that holds some")
-    rows = _rows(work / "turns.jsonl")
+    rows = _rows(work)
     try:
         _hear_all([file for file in files if file not in rows], turn_s, work, jobs, rows)
     except BrokenProcessPool:
@@ -59,18 +58,25 @@ def _tell(files: Sequence[str], rows: dict[str, dict[str, Any]]) -> None:
         fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
 
 
-def _rows(path: Path) -> dict[str, dict[str, Any]]:
-    """What an earlier run heard. A line that was cut off is heard again."""
+def _rows(work: Path) -> dict[str, dict[str, Any]]:
+    """What an earlier run heard. A line that was cut off is heard again, and so is a recording that
+    changed, or whose log-mel is gone."""
     found: dict[str, dict[str, Any]] = {}
+    path = work / "turns.jsonl"
     if path.exists():
-        for line in path.read_text("utf-8").splitlines():
+        for line in path.read_text("ascii", errors="replace").splitlines():
             try:
                 row = json.loads(line)
             except ValueError:
                 continue
             if row["error"] is None:
                 found[row["file"]] = row
-    return found
+    return {file: row for file, row in found.items() if _stands(row, work / "features")}
+
+
+def _stands(row: dict[str, Any], folder: Path) -> bool:
+    has_all = all((folder / turn["features"]).exists() for turn in row["turns"])
+    return has_all and row.get("stamp") == stamp_of(row["file"])
 
 
 def _hear_all(
@@ -83,8 +89,8 @@ def _hear_all(
     jobs = min(jobs, len(todo))
     with (
         Bar("listening", len(todo)) as bar,
-        (work / "turns.jsonl").open("a", encoding="utf-8") as out,
-        ProcessPoolExecutor(max(1, jobs), multiprocessing.get_context("spawn"), _begin) as pool,
+        (work / "turns.jsonl").open("a", encoding="ascii") as out,
+        Workers(jobs) as pool,
     ):
         out.write("\n")  # behind a line that was cut off
         waiting: set[Future[dict[str, Any]]] = set()
@@ -97,13 +103,7 @@ def _hear_all(
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for row in (each.result() for each in done):
                 rows[row["file"]] = row
-                out.write(json.dumps(row, ensure_ascii=False) + "\n")
+                out.write(json.dumps(row) + "\n")
             out.flush()
             num_done += len(done)
             bar.show(num_done, f"{num_done} of {len(todo)}")
-
-
-def _begin() -> None:
-    """In a new process: each core has a process of its own."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it

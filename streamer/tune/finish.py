@@ -18,16 +18,18 @@ from streamer.tune.card import Facts, model_card, streamer_json
 from streamer.tune.judge import say, scores
 from streamer.tune.lora import SCALE
 from streamer.tune.merge import merge
+from streamer.tune.place import HALF
 from streamer.tune.split import Data
 from streamer.tune.state import State
 from streamer.tune.turn import TuneError
 
 
 def finish(base: Base, data: Data, state: State, options: TuneOptions, work: Path) -> Facts:
-    """Writes `options.out`. Raises TuneError where there is no room, ModelError."""
+    """Writes `options.out`. Raises TuneError where there is no room, ModelError,
+    AudioError."""
     out = Path(options.out)
     try:
-        with tempfile.TemporaryDirectory(dir=work, prefix="half-") as half:
+        with tempfile.TemporaryDirectory(dir=work, prefix=HALF) as half:
             made, plain = Path(half) / "made", Path(half) / "base"
             for directory in (made, plain):
                 directory.mkdir()
@@ -49,7 +51,8 @@ def finish(base: Base, data: Data, state: State, options: TuneOptions, work: Pat
     except SafetensorError as error:
         raise unreadable(base.directory, error) from None
     except OSError as error:
-        told = f"{out} cannot be written ({error.strerror}); make room, run it again to go on"
+        why = error.strerror or str(error)  # safetensors gives no number
+        told = f"{out} cannot be written ({why}); make room, run it again to go on"
         raise TuneError(told) from None
     return facts
 

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import numpy as np
 
-from streamer.audio.file import open_audio
+from streamer.audio.file import AudioError, open_audio
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 from streamer.progress import Bar
@@ -50,8 +50,10 @@ def samples_of(turns: Sequence[LearntTurn]) -> Iterator[Samples]:
             for turn in some:
                 end = turn.begin + turn.num_samples
                 while begin + len(held) < end:
+                    if (chunk := next(chunks, None)) is None:
+                        raise AudioError(file, "became shorter since it was listened to")
                     skipped = min(len(held), max(0, turn.begin - begin))
-                    held = np.concatenate([held[skipped:], next(chunks)])
+                    held = np.concatenate([held[skipped:], chunk])
                     begin += skipped
                 yield held[turn.begin - begin : end - begin]
 

@@ -6,6 +6,7 @@ The cutter is the engine's own (model/audio/part_cutter.py), so windows and turn
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from streamer.core.measures.speech_measures import MIN_SPEECH_S
 from streamer.model.audio.mel import MelWindow, num_embeddings
 from streamer.model.audio.part_cutter import PartCutter
 from streamer.recording import chunks_of
-from streamer.tune.turn import LearntTurn
+from streamer.tune.turn import LearntTurn, as_bytes
 
 
 def listen(file: str, turn_s: float, folder: Path) -> dict[str, Any]:
@@ -26,12 +27,27 @@ def listen(file: str, turn_s: float, folder: Path) -> dict[str, Any]:
 
     The log-mel of each turn goes into `folder`. Raises OSError where that cannot be written.
     """
-    row: dict[str, Any] = {"file": file, "turns": [], "num_silent": 0, "error": None}
+    row: dict[str, Any] = {
+        "file": file,
+        "stamp": stamp_of(file),
+        "turns": [],
+        "num_silent": 0,
+        "error": None,
+    }
     try:
         _listen(file, turn_s, folder, row)
     except AudioError as error:
         return row | {"turns": [], "error": error.reason}
     return row
+
+
+def stamp_of(file: str) -> str:
+    """What changes with a recording's content, to tell a changed one; empty where it is gone."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"
 
 
 def _listen(file: str, turn_s: float, folder: Path, row: dict[str, Any]) -> None:
@@ -45,7 +61,8 @@ def _listen(file: str, turn_s: float, folder: Path, row: dict[str, Any]) -> None
             if isinstance(item, Heard):
                 windows.extend(item.windows)
             elif isinstance(item, Closed):
-                turn = _turn(file, item, begin, [*windows, *item.rest], folder)
+                name = _name(f"{file}#{item.turn} {row['stamp']}")
+                turn = _turn(file, item, begin, [*windows, *item.rest], folder / name)
                 if turn is None:
                     row["num_silent"] += 1
                 else:
@@ -60,8 +77,12 @@ def _listen(file: str, turn_s: float, folder: Path, row: dict[str, Any]) -> None
         take(cutter.close())
 
 
+def _name(told: str) -> str:
+    return f"{hashlib.blake2b(as_bytes(told)).hexdigest()[:24]}.npy"
+
+
 def _turn(
-    file: str, closed: Closed, begin: int, windows: list[MelWindow], folder: Path
+    file: str, closed: Closed, begin: int, windows: list[MelWindow], path: Path
 ) -> LearntTurn | None:
     """The turn, its log-mel on disk; None where nothing can be said of it."""
     assert closed.measures is not None
@@ -69,7 +90,6 @@ def _turn(
     if not closed.has_speech or not windows or measures.speech_s < MIN_SPEECH_S:
         return None
     features = np.concatenate([w.features(closed.maximum) for w in windows], axis=1)
-    path = folder / f"{hashlib.blake2b(f'{file}#{closed.turn}'.encode()).hexdigest()[:24]}.npy"
     np.save(path, features.astype(np.float32))
     return LearntTurn(
         file=file,

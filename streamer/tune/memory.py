@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streamer.commands.tune_options import TuneOptions
+from streamer.model.checkpoint import room
 from streamer.model.checkpoint.shapes import Shapes
 from streamer.tune.examples import Example
 from streamer.tune.turn import TuneError
@@ -67,6 +68,12 @@ def check_memory(
     answer = max(len(e.answer) for e in examples)
     need = need_of(shapes, num_params, width, options, longest, answer)
     free = free_bytes(options.device)
+    judging = (
+        FIXED + room.PEAK * room.weight_bytes(shapes, "fast") if options.device == "cpu" else 0
+    )
+    if free is not None and judging > max(free, need.total):  # told now, not when all is learnt
+        told = f"the engine takes about {judging / 1e9:.1f} GB to judge it in float32"
+        raise TuneError(f"{told}, {free / 1e9:.1f} are free; take a machine with more, or a GPU")
     if free is not None and need.total > free:
         told = f"tuning takes about {need.total / 1e9:.1f} GB, {free / 1e9:.1f} are free"
         ways = "--at-once 1" if options.at_once > 1 else "a smaller --turn-s"
@@ -81,18 +88,7 @@ def free_bytes(device: str) -> float | None:
         import torch
 
         return float(torch.cuda.mem_get_info()[0]) if torch.cuda.is_available() else None
-    found = []
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        (line,) = (line for line in lines if line.startswith("MemAvailable"))
-        found.append(1024.0 * int(line.split()[1]))
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-        used = Path("/sys/fs/cgroup/memory.current").read_text()
-        if limit != "max":
-            found.append(float(limit) - int(used))
-    except (OSError, ValueError):
-        pass
-    return min(found, default=None)
+    return room.free_bytes()
 
 
 def check_disk(directory: Path, out: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,29 +15,61 @@ from streamer.commands.tune_options import TuneOptions
 from streamer.tune.turn import TuneError
 
 FREE = {"jobs", "json", "save_minutes", "judged", "out"}  # may change between two starts
+HALF = "half-"  # begins the name of what a run was merging
 
 
-def work_of(options: TuneOptions, fingerprint: str) -> Path:
-    """The folder of this run, made where it is not there. Raises TuneError where OUT exists, or the
-    folder is that of a run with other options."""
+@contextmanager
+def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
+    """The folder of this run, made where it is not there, and nobody else's meanwhile. Raises
+    TuneError where OUT exists, or the folder is that of a run with other options."""
     out = Path(options.out)
     if out.exists():
         raise TuneError(f"{out} exists; name a directory that does not, or remove it")
     work = out.with_name(out.name + ".tuning")
     told = {n: v for n, v in asdict(options).items() if n not in FREE}
     told = json.loads(json.dumps(told | {"fingerprint": fingerprint}))
-    file = work / "options.json"
+    held = -1
     try:
-        if file.exists():
-            _check_same(json.loads(file.read_text("utf-8")), told, work)
-        work.mkdir(exist_ok=True)
-        file.write_text(json.dumps(told, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        try:
+            work.mkdir(exist_ok=True)
+            held = os.open(work, os.O_RDONLY)
+            _hold(held, work)
+            _claim(work, told)
+            for half in work.glob(HALF + "*"):  # of a run that was killed
+                shutil.rmtree(half)
+        except OSError as error:
+            why = f"{work} cannot be written ({error.strerror}); choose another place with --out"
+            raise TuneError(why) from None
+        yield work
+    finally:
+        if held >= 0:
+            os.close(held)
+
+
+def _hold(folder: int, work: Path) -> None:
+    """Raises TuneError where another run has it, and OSError."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        told = f"{work} is in use by another run; wait for its end, or give another --out"
+        raise TuneError(told) from None
+    except OSError:  # a file system without locks
+        return
+
+
+def _claim(work: Path, told: dict[str, object]) -> None:
+    """Raises TuneError where the folder is another run's, and OSError."""
+    file = work / "options.json"
+    if not file.exists():
+        new = file.with_name(file.name + ".new")  # it stands whole, or not at all
+        new.write_text(json.dumps(told, indent=1) + "\n")
+        new.replace(file)
+        return
+    try:
+        before = json.loads(file.read_text("utf-8"))
     except ValueError:
         raise TuneError(f"{file} is not of a run of ours; remove {work} to begin anew") from None
-    except OSError as error:
-        told_why = f"{work} cannot be written ({error.strerror}); choose another place with --out"
-        raise TuneError(told_why) from None
-    return work
+    _check_same(before, told, work)
 
 
 def _check_same(before: dict[str, object], now: dict[str, object], work: Path) -> None:

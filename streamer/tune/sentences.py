@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streamer.core.rules.form import COMMA, END, Phrases
+from streamer.tune.turn import as_bytes
 
 OPENING = "说话人"
 
@@ -28,7 +29,7 @@ def target_of(levels: Mapping[str, int | None], phrases: Phrases, name: str) -> 
     stand in the sentence, but nothing is learnt from it."""
     text = OPENING
     unknown = []
-    rng = random.Random(name)
+    rng = random.Random(as_bytes(name))
     for i, (attribute, named) in enumerate(phrases.items()):
         level = levels.get(attribute)
         drawn = rng.randrange(len(named))

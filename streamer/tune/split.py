@@ -16,7 +16,7 @@ from typing import Any
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.options import ConfigError
-from streamer.tune.turn import LearntTurn, TuneError
+from streamer.tune.turn import LearntTurn, TuneError, as_bytes
 
 FILES = ("file", "wav", "path")  # what a table may call the recording
 
@@ -70,7 +70,7 @@ def split(
 
 def _place(name: str, seed: int) -> float:
     """Where a name stands between 0 and 1."""
-    digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).digest()
+    digest = hashlib.blake2b(as_bytes(f"{seed}/{name}"), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
 
 
@@ -96,7 +96,7 @@ def _of_table(path: Path) -> Callable[[str], str]:
 
 
 def _table(path: Path) -> Sequence[Mapping[str, Any]]:
-    text = path.read_text("utf-8")
+    text = path.read_text("utf-8-sig")  # a spreadsheet begins it with a mark
     if path.suffix.lower() == ".csv":
         return list(csv.DictReader(text.splitlines()))
     return [json.loads(line) for line in text.splitlines() if line.strip()]

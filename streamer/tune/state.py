@@ -39,7 +39,8 @@ def save(file: Path, state: State, adapter: dict[str, Tensor], optimiser: Any) -
         )
         os.replace(new, file)
     except (OSError, RuntimeError) as error:  # torch tells a full disk as a RuntimeError
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        new.unlink(missing_ok=True)  # half a file takes room
+        reason = getattr(error, "strerror", None) or "is the disk full?"
         told = f"{file} cannot be written ({reason}); make room, run it again to go on"
         raise TuneError(told) from None
 

@@ -10,6 +10,11 @@ class TuneError(Exception):
     """Why there is no tuned model: one line, and the way out."""
 
 
+def as_bytes(name: str) -> bytes:
+    """Of a file's name, which may be no UTF-8."""
+    return name.encode(errors="surrogateescape")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearntTurn:
     """A recording, or a part of a long one. levels: attribute -> level, None where it is unknown.

@@ -1,20 +1,27 @@
 """Recordings become turns, speakers and sentences, before any model is there."""
 
 import json
+import os
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import soundfile
 import speech
 
+from streamer.audio.file import AudioError
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.pcm import on_grid
 from streamer.core.rules.form import SentenceForm
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
+from streamer.model.checkpoint.weights import ModelError
 from streamer.model.offline import hear_turn
 from streamer.model.thinker import load, resolve
 from streamer.options import ConfigError
+from streamer.tune.base import base_of
+from streamer.tune.card import streamer_json
 from streamer.tune.corpus import turns_of
 from streamer.tune.examples import Examples
 from streamer.tune.judge import samples_of
@@ -80,7 +87,8 @@ def test_a_table_names_speakers(tmp_path, suffix):
     rows = [{"file": "a.wav", "speaker": "x"}, {"file": "b.wav", "speaker": "x"}]
     file = tmp_path / f"who.{suffix}"
     lines = ["file,speaker", *(f"{r['file']},{r['speaker']}" for r in rows)]
-    file.write_text("\n".join(map(json.dumps, rows) if suffix == "jsonl" else lines))
+    told = "\n".join(map(json.dumps, rows) if suffix == "jsonl" else lines)
+    file.write_text(told, "utf-8-sig")  # as a spreadsheet writes it
     who = speakers(str(file))
     assert who(str(tmp_path / "a.wav")) == who(str(tmp_path / "b.wav")) == "x"
     assert who("elsewhere.wav") == "elsewhere.wav"
@@ -145,6 +153,46 @@ def test_broken_and_silent_recordings_are_counted_and_left_out(tmp_path, capsys)
     before = (tmp_path / "features" / found[0].features).stat().st_mtime_ns
     assert turns_of([str(clips)], 30.0, tmp_path, jobs=1) == found
     assert (tmp_path / "features" / found[0].features).stat().st_mtime_ns == before
+
+
+def test_what_changed_between_two_runs_is_heard_again(tmp_path, capsys):
+    """Also under names that are no UTF-8, and where a run was killed within a name."""
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    files = [os.fsdecode(os.fsencode(clips) + b"/caf\xe9 %d.wav" % i) for i in range(8)]
+    for i, file in enumerate(files):
+        soundfile.write(os.fsencode(file), speech.speech(3.5, i), 16_000)
+    before = turns_of([str(clips)], 30.0, tmp_path, jobs=2)
+    assert [t.file for t in before] == files
+    soundfile.write(os.fsencode(files[0]), speech.speech(4.5, 20), 16_000)
+    (tmp_path / "features" / before[1].features).unlink()
+    with (tmp_path / "turns.jsonl").open("ab") as rows:
+        rows.write(b'{"file": "caf\xc3')
+    after = turns_of([str(clips)], 30.0, tmp_path, jobs=1)
+    assert after[1:] == before[1:]
+    assert after[0].num_samples > before[0].num_samples
+    assert after[0].features != before[0].features  # a state learnt from it knows
+    assert all((tmp_path / "features" / t.features).exists() for t in after)
+    split(after, speakers("file"), 0.2, seed=0)
+    assert target_of(LEVELS | {"rate": None}, CARD.attributes, after[0].name).text
+    with pytest.raises(AudioError, match="became shorter"):
+        list(samples_of([replace(after[0], num_samples=10**6)]))
+
+
+def test_phrases_that_cannot_say_what_is_measured_are_one_line(tmp_path):
+    shutil.copytree(EDGE, tmp_path / "model")
+    card = json.loads((EDGE / "streamer.json").read_text("utf-8"))
+    card["attributes"]["rate"] = card["attributes"]["rate"][:3]
+    (tmp_path / "model" / "streamer.json").write_text(json.dumps(card))
+    with pytest.raises(ModelError, match="3 levels of rate, recordings are labelled in 5"):
+        base_of(str(tmp_path / "model"))
+
+
+def test_what_was_found_for_other_weights_is_not_handed_on():
+    card = json.loads(streamer_json(EDGE, CARD, CARD, "mine"))
+    assert card["name"] == "mine"
+    assert card["attributes"] == CARD.attributes
+    assert not {"gate", "confidence"} & set(card)
 
 
 def test_too_few_turns_are_one_line(tmp_path):

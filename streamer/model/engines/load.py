@@ -39,7 +39,7 @@ def load_torch(
     directory: Path, shapes: Shapes, device: str, engine: str, told: Told = quiet
 ) -> tuple[Tower, Text]:
     """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
-    _check_device(device)
+    check_device(device)
     if engine in FORMS:
         return load_few_bits(directory, shapes, engine, told)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
@@ -66,7 +66,7 @@ def load_weights(
     return weights
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
     """Raise ModelError where torch cannot use `device`."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         reason = f"there is no GPU that torch {torch.__version__} can use"

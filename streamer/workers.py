@@ -1,0 +1,44 @@
+"""Processes that work on one list. Out: a pool that leaves none behind,
+however its block, or the process that began it, ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor
+
+
+class Workers:
+    """`num` processes, of one thread of the kernels each. Behind the block all is done, or they
+    are ended in their work, of which nobody would take the results."""
+
+    def __init__(self, num: int) -> None:
+        self._others = set(multiprocessing.active_children())
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(max(1, num), spawn, _begin)
+
+    def __enter__(self) -> ProcessPoolExecutor:
+        return self._pool
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for process in set(multiprocessing.active_children()) - self._others:
+                process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+
+
+def _begin() -> None:
+    """In a new process."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """The pool's own queue would be waited for for ever: a worker holds both ends of it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
