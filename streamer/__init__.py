@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TurnFailed,
     )
     from streamer.stages.plumbing.outlet import SlowReader
+    from streamer.stages.plumbing.ports import TargetLost
     from streamer.timeline.write import write_timeline
 
 __version__ = "0.1.0"
@@ -61,6 +62,7 @@ __all__ = [
     "SpeechMeasures",
     "SpeechStarted",
     "SpeechStopped",
+    "TargetLost",
     "TextDelta",
     "TurnCommitted",
     "TurnDetection",
@@ -97,6 +99,7 @@ _HOMES = {
     "Measures": "core.measures.live_measures",
     "SpeechMeasures": "core.measures.speech_measures",
     "SlowReader": "stages.plumbing.outlet",
+    "TargetLost": "stages.plumbing.ports",
     "TextDelta": "core.description",
     "describe": "blocking",
     "describe_many": "blocking",

@@ -65,6 +65,13 @@ def test_what_cannot_be_done_is_raised(options, tmp_path):
         streamer.describe("a.wav", edge=str(tmp_path))
 
 
+def test_whatever_the_api_raises_has_a_public_name(options, samples):
+    """Nobody listens at that address."""
+    nowhere = {**options, "cloud": "ws://127.0.0.1:1"}
+    with pytest.raises(streamer.TargetLost, match="is not there"):
+        streamer.describe(samples[0], **nowhere)
+
+
 def test_a_script_ends_by_itself(options, samples):
     """The thread with its loop keeps no process alive."""
     code = f"import streamer; print(streamer.describe({str(samples[0])!r}, **{options!r}).text)"

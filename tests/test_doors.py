@@ -45,6 +45,7 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
             "options",
             "progress",
             "recording",
+            "workers",
         },
         {"anyio", "numpy", "torch", "transformers", "peft", "safetensors", "matplotlib"},
     ),

@@ -82,7 +82,7 @@ class Adapted:
             # a layer's inside is computed again on the way back, and not kept
             how = {"use_reentrant": False}
             stock.model.language_model.gradient_checkpointing_enable(how)
-        torch.manual_seed(seed)
+        torch.manual_seed(seed % 2**64)  # it takes no more
         alpha = round(SCALE * rank)
         wanted = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=TARGETS)
         with warnings.catch_warnings():  # PEFT asks transformers by an old name

@@ -87,6 +87,10 @@ def test_it_learns_on_what_the_engine_says(turns, examples):
         torch.testing.assert_close(losses[-len(expected) :], expected, atol=2e-3, rtol=1e-3)
 
 
+def test_any_seed_will_do():
+    Adapted(EDGE, shapes_of(EDGE), "cpu", torch.float32, 1, seed=2**64)
+
+
 def test_only_adapters_are_learnt():
     model = adapted(rank=4)
     assert sum(w.numel() for w in model.parameters()) == num_learnt(shapes_of(EDGE), 4)
