@@ -41,6 +41,7 @@ class Listeners:
     on_delta: Callable[[TextDelta], None] = lambda delta: None
     on_heard: Callable[[float, float], None] = lambda heard_s, of_s: None
     on_wait: Callable[[str], None] = lambda why: None
+    on_prefilled: Callable[[], None] = lambda: None  # but the last piece, which is fed next
 
 
 async def describe_recording(
@@ -63,7 +64,7 @@ async def describe_recording(
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
                 is_fed = anyio.Event()
                 chunks = chunks_of(audio, channel)
-                group.start_soon(_feed, stream, audio, chunks, is_fed, told.on_heard)
+                group.start_soon(_feed, stream, audio, chunks, is_fed, told)
                 if parts.cloud is not None and parts.cloud.is_remote:
                     group.start_soon(_tell_wait, parts, is_fed, told.on_wait)
                 is_long = audio.duration_s > parts.max_turn_s
@@ -122,16 +123,12 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
 
 
 async def _feed(
-    stream: Stream,
-    audio: Audio,
-    chunks: Iterator[Samples],
-    is_fed: anyio.Event,
-    on_heard: Callable[[float, float], None],
+    stream: Stream, audio: Audio, chunks: Iterator[Samples], is_fed: anyio.Event, told: Listeners
 ) -> None:
     """Feed all, the last piece when everything before it is done. is_fed: set when only the
     models, and the link, are waited for."""
     pieces = as_live(chunks)
-    progress = _Progress(audio.duration_s, on_heard)
+    progress = _Progress(audio.duration_s, told.on_heard)
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:
         following = await anyio.to_thread.run_sync(next, pieces, None)
@@ -143,6 +140,7 @@ async def _feed(
     is_fed.set()
     if held is not None:
         await stream.catch_up(len(held))
+        told.on_prefilled()
         await stream.commit(_bytes_of(held))
     await stream.end()
 
