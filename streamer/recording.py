@@ -27,6 +27,7 @@ from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TurnFailed
+from streamer.stages.plumbing.messages import cause_of
 from streamer.stages.plumbing.ports import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
 
@@ -71,7 +72,7 @@ async def describe_recording(
                 await _collect(stream, audio.path, told.on_delta, found, is_long)
                 group.cancel_scope.cancel()
         except ExceptionGroup as errors:
-            raise _first(errors) from None
+            raise cause_of(errors) from None
         described = [replace(one, file=audio.path, turn=0) for one in found]
         described = described or [_nothing(parts, audio.path)]
         result = join_parts(audio.path, described, audio.warning, audio.cut is not None)
@@ -215,8 +216,3 @@ def _nothing(parts: Parts, name: str) -> Description:
     closed = Closed(0, (), 0.0, 0, False, lambda: None)
     written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
     return replace(parts.describe(written), file=name)
-
-
-def _first(errors: ExceptionGroup) -> Exception:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
