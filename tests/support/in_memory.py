@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+from drawn import rules_and_sampling
 from fakes import ToyDrafter, ToyModel, ToyStream
 from far_in_memory import VOCABULARY, Far
 
@@ -16,8 +17,6 @@ from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
 
 EDGE_PROMPT = (3, 7, 1)
 
@@ -88,12 +87,7 @@ class Wire:
 
 def settings(seed):
     chance = random.Random(seed)
-    rules = chance.choice(
-        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
-    )
-    sampling = chance.choice(
-        [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)]
-    )
+    rules, sampling = rules_and_sampling(chance, seed)
     samples = (
         np.random.default_rng(seed)
         .integers(-9_000, 9_000, chance.randint(1, 30_000))

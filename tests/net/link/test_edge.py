@@ -6,9 +6,20 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 from edge_turns import FIRST, TERMS, sound, speak_and_ask
-from far import MODEL, Slow, finish, flooding, hear, honest, linked, lying, serving_judges, until
+from far import (
+    MODEL,
+    Slow,
+    be_honest,
+    finish,
+    flooding,
+    hear,
+    honest,
+    linked,
+    lying,
+    serving_judges,
+    until,
+)
 from websockets.asyncio.server import serve
-from websockets.exceptions import ConnectionClosed
 
 from bench.proxy import Proxy, Toxics
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
@@ -31,12 +42,7 @@ async def dropping(after_s):
     async def handle(socket):
         opened.append(anyio.current_time())
         with anyio.move_on_after(after_s):
-            try:
-                async for data in socket:
-                    for message in honest(wire.decode_up(data), None):
-                        await socket.send(wire.encode(message))
-            except ConnectionClosed:
-                return
+            await be_honest(socket)
         socket.transport.abort()
 
     async with serve(handle, "127.0.0.1", 0, compression=None) as server:
@@ -122,16 +128,8 @@ async def test_an_address_that_was_right_is_tried_again(status, is_final):
     async def decide(socket, request):
         return socket.respond(status, "no\n") if is_refusing else None
 
-    async def handle(socket):
-        try:
-            async for data in socket:
-                for message in honest(wire.decode_up(data), None):
-                    await socket.send(wire.encode(message))
-        except ConnectionClosed:
-            return
-
     async with (
-        serve(handle, "127.0.0.1", 0, process_request=decide) as server,
+        serve(be_honest, "127.0.0.1", 0, process_request=decide) as server,
         linked(server.sockets[0].getsockname()[1], TERMS) as link,
     ):
         await until(lambda: f"HTTP {status}" in link.presence.trouble)

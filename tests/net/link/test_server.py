@@ -7,10 +7,10 @@ import signal
 
 import anyio
 import pytest
-import trustme
 from far import mutated, verifying
 from processes import describe
 from speech import SAMPLES
+from tls import certificate
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http
@@ -250,13 +250,7 @@ async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
 @pytest.fixture
 def files(tmp_path):
     """(certificate chain, private key, the authority's certificate), for 127.0.0.1."""
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    chain, key, ca = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
-    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    key.write_bytes(issued.private_key_pem.bytes())
-    ca.write_bytes(authority.cert_pem.bytes())
-    return chain, key, ca
+    return certificate(tmp_path)
 
 
 async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
