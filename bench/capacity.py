@@ -18,21 +18,23 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tqdm import tqdm
 from websockets.asyncio.client import connect
 
+from bench.arms import models_of
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of
-from bench.network import child, play
+from bench.processes import serving
+from bench.watched import Between, Passing, opened
+from streamer.core.audio.turn_items import Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
 from streamer.core.link.edge_turn import FIRST, DecodingTerms, RemoteTurn
-from streamer.describer import Describer
-from streamer.net.link.remote_target import RemoteTarget
+from streamer.recording import describe_recording
 
 PING_S = 1.0  # a verifier drops a link that is silent for 10 s
 MOST_S = 300.0  # of one round: its turns are prefilled and decoded, or something is wrong
@@ -43,32 +45,45 @@ class Recorded:
     """One turn: its samples, how it was opened, its requests in order, the ids that came of it."""
 
     terms: DecodingTerms
-    samples: list[Any]
+    samples: list[Any] = field(default_factory=list)
     requests: list[VerifyRequest] = field(default_factory=list)
     num_ids: int = 0
 
 
+@dataclass(frozen=True)
+class RecordedTarget(Passing):
+    """A turn's target that notes what it hears and is asked."""
+
+    one: Recorded
+
+    async def hear(self, heard: Heard) -> None:
+        if heard.samples is not None and len(heard.samples):
+            self.one.samples.append(heard.samples)
+        await self.inner.hear(heard)
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        self.one.requests.append(request)
+        reply: Verdict | Refusal = await self.inner.verify(request)
+        return reply
+
+
 async def record(verifier: str, clips: Sequence[Clip]) -> list[Recorded]:
     """Each clip's turn as the edge asked for it."""
-    found: list[Recorded] = []
-    verify = RemoteTarget.verify
+    turns: list[Recorded] = []
 
-    async def noted(self: RemoteTarget, request: VerifyRequest) -> Verdict | Refusal:
-        if not found or found[-1].samples is not self.turn._pieces:
-            found.append(Recorded(self.terms, self.turn._pieces))
-        found[-1].requests.append(request)
-        return await verify(self, request)
+    def target_of(target: Any) -> RecordedTarget:
+        turns.append(Recorded(target.turn.terms))
+        return RecordedTarget(target, turns[-1])
 
-    RemoteTarget.verify = noted  # type: ignore[method-assign]
-    try:
-        async with Describer.open(mode="exact", cloud=verifier) as describer:
-            await play(describer, clips[0])  # the pace learns the link
-            found.clear()
-            for clip in progress(clips, "recording"):
-                num_ids = (await play(describer, clip)).n_tokens
-                found[-1].num_ids = num_ids
-    finally:
-        RemoteTarget.verify = verify  # type: ignore[method-assign]
+    async with opened(models_of(mode="exact", cloud=verifier)) as parts:
+        watched = Between(parts.patient(), target_of=target_of)
+        await describe_recording(watched, clips[0].path)  # the pace learns the link
+        found = []
+        for clip in progress(clips, "recording"):
+            turns.clear()
+            described = await describe_recording(watched, clip.path)
+            (one,) = (turn for turn in turns if turn.requests)
+            found.append(replace(one, num_ids=described.n_tokens))
     return found
 
 
@@ -207,8 +222,8 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=3)
     options = options_of(parser)
-    with child("streamer", "verifier", "--port", "0", "--max-sessions", "64") as line:
-        rows = asyncio.run(measure(line.split()[2], options))
+    with serving("streamer", "verifier", "--port", "0", "--max-sessions", "64") as (url, _):
+        rows = asyncio.run(measure(url, options))
     print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     print("written:", write("capacity", rows))
 

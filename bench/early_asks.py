@@ -7,45 +7,49 @@ here. Each clip is described with early asks and without them, in turn, and the 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Sequence
 
+from bench.arms import models_of
 from bench.clips import Clip, held_out
-from bench.network import Cell, Proxy, SlowEdge, bad_from_the_end, child, play, started
-from streamer.core.decoding.early import EarlyAsks
+from bench.keep import options_of
+from bench.processes import BadLink, Cell, linked
+from bench.watched import Between, SlowEdge, opened
+from streamer.core.decoding.pace import Pace
 from streamer.core.description import Description
-from streamer.describer import Describer
+from streamer.recording import Listeners, describe_recording
 
 CELLS = (Cell(100, 20, 30), Cell(100, 20, 100), Cell(20, 20, 30))  # round trip, Mbit/s, edge's ms
 ROUNDS = 2
 WARM = 2  # clips before the clock: the pace learns link and edge
 
 
-class Switch:
-    """Early asks on or off, for all answers of this process."""
+class SwitchedPace(Pace):
+    """Early asks on or off: only where the edge's tokens count as slow is asked early."""
 
-    def __init__(self) -> None:
-        self.is_on = True
-        watches = EarlyAsks.watches
-        EarlyAsks.watches = property(  # type: ignore[method-assign, assignment]
-            lambda asks: self.is_on and watches.__get__(asks)
-        )
+    is_on = True
+
+    @property
+    def is_slow(self) -> bool:
+        return self.is_on and super().is_slow
 
 
 async def pairs_of(
-    proxy: Proxy, cell: Cell, clips: Sequence[Clip], switch: Switch
+    link: BadLink, cell: Cell, clips: Sequence[Clip]
 ) -> list[dict[bool, Description]]:
     """Each clip's Description with and without early asks; those that say something."""
     found = []
-    async with bad_from_the_end(proxy, cell), Describer.open(cloud=proxy.url) as describer:
-        await describer.load()
-        SlowEdge(describer, cell.edge_ms / 1_000)
+    pace = SwitchedPace()
+    told = Listeners(on_prefilled=lambda: link.be(cell))
+    async with opened(models_of(cloud=link.url), pace) as parts:
+        slowed = Between(parts.patient(), SlowEdge(cell.edge_ms / 1_000).drafter)
         for i, clip in enumerate([*clips[:WARM], *clips * ROUNDS]):
             pair = {}
             for is_on in (True, False) if i % 2 else (False, True):
-                switch.is_on = is_on
-                pair[is_on] = await play(describer, clip)
-                proxy.set(0, 0)
+                pace.is_on = is_on
+                pair[is_on] = await describe_recording(slowed, clip.path, told)
+                link.set(0, 0)
             if i >= WARM and pair[True].ttft_ms and pair[False].ttft_ms:
                 found.append(pair)
     return found
@@ -57,12 +61,11 @@ def ratio(pairs: Sequence[dict[bool, Description]], name: str) -> float:
     return float(on / off)
 
 
-async def measure(proxy: Proxy) -> None:
+async def measure(link: BadLink) -> None:
     clips = held_out(8, 3) + held_out(4, 10)
-    switch = Switch()
     for cell in CELLS:
-        proxy.set(0, 0)
-        pairs = await pairs_of(proxy, cell, clips, switch)
+        link.set(0, 0)
+        pairs = await pairs_of(link, cell, clips)
         told = {name: ratio(pairs, name) for name in ("ttft_ms", "total_ms", "cloud_calls")}
         same = sum(pair[True].ids == pair[False].ids for pair in pairs)
         figures = ", ".join(f"{name} {value:.2f}" for name, value in told.items())
@@ -70,10 +73,10 @@ async def measure(proxy: Proxy) -> None:
 
 
 def main() -> None:
-    with child("streamer", "verifier", "--port", "0") as line:
-        port = line.split()[2].rsplit(":", 1)[1]
-        with started("bench.proxy", port) as (process, own):
-            asyncio.run(measure(Proxy(process, own)))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options_of(parser)
+    with linked("streamer", "verifier", "--port", "0") as (_, link):
+        asyncio.run(measure(link))
 
 
 if __name__ == "__main__":

@@ -13,18 +13,17 @@ both measured here, on one thread and on all.
 from __future__ import annotations
 
 import argparse
-import functools
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from bench.common import median, progress, table, write
+from bench.engine_limits import PROMPT, Arm, limit_ms
+from bench.engine_stock import stock_cache, stock_step
 from bench.keep import options_of, place
-from streamer.model.checkpoint.layout import text_layout
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
 from streamer.model.engines.stock import load_stock
@@ -36,11 +35,9 @@ from streamer.model.kernels.threads import the_crew
 from streamer.model.kernels.tower import FastTower
 from streamer.model.thinker import resolve, shapes_of
 
-PROMPT = 6
 SPARE = 64
 NUM_ROWS = (1, 4, 16, 64)
 NUM_IDS = (1, 2, 5, 9)
-Arm = Callable[[], object]
 
 
 def main() -> None:
@@ -203,75 +200,6 @@ def figures(times: dict[str, list[float]]) -> dict[str, float]:
         "shared_ms": median(ours) / gain,
         "shared_ratio": gain,
     }
-
-
-def stock_cache(stock: Any, rows: int, context: int) -> Any:
-    from transformers import DynamicCache
-
-    cache = DynamicCache()
-    stock_forward(stock, cache, torch.full((rows, PROMPT + context), 7), 0)
-    return cache
-
-
-@torch.inference_mode()
-def stock_forward(stock: Any, cache: Any, ids: torch.Tensor, start: int) -> torch.Tensor:
-    positions = torch.arange(start, start + ids.shape[1])[None, None].expand(3, *ids.shape)
-    hidden = stock.model(
-        input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True
-    )[0]
-    logits: torch.Tensor = stock.lm_head(hidden)
-    return logits
-
-
-def stock_step(stock: Any, cache: Any, rows: int, q: int) -> None:
-    """transformers' own text model and cache: no generate() around it."""
-    stock_forward(stock, cache, torch.full((rows, q), 9), cache.get_seq_length())
-    cache.crop(-q)
-
-
-def limit_ms(engine: Engine, rows: int, q: int, context: int, threads: int) -> float:
-    """What the machine would need for the same bytes and multiplications, on one thread or on so
-    many."""
-    text = engine.text
-    s = engine.text.shape
-    assert isinstance(text, FastText)
-    weights = sum(math.prod(size) for name, size in text_layout(s) if "embed" not in name)
-    weights += s.vocab * s.hidden * s.tied
-    size = (
-        weights * (2 if text.is_half else 4)
-        + rows * 2 * s.layers * s.kv_heads * s.head_dim * context * 4
-    )
-    products = rows * q * (weights + 2 * s.layers * s.heads * s.head_dim * context)
-    return 1000 * min(max(size / bandwidth(size, n), 2 * products / rate(n)) for n in {1, threads})
-
-
-@functools.cache
-def rate(threads: int = 1) -> float:
-    """Floating-point operations per second of a large matrix product."""
-    a = torch.randn(1024, 1024)
-    return 2 * 1024**3 / best(lambda: a @ a, threads)
-
-
-@functools.cache
-def bandwidth(size: int, threads: int = 1) -> float:
-    """Bytes per second of reading an array of `size` again and again: cached where it fits, as
-    weights would be."""
-    a = torch.ones(size // 4)
-    return size / best(lambda: a.sum(), threads)
-
-
-def best(work: Arm, threads: int) -> float:
-    """Seconds of the fastest of ten runs."""
-    before = torch.get_num_threads()
-    times = []
-    torch.set_num_threads(threads)
-    work()
-    for _ in range(10):
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    torch.set_num_threads(before)
-    return min(times)
 
 
 def plot(rows: Sequence[dict[str, Any]]) -> str:

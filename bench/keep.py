@@ -13,22 +13,22 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"  # what docs/measured.md tells
 OWN = Path(__file__).parent.parent / ".cache" / "bench" / "results"
 
-_folder = OWN
+folder = OWN
 
 
 def options_of(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None = None
 ) -> argparse.Namespace:
     """The bench's options, and one that all have: --keep."""
-    global _folder
+    global folder
     told = "write to bench/results, whose figures the docs tell; default .cache/bench/results"
     parser.add_argument("--keep", action="store_true", help=told)
     options = parser.parse_args(argv)
-    _folder = RESULTS if options.keep else OWN
+    folder = RESULTS if options.keep else OWN
     return options
 
 
 def place(name: str) -> Path:
     """The file `name` among this run's results; its folder is made where there is none."""
-    _folder.mkdir(parents=True, exist_ok=True)
-    return _folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / name

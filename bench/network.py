@@ -22,44 +22,32 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 import re
-import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import numpy as np
 
+from bench.arms import models_of
 from bench.clips import Clip, held_out
 from bench.common import progress, write
 from bench.keep import options_of
-from bench.network_show import ARMS, FIXED, conclude, plot, plot_slowed, readme, show, summarise
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from bench.network_plots import plot, plot_slowed
+from bench.network_rows import ARMS, FIXED, summarise
+from bench.network_show import conclude, readme, show
+from bench.processes import BadLink, Cell, linked
+from bench.watched import Between, Ends, SlowEdge, opened
 from streamer.core.description import Description
-from streamer.core.link import wire
-from streamer.core.link.edge_turn import RemoteTurn
-from streamer.describer import Describer
-from streamer.net.link.remote_target import RemoteTarget
-from streamer.stages.stream import Stream
+from streamer.recording import Listeners, describe_recording
 
 EXACT_ARMS = ("edge only", "cloud only", "plain, preset's k", "ours, exact")
 # of every twenty clips
 LENGTHS_S = (3, 10, 3, 10, 10, 3, 10, 30, 3, 10, 3, 10, 10, 3, 10, 60, 3, 10, 3, 10)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One setting of link and edge. mbit 0: no limit."""
-
-    rtt_ms: float
-    mbit: float
-    edge_ms: float
 
 
 @dataclass(frozen=True)
@@ -71,41 +59,6 @@ class Played:
     num_verdicts: float
     num_judged: float  # draft ids
     end_ms: float  # that its first request waited until the verifier had heard the turn's end
-
-
-@contextmanager
-def started(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process that says one line when it is ready, and that line."""
-    run = [sys.executable, "-m", *command]
-    process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.terminate()
-        process.wait(40)
-
-
-@contextmanager
-def child(*command: str) -> Iterator[str]:
-    """Its line alone."""
-    with started(*command) as (_, line):
-        yield line
-
-
-class Proxy:
-    """The link's process: `set` how bad it is from now on."""
-
-    def __init__(self, process: subprocess.Popen[str], port: str) -> None:
-        self._process = process
-        self.url = f"ws://127.0.0.1:{port}"
-
-    def set(self, rtt_ms: float, mbit: float) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{rtt_ms} {mbit}\n")
-        self._process.stdin.flush()
-        self._process.stdout.readline()
 
 
 class Meter:
@@ -124,96 +77,6 @@ class Meter:
         )  # type: ignore[index]
 
 
-@asynccontextmanager
-async def bad_from_the_end(proxy: Proxy, cell: Cell) -> AsyncIterator[None]:
-    """Within: the link is fast until all but a clip's last piece is prefilled; then it is the
-    cell's."""
-    catch_up = Stream.catch_up
-
-    async def heard(self: Stream, *until: Any) -> None:
-        await catch_up(self, *until)
-        proxy.set(cell.rtt_ms, cell.mbit)
-
-    Stream.catch_up = heard  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Stream.catch_up = catch_up  # type: ignore[method-assign]
-
-
-class Ends:
-    """How long a turn's first request waits for the verifier, which has not heard the turn's end
-    yet. One turn at a time, each `forget`s the one before."""
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        self._asked = self._heard = math.inf
-
-    @property
-    def wait_ms(self) -> float:
-        """0 where nothing was asked, or all was heard before."""
-        return 1_000 * (self._heard - self._asked) if self._asked < self._heard < math.inf else 0.0
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Within: both times are noted."""
-        verify = RemoteTarget.verify
-        take = RemoteTurn.take
-        ends = self
-
-        async def asked(self: RemoteTarget, request: VerifyRequest) -> Verdict | Refusal:
-            ends._asked = min(time.perf_counter(), ends._asked)
-            return await verify(self, request)
-
-        def heard(self: RemoteTurn, message: wire.Down) -> Verdict | Refusal | None:
-            if isinstance(message, wire.HeardMessage) and message.is_finished:
-                ends._heard = min(time.perf_counter(), ends._heard)
-            return take(self, message)
-
-        RemoteTarget.verify, RemoteTurn.take = asked, heard  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            RemoteTarget.verify, RemoteTurn.take = verify, take  # type: ignore[method-assign]
-
-
-class SlowEdge:
-    """Every token that a describer's edge drafts takes `edge_s` longer, however many come of one
-    step. Open it first."""
-
-    def __init__(self, describer: Describer, edge_s: float) -> None:
-        parts = describer._parts
-        assert parts is not None
-        self._edge_s = edge_s
-        self._fast = parts.drafter
-        self.num_slept = 0  # ids that were waited for
-        parts.drafter = self._drafter  # type: ignore[method-assign]
-
-    def _drafter(self, edge: Any) -> Any:
-        return SlowDrafter(self._fast(edge), self._sleep)
-
-    def _sleep(self, num_ids: int) -> None:
-        for _ in range(num_ids):
-            time.sleep(self._edge_s)
-        self.num_slept += num_ids
-
-
-@dataclass(frozen=True)
-class SlowDrafter:
-    """A drafter whose every call takes longer by what `sleep` takes for as many ids as it
-    drafted."""
-
-    drafter: Any
-    sleep: Callable[[int], None]
-
-    def draft(self, *wanted: Any) -> Any:
-        drafted = yield from self.drafter.draft(*wanted)
-        self.sleep(len(drafted[0]))
-        return drafted
-
-
 def check_slow(arm: str, num_slept: int, num_drafted: int) -> None:
     """Raises RuntimeError where tokens came that nobody waited for: they would flatter this arm."""
     if num_slept < num_drafted:
@@ -222,46 +85,52 @@ def check_slow(arm: str, num_slept: int, num_drafted: int) -> None:
         )
 
 
-async def play(describer: Describer, clip: Clip) -> Description:
-    return await describer.describe(clip.path)
+class Arm:
+    """One way of describing, to be entered. Its link is good until all but a clip's last piece is
+    prefilled; then it is the cell's."""
+
+    def __init__(self, name: str, link: BadLink, cell: Cell, meter: Meter) -> None:
+        self._name = name
+        self._link = link
+        self._cell = cell
+        self._meter = meter
+        self._ends = Ends()
+        self._slow = SlowEdge(cell.edge_ms / 1_000)
+
+    async def enter(self, stack: AsyncExitStack) -> None:
+        options = {"cloud": self._link.url} | (ARMS | FIXED)[self._name]
+        parts = (await stack.enter_async_context(opened(models_of(**options)))).patient()
+        drafter = self._slow.drafter if self._cell.edge_ms else None
+        self._parts = Between(parts, drafter, self._ends.target)
+
+    async def play(self, clip: Clip) -> Played:
+        self._link.set(0, 0)
+        before = await anyio.to_thread.run_sync(self._meter.read)
+        self._ends.forget()
+        slept = self._slow.num_slept
+        told = Listeners(on_prefilled=lambda: self._link.be(self._cell))
+        described = await describe_recording(self._parts, clip.path, told)
+        self._link.set(0, 0)
+        if self._cell.edge_ms:
+            check_slow(self._name, self._slow.num_slept - slept, described.n_drafted)
+        spent = await anyio.to_thread.run_sync(self._meter.read) - before
+        return Played(described, 1_000 * spent[0], spent[1], spent[2], self._ends.wait_ms)
 
 
 async def run(
-    verifier: str, proxy: Proxy, cell: Cell, clips: Sequence[Clip], arms: dict[str, Sequence[Clip]]
+    verifier: str, link: BadLink, cell: Cell, clips: Sequence[Clip], arms: dict[str, Sequence[Clip]]
 ) -> dict[str, list[Played]]:
     """Each arm's clips, in the order of `clips`: clip after clip through all arms in turn."""
     found: dict[str, list[Played]] = {name: [] for name in arms}
-    meter = Meter(verifier)
-    ends = Ends()
-    proxy.set(0, 0)
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(bad_from_the_end(proxy, cell))
-        stack.enter_context(ends.noted())
-        describers: dict[str, Describer] = {}
-        slow: dict[str, SlowEdge] = {}
-        for name in arms:
-            options = {"cloud": proxy.url} | (ARMS | FIXED)[name]
-            describers[name] = await stack.enter_async_context(Describer.open(**options))
-            if cell.edge_ms:
-                await describers[name]._live_parts()
-                slow[name] = SlowEdge(describers[name], cell.edge_ms / 1_000)
-            await play(describers[name], clips[0])  # warm; and the pace learns the link
-            proxy.set(0, 0)
-        for clip in progress(
-            clips, f"{cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms"
-        ):
+        there = {name: Arm(name, link, cell, Meter(verifier)) for name in arms}
+        for arm in there.values():
+            await arm.enter(stack)
+            await arm.play(clips[0])  # warm; and the pace learns the link
+        where = f"{cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms"
+        for clip in progress(clips, where):
             for name in (name for name, of in arms.items() if clip in of):
-                before = await anyio.to_thread.run_sync(meter.read)
-                slept = slow[name].num_slept if name in slow else 0
-                ends.forget()
-                described = await play(describers[name], clip)
-                proxy.set(0, 0)
-                if name in slow:
-                    check_slow(name, slow[name].num_slept - slept, described.n_drafted)
-                spent = await anyio.to_thread.run_sync(meter.read) - before
-                found[name].append(
-                    Played(described, 1_000 * spent[0], spent[1], spent[2], ends.wait_ms)
-                )
+                found[name].append(await there[name].play(clip))
     return found
 
 
@@ -272,7 +141,9 @@ def mixed(num: int, seconds: int | None) -> list[Clip]:
     return [next(pools[s]) for s in lengths]
 
 
-async def measure(options: argparse.Namespace, verifier: str, proxy: Proxy) -> list[dict[str, Any]]:
+async def measure(
+    options: argparse.Namespace, verifier: str, link: BadLink
+) -> list[dict[str, Any]]:
     clips = mixed(options.num, options.seconds)
     cells = [(Cell(rtt, mbit, 0), clips) for mbit in options.mbit for rtt in options.rtt]
     if not options.exact_only:
@@ -287,7 +158,7 @@ async def measure(options: argparse.Namespace, verifier: str, proxy: Proxy) -> l
         )
         if not options.exact_only and cell.mbit == options.mbit[0]:
             arms |= dict.fromkeys(FIXED, some[: options.num_best_k])
-        mine = summarise(await run(verifier, proxy, cell, some, arms), some, **vars(cell))
+        mine = summarise(await run(verifier, link, cell, some, arms), some, **vars(cell))
         rows += mine
         where = (
             f"round trip {cell.rtt_ms:g} ms, {cell.mbit:g} Mbit/s, edge +{cell.edge_ms:g} ms per id"
@@ -326,10 +197,8 @@ def main() -> None:
     )
     options = options_of(parser)
     since = time.monotonic()
-    with child("streamer", "verifier", "--port", "0") as line:
-        verifier = line.split()[2]
-        with started("bench.proxy", verifier.rsplit(":", 1)[1]) as (process, port):
-            rows = asyncio.run(measure(options, verifier, Proxy(process, port)))
+    with linked("streamer", "verifier", "--port", "0") as (verifier, link):
+        rows = asyncio.run(measure(options, verifier, link))
     print("\n" + conclude(rows))
     if not options.exact_only:
         print("\n" + readme(rows))

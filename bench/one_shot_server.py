@@ -25,7 +25,7 @@ import soxr
 import torch
 
 from bench.arms import models_of
-from bench.vs_transformers import one_shot
+from bench.generate_arms import one_shot
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import TextDelta, describe_turn

@@ -159,13 +159,18 @@ async def _first(work: list[Awaitable[None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _main() -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "port", type=int, help="where to hand on to, on 127.0.0.1; then read from stdin: MS MBIT"
     )
     options = parser.parse_args()
-    async with Proxy(options.port) as proxy:
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(options.port))
+
+
+async def _run(target_port: int) -> None:
+    async with Proxy(target_port) as proxy:
         print(proxy.port, flush=True)
         await _obey(proxy)
 
@@ -183,5 +188,4 @@ async def _obey(proxy: Proxy) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main())
+    main()

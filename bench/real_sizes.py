@@ -20,14 +20,16 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from bench.arms import models_of
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of
-from bench.network import Cell, Proxy, bad_from_the_end, child, started
+from bench.processes import BadLink, Cell, linked
 from bench.slowed import Costs, slow
+from bench.watched import opened
 from streamer.core.decoding.pace import ANSWER_IDS, Pace, expected
 from streamer.core.description import Description
-from streamer.describer import Describer
+from streamer.recording import Listeners, describe_recording
 from streamer.stages.draft import CREDITS
 
 FIXED_K = (1, 2, 4, 8)
@@ -60,11 +62,8 @@ def main() -> int:
         print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
         return 0
     command = [f"--{name.replace('_', '-')}={value}" for name, value in vars(cloud).items()]
-    with (
-        child("bench.slowed", *command) as line,
-        started("bench.proxy", line.split()[2].rsplit(":", 1)[1]) as (process, port),
-    ):
-        rows = asyncio.run(measure(options, edge, Proxy(process, port)))
+    with linked("bench.slowed", *command) as (_, link):
+        rows = asyncio.run(measure(options, edge, link))
     print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
     told = {"edge": options.edge, "cloud": options.cloud, "seconds": options.seconds}
     print("written:", write(options.name, [told, *rows]))
@@ -90,39 +89,38 @@ def on_paper(rtt_s: float, edge_s: float) -> dict[str, Any]:
     return found
 
 
-async def measure(options: argparse.Namespace, edge: Costs, proxy: Proxy) -> list[dict[str, Any]]:
+async def measure(options: argparse.Namespace, edge: Costs, link: BadLink) -> list[dict[str, Any]]:
     clips = [clip for s in options.seconds for clip in held_out(options.num, s)]
     rows = []
     for rtt in options.rtt:
-        found, chosen = await run(proxy, Cell(rtt, MBIT, edge.step_ms), clips, edge)
+        found, chosen = await run(link, Cell(rtt, MBIT, edge.step_ms), clips, edge)
         rows += [row_of(rtt, name, found, chosen) for name in found]
     return rows
 
 
 async def run(
-    proxy: Proxy, cell: Cell, clips: Sequence[Clip], edge: Costs
+    link: BadLink, cell: Cell, clips: Sequence[Clip], edge: Costs
 ) -> tuple[dict[str, list[Description]], int]:
     """Each arm's descriptions, and the k that exact has come to."""
     found: dict[str, list[Description]] = {name: [] for name in ARMS}
+    told = Listeners(on_prefilled=lambda: link.be(cell))
+    paces = {name: Pace() for name in ARMS}
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(bad_from_the_end(proxy, cell))
-        describers = {}
+        parts = {}
         for name, options in ARMS.items():
-            opened = Describer.open(cloud=proxy.url, **options)
-            describers[name] = await stack.enter_async_context(opened)
-            thinker = (await describers[name]._live_parts())._models.pair[0]
+            models = models_of(cloud=link.url, **options)
+            live = await stack.enter_async_context(opened(models, paces[name]))
+            parts[name] = live.patient()
             if options["mode"] != "cloud":
-                slow(thinker, edge)
+                slow(models.pair[0], edge)
             for clip in clips[:2]:  # warm; and the pace learns the link
-                proxy.set(0, 0)
-                await describers[name].describe(clip.path)
+                link.set(0, 0)
+                await describe_recording(parts[name], clip.path, told)
         for clip in progress(clips, f"{cell.rtt_ms:g} ms"):
-            for name, describer in describers.items():
-                proxy.set(0, 0)
-                found[name].append(await describer.describe(clip.path))
-        parts = describers["exact"]._parts
-        assert parts is not None
-        return found, parts._pace.best_k(parts._plan.credits)
+            for name in ARMS:
+                link.set(0, 0)
+                found[name].append(await describe_recording(parts[name], clip.path, told))
+    return found, paces["exact"].best_k(CREDITS)
 
 
 def row_of(

@@ -20,30 +20,30 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
-import shutil
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from bench.arms import models_of, run
-from bench.assisted import FirstForward, hearing
+from bench.assisted import hearing
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
+from bench.generate_arms import (
+    ASSISTED,
+    BASES,
+    COMPILED,
+    STATIC,
+    Timing,
+    compiled,
+    has_compiler,
+    one_shot,
+)
 from bench.keep import options_of, place
-from streamer.model.audio.mel import StreamingLogMel, num_embeddings
 from streamer.model.engines.stock import load_stock
-from streamer.model.thinker import Thinker
 
 LENGTHS = (3, 10, 20, 30, 60)
-BASES = ("generate(), edge", "generate(), cloud")
-STATIC = "generate(), static cache"
-COMPILED = "generate(), compiled"
-ASSISTED = ("assisted generation", "assisted, hearing")
 MODES = ("edge", "cloud", "exact", "gated")
 OURS = {
     f"{kind}, {mode}": (engine, mode)
@@ -51,33 +51,6 @@ OURS = {
     for mode in MODES
 }
 ARMS = (*BASES, STATIC, COMPILED, *ASSISTED, *OURS)
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds since the audio's end; ids per second of decoding."""
-
-    first_s: float
-    total_s: float
-    tokens_per_s: float
-    num_ids: int
-
-
-class Clock:
-    """A transformers streamer that notes when each id comes, and tells it; `put` is first called
-    with the prompt."""
-
-    def __init__(self, tell: Callable[[int], None] | None = None) -> None:
-        self.at: list[float] = []
-        self._tell = tell
-
-    def put(self, value: torch.Tensor) -> None:
-        self.at.append(time.perf_counter())
-        if self._tell is not None and len(self.at) > 1:
-            self._tell(int(value))
-
-    def end(self) -> None:
-        pass
 
 
 def main() -> None:
@@ -175,20 +148,6 @@ def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Callable[[np.nda
     }
 
 
-def has_compiler() -> bool:
-    """Whether torch.compile can build C++ here."""
-    return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++"))
-
-
-def compiled() -> Any:
-    """transformers compiles the decoding step by itself, but on a CPU only when told to."""
-    from transformers import CompileConfig
-
-    config = CompileConfig(mode="default")
-    config._compile_all_devices = True
-    return config
-
-
 def with_threads(num: int, arm: Callable[[np.ndarray], Timing]) -> Callable[[np.ndarray], Timing]:
     def run_it(samples: np.ndarray) -> Timing:
         torch.set_num_threads(num)
@@ -234,50 +193,6 @@ def compare(
             pairs = zip(timings, assisted, strict=True)
             rows[-1]["over_assisted"] = median(t.tokens_per_s / a.tokens_per_s for t, a in pairs)
     return rows
-
-
-@torch.inference_mode()
-def one_shot(
-    thinker: Thinker,
-    stock: Any,
-    samples: np.ndarray,
-    tell: Callable[[int], None] | None = None,
-    **more: Any,
-) -> Timing:
-    """What a person would write: collect the audio, then extract, encode, prefill and decode in one
-    call."""
-    started = time.perf_counter()
-    clock = Clock(tell)
-    mel = StreamingLogMel()
-    windows = [*mel.push(samples), *mel.finish()]
-    features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
-    num_audio = sum(num_embeddings(window.n_frames) for window in windows)
-    prompt = [
-        *thinker.engine.prompt_ids,
-        *[thinker.shapes.audio_id] * num_audio,
-        *thinker.suffix_ids,
-    ]
-    ids = torch.tensor([prompt])
-    assistant = more.get("assistant_model")
-    # assisted generation refuses a streamer
-    streaming = {} if assistant else {"streamer": clock}
-    heard = time.perf_counter()
-    with FirstForward(*([stock, assistant] if assistant else [])) as prefill:
-        out = stock.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            input_features=features[None],
-            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
-            max_new_tokens=96,
-            do_sample=False,
-            **streaming,
-            **more,
-        )
-    done = time.perf_counter()
-    num_ids = out.shape[1] - len(prompt)
-    first = clock.at[1] if len(clock.at) > 1 else done
-    rest = done - first if len(clock.at) > 1 else done - heard - prefill.seconds
-    return Timing(first - started, done - started, max(1, num_ids - 1) / rest, num_ids)
 
 
 def timed(models: Any, samples: np.ndarray) -> Timing:

@@ -27,6 +27,7 @@ from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TurnFailed
+from streamer.stages.plumbing.messages import cause_of
 from streamer.stages.plumbing.ports import Parts, TargetLost, Written
 from streamer.stages.stream import Stream, open_stream
 
@@ -41,6 +42,7 @@ class Listeners:
     on_delta: Callable[[TextDelta], None] = lambda delta: None
     on_heard: Callable[[float, float], None] = lambda heard_s, of_s: None
     on_wait: Callable[[str], None] = lambda why: None
+    on_prefilled: Callable[[], None] = lambda: None  # but the last piece, which is fed next
 
 
 async def describe_recording(
@@ -63,14 +65,14 @@ async def describe_recording(
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
                 is_fed = anyio.Event()
                 chunks = chunks_of(audio, channel)
-                group.start_soon(_feed, stream, audio, chunks, is_fed, told.on_heard)
+                group.start_soon(_feed, stream, audio, chunks, is_fed, told)
                 if parts.cloud is not None and parts.cloud.is_remote:
                     group.start_soon(_tell_wait, parts, is_fed, told.on_wait)
                 is_long = audio.duration_s > parts.max_turn_s
                 await _collect(stream, audio.path, told.on_delta, found, is_long)
                 group.cancel_scope.cancel()
         except ExceptionGroup as errors:
-            raise _first(errors) from None
+            raise cause_of(errors) from None
         described = [replace(one, file=audio.path, turn=0) for one in found]
         described = described or [_nothing(parts, audio.path)]
         result = join_parts(audio.path, described, audio.warning, audio.cut is not None)
@@ -122,16 +124,12 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
 
 
 async def _feed(
-    stream: Stream,
-    audio: Audio,
-    chunks: Iterator[Samples],
-    is_fed: anyio.Event,
-    on_heard: Callable[[float, float], None],
+    stream: Stream, audio: Audio, chunks: Iterator[Samples], is_fed: anyio.Event, told: Listeners
 ) -> None:
     """Feed all, the last piece when everything before it is done. is_fed: set when only the
     models, and the link, are waited for."""
     pieces = as_live(chunks)
-    progress = _Progress(audio.duration_s, on_heard)
+    progress = _Progress(audio.duration_s, told.on_heard)
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:
         following = await anyio.to_thread.run_sync(next, pieces, None)
@@ -143,6 +141,7 @@ async def _feed(
     is_fed.set()
     if held is not None:
         await stream.catch_up(len(held))
+        told.on_prefilled()
         await stream.commit(_bytes_of(held))
     await stream.end()
 
@@ -217,8 +216,3 @@ def _nothing(parts: Parts, name: str) -> Description:
     closed = Closed(0, (), 0.0, 0, False, lambda: None)
     written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
     return replace(parts.describe(written), file=name)
-
-
-def _first(errors: ExceptionGroup) -> Exception:
-    first = errors.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first

@@ -2,19 +2,23 @@
 cancellation."""
 
 import asyncio
+from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import numpy as np
 import pytest
 import soundfile
+from sessions import free_of
 from speech import RATE_HZ, recording, speech
 
-from streamer import Config, Describer, Description, TextDelta
+from bench.arms import models_of
+from bench.watched import Between, Passing, opened
+from streamer import Describer, Description, TextDelta
 from streamer.audio.file import AudioError
-from streamer.config import ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.model.checkpoint.weights import ModelError
-from streamer.recording import as_live
+from streamer.recording import Listeners, as_live, describe_recording
 
 FIELDS = [
     "file",
@@ -101,8 +105,7 @@ async def test_cancelling_gives_the_slots_back(options, samples):
             await describer.describe(samples[0], lambda delta: scope.cancel())
         assert scope.cancelled_caught
         assert (await describer.describe(samples[1])).n_tokens > 0
-        edge = describer._models.pair[0]
-        assert edge.engine.slots.num_free == 4
+        assert free_of(describer) == [4]
 
 
 async def test_a_long_recording_is_described_in_parts(options, tmp_path):
@@ -223,22 +226,27 @@ async def test_ttft_is_the_first_text_and_prefill_ends_with_the_first_step(optio
     )
 
 
-async def test_half_a_character_is_no_first_text(options, samples, monkeypatch):
+@dataclass(frozen=True)
+class HalfCharacters(Passing):
+    """An emitter; the first two of what it is given complete no character."""
+
+    late: list
+
+    def push(self, ids):
+        self.late.append(self.inner.push(ids))
+        num = len(self.late)
+        return "".join(self.late) if num == 3 else "" if num < 3 else self.late[-1]
+
+
+async def test_half_a_character_is_no_first_text(options, samples):
     """The first delta may complete no character; TTFT is what a reader sees."""
-    from streamer.core.text.emitter import Emitter
-
-    push, late = Emitter.push, []
-
-    def slow(self, ids):
-        late.append(push(self, ids))
-        return "".join(late) if len(late) == 3 else "" if len(late) < 3 else late[-1]
-
-    monkeypatch.setattr(Emitter, "push", slow)
-    async with Describer.open(mode="edge", **options) as describer:
-        deltas = []
-        result = await describer.describe(samples[0], deltas.append)
+    deltas = []
+    async with opened(models_of(mode="edge", **options)) as parts:
+        slow = Between(parts, emitter_of=partial(HalfCharacters, late=[]))
+        result = await describe_recording(slow, samples[0], Listeners(deltas.append))
     assert [bool(delta.text) for delta in deltas[:3]] == [False, False, True]
     assert result.ttft_ms == deltas[2].at_ms
+    assert result.text == "".join(delta.text for delta in deltas)
 
 
 async def test_a_task_that_asyncio_cancels_leaves_no_thread_at_work(options, tmp_path):
@@ -293,98 +301,6 @@ async def test_what_cannot_be_heard_raises_and_the_next_is_described(options, sa
                 await describer.describe(file)
             assert str(error.value).count("\n") == 0
         assert (await describer.describe(samples[0])).n_tokens > 0
-
-
-async def test_models_that_cannot_be_used_raise(options):
-    async with Describer.open(mode="edge", edge="./nowhere") as describer:
-        with pytest.raises(ModelError, match="nowhere"):
-            await describer.load()
-
-
-async def test_open_takes_keywords_a_config_or_a_file(tmp_path):
-    file = tmp_path / "pipeline.toml"
-    file.write_text('mode = "exact"\nk = 6\n')
-    async with Describer.open(file) as describer:
-        assert (describer.config.mode, describer.config.k) == ("exact", 6)
-    async with Describer.open(Config(mode="edge")) as describer:
-        assert describer.config.mode == "edge"
-    with pytest.raises(ConfigError, match="not both"):
-        async with Describer.open(Config(), mode="edge"):
-            pass
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"mode": "fast"}, "mode is 'fast'"),
-        ({"preset": "best"}, "preset"),
-        ({"draft": "magic"}, "draft"),
-        ({"k": 0}, "k is 0; it may be 1 to 64"),
-        ({"threshold": float("nan")}, "threshold"),
-        ({"temperature": -1.0}, "temperature"),
-        ({"top_p": 0.0}, "top_p"),
-        ({"max_new_tokens": 0}, "max_new_tokens"),
-        ({"min_new_tokens": 97}, "min_new_tokens"),
-        ({"num_slots": 0}, "num_slots"),
-        ({"cloud": "none", "mode": "exact"}, "needs a cloud"),
-        ({"cloud": "ws://"}, "names no host"),
-        ({"speed": 3}, "unknown option 'speed'"),
-        ({"k": "four"}, "k is 'four', the wrong type"),
-        ({"k": 4.5}, "wrong type"),
-        ({"k": True}, "wrong type"),
-        ({"edge": None}, "edge is None"),
-        ({"mode": 3}, "wrong type"),
-        ({"rules": {}}, "Rules"),
-        ({"temperature": "0"}, "wrong type"),
-        ({"temperature": 1e-320}, "temperature"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"seed": 1.0}, "wrong type"),
-        ({"seed": -1}, "seed"),
-        ({"max_new_tokens": 129}, "1 to 128"),
-        ({"max_new_tokens": 8, "min_new_tokens": 9}, "0 to 8"),
-        ({"draft": "generate", "temperature": 0.7}, "greedy"),
-        ({"attributes": "tempo"}, "names 'tempo'; known are rate"),
-        ({"attributes": "rate,arousal", "profile": "acoustic"}, "left out"),
-        ({"profile": "quiet"}, "choose one of full, acoustic"),
-        ({"draft": "generate", "attributes": "rate"}, "take draft incremental"),
-    ],
-)
-def test_options_that_mean_nothing_are_told(options, reason):
-    with pytest.raises(ConfigError, match=reason):
-        Config.from_mapping(options)
-
-
-def test_a_short_maximum_brings_the_minimum_down():
-    from streamer.core.decoding.gate import PRESETS
-
-    for most, least in ((8, 8), (16, 16), (96, 16)):
-        assert Config(max_new_tokens=most).plan(PRESETS["fluent"]).rules.min_new_tokens == least
-    assert Config(min_new_tokens=3).plan(PRESETS["fluent"]).rules.min_new_tokens == 3
-
-
-def test_a_file_that_is_not_utf8_is_no_pipeline(tmp_path):
-    (tmp_path / "latin.toml").write_bytes('mode = "gated" # Größe'.encode("latin-1"))
-    with pytest.raises(ConfigError, match="is not TOML"):
-        Config.from_toml(tmp_path / "latin.toml")
-
-
-def test_gated_without_a_cloud_is_the_edge():
-    from streamer.core.decoding.gate import PRESETS
-
-    assert Config(cloud="none").plan(PRESETS["fluent"]).mode == "edge"
-    assert Config(threshold=1.5).plan(PRESETS["quality"]).gate.entropy == 1.5
-    assert Config(preset="quality").plan(PRESETS["quality"]).k == 6
-
-
-def test_pipeline_files_are_valid():
-    from places import ROOT
-
-    files = [file for file in (ROOT / "pipelines").glob("*.toml") if file.name != "fleet.toml"]
-    assert len(files) >= 3
-    for file in files:
-        Config.from_toml(file)
-    with pytest.raises(ConfigError, match="cannot be read"):
-        Config.from_toml("nowhere.toml")
 
 
 def named(result):

@@ -4,34 +4,28 @@ mixes or leaks."""
 import random
 
 import anyio
-import numpy as np
 import pytest
 import soundfile
-from speech import RATE_HZ, recording, speech
+from sessions import free_of
+from speech import recording, speech
+from turns import SILENCE, one_turn, pcm
 
 from streamer import Describer, Description, TextDelta
 from streamer.stages.events import (
     LiveUpdate,
-    NothingToCommit,
     SpeechStarted,
     SpeechStopped,
     TurnCommitted,
-    TurnDetection,
     TurnFailed,
 )
 from streamer.stages.plumbing import open_turns
 
 MODES = ("edge", "gated", "exact", "cloud")
-SILENCE = np.zeros(RATE_HZ, np.float32)
 
 
 @pytest.fixture
 def options(tiny_pair):
     return {"edge": str(tiny_pair[0]), "cloud": str(tiny_pair[1]), "threshold": 2.0}
-
-
-def pcm(*parts):
-    return (np.concatenate(parts) * 32767).astype("<i2").tobytes()
 
 
 async def feed_in_pieces(session, data, seed):
@@ -41,14 +35,6 @@ async def feed_in_pieces(session, data, seed):
         n = chance.choice([1, 2, 641, 3_200, 20_001, 200_000])
         await session.feed(data[at : at + n])
         at += n
-
-
-async def one_turn(session):
-    return [event async for event in session]
-
-
-def slots_free(describer):
-    return [t.engine.slots.num_free for t in describer._models.pair if t is not None]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -81,7 +67,7 @@ async def test_streamed_equals_described(options, tmp_path, mode):
                         wanted.cloud_calls,
                     )
                 assert session.num_bytes_fed == 2 * len(data)
-        assert set(slots_free(describer)) == {4}
+        assert set(free_of(describer)) == {4}
 
 
 async def test_voice_activity_makes_turns(options):
@@ -130,7 +116,7 @@ async def test_live_updates_do_not_change_the_sentence(options, mode):
                         await anyio.wait_all_tasks_blocked()
                 await session.commit()
                 found[every] = await one_turn(session)
-        assert set(slots_free(describer)) == {4}
+        assert set(free_of(describer)) == {4}
     assert found[None][-1].ids == found[0.5][-1].ids
     updates = [event for event in found[0.5] if isinstance(event, LiveUpdate)]
     assert len(updates) >= 3
@@ -160,7 +146,7 @@ async def test_streams_do_not_mix(options):
         assert len(set(alone.values())) >= 6, "they must differ for this to mean anything"
         statistics = describer._parts.edge.batcher.statistics
         assert statistics.num_rows > statistics.num_rounds, "rows of several streams in one step"
-        assert set(slots_free(describer)) == {4}
+        assert set(free_of(describer)) == {4}
 
 
 async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
@@ -173,7 +159,7 @@ async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options
         describer.session() as session,
     ):
         await silent.feed(pcm(speech(0.5, 1)))
-        while slots_free(describer)[0]:
+        while free_of(describer)[0]:
             await anyio.sleep(0.01)
         await session.feed(pcm(speech(2, 1)))
         await session.commit()
@@ -185,7 +171,7 @@ async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options
         await session.feed(pcm(speech(2, 1)))
         await session.commit()
         assert isinstance((await one_turn(session))[-1], Description)
-        assert set(slots_free(describer)) == {1}
+        assert set(free_of(describer)) == {1}
 
 
 async def test_a_long_turn_goes_on_in_parts(options):
@@ -219,7 +205,7 @@ async def test_cancel_keeps_what_is_committed(options):
             await session.feed(data)
             await session.commit()
             assert (await one_turn(session))[-1].stop_reason != "cancelled"
-        assert set(slots_free(describer)) == {4}
+        assert set(free_of(describer)) == {4}
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -234,7 +220,7 @@ async def test_leaving_at_any_moment_leaks_no_slot(options, seed):
                 await session.end()
                 async for _ in session:
                     pass
-        assert set(slots_free(describer)) == {4}
+        assert set(free_of(describer)) == {4}
         assert describer._parts.slots.value == 4
         async with describer.session() as session:
             await session.feed(pcm(speech(2, seed)))
@@ -256,81 +242,7 @@ async def test_a_turn_is_answered_when_it_is_asked_for(options):
         assert [event.turn for event in events if isinstance(event, TurnCommitted)] == [0, 1]
         assert {event.turn for event in events if isinstance(event, TextDelta)} == {1}
         assert sum(isinstance(event, Description) for event in events) == 1
-        assert set(slots_free(describer)) == {4}
-
-
-async def test_nothing_to_commit_and_clear(options):
-    async with Describer.open(mode="edge", **options) as describer:
-        async with describer.session() as session:
-            with pytest.raises(NothingToCommit, match="feed some"):
-                await session.commit()
-            await session.feed(pcm(speech(2, 1)))
-            await session.clear()
-            with pytest.raises(NothingToCommit):
-                await session.commit()
-            await session.feed(b"")
-            await session.feed(pcm(np.zeros(8_000, np.float32)))
-            await session.commit()
-            assert (await one_turn(session))[-1].stop_reason == "no_speech"
-            await session.end()
-            assert [event async for event in session] == []
-        async with describer.session(vad=True) as session:
-            await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
-            # voice activity was first: both at once are one turn
-            first = await session.commit()
-            with pytest.raises(NothingToCommit):
-                await session.commit()
-            await session.end()
-            events = [event async for event in session]
-        assert sum(isinstance(event, Description) for event in events) == first + 1
-
-
-async def test_one_turns_failure_is_its_own(options, monkeypatch):
-    """A model that fails for one turn: TurnFailed for it, the next turn and the other stream go
-    on."""
-    from streamer.model.drafters import IncrementalDrafter
-
-    draft, fails = IncrementalDrafter.draft, [True]
-
-    def hostile(self, n):
-        if fails and fails.pop():
-            raise RuntimeError("the drafter fell over")
-        return (yield from draft(self, n))
-
-    async with Describer.open(mode="edge", **options) as describer:
-        await describer.load()
-        monkeypatch.setattr(IncrementalDrafter, "draft", hostile)
-        async with describer.session() as session:
-            kinds = []
-            for _ in range(2):
-                await session.feed(pcm(speech(2, 1)))
-                await session.commit()
-                kinds.append((await one_turn(session))[-1])
-        fails.clear()
-        assert isinstance(kinds[0], TurnFailed)
-        assert kinds[0].message == "RuntimeError: the drafter fell over"
-        assert isinstance(kinds[1], Description)
-        assert set(slots_free(describer)) == {4}
-
-
-async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatch):
-    from streamer.stages import stream
-    from streamer.stages.plumbing import outlet
-    from streamer.stages.plumbing.outlet import SlowReader
-
-    monkeypatch.setattr(outlet, "MAX_WAIT_S", 0.2)
-    monkeypatch.setattr(stream, "MAX_EVENTS", 4)
-    async with Describer.open(mode="edge", **options) as describer:
-
-        async def feed_and_never_read():
-            async with describer.session() as session:
-                await session.feed(pcm(speech(3, 1)))
-                await session.commit()
-                await anyio.sleep_forever()
-
-        with pytest.raises(SlowReader):
-            await feed_and_never_read()
-        assert set(slots_free(describer)) == {4}
+        assert set(free_of(describer)) == {4}
 
 
 def test_under_trio(options):
@@ -344,17 +256,6 @@ def test_under_trio(options):
             return (await one_turn(session))[-1].text
 
     assert anyio.run(main, backend="trio") == anyio.run(main) != ""
-
-
-async def test_what_a_user_raises_comes_out_as_it_is(options):
-    """Not wrapped in the group of the session's tasks."""
-    async with Describer.open(mode="edge", **options) as describer:
-        with pytest.raises(KeyError):
-            async with describer.session():
-                raise KeyError("mine")
-        with pytest.raises(NothingToCommit):
-            async with describer.session() as session:
-                await session.commit()
 
 
 async def test_parts_are_answered_where_answers_are_asked_for(options):
@@ -376,7 +277,7 @@ async def test_parts_are_answered_where_answers_are_asked_for(options):
             await session.answer()
             await session.end()
         assert [event.turn for event in events if isinstance(event, Description)] == [0, 1, 2]
-        assert set(slots_free(describer)) == {4}
+        assert set(free_of(describer)) == {4}
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -431,74 +332,3 @@ def test_live_updates_begin_one_at_a_time(options, backend):
         assert sum(isinstance(event, LiveUpdate) for event in events) >= 4
 
     anyio.run(main, backend=backend)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"sample_rate": 16_000.5},
-        {"sample_rate": 10},
-        {"live_update_s": 0},
-        {"live_update_s": -1.0},
-        {"live_update_s": float("nan")},
-        {"live_update_s": 1e-9},
-    ],
-)
-async def test_options_that_mean_nothing_are_refused(options, wrong):
-    async with Describer.open(mode="edge", **options) as describer:
-        with pytest.raises(ValueError, match=r"may be|whole Hz"):
-            async with describer.session(**wrong):
-                pass
-
-
-def test_turn_detection_that_means_nothing_is_refused():
-    for wrong in (
-        {"threshold": 5.0},
-        {"prefix_padding_ms": -1},
-        {"silence_ms": 0},
-        {"threshold": float("nan")},
-    ):
-        with pytest.raises(ValueError, match="may be"):
-            TurnDetection(**wrong)
-
-
-async def test_a_slow_cloud_in_this_process_costs_one_budget(options, monkeypatch):
-    """Gated goes on unverified; the description does not wait for a cloud that still hears the
-    turn's end."""
-    from streamer.stages.plumbing.local_target import LocalTarget
-
-    finish, is_late, heard_at = LocalTarget.finish, anyio.Event(), []
-
-    async def finish_late(self, closed):
-        if is_late.is_set():
-            await anyio.sleep(2.0)
-        await finish(self, closed)
-        heard_at.append(anyio.current_time())
-
-    monkeypatch.setattr(LocalTarget, "finish", finish_late)
-    options |= {"mode": "gated", "threshold": 0.0, "verify_budget_s": 0.3}
-    async with Describer.open(**options) as describer:
-        for _ in range(2):
-            heard_at.clear()
-            async with describer.session(sample_rate=RATE_HZ) as session:
-                await session.feed(pcm(recording(3)))
-                await session.commit()
-                begun = anyio.current_time()
-                *_, last = await one_turn(session)
-                took = anyio.current_time() - begun
-            if is_late.is_set():
-                assert not heard_at, "said before the cloud has heard the end"
-                assert took < 0.3 + 1.0, "one budget, not one for each block"
-                assert last.verified_share == 0
-            else:
-                assert last.verified_share > 0, "every block asks"
-            is_late.set()
-        assert slots_free(describer) == [4, 4]
-
-
-async def test_a_session_that_was_left_takes_nothing_more(options):
-    async with Describer.open(**options) as describer:
-        async with describer.session() as session:
-            pass
-        with pytest.raises(anyio.ClosedResourceError, match="has ended; open another one"):
-            await session.feed(bytes(320))

@@ -80,31 +80,39 @@ def picture(width: int, height: int, title: str, parts: Sequence[str]) -> str:
     )
 
 
-def flow() -> str:
-    """One turn: from samples to text."""
-    stage, wide = 150, 176
-    row, low = 96, 262
-    chunk, prefill, draft, emit = 190, 418, 646, 874
-    parts = [
-        box(20, row, 118, 92, "net", "client", ["websocket,", "page, file"]),
-        box(chunk, row, stage, 92, "stages", "chunk", ["resample, log-mel,", "voice activity"]),
-        box(prefill, row, stage, 92, "stages", "prefill", ["windows of 2 s", "into a KV slot"]),
-        box(draft, row, stage, 92, "stages", "draft", ["k tokens, gate,", "roll back, commit"]),
-        box(emit, row, stage, 92, "stages", "emit", ["tokens to text,", "description"]),
-        box(1072, row, 118, 92, "net", "client", ["text deltas,", "attributes"]),
-        box(draft + 46, low, stage, 74, "stages", "verify", ["one task a request"]),
-        arrow([(138, 142), (chunk, 142)], "PCM\n5 s wait", (164, 110)),
-        arrow([(chunk + stage, 142), (prefill, 142)], "windows\n8", (379, 110)),
-        arrow([(prefill + stage, 142), (draft, 142)], "turn\n1", (607, 110)),
-        arrow([(draft + stage, 142), (emit, 142)], "tokens\n64", (835, 110)),
-        arrow([(emit + stage, 142), (1072, 142)], "events\n256", (1048, 110)),
-        arrow([(draft + 70, 188), (draft + 70, low)]),
+STAGE, WIDE = 150, 176  # widths in flow
+ROW, LOW = 96, 262  # heights of the stages, and of verify
+CHUNK, PREFILL, DRAFT, EMIT = 190, 418, 646, 874  # their left sides
+
+
+def stages() -> list[str]:
+    """The five stages in a row, and what goes from one to the next."""
+    return [
+        box(20, ROW, 118, 92, "net", "client", ["websocket,", "page, file"]),
+        box(CHUNK, ROW, STAGE, 92, "stages", "chunk", ["resample, log-mel,", "voice activity"]),
+        box(PREFILL, ROW, STAGE, 92, "stages", "prefill", ["windows of 2 s", "into a KV slot"]),
+        box(DRAFT, ROW, STAGE, 92, "stages", "draft", ["k tokens, gate,", "roll back, commit"]),
+        box(EMIT, ROW, STAGE, 92, "stages", "emit", ["tokens to text,", "description"]),
+        box(1072, ROW, 118, 92, "net", "client", ["text deltas,", "attributes"]),
+        box(DRAFT + 46, LOW, STAGE, 74, "stages", "verify", ["one task a request"]),
+        arrow([(138, 142), (CHUNK, 142)], "PCM\n5 s wait", (164, 110)),
+        arrow([(CHUNK + STAGE, 142), (PREFILL, 142)], "windows\n8", (379, 110)),
+        arrow([(PREFILL + STAGE, 142), (DRAFT, 142)], "turn\n1", (607, 110)),
+        arrow([(DRAFT + STAGE, 142), (EMIT, 142)], "tokens\n64", (835, 110)),
+        arrow([(EMIT + STAGE, 142), (1072, 142)], "events\n256", (1048, 110)),
+        arrow([(DRAFT + 70, 188), (DRAFT + 70, LOW)]),
         arrow(
-            [(draft + 120, low), (draft + 120, 188)],
+            [(DRAFT + 120, LOW), (DRAFT + 120, 188)],
             "up to 4 requests,\nup to 4 verdicts",
-            (draft + 130, 220),
+            (DRAFT + 130, 220),
             "start",
         ),
+    ]
+
+
+def models() -> list[str]:
+    """What the stages ask: the models here, and the link."""
+    return [
         box(
             190,
             420,
@@ -122,7 +130,7 @@ def flow() -> str:
         box(
             614,
             420,
-            wide + 34,
+            WIDE + 34,
             112,
             "model",
             "cloud model here",
@@ -135,7 +143,7 @@ def flow() -> str:
         box(
             862,
             420,
-            wide + 22,
+            WIDE + 22,
             112,
             "net",
             "link",
@@ -144,34 +152,49 @@ def flow() -> str:
         box(
             862,
             590,
-            wide + 22,
+            WIDE + 22,
             96,
             "net",
             "verifier elsewhere",
             ["served_turns.py: all turns", "the cloud model, its thread"],
         ),
+    ]
+
+
+def hops() -> list[str]:
+    """The arrows between stages and models."""
+    return [
         arrow(
-            [(prefill + 75, 188), (prefill + 75, 420)], "hear a window", (prefill + 68, 350), "end"
+            [(PREFILL + 75, 188), (PREFILL + 75, 420)], "hear a window", (PREFILL + 68, 350), "end"
         ),
         arrow(
-            [(draft + 24, 188), (draft + 24, 376), (540, 376), (540, 420)],
+            [(DRAFT + 24, 188), (DRAFT + 24, 376), (540, 376), (540, 420)],
             "draft k tokens",
             (604, 369),
         ),
         arrow(
-            [(draft + 100, low + 74), (draft + 100, 420)],
+            [(DRAFT + 100, LOW + 74), (DRAFT + 100, 420)],
             "in this process",
-            (draft + 108, 392),
+            (DRAFT + 108, 392),
             "start",
         ),
         arrow(
-            [(draft + 46 + stage, low + 37), (960, low + 37), (960, 420)],
+            [(DRAFT + 46 + STAGE, LOW + 37), (960, LOW + 37), (960, 420)],
             "or --cloud ws://",
             (968, 352),
             "start",
         ),
         arrow([(940, 532), (940, 590)], "requests", (932, 566), "end"),
         arrow([(980, 590), (980, 532)], "verdicts", (988, 566), "start"),
+    ]
+
+
+def flow() -> str:
+    """One turn: from samples to text."""
+    parts = [
+        *stages(),
+        *models(),
+        *hops(),
         text(20, 40, "One turn: from samples to text", 19, 'font-weight="bold"'),
         text(
             20,
@@ -197,17 +220,9 @@ def flow() -> str:
     return picture(1210, 706, "One turn: from samples to text", parts)
 
 
-def rooms() -> str:
-    """The rooms of streamer/, and which of them may import which."""
-    parts = [
-        text(20, 40, "Rooms and doors", 19, 'font-weight="bold"'),
-        text(
-            20,
-            64,
-            "An arrow means: may import. tests/test_doors.py holds every file to it.",
-            13,
-            f'fill="{SOFT}"',
-        ),
+def room_boxes() -> list[str]:
+    """The rooms, from the top to the core."""
+    return [
         box(
             20,
             90,
@@ -258,6 +273,21 @@ def rooms() -> str:
                 "Imports numpy, soxr and msgspec. No async, socket, torch, clock or global random.",
             ],
         ),
+    ]
+
+
+def rooms() -> str:
+    """The rooms of streamer/, and which of them may import which."""
+    parts = [
+        text(20, 40, "Rooms and doors", 19, 'font-weight="bold"'),
+        text(
+            20,
+            64,
+            "An arrow means: may import. tests/test_doors.py holds every file to it.",
+            13,
+            f'fill="{SOFT}"',
+        ),
+        *room_boxes(),
         arrow([(175, 164), (175, 226)]),
         arrow([(525, 164), (525, 226)]),
         arrow([(875, 164), (875, 226)]),

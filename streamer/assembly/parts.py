@@ -38,11 +38,14 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIterator[LiveParts]:
+async def open_parts(
+    models: Models, group: TaskGroup | None = None, pace: Pace | None = None
+) -> AsyncIterator[LiveParts]:
     """Load the models, start a thread for each, connect to the verifier where it is elsewhere.
     Raises ModelError.
 
-    group: the link to a verifier elsewhere runs in it.
+    group: the link to a verifier elsewhere runs in it. pace: what is known of the link; None: of a
+    new one.
     """
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
@@ -51,7 +54,8 @@ async def open_parts(models: Models, group: TaskGroup | None = None) -> AsyncIte
             await _side(stack, thinker, name)
             for thinker, name in ((edge, "edge"), (cloud, "cloud"))
         ]
-        yield LiveParts(models, sides[0], await _cloud(models, sides[1], group))
+        verifying = await _cloud(models, sides[1], group)
+        yield LiveParts(models, sides[0], verifying, pace or Pace())
 
 
 async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Side | None:
@@ -90,7 +94,7 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 class LiveParts:
     """See stages/plumbing/ports.py's Parts."""
 
-    def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None) -> None:
+    def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None, pace: Pace) -> None:
         self._models = models
         self.cloud = cloud
         self._plan = models.plan
@@ -99,7 +103,7 @@ class LiveParts:
         # with a verifier elsewhere it is there for its vocabulary
         self.edge = edge if self.mode != "cloud" else None
         self.threads = HearingThreads()
-        self._pace = Pace()  # of the link, for all turns
+        self._pace = pace  # of the link, for all turns
         self.slots = Semaphore(models.config.num_slots)
 
     def patient(self) -> LiveParts:

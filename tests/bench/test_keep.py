@@ -18,7 +18,7 @@ WRITES = re.compile(r"from bench\.common import .*\bwrite\b")
 def folders(tmp_path, monkeypatch):
     for name in ("RESULTS", "OWN"):
         monkeypatch.setattr(keep, name, tmp_path / name)
-    monkeypatch.setattr(keep, "_folder", tmp_path / "OWN")
+    monkeypatch.setattr(keep, "folder", tmp_path / "OWN")
     return tmp_path
 
 
@@ -35,7 +35,7 @@ def test_results_are_kept_when_asked(folders, argv, where):
 
 
 def test_the_default_is_not_tracked():
-    assert keep._folder == keep.OWN != keep.RESULTS == BENCH / "results"
+    assert keep.folder == keep.OWN != keep.RESULTS == BENCH / "results"
     assert keep.OWN.relative_to(BENCH.parent).parts[0] == ".cache"
 
 

@@ -7,7 +7,8 @@ import speech
 
 from bench.arms import models_of
 from bench.clips import Clip
-from bench.quality import longer, run_all, stress
+from bench.quality import run_all, stress
+from bench.stressed_edges import longer
 from streamer.assembly.models import Models
 
 

@@ -4,11 +4,11 @@ speech is no speech."""
 import json
 import random
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from training import training
 
 from pipelines.embedded.export import export
 from pipelines.embedded.joint import Prompted
@@ -94,39 +94,20 @@ def test_the_shipped_models_know_when_nobody_speaks(role):
 def test_make_train_in_miniature(tmp_path):
     """The whole command, interrupted after synthesis and run again: both models, thresholds,
     report, plots."""
-    command = [
-        sys.executable,
-        "-m",
-        "pipelines.embedded.train",
-        "--without-people",
-        "--cache",
-        tmp_path / "cache",
-        "--out",
-        tmp_path / "out",
-        "--shards",
-        2,
-        "--held-shards",
-        1,
-        "--workers",
-        2,
-        "--edge-steps",
-        3,
-        "--cloud-steps",
-        3,
-        "--distil-steps",
-        2,
-        "--clips",
-        2,
-        "--risk",
-        0.9,
-        "--confidence",
-        0,
-        "--evaluate",
-        2,
-        "--contrast",
-        1,
-    ]
-    command = [str(part) for part in command]
+    command = training(
+        tmp_path,
+        shards=2,
+        held_shards=1,
+        workers=2,
+        edge_steps=3,
+        cloud_steps=3,
+        distil_steps=2,
+        clips=2,
+        risk=0.9,
+        confidence=0,
+        evaluate=2,
+        contrast=1,
+    )
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as first:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from training import training
 
 from pipelines.embedded import evaluate
 
@@ -18,22 +19,7 @@ from pipelines.embedded import evaluate
 )
 def test_ctrl_c_stops_all_of_it_in_one_line(tmp_path, number):
     """Sent to the whole group, as a terminal does, while three processes synthesise."""
-    command = [
-        sys.executable,
-        "-m",
-        "pipelines.embedded.train",
-        "--without-people",
-        "--cache",
-        tmp_path / "cache",
-        "--out",
-        tmp_path / "out",
-        "--shards",
-        "2",
-        "--held-shards",
-        "1",
-        "--workers",
-        "2",
-    ]
+    command = training(tmp_path, shards=2, held_shards=1, workers=2)
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as train:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from speech import recording
 
-from bench.quality import blurred
+from bench.stressed_edges import blurred
 from pipelines.embedded import sentences
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.rules.form import SentenceForm

@@ -5,6 +5,7 @@ import functools
 
 import numpy as np
 import pytest
+from noted import NotedEngine
 from speech import recording
 
 from streamer.core.audio.lead import MOST_PASSED, Lead
@@ -82,10 +83,9 @@ def test_ids_alone_equal_ids_in_company(thinker):
     assert thinker.engine.slots.num_free == 6
 
 
-def test_one_round_feeds_all_rows_in_one_step(thinker, monkeypatch):
-    sizes, step = [], thinker.engine.step
-    monkeypatch.setattr(thinker.engine, "step", lambda rows: sizes.append(len(rows)) or step(rows))
-    rounds = StepScheduler(thinker.engine)
+def test_one_round_feeds_all_rows_in_one_step(thinker):
+    engine = NotedEngine(thinker.engine)
+    rounds = StepScheduler(engine)
     listeners = [Listener(thinker) for _ in range(3)]
     for seed, listener in enumerate(listeners):
         listener.sequence.extend([seed, 5])
@@ -93,7 +93,7 @@ def test_one_round_feeds_all_rows_in_one_step(thinker, monkeypatch):
     assert {done.key: tuple(done.value.shape) for done in rounds.run()} == dict.fromkeys(
         range(3), (1, thinker.shapes.text.vocab)
     )
-    assert sizes == [3]
+    assert [len(rows) for rows in engine.steps] == [3]
     assert len(rounds) == 0
     for listener in listeners:
         listener.close()
@@ -122,15 +122,12 @@ def next_ids(listener, n):
     return listener.sequence.ids
 
 
-def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
+def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     """While others prefill 400 ids each, every round gives the one who speaks its next id and is
     bounded."""
-    sizes, step = [], thinker.engine.step
-    monkeypatch.setattr(
-        thinker.engine, "step", lambda rows: sizes.append([len(r.ids) for r in rows]) or step(rows)
-    )
+    engine = NotedEngine(thinker.engine)
     rounds, speaker, others = (
-        StepScheduler(thinker.engine),
+        StepScheduler(engine),
         Listener(thinker),
         [Listener(thinker) for _ in range(3)],
     )
@@ -142,28 +139,25 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker, monkeypatch):
     finished = []
     for number in range(15):
         finished += [done.key for done in rounds.run()]
-        assert sizes[-1][0] == 1
-        assert sum(sizes[-1][1:]) <= PREFILL_IDS
+        speaking, *prefilling = (len(row.ids) for row in engine.steps[-1])
+        assert speaking == 1
+        assert sum(prefilling) <= PREFILL_IDS
         assert len(speaker.sequence) == len(thinker.engine.prompt_ids) + 1 + number + 1
     while rounds:
         finished += [done.key for done in rounds.run()]
     assert [key for key in finished if key != "speaker"] == [2, 0, 1], (
         "those that end a turn first, as they came"
     )
-    assert sum(map(sum, sizes)) == 15 + 3 * 400, "each id is fed once"
+    num_fed = sum(len(row.ids) for rows in engine.steps for row in rows)
+    assert num_fed == 15 + 3 * 400, "each id is fed once"
     for listener in (speaker, *others):
         listener.close()
 
 
-def test_who_is_ahead_of_real_time_is_fed_beside_others_in_few_rounds_and_alone_in_all(
-    thinker, monkeypatch
-):
+def test_who_is_ahead_of_real_time_is_fed_beside_others_in_few_rounds_and_alone_in_all(thinker):
     """One that is on time writes id after id; two others that are ahead hear and write meanwhile."""
-    slots, step = [], thinker.engine.step
-    monkeypatch.setattr(
-        thinker.engine, "step", lambda rows: slots.append([r.slot for r in rows]) or step(rows)
-    )
-    rounds, lead = StepScheduler(thinker.engine), Lead(is_ahead=True)
+    engine = NotedEngine(thinker.engine)
+    rounds, lead = StepScheduler(engine), Lead(is_ahead=True)
     speaker, *pushing = [Listener(thinker) for _ in range(3)]
     for listener in (speaker, *pushing):
         listener.sequence.extend([7])
@@ -172,11 +166,13 @@ def test_who_is_ahead_of_real_time_is_fed_beside_others_in_few_rounds_and_alone_
     rounds.add(speaker, next_ids(speaker, MOST_PASSED + 3))
     finished = [done.key for _ in range(MOST_PASSED + 3) for done in rounds.run()]
     one, every = [speaker._slot], [x._slot for x in (*pushing, speaker)]
+    slots = [[row.slot for row in rows] for rows in engine.steps]
     assert slots == [*[one] * MOST_PASSED, every, one, one]
     assert finished == [speaker]
     while rounds:
         finished += [done.key for done in rounds.run()]
-    assert slots[MOST_PASSED + 3 :] == [[x._slot for x in pushing]] * 4, "then in every round"
+    slots = [[row.slot for row in rows] for rows in engine.steps[MOST_PASSED + 3 :]]
+    assert slots == [[x._slot for x in pushing]] * 4, "then in every round"
     assert finished == [speaker, *pushing]
     alone = Listener(thinker)
     alone.sequence.extend([7])
@@ -221,16 +217,13 @@ def test_a_row_cut_into_pieces_gives_the_same_bits(thinker, num_logits):
     cut.close()
 
 
-def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker, monkeypatch):
-    batches, encode = [], thinker.tower.encode
-    monkeypatch.setattr(
-        thinker.tower, "encode", lambda features: batches.append(len(features)) or encode(features)
-    )
+def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker):
+    engine = NotedEngine(thinker.engine)
 
     def window(frames, is_urgent):
         return (yield Encode(np.full((128, frames), 0.1, np.float32), is_urgent))
 
-    rounds, order = StepScheduler(thinker.engine), []
+    rounds, order = StepScheduler(engine), []
     for key, frames, is_urgent in (
         ("a", 200, False),
         ("b", 200, False),
@@ -241,15 +234,16 @@ def test_windows_are_encoded_a_few_per_round_those_that_end_a_turn_first(thinker
     while rounds:
         order += [done.key for done in rounds.run()]
     assert order == ["c", "d", "a", "b"]
-    assert batches == [1, 1, 1, 1]
-    monkeypatch.setattr(thinker.tower, "windows_at_once", 8)
+    assert engine.batches == [1, 1, 1, 1]
+    engine = NotedEngine(thinker.engine, windows_at_once=8)
+    rounds = StepScheduler(engine)
     for key in "abc":
         rounds.add(key, window(90 if key == "b" else 200, False))
     together = {done.key: done.value for done in rounds.run()} | {
         done.key: done.value for done in rounds.run()
     }
     assert sorted(together) == ["a", "b", "c"]
-    assert batches[4:] == [2, 1]
+    assert engine.batches == [2, 1]
     assert np.array_equal(together["a"], drive(thinker.engine, window(200, False)))
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from answers import answer
+from noted import noting
 from speech import cuts, recording, speech
 
 from streamer.core.audio.pcm import on_grid
@@ -169,35 +170,20 @@ def test_the_generate_drafter_keeps_exact_mode_exact(pair, stock_edge):
     assert counts.n_drafted > 0
 
 
-def test_audio_is_encoded_once_per_model(pair, monkeypatch):
+def test_audio_is_encoded_once_per_model(pair):
     """Defects 7 and 8: the original encoded the audio for every block, and prefilled the cloud at
     every call."""
-    edge, cloud = pair
-    samples, fed = speech(7.0, 3) * 0.3, {}
+    edge, cloud = map(noting, pair)
+    samples = speech(7.0, 3) * 0.3
     # the clip is loudest at its start: no redo
     samples[:4800] = 0.95 * np.sin(np.arange(4800) * 0.2)
-    for thinker in pair:
-        encode, step = thinker.tower.encode, thinker.engine.step
-
-        def counted(features, _t=thinker, _f=encode):
-            fed[id(_t)] = fed.get(id(_t), 0) + 1
-            return _f(features)
-
-        def booked(rows, _t=thinker, _f=step):
-            for row in rows:
-                fed.setdefault((id(_t), "positions"), []).extend(
-                    range(row.start, row.start + len(row.ids))
-                )
-            return _f(rows)
-
-        monkeypatch.setattr(thinker.tower, "encode", counted)
-        monkeypatch.setattr(thinker.engine, "step", booked)
     _, _, counts = told(edge, cloud, Plan(mode="exact", k=4), Sampling(), samples)
     assert counts.cloud_calls > 2
-    for thinker in pair:
-        assert fed[id(thinker)] == 4, "windows of 2 + 2 + 2 + 1 s"
-        positions = fed[id(thinker), "positions"]
-        audio = [p for p in positions if p < len(thinker.engine.prompt_ids) + 175]
+    for engine in (edge.engine, cloud.engine):
+        assert sum(engine.batches) == 4, "windows of 2 + 2 + 2 + 1 s"
+        fed = [(row.start, len(row.ids)) for rows in engine.steps for row in rows]
+        positions = [p for start, n in fed for p in range(start, start + n)]
+        audio = [p for p in positions if p < len(engine.prompt_ids) + 175]
         assert len(audio) == len(set(audio)) == 175, "each audio position is fed once"
 
 

@@ -4,17 +4,22 @@ No deadlock, nothing committed is lost, nothing is said twice, every KV slot com
 """
 
 import random
+from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import numpy as np
 import pytest
+from sessions import session_of, slots_free
 from speech import RATE_HZ, speech
 
+from bench.arms import models_of
+from bench.watched import Between, Passing, opened
 from streamer import Describer, Description, TextDelta
-from streamer.stages import stream
-from streamer.stages.plumbing.batcher import Batcher
+from streamer.stages import stream as stream_module
+from streamer.stages.events import SessionOptions
+from streamer.stages.stream import open_stream
 
-submit = Batcher.submit
 MODES = ("edge", "gated", "exact", "cloud")
 NUM_TURNS = 3
 
@@ -28,25 +33,45 @@ def turns():
     return [pcm(speech(seconds, seed)) for seed, seconds in enumerate((1.1, 4.3, 2.0))]
 
 
+@dataclass(frozen=True)
+class Late(Passing):
+    """A batcher, or a turn's target, that takes its time."""
+
+    chance: random.Random
+
+    async def _after_a_while(self, work, *given):
+        await anyio.sleep(self.chance.choice([0.0, 0.0, 0.0, 0.003, 0.02]))
+        value = await work(*given)
+        await anyio.sleep(self.chance.choice([0.0, 0.0, 0.002]))
+        return value
+
+    async def submit(self, *given):
+        return await self._after_a_while(self.inner.submit, *given)
+
+    async def hear(self, heard):
+        await self._after_a_while(self.inner.hear, heard)
+
+    async def finish(self, closed):
+        await self._after_a_while(self.inner.finish, closed)
+
+    async def verify(self, request):
+        return await self._after_a_while(self.inner.verify, request)
+
+
 @pytest.fixture
 def anyhow(monkeypatch):
-    """Queues of any capacity, down to one; models that answer after any delay."""
+    """Queues of any capacity, down to one; models that answer after any delay: the parts that
+    do."""
 
-    def shake(chance):
+    def shake(chance, parts):
         for name in ("MAX_ITEMS", "MAX_SAID"):
-            monkeypatch.setattr(stream, name, chance.choice([1, 2, 7]))
-        monkeypatch.setattr(stream, "MAX_EVENTS", chance.choice([1, 3, 40]))
-        monkeypatch.setattr(stream, "CREDITS", chance.choice([1, 2, 4]))
-        monkeypatch.setattr(stream, "MAX_QUEUED_S", chance.choice([0.1, 0.3, 5.0]))
-        monkeypatch.setattr(stream, "PIECE_S", chance.choice([0.01, 0.1]))
-
-        async def late(batcher, steps, lead=None):
-            await anyio.sleep(chance.choice([0.0, 0.0, 0.0, 0.003, 0.02]))
-            value = await submit(batcher, steps, lead)
-            await anyio.sleep(chance.choice([0.0, 0.0, 0.002]))
-            return value
-
-        monkeypatch.setattr(Batcher, "submit", late)
+            monkeypatch.setattr(stream_module, name, chance.choice([1, 2, 7]))
+        monkeypatch.setattr(stream_module, "MAX_EVENTS", chance.choice([1, 3, 40]))
+        monkeypatch.setattr(stream_module, "CREDITS", chance.choice([1, 2, 4]))
+        monkeypatch.setattr(stream_module, "MAX_QUEUED_S", chance.choice([0.1, 0.3, 5.0]))
+        monkeypatch.setattr(stream_module, "PIECE_S", chance.choice([0.01, 0.1]))
+        late = partial(Late, chance=chance)
+        return Between(parts, batcher_of=late, target_of=late)
 
     return shake
 
@@ -93,24 +118,23 @@ async def test_any_capacity_delay_and_cancellation(tiny_pair, turns, anyhow, mod
         "threshold": 2.0,
         "mode": mode,
     }
-    async with Describer.open(**options) as describer:
+    models = models_of(**options)
+    async with opened(models) as parts:
         wanted = []
-        async with describer.session() as session:
+        async with session_of(parts) as session:
             for data in turns:
                 await session.feed(data)
                 await session.commit()
                 wanted.append([event async for event in session][-1].ids)
-        free = [t.engine.slots.num_free for t in describer._models.pair if t is not None]
+        free = slots_free(models)
         for seed in range(num):
             chance = random.Random(f"{mode}/{seed}")
-            anyhow(chance)
+            late = anyhow(chance, parts)
             with anyio.fail_after(60):
-                async with describer.session() as session, anyio.create_task_group() as group:
+                async with session_of(late) as session, anyio.create_task_group() as group:
                     group.start_soon(feed_all, session, turns, chance, seed % 3 > 0)
                     check([event async for event in session.events()], wanted)
-            assert [
-                t.engine.slots.num_free for t in describer._models.pair if t is not None
-            ] == free
+            assert slots_free(models) == free
 
 
 @pytest.mark.parametrize("num", [4, pytest.param(60, marks=pytest.mark.long)])
@@ -119,46 +143,50 @@ async def test_left_at_any_point(tiny_pair, turns, anyhow, num):
     next one."""
     for seed in range(num):
         chance = random.Random(seed)
-        anyhow(chance)
         options = {
             "edge": str(tiny_pair[0]),
             "cloud": str(tiny_pair[1]),
             "threshold": 2.0,
             "mode": MODES[seed % 4],
         }
-        async with Describer.open(**options) as describer:
-            free = None
+        models = models_of(**options)
+        async with opened(models) as parts:
+            late = anyhow(chance, parts)
+            free = slots_free(models)
             for _ in range(4):
+                update_s = chance.choice([None, 0.5])
                 with anyio.fail_after(30):
-                    async with describer.session(
-                        live_update_s=chance.choice([None, 0.5])
-                    ) as session:
-                        free = free or [
-                            t.engine.slots.num_free for t in describer._models.pair if t is not None
-                        ]
+                    async with session_of(late, live_update_s=update_s) as session:
                         with anyio.move_on_after(chance.uniform(0.0, 0.6)):
                             async with anyio.create_task_group() as group:
                                 group.start_soon(feed_all, session, turns, chance, False)
                                 async for _ in session.events():
                                     await anyio.sleep(chance.choice([0.0, 0.01]))
-                assert [
-                    t.engine.slots.num_free for t in describer._models.pair if t is not None
-                ] == free
+                assert slots_free(models) == free
 
 
-async def test_audio_that_nobody_hears_is_pushed_back_not_kept(tiny_pair, monkeypatch):
+class Deaf(Passing):
+    """A batcher whose model never answers."""
+
+    async def submit(self, *given):
+        await anyio.sleep_forever()
+
+
+async def test_audio_that_nobody_hears_is_pushed_back_not_kept(tiny_pair):
     """`feed` waits while 5 s are in hand; `feed_nowait` says so."""
-    monkeypatch.setattr(Batcher, "submit", lambda *_: anyio.sleep_forever())
-    options = {"edge": str(tiny_pair[0]), "cloud": "none", "mode": "edge"}
-    async with Describer.open(**options) as describer, describer.session() as session:
+    models = models_of(edge=str(tiny_pair[0]), cloud="none", mode="edge")
+    async with (
+        opened(models) as parts,
+        open_stream(Between(parts, batcher_of=Deaf), SessionOptions()) as stream,
+    ):
         with anyio.move_on_after(3.0) as waiting:
-            await session.feed(bytes(2 * RATE_HZ * 120))
+            await stream.feed(bytes(2 * RATE_HZ * 120))
         assert waiting.cancelled_caught
-        taken_s = session.num_bytes_fed / 2 / RATE_HZ
+        taken_s = stream.num_bytes_fed / 2 / RATE_HZ
         assert taken_s < 60, "it was not all taken"
-        assert session._stream.backlog["audio_ms"] <= 5_200
-        assert not session._stream.feed_nowait(bytes(6_400))
-        assert session.num_bytes_fed / 2 / RATE_HZ == taken_s
+        assert stream.backlog["audio_ms"] <= 5_200
+        assert not stream.feed_nowait(bytes(6_400))
+        assert stream.num_bytes_fed / 2 / RATE_HZ == taken_s
 
 
 async def test_pieces_may_be_of_any_size(tiny_pair):
@@ -169,13 +197,15 @@ async def test_pieces_may_be_of_any_size(tiny_pair):
         found = set()
         for seed in range(4):
             chance, at = random.Random(seed), 0
-            async with describer.session() as session:
+            async with describer.stream(SessionOptions()) as stream:
                 while at < len(data):
                     part = data[at : at + chance.choice([1, 2, 639, 3_200, 6_401])]
-                    if seed == 0 or not session._stream.feed_nowait(part):
-                        await session.feed(part)
+                    if seed == 0 or not stream.feed_nowait(part):
+                        await stream.feed(part)
                     at += len(part)
-                assert session.num_bytes_fed == len(data)
-                await session.commit()
-                found.add([event async for event in session][-1].ids)
+                assert stream.num_bytes_fed == len(data)
+                await stream.commit()
+                await stream.end()
+                (said,) = [e async for e in stream.events() if isinstance(e, Description)]
+                found.add(said.ids)
         assert len(found) == 1

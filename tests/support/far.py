@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import anyio
+from in_process import in_process
 from msgspec.structs import replace
 from processes import listening
 from websockets.asyncio.server import serve
@@ -24,7 +25,6 @@ from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.edge import EdgeLink
 from streamer.net.link.server import VerifierServer
 from streamer.net.service.admission import Admission
-from streamer.net.service.service import Address
 
 MODEL = VerifierModel("model", "tokenizer", "zh", 1_000, 60.0)
 
@@ -135,22 +135,20 @@ class Slow:
         pass
 
 
+async def be_honest(socket):
+    """Answer all that is said on this websocket, to its end."""
+    with contextlib.suppress(ConnectionClosed):
+        async for data in socket:
+            for message in honest(wire.decode_up(data), None):
+                await socket.send(wire.encode(message))
+
+
 @asynccontextmanager
 async def serving_judges(open_judge, port=0):
     """The real server in this process, on other judges: (its port, the server)."""
     server = VerifierServer(open_judge, MODEL, Admission((wire.PATH,), 8))
-    ports = []
-    is_ready = anyio.Event()
-
-    def ready(found):
-        ports.append(found)
-        is_ready.set()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(server.run, Address(port=port), ready)
-        await is_ready.wait()
-        yield ports[0], server
-        server.stop()
+    async with in_process(server, port) as own:
+        yield own, server
 
 
 @asynccontextmanager

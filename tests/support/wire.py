@@ -8,16 +8,15 @@ import random
 import urllib.error
 import urllib.request
 
-import anyio
 import pipecat_types
 import processes
 import pytest
+from in_process import in_process
 from openai.types import realtime as types
 from processes import listening
 
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
-from streamer.net.service.service import Address
 
 COMMIT = '{"type": "input_audio_buffer.commit"}'
 ANSWER = '{"type": "response.create"}'
@@ -67,18 +66,9 @@ async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None, at=0, 
     """A server in this process: (its websocket address, the server). at: its port; more: of its
     Admission."""
     admission = Admission((PATH,), max_sessions, api_key, **more)
-    server, port = RealtimeServer(open_session, admission, ServerTerms(hold_s)), []
-    is_ready = anyio.Event()
-
-    def ready(found):
-        port.append(found)
-        is_ready.set()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(server.run, Address(port=at), ready)
-        await is_ready.wait()
-        yield f"ws://127.0.0.1:{port[0]}{PATH}", server
-        server.stop()
+    server = RealtimeServer(open_session, admission, ServerTerms(hold_s))
+    async with in_process(server, at) as port:
+        yield f"ws://127.0.0.1:{port}{PATH}", server
 
 
 async def until_left(url):

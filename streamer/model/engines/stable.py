@@ -26,7 +26,7 @@ class StableText(TextModel):
         super().__init__(weights, shape)
         first = self.layers[0]
         products = (first.qkv, first.out, first.gate_up, first.down, self.head)
-        self.rows_at_once = next((n for n in SIZES if all(_agree(m, n) for m in products)), 1)
+        self.rows_at_once = next((n for n in SIZES if all(agree(m, n) for m in products)), 1)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.rows_at_once > 1 and 2 <= len(x) <= self.rows_at_once:
@@ -61,7 +61,7 @@ def one_by_one(queries: Tensor, keys: Tensor, values: Tensor, n: int) -> Tensor:
 
 
 @torch.inference_mode()
-def _agree(weight: Tensor, most: int) -> bool:
+def agree(weight: Tensor, most: int) -> bool:
     """Whether 2 to `most` rows give each row the same bits."""
     x = torch.randn(most, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
     wanted = torch.cat([F.linear(x[[i, i]], weight)[:1] for i in range(most)])

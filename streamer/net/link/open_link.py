@@ -40,7 +40,7 @@ class OpenLink:
         clock: Callable[[], float],
     ) -> None:
         self.window = SendWindow()
-        self._socket = socket
+        self.socket = socket
         self._turns = turns
         self._presence = presence
         self._clock = clock
@@ -55,7 +55,7 @@ class OpenLink:
 
     async def run(self) -> None:
         """Until it is cut. Raises what ended it."""
-        keep_short(self._socket)
+        keep_short(self.socket)
         for turn in self._turns.values():
             turn.attach(self.window)
         try:
@@ -67,7 +67,7 @@ class OpenLink:
             raise first_of(ended) from None
         finally:
             # No goodbye to who is gone, or wrong: it would be waited for.
-            self._socket.transport.abort()
+            self.socket.transport.abort()
             for turn in self._turns.values():
                 turn.unlinked()
 
@@ -87,7 +87,7 @@ class OpenLink:
 
     async def _read(self) -> None:
         while True:
-            data = await self._socket.recv()
+            data = await self.socket.recv()
             self._heard_at = self._clock()
             self._num_due -= 1
             if self._num_due < 0:
@@ -117,7 +117,7 @@ class OpenLink:
                 continue
             data = wire.encode(message)
             self._num_due += replies_to(message)
-            await self._socket.send(data)
+            await self.socket.send(data)
             if turn is not None:
                 turn.sent(message, len(data))
 

@@ -137,8 +137,14 @@ class Failed:
     is_target_lost: bool = False
 
 
-def reason_of(error: BaseException) -> str:
-    """One line: the innermost cause, where a task group has wrapped it."""
+def cause_of(error: BaseException) -> BaseException:
+    """The innermost one, where a task group has wrapped it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    return error
+
+
+def reason_of(error: BaseException) -> str:
+    """One line: the innermost cause."""
+    cause = cause_of(error)
+    return f"{type(cause).__name__}: {cause}"

@@ -4,6 +4,7 @@ every id."""
 import random
 
 import pytest
+from drawn import rules_and_sampling
 from fakes import FlakyLink, ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_form, toy_vocabulary
 from oracles import target_alone
 
@@ -12,7 +13,6 @@ from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wai
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Verdict
-from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
@@ -29,12 +29,7 @@ def started(prompt=PROMPT):
 def settings(seed):
     """A random plan: mode, k, rules on or off, greedy or sampled."""
     chance = random.Random(seed)
-    rules = chance.choice(
-        [Rules(max_new_tokens=40), Rules.off(max_new_tokens=25), Rules(ngram=2, comma_gap=0)]
-    )
-    sampling = chance.choice(
-        [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)]
-    )
+    rules, sampling = rules_and_sampling(chance, seed)
     return chance, rules, sampling, chance.randint(1, 7)
 
 

@@ -80,7 +80,7 @@ def test_every_company_gives_the_same_bits(engine, data):
 
 
 def test_where_no_number_of_rows_holds_each_runs_alone(monkeypatch):
-    monkeypatch.setattr(stable, "_agree", lambda weight, most: False)
+    monkeypatch.setattr(stable, "agree", lambda weight, most: False)
     engine, ids = engine_of(StableText, SIZES[0]), ids_of(40, 5)
     assert engine.text.rows_at_once == 1
     assert np.array_equal(logits_of(engine, ids, [33, 7]), logits_of(engine, ids, [1] * 40))

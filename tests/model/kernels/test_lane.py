@@ -11,6 +11,7 @@ import pytest
 from drawn import rules_of_any_kind, vocabularies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noted import noting
 from speech import recording
 from tiny_thinker import MOST_STREAMS, thinker_of
 
@@ -165,15 +166,11 @@ def test_heard_speech_is_answered_by_blocks_as_by_ids(which: str, tiny_pair: Any
     assert answers[0][1][:shortest] == answers[1][1][:shortest] == answers[2][1][:shortest]
 
 
-def test_one_block_is_one_step(tiny_pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_block_is_one_step(tiny_pair: Any) -> None:
     """Six ids, one call; a sampled draft, and an engine without writers, take one call each id."""
-    thinker = load(str(tiny_pair[0]), "edge")
-    rules, calls, step = (
-        Rules(clean=False, comma_gap=0, ngram=0, max_new_tokens=100),
-        [],
-        thinker.engine.step,
-    )
-    monkeypatch.setattr(thinker.engine, "step", lambda rows: calls.append(len(rows)) or step(rows))
+    thinker = noting(load(str(tiny_pair[0]), "edge"))
+    rules = Rules(clean=False, comma_gap=0, ngram=0, max_new_tokens=100)
+    calls = thinker.engine.steps
     for sampling in (Sampling(), Sampling(0.8, 0.9, 1)):
         listener = Listener(thinker)
         listener.sequence.extend(thinker.suffix_ids)

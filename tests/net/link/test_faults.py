@@ -28,7 +28,7 @@ def near(port, **options):
 async def is_up(describer, up=True):
     """The link is as wanted."""
     with anyio.fail_after(15):
-        while describer._parts.cloud.is_up is not up:
+        while describer.link.is_up is not up:
             await anyio.sleep(0.02)
 
 

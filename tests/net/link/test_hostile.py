@@ -3,18 +3,22 @@ within its budget, exact ends with an error within its limit; what was committed
 verifier is trusted again."""
 
 import random
+from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import pytest
 from far import honest, lying
 from speech import SAMPLES
 
+from bench.arms import models_of
 from bench.proxy import Proxy, Toxics
+from bench.watched import Between, Passing, opened
 from streamer import Describer, TextDelta
 from streamer.core.link import wire
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.thinker import EMBEDDED, shapes_of
-from streamer.net.link.remote_target import RemoteTarget
+from streamer.recording import describe_recording
 from streamer.stages.events import TurnFailed
 from streamer.stages.plumbing.ports import TargetLost
 
@@ -194,16 +198,21 @@ async def test_verdicts_that_could_be_are_taken_and_the_rest_is_not(seed):
             assert events[-1].stop_reason in ("sentence", "eos", "loop", "max_tokens")
 
 
-async def test_a_turn_rejected_for_good_asks_no_more(monkeypatch):
+@dataclass(frozen=True)
+class Noted(Passing):
+    """A turn's target, and the requests that it was given."""
+
+    wanted: list
+
+    async def verify(self, request):
+        self.wanted.append(request)
+        return await self.inner.verify(request)
+
+
+async def test_a_turn_rejected_for_good_asks_no_more():
     """One request, one answer; the rest of the turn is the edge's alone, also where it is exact and
     may fall back."""
     asked, wanted = [], []
-    verify = RemoteTarget.verify
-    monkeypatch.setattr(
-        RemoteTarget,
-        "verify",
-        lambda target, request: (wanted.append(request), verify(target, request))[1],
-    )
 
     def reply(message, chance):
         asked.extend([message] * isinstance(message, wire.VerifyMessage))
@@ -213,18 +222,14 @@ async def test_a_turn_rejected_for_good_asks_no_more(monkeypatch):
         for options in ({"mode": "gated", "threshold": 0.0}, {"mode": "exact", "degrade": True}):
             asked.clear()
             wanted.clear()
-            async with Describer.open(
-                cloud=f"ws://127.0.0.1:{port}", draft_ahead=0, **options
-            ) as describer:
-                await describer.load()
-                events, _ = await one_turn(describer, SAMPLES[0])
+            models = models_of(cloud=f"ws://127.0.0.1:{port}", draft_ahead=0, **options)
+            async with opened(models) as parts:
+                noted = Between(parts, target_of=partial(Noted, wanted=wanted))
+                found = await describe_recording(noted, SAMPLES[0])
                 assert len(asked) == len(wanted) == 1
-                assert (events[-1].cloud_calls, events[-1].n_uploaded) == (
-                    1,
-                    len(asked[0].draft) // 3,
-                )
-                assert (events[-1].verified_share, events[-1].stop_reason) == (0.0, "sentence")
-                assert describer._parts.cloud.is_up, "another turn may be served"
+                assert (found.cloud_calls, found.n_uploaded) == (1, len(asked[0].draft) // 3)
+                assert (found.verified_share, found.stop_reason) == (0.0, "sentence")
+                assert parts.cloud.is_up, "another turn may be served"
 
 
 async def test_what_never_left_was_not_uploaded(verifier, wanted):
@@ -248,4 +253,4 @@ async def test_what_never_left_was_not_uploaded(verifier, wanted):
         assert end.bytes_up > 10_000
         assert end.stall_ms < MOST_STALL_MS
         assert list(end.ids) == wanted["edge"][SAMPLES[0].name]["ids"]
-        assert describer._parts.cloud.presence.breaker.num_failures == 0
+        assert describer.link.presence.breaker.num_failures == 0

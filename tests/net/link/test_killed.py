@@ -35,7 +35,7 @@ def near(port, **options):
 
 async def is_up(describer, within_s=30):
     with anyio.fail_after(within_s):
-        while not describer._parts.cloud.is_up:
+        while not describer.link.is_up:
             await anyio.sleep(0.02)
 
 
@@ -186,7 +186,7 @@ async def test_stopped_for_longer_than_a_link_lives_exact_still_says_the_same(wa
                 process.send_signal(signal.SIGSTOP)
                 group.start_soon(turn, describer, SAMPLES[2], found, "exact")
                 with anyio.fail_after(15):
-                    while "no answer for 5 s" not in describer._parts.cloud.trouble:
+                    while "no answer for 5 s" not in describer.link.trouble:
                         await anyio.sleep(0.05)
                 process.send_signal(signal.SIGCONT)
             check_exact(found["exact"], wanted["exact"][SAMPLES[2].name])

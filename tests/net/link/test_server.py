@@ -4,22 +4,18 @@ garbage hurts others."""
 import contextlib
 import random
 import signal
-from dataclasses import replace
 
 import anyio
 import pytest
-import trustme
 from far import mutated, verifying
 from processes import describe
 from speech import SAMPLES
+from tls import certificate
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http
 
-from bench.proxy import Proxy
 from streamer import Describer, ModelError
-from streamer.assembly.models import Models
-from streamer.core.decoding.gate import Gate
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import read_card
@@ -251,54 +247,10 @@ async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
         assert ids == wanted["exact"][name]["ids"]
 
 
-async def test_lazy_audio_crosses_only_when_a_verdict_is_wanted(verifier, wanted):
-    """Eager: while someone speaks. Lazy: not a byte of it before the first request, then the whole
-    turn, once."""
-    pcm = SAMPLES[0].read_bytes()[44:]
-    for mode, audio, before in (
-        ("exact", "eager", 0.9),
-        ("exact", "lazy", 0.0),
-        ("gated", "lazy", 0.0),
-    ):
-        async with (
-            Proxy(int(verifier.rsplit(":", 1)[1])) as proxy,
-            Describer.open(
-                mode=mode, cloud=f"ws://127.0.0.1:{proxy.port}", cloud_audio=audio, threshold=0.0
-            ) as describer,
-            describer.session() as session,
-        ):
-            await session.feed(pcm)
-            await session._stream.catch_up(0)
-            assert before * len(pcm) <= proxy.num_up < 2_000 + (1.1 * len(pcm) if before else 0)
-            await session.commit()
-            events = [event async for event in session]
-            assert len(pcm) < events[-1].bytes_up < 1.1 * len(pcm) + 2_000
-            assert events[-1].verified_share > 0.5
-            if mode == "exact":
-                assert list(events[-1].ids) == wanted["exact"][SAMPLES[0].name]["ids"]
-
-
-async def test_lazy_audio_of_a_turn_without_requests_never_crosses(verifier, monkeypatch):
-    """A gate that never fires: nothing goes up, whatever the verifier could say."""
-    never = Gate(entropy=99.0, density=None, loop=False)
-    plan = Models.plan.fget
-    monkeypatch.setattr(Models, "plan", property(lambda models: replace(plan(models), gate=never)))
-    async with Describer.open(cloud=verifier, mode="gated", cloud_audio="lazy") as describer:
-        for file in SAMPLES:
-            found = await describer.describe(file)
-            assert (found.bytes_up, found.bytes_down, found.cloud_calls) == (0, 0, 0)
-
-
 @pytest.fixture
 def files(tmp_path):
     """(certificate chain, private key, the authority's certificate), for 127.0.0.1."""
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    chain, key, ca = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
-    chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    key.write_bytes(issued.private_key_pem.bytes())
-    ca.write_bytes(authority.cert_pem.bytes())
-    return chain, key, ca
+    return certificate(tmp_path)
 
 
 async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):

@@ -3,113 +3,18 @@ subprotocols, no compression, pings, fragments, closes, limits. After each case 
 
 import asyncio
 import base64
-import contextlib
-import hashlib
 import os
 
 import pytest
-from fake_session import opening
-from far import Slow, serving_judges
-from wire import running
+from raw import ACCEPT, BINARY, CLOSE, PING, PONG, TEXT, Raw, frame, port_of, request
 
 from streamer.core.link import wire as link
 from streamer.net.realtime.server import PATH
 
-KEY = base64.b64encode(bytes(range(16))).decode()
-MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
-ACCEPT = base64.b64encode(hashlib.sha1((KEY + MAGIC).encode()).digest()).decode()
-WITHIN_S = 20.0
-UPGRADE = {
-    "Host": "127.0.0.1",
-    "Connection": "Upgrade",
-    "Upgrade": "websocket",
-    "Sec-WebSocket-Version": "13",
-    "Sec-WebSocket-Key": KEY,
-}
 SERVICES = ("realtime", "verifier")
 PATHS = {"realtime": PATH, "verifier": link.PATH}
 
 
-@contextlib.asynccontextmanager
-async def port_of(service, **options):
-    if service == "realtime":
-        async with running(opening(), **options) as (url, _):
-            yield int(url.split(":")[2].partition("/")[0])
-    else:  # it has places for links enough
-        async with serving_judges(lambda turn: Slow(1e9)) as (port, _):
-            yield port
-
-
-def request(path, headers=None, method="GET", version="HTTP/1.1", **changed):
-    """The bytes of a request; headers whose value is None are left out."""
-    lines = UPGRADE | (headers or {}) | changed
-    text = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value is not None)
-    return f"{method} {path} {version}\r\n{text}\r\n".encode()
-
-
-class Raw:
-    """A socket of ours, without a websocket library."""
-
-    def __init__(self, reader, writer):
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def to(cls, port, data):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(data)
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                yield cls(reader, writer)
-        finally:
-            writer.transport.abort()
-
-    async def head(self):
-        """(status, headers in lower case) of an answer; (None, {}) where the socket is closed."""
-        try:
-            text = (await self.reader.readuntil(b"\r\n\r\n")).decode()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None, {}
-        first, *lines = text.strip().split("\r\n")
-        pairs = (line.split(": ", 1) for line in lines)
-        return int(first.split()[1]), {name.lower(): value for name, value in pairs}
-
-    async def frame(self):
-        """(opcode with its flags, payload), or None at the end."""
-        try:
-            first, size = await self.reader.readexactly(2)
-            assert not size & 0x80, "a server masks nothing"
-            if size == 126:
-                size = int.from_bytes(await self.reader.readexactly(2), "big")
-            elif size == 127:
-                size = int.from_bytes(await self.reader.readexactly(8), "big")
-            return first, await self.reader.readexactly(size)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None
-
-    async def until(self, opcode):
-        """The payload of the next frame of this opcode; None at the end."""
-        while (found := await self.frame()) is not None:
-            if found[0] & 0x0F == opcode:
-                return found[1]
-        return None
-
-
-def frame(opcode, data=b"", fin=True, rsv=0):
-    """A client's, masked with what is not zero."""
-    mask = b"\x12\x34\x56\x78"
-    size = (
-        bytes([0x80 | len(data)])
-        if len(data) < 126
-        else bytes([0xFE]) + len(data).to_bytes(2, "big")
-        if len(data) < 65_536
-        else bytes([0xFF]) + len(data).to_bytes(8, "big")
-    )
-    masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
-    return bytes([0x80 * fin | rsv << 4 | opcode]) + size + mask + masked
-
-
-TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 WRONG = {  # name -> (what is changed, the status of the answer)
     "another path": ({"path": "/nowhere"}, 404),
     "version 8": ({"Sec-WebSocket-Version": "8"}, 400),

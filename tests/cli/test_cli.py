@@ -1,58 +1,20 @@
 """The command line as a person and a script meet it: real processes, exit statuses, clean
 stdout."""
 
-import argparse
 import json
 import os
-import pty
 import re
 import resource
-import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import soundfile
-from places import ROOT
+from command_line import ENVIRONMENT, streamer
 
-from streamer.cli import build_parser, main
-from streamer.commands.options_page import page
+from streamer.cli import main
 from streamer.commands.process import loading
-from streamer.commands.table import COMMANDS
-from streamer.config import Config
-from streamer.contradictions import check_given
-from streamer.options import declared, flag_of, taken
-from streamer.progress import clock
-
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}
-
-
-def streamer(*args, stdin=None):
-    command = [sys.executable, "-m", "streamer", *map(str, args)]
-    done = subprocess.run(
-        command, capture_output=True, env=ENVIRONMENT, input=stdin, timeout=120, check=False
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-
-@pytest.fixture(scope="module")
-def models(tiny_pair):
-    return ["--edge", tiny_pair[0], "--cloud", tiny_pair[1]]
-
-
-@pytest.fixture
-def here(capsys):
-    """Runs a command in this process: (status, stdout, stderr)."""
-
-    def run(*args):
-        try:
-            status = main([*map(str, args)])
-        except SystemExit as end:  # argparse's way
-            status = end.code
-        return status, *capsys.readouterr()
-
-    return run
 
 
 def test_help_answers_at_once():
@@ -127,37 +89,6 @@ def test_bad_files_are_told_and_the_others_described(here, models, samples, tmp_
         assert "Traceback" not in line
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
-        ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
-        ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
-        ("--log-text", "--log-text is given without --log FILE"),
-    ],
-)
-def test_options_that_cannot_both_be_meant_are_told(options, told, samples, capsys):
-    """One line, before any model is loaded, for both commands that take them."""
-    commands = [["describe", str(samples[0]), *options.split()], ["serve", *options.split()]]
-    for command in commands[: 1 if options.startswith("--log") else 2]:
-        assert main(command) == 2
-        said = capsys.readouterr()
-        assert (said.out, said.err.count("\n")) == ("", 1)
-        assert told in said.err
-
-
-def test_channels_apart_want_a_file(capsys):
-    assert main(["describe", "-", "--channels", "apart"]) == 2
-    assert "give a file, not -" in capsys.readouterr().err
-
-
-def test_a_pipeline_may_be_overruled(tmp_path):
-    """What the command line does not say is no contradiction: a pipeline's verifier is left alone
-    in mode edge."""
-    check_given({"mode": "edge"}, Config(mode="edge", cloud="ws://127.0.0.1:9"))
-    check_given({"cloud_key": "k"}, Config(cloud="ws://127.0.0.1:9", cloud_key="k"))
-
-
 def test_names_stand_before_the_sentences(here, models, samples, tmp_path):
     soundfile.write(tmp_path / "short.wav", np.zeros(160), 16_000)
     files = [samples[0], tmp_path / "short.wav", samples[1]]
@@ -199,57 +130,6 @@ def test_a_turn_shorter_than_any_that_the_models_know_is_told(here, models, samp
     assert re.fullmatch(r"streamer: \S+1.4.wav: only 1.4 s long: .+\n", err)
 
 
-def long_of(file, samples, seconds):
-    audio, rate = soundfile.read(samples[0])
-    soundfile.write(file, np.resize(audio, seconds * rate), rate)
-    return file
-
-
-def test_parts_are_lines_that_say_when_they_begin(here, models, samples, tmp_path):
-    long = long_of(tmp_path / "long.wav", samples, 70)
-    status, out, err = here("describe", long, "-v", "--mode", "edge", *models)
-    assert status == 0
-    assert [line[:7] for line in out.splitlines()] == ["[0:00] ", "[1:00] "]
-    assert re.fullmatch(r"  \S+long.wav: 70.0 s, 2 parts, \d+ tokens, 0% verified \[edge\]\n", err)
-    _, quiet, _ = here("describe", long, "--mode", "edge", "--quiet", *models)
-    assert [line[7:] for line in out.splitlines()] == quiet.splitlines()
-    _, named, _ = here("describe", long, "--mode", "edge", "--names", *models)
-    assert [
-        line for line in named.splitlines() if line.startswith(f"{long}: [")
-    ] == named.splitlines()
-    assert len(named.splitlines()) == 2
-
-
-def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samples, tmp_path):
-    long = long_of(tmp_path / "long.wav", samples, 1800)
-    command = [sys.executable, "-m", "streamer", "describe", long, "--mode", "edge", *models]
-    process = subprocess.Popen(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
-        # a shell's background jobs ignore it
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    # it is whole as the next one begins
-    assert process.stdout.readline().startswith(b"[0:00] ")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out.endswith(b"\n"), "the line in hand is closed"
-    assert re.fullmatch(
-        r"streamer: \S+long.wav: interrupted after \d+:\d\d of 30:00; what is said so far stands\n",
-        err.decode(),
-    )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0:00"), (65.9, "1:05"), (3599, "59:59"), (36_610, "10:10:10")]
-)
-def test_clock(seconds, shown):
-    assert clock(seconds) == shown
-
-
 def test_stdin(here, models, samples):
     status, out, _ = streamer(
         "describe", "-", "--json", "--mode", "edge", *models, stdin=samples[2].read_bytes()
@@ -257,23 +137,6 @@ def test_stdin(here, models, samples):
     assert status == 0
     _, wanted, _ = here("describe", samples[2], "--json", "--mode", "edge", *models)
     assert json.loads(out)["ids"] == json.loads(wanted)["ids"]
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("describe",),
-        ("describe", "x.wav", "--mode", "fast"),
-        ("describe", "x.wav", "--k", "0"),
-        ("dance",),
-        ("describe", "x.wav", "--temperature", "-1"),
-        ("describe", "x.wav", "--cloud", "none", "--mode", "exact"),
-    ],
-)
-def test_bad_usage_is_one_line_and_status_2(here, args):
-    status, out, err = here(*args)
-    assert (status, out) == (2, "")
-    assert len(err.splitlines()) == 1, err
 
 
 def test_a_model_that_cannot_be_loaded_is_one_line(here, samples, tmp_path):
@@ -309,69 +172,6 @@ def test_models_lists_the_embedded_pair(here):
     assert "embedded" in out
 
 
-def on_a_terminal(*args, stdout=None, **environment):
-    """(exit status, stdout where it is no terminal, what the terminal shows): stderr is a real
-    pseudo-terminal."""
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "streamer", *map(str, args)],
-        stdout=stdout or follower,
-        stderr=follower,
-        env=ENVIRONMENT | {"TERM": "xterm"} | environment,
-    )
-    os.close(follower)
-    shown = b""
-    try:
-        while piece := os.read(leader, 4096):
-            shown += piece
-    except OSError:  # the terminal's other end is closed: the process has ended
-        pass
-    out, _ = process.communicate(timeout=60)
-    os.close(leader)
-    return process.returncode, (out or b"").decode(), shown.decode()
-
-
-def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
-    """The sentence grows piece by piece, unverified pieces dimmed. NO_COLOR is obeyed."""
-    args = ("describe", samples[0], "-v", "--mode", "edge", *models)
-    status, _, shown = on_a_terminal(*args)
-    assert status == 0
-    assert shown.count("\x1b[2m") >= 2
-    assert re.search(r"first text after \d+ ms", shown)
-    assert shown.startswith(f"loading edge {models[1]} ...")
-    status, _, plain = on_a_terminal(*args, NO_COLOR="1")
-    assert status == 0
-    assert "\x1b[2m" not in plain
-    assert plain.count("\n") == 2
-
-
-@pytest.mark.parametrize("option", ["--mode=edge", "--quiet", "--json"])
-def test_a_bar_on_the_terminal_leaves_stdout_alone(models, samples, tmp_path, option):
-    """Rich sent what stdout should have got to stderr, so `> out.txt` and `| cmd` got nothing."""
-    long = long_of(tmp_path / "long.wav", samples, 20)
-    args = ("describe", long, option, "--mode", "edge", *models)
-    status, out, shown = on_a_terminal(*args, stdout=subprocess.PIPE)
-    assert status == 0
-    assert out.count("\n") == 1
-    assert len(out) > 2
-    assert "\x1b" not in out
-    assert re.search(r"describing .*0:\d\d of 0:20.*time left", shown)
-    assert out.strip() not in shown
-
-
-def test_a_terminal_gets_a_bar_and_whole_lines(here, models, samples, tmp_path):
-    """Parts of a long recording: each line stands whole between the bar's frames."""
-    long = long_of(tmp_path / "long.wav", samples, 70)
-    status, _, shown = on_a_terminal("describe", long, "--mode", "edge", *models, NO_COLOR="1")
-    _, plain, _ = here("describe", long, "--mode", "edge", *models)
-    assert status == 0
-    assert "describing" in shown
-    seen = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
-    seen = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in seen]
-    for line in plain.splitlines():
-        assert line in seen
-
-
 def test_directories_and_jobs(here, models, samples, tmp_path):
     """What is in a directory and below, by name; two at once say what one at a time says."""
     (tmp_path / "b" / ".hidden").mkdir(parents=True)
@@ -387,45 +187,6 @@ def test_directories_and_jobs(here, models, samples, tmp_path):
     assert (status, err) == (1, f"streamer: {tmp_path}/none.wav: no such file\n")
     found = {row["file"]: row.get("ids") for row in map(json.loads, out.splitlines())}
     assert found == {row["file"]: row["ids"] for row in rows} | {f"{tmp_path}/none.wav": None}
-
-
-def test_a_pipeline_file_gives_options_and_the_command_line_wins(models, samples, tmp_path, capsys):
-    (tmp_path / "p.toml").write_text(
-        f'mode = "edge"\nmax_new_tokens = 20\nedge = "{models[1]}"\ncloud = "{models[3]}"'
-    )
-    args = ["describe", str(samples[0]), "--json", "--pipeline", str(tmp_path / "p.toml")]
-    assert main(args) == 0
-    row = json.loads(capsys.readouterr().out)
-    assert (row["mode"], row["n_tokens"] <= 20) == ("edge", True)
-    assert main([*args, "--mode", "exact"]) == 0
-    assert json.loads(capsys.readouterr().out)["mode"] == "exact"
-    (tmp_path / "p.toml").write_text("mdoe = 1")
-    assert main(args) == 2
-    told = f"streamer: {tmp_path}/p.toml: unknown option 'mdoe'; did you mean mode?; known are "
-    assert capsys.readouterr().err.startswith(told)
-
-
-@pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        (
-            "describe a.wav --mdoe exact",
-            "unrecognized arguments: --mdoe exact; did you mean --mode?; see",
-        ),
-        ("describe a.wav --quie", "unrecognized arguments: --quie; did you mean --quiet?; see"),
-        ("serve --max-session=3", "--max-session=3; did you mean --max-sessions?; see"),
-        ("descibe a.wav", "did you mean describe?; see streamer --help"),
-        ("describe a.wav --mode gatd", "did you mean gated?; see streamer describe --help"),
-    ],
-)
-def test_a_typo_is_told_with_what_was_meant(command, told, capsys):
-    """And no option may be shortened: what is short today means two things tomorrow."""
-    with pytest.raises(SystemExit) as ended:
-        main(command.split())
-    assert ended.value.code == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert told in err
 
 
 def test_numbers_are_shown_when_asked_for_and_say_who_checked(models, samples, here):
@@ -531,60 +292,6 @@ def test_any_file_name_is_told_in_one_plain_line(models, samples, tmp_path):
     done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=120, check=False)
     assert done.returncode == 1
     assert all(line.isprintable() for line in done.stderr.decode().split("\n"))
-
-
-@pytest.mark.parametrize(
-    "command", ["describe x.wav", "serve", "verifier", "calibrate x.wav --risk .1", "models"]
-)
-def test_an_unknown_option_names_its_command_s_help(command, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([*command.split(), "--no-such"])
-    assert ended.value.code == 2
-    told = (
-        f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
-    )
-    assert capsys.readouterr().err == told
-
-
-@pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
-def test_every_option_s_help_names_its_default(command):
-    """What happens without it; and the number or name there is the one that counts."""
-    (commands,) = (
-        action
-        for action in build_parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    )
-    for action in commands.choices[command]._actions:
-        if not action.option_strings or action.nargs == 0 or action.required:
-            continue
-        told = " ".join(action.help.split())
-        assert "default" in told, action.option_strings
-        owner = COMMANDS[command].options
-        owner = owner if hasattr(owner, action.dest) else Config
-        counts = getattr(owner, action.dest)
-        if counts is not None and not isinstance(counts, bool | tuple):
-            shown = f"{counts:g}" if isinstance(counts, int | float) else counts
-            assert told.endswith(f"default {shown}"), told
-
-
-def test_every_example_can_be_typed():
-    """Of each option, in docs/options.md, and of each group, in --help."""
-    parser = build_parser()
-    for name, command in COMMANDS.items():
-        for owner in [command.options] + [Config] * command.has_config:
-            for each, about, _ in declared(owner):
-                groups = [about.group.example] if about.group else []
-                own = [f"{flag_of(each.name)} {about.example}"] if about.example and groups else []
-                for example in own + groups:
-                    risk = "--risk 0.05 " * (name == "calibrate" and "--risk" not in example)
-                    words = [name, *command.arguments.split(), *(risk + example).split()]
-                    given = vars(parser.parse_args(words))
-                    command.options(**taken(command.options, given))
-
-
-def test_the_page_of_options_is_current():
-    written = (ROOT / "docs" / "options.md").read_text("utf-8")
-    assert written == page(), "`make options` writes it"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""Processes of ours beside a bench: servers, verifiers, a bad link. In: a module and its arguments.
+Out: the line that it says when it is ready."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@contextmanager
+def started(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that says one line when it is ready, and that line."""
+    run = [sys.executable, "-m", *command]
+    process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait(40)
+
+
+@contextmanager
+def serving(*command: str) -> Iterator[tuple[str, int]]:
+    """A server: (the address that its line names, its pid)."""
+    with started(*command) as (process, line):
+        yield line.split()[2], process.pid
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of link and edge. mbit 0: no limit."""
+
+    rtt_ms: float
+    mbit: float
+    edge_ms: float
+
+
+class BadLink:
+    """A proxy's process (bench/proxy.py) at `url`: `set` how bad it is from now on."""
+
+    def __init__(self, process: subprocess.Popen[str], port: str) -> None:
+        self._process = process
+        self.url = f"ws://127.0.0.1:{port}"
+
+    def set(self, rtt_ms: float, mbit: float) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{rtt_ms} {mbit}\n")
+        self._process.stdin.flush()
+        self._process.stdout.readline()
+
+    def be(self, cell: Cell) -> None:
+        self.set(cell.rtt_ms, cell.mbit)
+
+
+@contextmanager
+def linked(*verifier: str) -> Iterator[tuple[str, BadLink]]:
+    """A verifier's process, begun by this command, and a link to it: (the verifier's address, the
+    link)."""
+    with serving(*verifier) as (url, _), started("bench.proxy", url.rsplit(":", 1)[1]) as link:
+        yield url, BadLink(*link)

@@ -1,0 +1,157 @@
+"""Options: what they are, what cannot be meant, and how a wrong one is told."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+from places import ROOT
+
+from streamer.cli import build_parser, main
+from streamer.commands.options_page import page
+from streamer.commands.table import COMMANDS
+from streamer.config import Config
+from streamer.contradictions import check_given
+from streamer.options import declared, flag_of, taken
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--cloud-key k", "--cloud-key is for a verifier elsewhere"),
+        ("--mode edge --cloud-audio lazy", "--cloud-audio is for a verifier elsewhere"),
+        ("--cloud ws://127.0.0.1:9 --cloud-ca chain.pem", "--cloud-ca is for wss://"),
+        ("--log-text", "--log-text is given without --log FILE"),
+    ],
+)
+def test_options_that_cannot_both_be_meant_are_told(options, told, samples, capsys):
+    """One line, before any model is loaded, for both commands that take them."""
+    commands = [["describe", str(samples[0]), *options.split()], ["serve", *options.split()]]
+    for command in commands[: 1 if options.startswith("--log") else 2]:
+        assert main(command) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert told in said.err
+
+
+def test_channels_apart_want_a_file(capsys):
+    assert main(["describe", "-", "--channels", "apart"]) == 2
+    assert "give a file, not -" in capsys.readouterr().err
+
+
+def test_a_pipeline_may_be_overruled(tmp_path):
+    """What the command line does not say is no contradiction: a pipeline's verifier is left alone
+    in mode edge."""
+    check_given({"mode": "edge"}, Config(mode="edge", cloud="ws://127.0.0.1:9"))
+    check_given({"cloud_key": "k"}, Config(cloud="ws://127.0.0.1:9", cloud_key="k"))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("describe",),
+        ("describe", "x.wav", "--mode", "fast"),
+        ("describe", "x.wav", "--k", "0"),
+        ("dance",),
+        ("describe", "x.wav", "--temperature", "-1"),
+        ("describe", "x.wav", "--cloud", "none", "--mode", "exact"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(here, args):
+    status, out, err = here(*args)
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1, err
+
+
+def test_a_pipeline_file_gives_options_and_the_command_line_wins(models, samples, tmp_path, capsys):
+    (tmp_path / "p.toml").write_text(
+        f'mode = "edge"\nmax_new_tokens = 20\nedge = "{models[1]}"\ncloud = "{models[3]}"'
+    )
+    args = ["describe", str(samples[0]), "--json", "--pipeline", str(tmp_path / "p.toml")]
+    assert main(args) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["mode"], row["n_tokens"] <= 20) == ("edge", True)
+    assert main([*args, "--mode", "exact"]) == 0
+    assert json.loads(capsys.readouterr().out)["mode"] == "exact"
+    (tmp_path / "p.toml").write_text("mdoe = 1")
+    assert main(args) == 2
+    told = f"streamer: {tmp_path}/p.toml: unknown option 'mdoe'; did you mean mode?; known are "
+    assert capsys.readouterr().err.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (
+            "describe a.wav --mdoe exact",
+            "unrecognized arguments: --mdoe exact; did you mean --mode?; see",
+        ),
+        ("describe a.wav --quie", "unrecognized arguments: --quie; did you mean --quiet?; see"),
+        ("serve --max-session=3", "--max-session=3; did you mean --max-sessions?; see"),
+        ("descibe a.wav", "did you mean describe?; see streamer --help"),
+        ("describe a.wav --mode gatd", "did you mean gated?; see streamer describe --help"),
+    ],
+)
+def test_a_typo_is_told_with_what_was_meant(command, told, capsys):
+    """And no option may be shortened: what is short today means two things tomorrow."""
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert told in err
+
+
+@pytest.mark.parametrize(
+    "command", ["describe x.wav", "serve", "verifier", "calibrate x.wav --risk .1", "models"]
+)
+def test_an_unknown_option_names_its_command_s_help(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--no-such"])
+    assert ended.value.code == 2
+    told = (
+        f"streamer: unrecognized arguments: --no-such; see streamer {command.split()[0]} --help\n"
+    )
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("command", ["describe", "serve", "verifier", "calibrate", "models"])
+def test_every_option_s_help_names_its_default(command):
+    """What happens without it; and the number or name there is the one that counts."""
+    (commands,) = (
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    for action in commands.choices[command]._actions:
+        if not action.option_strings or action.nargs == 0 or action.required:
+            continue
+        told = " ".join(action.help.split())
+        assert "default" in told, action.option_strings
+        owner = COMMANDS[command].options
+        owner = owner if hasattr(owner, action.dest) else Config
+        counts = getattr(owner, action.dest)
+        if counts is not None and not isinstance(counts, bool | tuple):
+            shown = f"{counts:g}" if isinstance(counts, int | float) else counts
+            assert told.endswith(f"default {shown}"), told
+
+
+def test_every_example_can_be_typed():
+    """Of each option, in docs/options.md, and of each group, in --help."""
+    parser = build_parser()
+    for name, command in COMMANDS.items():
+        for owner in [command.options] + [Config] * command.has_config:
+            for each, about, _ in declared(owner):
+                groups = [about.group.example] if about.group else []
+                own = [f"{flag_of(each.name)} {about.example}"] if about.example and groups else []
+                for example in own + groups:
+                    risk = "--risk 0.05 " * (name == "calibrate" and "--risk" not in example)
+                    words = [name, *command.arguments.split(), *(risk + example).split()]
+                    given = vars(parser.parse_args(words))
+                    command.options(**taken(command.options, given))
+
+
+def test_the_page_of_options_is_current():
+    written = (ROOT / "docs" / "options.md").read_text("utf-8")
+    assert written == page(), "`make options` writes it"

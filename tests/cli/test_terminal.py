@@ -1,0 +1,131 @@
+"""What a person sees at a terminal: bars, dimmed text, parts, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import soundfile
+from command_line import ENVIRONMENT
+
+from streamer.progress import clock
+
+
+def long_of(file, samples, seconds):
+    audio, rate = soundfile.read(samples[0])
+    soundfile.write(file, np.resize(audio, seconds * rate), rate)
+    return file
+
+
+def test_parts_are_lines_that_say_when_they_begin(here, models, samples, tmp_path):
+    long = long_of(tmp_path / "long.wav", samples, 70)
+    status, out, err = here("describe", long, "-v", "--mode", "edge", *models)
+    assert status == 0
+    assert [line[:7] for line in out.splitlines()] == ["[0:00] ", "[1:00] "]
+    assert re.fullmatch(r"  \S+long.wav: 70.0 s, 2 parts, \d+ tokens, 0% verified \[edge\]\n", err)
+    _, quiet, _ = here("describe", long, "--mode", "edge", "--quiet", *models)
+    assert [line[7:] for line in out.splitlines()] == quiet.splitlines()
+    _, named, _ = here("describe", long, "--mode", "edge", "--names", *models)
+    assert [
+        line for line in named.splitlines() if line.startswith(f"{long}: [")
+    ] == named.splitlines()
+    assert len(named.splitlines()) == 2
+
+
+def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samples, tmp_path):
+    long = long_of(tmp_path / "long.wav", samples, 1800)
+    command = [sys.executable, "-m", "streamer", "describe", long, "--mode", "edge", *models]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+        # a shell's background jobs ignore it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    # it is whole as the next one begins
+    assert process.stdout.readline().startswith(b"[0:00] ")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out.endswith(b"\n"), "the line in hand is closed"
+    assert re.fullmatch(
+        r"streamer: \S+long.wav: interrupted after \d+:\d\d of 30:00; what is said so far stands\n",
+        err.decode(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0:00"), (65.9, "1:05"), (3599, "59:59"), (36_610, "10:10:10")]
+)
+def test_clock(seconds, shown):
+    assert clock(seconds) == shown
+
+
+def on_a_terminal(*args, stdout=None, **environment):
+    """(exit status, stdout where it is no terminal, what the terminal shows): stderr is a real
+    pseudo-terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "streamer", *map(str, args)],
+        stdout=stdout or follower,
+        stderr=follower,
+        env=ENVIRONMENT | {"TERM": "xterm"} | environment,
+    )
+    os.close(follower)
+    shown = b""
+    try:
+        while piece := os.read(leader, 4096):
+            shown += piece
+    except OSError:  # the terminal's other end is closed: the process has ended
+        pass
+    out, _ = process.communicate(timeout=60)
+    os.close(leader)
+    return process.returncode, (out or b"").decode(), shown.decode()
+
+
+def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
+    """The sentence grows piece by piece, unverified pieces dimmed. NO_COLOR is obeyed."""
+    args = ("describe", samples[0], "-v", "--mode", "edge", *models)
+    status, _, shown = on_a_terminal(*args)
+    assert status == 0
+    assert shown.count("\x1b[2m") >= 2
+    assert re.search(r"first text after \d+ ms", shown)
+    assert shown.startswith(f"loading edge {models[1]} ...")
+    status, _, plain = on_a_terminal(*args, NO_COLOR="1")
+    assert status == 0
+    assert "\x1b[2m" not in plain
+    assert plain.count("\n") == 2
+
+
+@pytest.mark.parametrize("option", ["--mode=edge", "--quiet", "--json"])
+def test_a_bar_on_the_terminal_leaves_stdout_alone(models, samples, tmp_path, option):
+    """Rich sent what stdout should have got to stderr, so `> out.txt` and `| cmd` got nothing."""
+    long = long_of(tmp_path / "long.wav", samples, 20)
+    args = ("describe", long, option, "--mode", "edge", *models)
+    status, out, shown = on_a_terminal(*args, stdout=subprocess.PIPE)
+    assert status == 0
+    assert out.count("\n") == 1
+    assert len(out) > 2
+    assert "\x1b" not in out
+    assert re.search(r"describing .*0:\d\d of 0:20.*time left", shown)
+    assert out.strip() not in shown
+
+
+def test_a_terminal_gets_a_bar_and_whole_lines(here, models, samples, tmp_path):
+    """Parts of a long recording: each line stands whole between the bar's frames."""
+    long = long_of(tmp_path / "long.wav", samples, 70)
+    status, _, shown = on_a_terminal("describe", long, "--mode", "edge", *models, NO_COLOR="1")
+    _, plain, _ = here("describe", long, "--mode", "edge", *models)
+    assert status == 0
+    assert "describing" in shown
+    seen = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
+    seen = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in seen]
+    for line in plain.splitlines():
+        assert line in seen

@@ -1,0 +1,196 @@
+"""An edge and a verifier joined in memory, in virtual time. In: a plan, a seed, a network. Out: what
+was said, and what it cost."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from drawn import rules_and_sampling
+from fakes import ToyDrafter, ToyModel, ToyStream
+from far_in_memory import VOCABULARY, Far
+
+from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.plan import Done, DraftMore, Emit, Verify, Wait
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.speculate import Speculator
+from streamer.core.decoding.verdict import Refusal, Verdict
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
+
+EDGE_PROMPT = (3, 7, 1)
+
+
+class Wire:
+    """Bytes both ways. Requests and replies may be lost, doubled, delayed and reordered; audio
+    comes in order."""
+
+    def __init__(self, far, turn, chance, loss, cut_share, restart_share):
+        self.far, self.turn, self.chance = far, turn, chance
+        self.loss, self.cut_share, self.restart_share = loss, cut_share, restart_share
+        self.up, self.down, self.num_cuts, self.num_bytes = [], [], 0, []
+        turn.attach()
+
+    def cut(self, restart):
+        self.num_cuts += 1
+        self.up, self.down = [], []
+        self.far.cut()
+        if restart:
+            self.far.forget()
+        self.turn.attach()
+
+    def move(self):
+        """A moment: replies that arrived."""
+        if self.chance.random() < self.cut_share:
+            self.cut(self.chance.random() < self.restart_share)
+        while (message := self.turn.pull()) is not None:
+            data = wire.encode(message)
+            if isinstance(message, wire.VerifyMessage):
+                ids = (len(message.unverified) + len(message.draft)) // 3
+                self.num_bytes.append(len(data) - 3 * ids)
+            self.put(self.up, data, isinstance(message, wire.VerifyMessage))
+        for data in self.some(self.up):
+            for reply in self.far.take(data):
+                self.put(
+                    self.down,
+                    reply,
+                    isinstance(wire.decode_down(reply), wire.Judged | wire.Refused),
+                )
+        for data in self.some(self.down):
+            reply = self.turn.take(wire.decode_down(data))
+            if reply is not None:
+                yield reply
+
+    def put(self, queue, data, may_suffer):
+        copies = (
+            self.chance.choices((0, 1, 2), (self.loss, 1 - 1.5 * self.loss, self.loss / 2))[0]
+            if may_suffer
+            else 1
+        )
+        for _ in range(copies):
+            place = len(queue)
+            while (
+                may_suffer
+                and self.loss
+                and place
+                and queue[place - 1][1]
+                and self.chance.random() < 0.4
+            ):
+                place -= 1
+            queue.insert(place, (data, may_suffer))
+
+    def some(self, queue):
+        n = self.chance.randint(0, len(queue))
+        taken, queue[:] = queue[:n], queue[n:]
+        return [data for data, _ in taken]
+
+
+def settings(seed):
+    chance = random.Random(seed)
+    rules, sampling = rules_and_sampling(chance, seed)
+    samples = (
+        np.random.default_rng(seed)
+        .integers(-9_000, 9_000, chance.randint(1, 30_000))
+        .astype(np.float32)
+        / 32768
+    )
+    return chance, rules, sampling, samples
+
+
+def speak(turn, link, samples, chance):
+    """The turn hears all, in pieces of any size, and is over."""
+    at = 0
+    while at < len(samples):
+        n = chance.choice([1, 160, 3_200, 20_000])
+        turn.hear(samples[at : at + n])
+        at += n
+        list(link.move())
+    turn.finish()
+    for _ in range(chance.randint(0, 3)):
+        assert not list(link.move()), "nobody has asked yet"
+
+
+class Edge:
+    """A toy that drafts; `machine` says what it does next. shown: ids; said: of Emits, where they
+    are asked for."""
+
+    def __init__(self, plan, sampling, chance, kind, seed, said):
+        self.sequence = Sequence(EDGE_PROMPT)
+        self.sequence.start_answer()
+        self.toy = ToyStream(ToyModel(VOCABULARY.num_ids, seed), self.sequence)
+        self.drafter = ToyDrafter(self.toy, VOCABULARY, plan.rules, sampling, kind, chance)
+        pace = Pace(draft_s=chance.choice([1e-4, 0.01, 0.1]))
+        self.machine = Speculator(plan, VOCABULARY, self.sequence, pace)
+        self.shown, self.said = [], said
+
+    def act(self, now, is_up, link, may_cut):
+        """One step of the machine; the reason at the end."""
+        match self.machine.next(now, is_up):
+            case DraftMore(n):
+                ids, signals = self.drafter.draft(n)
+                self.machine.drafted(ids, signals, now)
+            case Verify(request):
+                self.answered(link.turn.ask(request), now)
+            case Wait() if may_cut:
+                link.cut(False)  # what was lost is asked again on a new link
+            case Emit(ids, verified):
+                if self.said is not None:
+                    self.said.append((len(self.shown), ids, verified))
+                self.shown += ids
+            case Done(reason):
+                assert self.toy.num_refed == 0, "each id once on the edge"
+                assert self.sequence.answer == self.shown
+                return reason
+        return None
+
+    def answered(self, reply, now):
+        if isinstance(reply, Verdict):
+            self.machine.verdict(reply, now)
+        elif isinstance(reply, Refusal):
+            self.machine.refused(reply)
+
+    def check(self):
+        sequence = self.sequence
+        assert self.toy.cache[: sequence.n_cached] == list(sequence.ids[: sequence.n_cached])
+        assert sequence.answer[: len(self.shown)] == self.shown, "committed text never changes"
+
+
+def run(
+    plan,
+    sampling,
+    chance,
+    samples,
+    kind="model",
+    edge_seed=1,
+    loss=0.0,
+    cut_share=0.0,
+    restart_share=0.0,
+    budget=20_000,
+    down=0,
+    said=None,
+):
+    """One answer over the wire: (answer, reason, machine, wire). down: moments until the target is
+    up; said: of Emits."""
+    terms = DecodingTerms(
+        VOCABULARY.fingerprint,
+        "zh",
+        VOCABULARY.num_ids,
+        plan.rules,
+        sampling,
+        plan.mode == "cloud",
+        plan.mode == "exact" and plan.ahead > 0,
+    )
+    turn = RemoteTurn(chance.randint(0, 255), bytes(16), terms)
+    link = Wire(Far(plan.rules, sampling), turn, chance, loss, cut_share, restart_share)
+    speak(turn, link, samples, chance)
+    edge = Edge(plan, sampling, chance, kind, edge_seed, said)
+    for moment in range(budget):
+        now = 0.001 * (moment + 1)
+        reason = edge.act(now, moment >= down, link, loss and moment % 40 == 39)
+        if reason is not None:
+            return edge.shown, reason, edge.machine, link
+        assert edge.machine.num_in_flight <= plan.credits
+        for reply in link.move():
+            edge.answered(reply, None)
+        edge.check()
+    raise AssertionError("no end")

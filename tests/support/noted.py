@@ -1,0 +1,28 @@
+"""An engine that notes what it was asked for. In: an engine. Out: the same, and its steps."""
+
+from dataclasses import dataclass, field, replace
+
+from bench.watched import Passing
+
+
+@dataclass(frozen=True)
+class NotedEngine(Passing):
+    """steps: the rows of each; batches: how many windows each encoding took. windows_at_once: in
+    place of its tower's."""
+
+    steps: list = field(default_factory=list)
+    batches: list = field(default_factory=list)
+    windows_at_once: int = 1
+
+    def step(self, rows):
+        self.steps.append([row._replace(ids=list(row.ids)) for row in rows])
+        return self.inner.step(rows)
+
+    def encode(self, features):
+        self.batches.append(len(features))
+        return self.inner.encode(features)
+
+
+def noting(thinker):
+    """The thinker with such an engine."""
+    return replace(thinker, engine=NotedEngine(thinker.engine))

@@ -1,0 +1,26 @@
+"""Live sessions on parts that a test stands between (bench/watched.py). In: parts. Out: sessions,
+free slots."""
+
+from contextlib import asynccontextmanager
+
+from streamer.session import LiveSession
+from streamer.stages.events import SessionOptions
+from streamer.stages.stream import open_stream
+
+
+@asynccontextmanager
+async def session_of(parts, **options):
+    """As `Describer.session` gives it; **options: those of SessionOptions."""
+    chosen = SessionOptions(**options)
+    async with open_stream(parts, chosen) as stream:
+        yield LiveSession(stream, chosen)
+
+
+def slots_free(models):
+    """KV slots of each model."""
+    return [thinker.engine.slots.num_free for thinker in models.pair if thinker is not None]
+
+
+def free_of(describer):
+    """The same of a Describer, which says nothing of its slots."""
+    return slots_free(describer._models)
