@@ -35,6 +35,7 @@ from bench.assisted import FirstForward, hearing
 from bench.clips import Clip, held_out
 from bench.common import median, progress, table, write
 from bench.keep import options_of, place
+from streamer.core.audio.trim import trimmed
 from streamer.model.audio.mel import StreamingLogMel, num_embeddings
 from streamer.model.engines.stock import load_stock
 from streamer.model.thinker import Thinker
@@ -249,7 +250,7 @@ def one_shot(
     started = time.perf_counter()
     clock = Clock(tell)
     mel = StreamingLogMel()
-    windows = [*mel.push(samples), *mel.finish()]
+    windows = [*mel.push(trimmed(samples)), *mel.finish()]
     features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
     num_audio = sum(num_embeddings(window.n_frames) for window in windows)
     prompt = [
