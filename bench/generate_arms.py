@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from bench.assisted import FirstForward
+from streamer.core.audio.trim import trimmed
 from streamer.model.audio.mel import StreamingLogMel, num_embeddings
 from streamer.model.thinker import Thinker
 
@@ -77,7 +78,7 @@ def one_shot(
     started = time.perf_counter()
     clock = Clock(tell)
     mel = StreamingLogMel()
-    windows = [*mel.push(samples), *mel.finish()]
+    windows = [*mel.push(trimmed(samples)), *mel.finish()]
     features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
     num_audio = sum(num_embeddings(window.n_frames) for window in windows)
     prompt = [

@@ -119,7 +119,7 @@ class _Prefill:
                 ids: Sequence[int] = await self._parts.edge.batcher.submit(steps)
                 text = self._parts.text_of(ids)
                 await self._outlet.send(
-                    LiveUpdate(turn.number, text, tuple(ids), heard.num_samples / SAMPLE_RATE_HZ)
+                    LiveUpdate(turn.number, text, tuple(ids), heard.num_taken / SAMPLE_RATE_HZ)
                 )
         finally:
             self._update = None

@@ -23,11 +23,11 @@ class TurnOpened:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Windows that are complete now, the log-mel's maximum so far, and how many samples the turn
-    has.
+    """Windows that are complete now, the log-mel's maximum so far, and how many samples are in it.
 
     provisional: the last window as if the turn ended here, where a live update is due. samples: [n]
-    float32, those that came now, for a model that hears them elsewhere.
+    float32, those that are heard now, for a model that hears them elsewhere. num_taken: how long
+    the turn is, with the silence at its ends that is not heard (core/audio/trim.py).
     """
 
     turn: int
@@ -36,6 +36,7 @@ class Heard:
     num_samples: int
     provisional: Any = None
     samples: Any = None
+    num_taken: int = 0
 
 
 @dataclass(frozen=True, slots=True)

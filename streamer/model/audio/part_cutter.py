@@ -11,6 +11,7 @@ from streamer.core.audio.pcm import BEHIND_SAMPLES, SAMPLE_RATE_HZ, WINDOW_SAMPL
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.model.audio.frontend import Ear
 from streamer.model.audio.measurer import TurnMeasurer
+from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.vad import Frame
 
 SHORT_SAMPLES = 2 * SAMPLE_RATE_HZ  # a rest behind max_turn_s that is too short to be described
@@ -128,7 +129,7 @@ class PartCutter:
         assert ear is not None
         if self.measurer is not None:
             self.measurer.push(samples)
-        windows = tuple(ear.push(samples, self._judged(ear.num_samples + len(samples))))
+        windows, heard = ear.push(samples, self._judged(ear.num_samples + len(samples)))
         provisional = None
         if (
             self._every is not None
@@ -137,9 +138,13 @@ class PartCutter:
         ):
             provisional = ear.provisional()
             self._next_update = _after_window((ear.num_samples // self._every + 1) * self._every)
-        return [
-            Heard(self.num_turns - 1, windows, ear.maximum, ear.num_samples, provisional, samples)
-        ]
+        return [self._heard(ear, windows, heard, provisional)]
+
+    def _heard(
+        self, ear: Ear, windows: list[MelWindow], samples: Samples, provisional: MelWindow | None
+    ) -> Heard:
+        turn, num = self.num_turns - 1, ear.num_heard
+        return Heard(turn, tuple(windows), ear.maximum, num, provisional, samples, ear.num_samples)
 
     def _judged(self, end: int) -> list[Frame] | None:
         """The frames up to the part's sample `end`, as the part's own."""
@@ -166,11 +171,13 @@ class PartCutter:
             measurer.is_over = True
         assert ear is not None
         self._next = self._begin + ear.num_samples
-        rest = tuple(ear.finish())
+        rest, heard = ear.finish()
+        last = [self._heard(ear, [], heard, None)] if len(heard) else []
         return [
+            *last,
             Closed(
                 self.num_turns - 1,
-                rest,
+                tuple(rest),
                 ear.maximum,
                 ear.num_samples,
                 ear.voice.has_speech,
@@ -180,5 +187,5 @@ class PartCutter:
                 goes_on,
                 measurer.finish if measurer else None,
                 measurer.curves if measurer else None,
-            )
+            ),
         ]

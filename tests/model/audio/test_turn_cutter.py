@@ -161,7 +161,7 @@ def test_a_turn_beyond_the_limit_goes_on_as_another(seconds, parts):
 )
 def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
     """Also where the cutter is told ahead how many samples are left."""
-    source = np.arange(total, dtype=np.float32) / 2**20
+    source = 0.25 + np.arange(total, dtype=np.float32) / 2**21  # nowhere silent
     ends = [*range(7_000, total, 7_000), total]
     cutter, items, at = PartCutter(limit), [], 0
     if settled is not None and total > settled:
