@@ -22,16 +22,15 @@ import argparse
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import parselmouth
 import soundfile
-from parselmouth.praat import call
 
+from bench.coach_changes import CHANGES, Sound
 from bench.common import progress, table, write
 from bench.keep import options_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
@@ -51,7 +50,6 @@ GAP_S = 0.4  # between two recordings
 SPEECH_SAMPLES = SAMPLE_RATE_HZ // 5  # that are loud where a change begins
 NATS = float(np.log(40 * 60))
 KINDS = ("joined-60", "joined-30", "joined-10")
-Sound = np.ndarray
 
 
 def main() -> None:
@@ -204,51 +202,6 @@ def evidence_of(samples: Sound, usual: Baseline, name: str) -> float:
     measure = {"too_soft": "frame_level_dbfs", "flat": "glide"}.get(kind, "change")
     sd = usual.frame_level_sd_db if kind == "too_soft" else getattr(usual, f"{measure}_sd")
     return ((getattr(ear.baseline, measure) - getattr(usual, measure)) / sd) ** 2 / 2
-
-
-def tempo(factor: float) -> Callable[[Sound], Sound]:
-    """So many times as fast, at the same pitch."""
-
-    def change(samples: Sound) -> Sound:
-        sound = parselmouth.Sound(samples.astype(float), SAMPLE_RATE_HZ)
-        changed = call(sound, "Lengthen (overlap-add)", 75, 500, 1 / factor)
-        return changed.values[0].astype(np.float32)
-
-    return change
-
-
-def flattened(share: float) -> Callable[[Sound], Sound]:
-    """The same words on a pitch that moves by `share` of what it did."""
-
-    def change(samples: Sound) -> Sound:
-        sound = parselmouth.Sound(samples.astype(float), SAMPLE_RATE_HZ)
-        manipulation = call(sound, "To Manipulation", 0.01, 75, 500)
-        tier = call(manipulation, "Extract pitch tier")
-        middle = call(sound.to_pitch(), "Get quantile", 0, 0, 0.5, "Hertz")
-        call(tier, "Formula", f"{middle} * (self / {middle}) ^ {share}")
-        call([tier, manipulation], "Replace pitch tier")
-        return call(manipulation, "Get resynthesis (overlap-add)").values[0].astype(np.float32)
-
-    return change
-
-
-def softer(db: float) -> Callable[[Sound], Sound]:
-    return lambda samples: samples * np.float32(10 ** (-db / 20))
-
-
-CHANGES: dict[str, tuple[str, Callable[[Sound], Sound]]] = {
-    "1.3 times as fast": ("too_fast", tempo(1.3)),
-    "1.5 times as fast": ("too_fast", tempo(1.5)),
-    "2 times as fast": ("too_fast", tempo(2.0)),
-    "1.5 times as slow": ("too_slow", tempo(1 / 1.5)),
-    "2 times as slow": ("too_slow", tempo(1 / 2)),
-    "6 dB softer": ("too_soft", softer(6)),
-    "12 dB softer": ("too_soft", softer(12)),
-    "18 dB softer": ("too_soft", softer(18)),
-    "half of the movement": ("flat", flattened(0.5)),
-    "a fifth of the movement": ("flat", flattened(0.2)),
-    "silence": ("long_silence", softer(60)),
-}
 
 
 def false_nudges(found: list[Found]) -> dict[str, Any]:
