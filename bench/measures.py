@@ -5,7 +5,8 @@
 DIR: recordings of held-out people with manifest.jsonl, as `python -m pipelines.embedded.recordings
 --held-out DIR` writes them. The truth of F0, level, pauses and timbre is what the labels measure
 (pipelines/embedded/labels.py: Praat's autocorrelation, silero); that of the rate is the text. Praat
-beside itself, with cross-correlation, says how far two good trackers agree.
+beside itself, with cross-correlation, says how far two good trackers agree. The cost is that of
+measures and of the coach, in turns; so is the time of the first text, with none, one and both.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,13 @@ from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.synthesis import f0_track
 from streamer import Describer, Description
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.coach.coach import Coach
 from streamer.core.measures.pitch import pitch_stats
+from streamer.model.audio.coach_ear import CoachEar
 from streamer.model.audio.measurer import TurnMeasurer
 
 NUM_TURNS = 20
+NUM_COSTS = 5
 PIECE = SAMPLE_RATE_HZ // 10  # as a microphone sends it
 
 
@@ -44,7 +48,7 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=200)
     options = options_of(parser)
     rows = [one for each in progress(chosen(options), "clips") if (one := of_clip(each))]
-    found = [*accuracy(rows), cost(options), anyio.run(first_text, options)]
+    found = [*accuracy(rows), *costs(options), *anyio.run(first_text, options)]
     print(table(["measure", "against", "clips", "figure", "is"], [list(r.values()) for r in found]))
     print(write("measures", found))
 
@@ -149,48 +153,75 @@ def accuracy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def cost(options: argparse.Namespace) -> dict[str, Any]:
+def coached(samples: np.ndarray) -> None:
+    """Heard by a coach, as it arrives."""
+    ear = CoachEar(Coach())
+    for at in range(0, len(samples), PIECE):
+        ear.push(samples[at : at + PIECE])
+        ear.work()
+
+
+def costs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Of one thread's time, over a minute of speech that comes in pieces, news 5 times a second."""
     pieces = [soundfile.read(row["file"], dtype="float32")[0] for row in chosen(options)[:20]]
     samples = np.concatenate(pieces)[: 60 * SAMPLE_RATE_HZ]
-    measured(samples[: 5 * SAMPLE_RATE_HZ])  # loads the network
-    begun = time.process_time()
-    measured(samples)
-    share = (time.process_time() - begun) / (len(samples) / SAMPLE_RATE_HZ)
-    return {
-        "measure": "all",
-        "against": "",
-        "clips": 1,
-        "figure": "share of a core per live stream",
-        "is": share,
-    }
+    heard: dict[str, Callable[[np.ndarray], object]] = {"measures": measured, "coach": coached}
+    spent: dict[str, list[float]] = {name: [] for name in heard}
+    for i in range(NUM_COSTS + 1):  # the first loads the networks
+        for name, hear in heard.items():
+            begun = time.process_time()
+            hear(samples)
+            if i:
+                spent[name].append((time.process_time() - begun) * SAMPLE_RATE_HZ / len(samples))
+    for name, shares in spent.items():
+        yield {
+            "measure": name,
+            "against": "",
+            "clips": len(shares),
+            "figure": "share of a core per live stream, median",
+            "is": float(np.median(shares)),
+        }
 
 
-async def first_text(options: argparse.Namespace) -> dict[str, Any]:
-    """Of live turns, one with measures and one without in turns: how much later the first text
-    is."""
+async def first_text(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Of live turns, one of each kind in turns: how much later the first text is, in pairs."""
     samples, _ = soundfile.read(chosen(options)[0]["file"], dtype="int16")
-    waits: dict[bool, list[float]] = {True: [], False: []}
-    async with Describer.open() as describer:
-        for i in range(2 * NUM_TURNS):
-            async with describer.session(measures=i % 2 == 0) as session:
-                for at in range(0, len(samples), PIECE):
-                    await session.feed(samples[at : at + PIECE].tobytes())
-                    # four times as fast as a microphone
-                    await anyio.sleep(PIECE / SAMPLE_RATE_HZ / 4)
-                await session.commit()
-                ended = [event async for event in session][-1]
-            if isinstance(ended, Description) and ended.ttft_ms is not None:
-                waits[i % 2 == 0].append(ended.ttft_ms)
-    later = float(np.median(waits[True]) - np.median(waits[False]))
-    num = len(waits[True])
-    return {
-        "measure": "all",
-        "against": "none",
-        "clips": num,
-        "figure": "first text later, ms",
-        "is": later,
+    arms: dict[str, dict[str, bool]] = {
+        "none": {},
+        "measures": {"measures": True},
+        "coach": {"coach": True},
+        "both": {"measures": True, "coach": True},
     }
+    waits: dict[str, list[float]] = {name: [] for name in arms}
+    async with Describer.open() as describer:
+        for _ in range(NUM_TURNS):
+            for name, asked in arms.items():
+                waits[name].append(await one_turn(describer, samples, **asked))
+    later = {name: np.subtract(found, waits["none"]) for name, found in waits.items()}
+    return [
+        {
+            "measure": name,
+            "against": "none",
+            "clips": len(later[name]),
+            "figure": f"first text later, ms, {what}",
+            "is": float(np.percentile(later[name], share)),
+        }
+        for name in ("measures", "coach", "both")
+        for what, share in (("lower quartile", 25), ("median", 50), ("upper quartile", 75))
+    ]
+
+
+async def one_turn(describer: Describer, samples: np.ndarray, **asked: bool) -> float:
+    """Milliseconds to its first text."""
+    async with describer.session(**asked) as session:
+        for at in range(0, len(samples), PIECE):
+            await session.feed(samples[at : at + PIECE].tobytes())
+            # four times as fast as a microphone
+            await anyio.sleep(PIECE / SAMPLE_RATE_HZ / 4)
+        await session.commit()
+        ended = [event async for event in session if isinstance(event, Description)][-1]
+    assert ended.ttft_ms is not None
+    return ended.ttft_ms
 
 
 if __name__ == "__main__":

@@ -58,14 +58,13 @@ async def test_a_reading_that_grows_fast_is_told():
     """Learnt from its first 10 s; nothing is told of what goes on as it was."""
     calm = reading(6)
     events, baseline = await coached(
-        np.concatenate([calm, faster(reading(6), 2.2)]),
-        Coach(learn_s=10, flat_ratio=0, fast_ratio=1.15, sureness=3),
+        np.concatenate([calm, faster(reading(6), 2.2)]), Coach(learn_s=10, flat_ratio=0, breath_s=0)
     )
     nudges = [event for event in events if isinstance(event, Nudge)]
     assert [nudge.kind for nudge in nudges] == ["too_fast"]
     (nudge,) = nudges
     assert nudge.t_s > len(calm) / RATE_HZ
-    assert nudge.value > 1.15 * nudge.usual
+    assert nudge.value > nudge.usual
     (known,) = [event for event in events if isinstance(event, BaselineKnown)]
     assert known.baseline == baseline
     assert nudge.usual == baseline.rate_syllables_per_s
@@ -76,7 +75,7 @@ async def test_a_reading_that_grows_fast_is_told():
 
 async def test_what_is_told_does_not_depend_on_the_cut_and_a_profile_is_taken(tmp_path):
     """A saved profile, another size of pieces: the same nudges, to the last bit."""
-    usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0)
+    usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, 0.3, 0.04, -25.0, 2.5, 0.9, 0.11)
     usual.save(tmp_path / "me.json")
     coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=2, breath_s=3, gap_s=0)
     soft = np.concatenate([recording(2) * 0.01, np.zeros(4 * RATE_HZ, np.float32)])

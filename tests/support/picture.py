@@ -2,6 +2,7 @@
 clients/page.png`. Real server, real Chromium."""
 
 import asyncio
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -11,16 +12,26 @@ from browser import save_speech, visiting
 from speech import recording
 from wire import serving
 
+from streamer.core.coach.coach import Coach
+from streamer.model.audio.coach_ear import CoachEar
+
 
 async def take(path):
-    """Someone has spoken slowly and softly, and now speaks fast and loud: the page after 3 s of
-    that."""
+    """Someone with a coach has spoken slowly and softly, as they usually do, and now speaks fast and
+    loud: the page after 3 s of that."""
     with serving() as (url, _), tempfile.TemporaryDirectory() as folder:
-        quiet = np.zeros(32_000, np.float32)
+        quiet = np.zeros(24_000, np.float32)
         fast_loud, slow_soft = recording(0), recording(3)
+        ear = CoachEar(Coach())
+        ear.push(np.tile(slow_soft, 4))
+        ear.work()
         spoken = np.concatenate([slow_soft, quiet, fast_loud, fast_loud])
         save_speech(Path(folder) / "speech.wav", spoken, 16_000)
-        async with visiting(url, Path(folder) / "speech.wav", size=(1000, 620)) as guest:
+        async with visiting(url, Path(folder) / "speech.wav", size=(1040, 880)) as guest:
+            keep = "([name, value]) => localStorage.setItem(name, value)"
+            usual = json.dumps(ear.baseline.as_json())
+            await guest.page.evaluate(keep, ["streamer.usual", usual])
+            await guest.page.check("#coaching")
             await guest.page.click("#mic")
             await guest.until_described()
             await guest.page.locator("#so-far").wait_for()

@@ -33,16 +33,16 @@ class Coach:
         30.0, None, "seconds of speech that a baseline is learnt from", "20", low=5, high=120
     )
     fast_ratio: float = option(
-        1.05, None, "too fast: over so many times the usual rate; 0: off", "1.3", low=0, high=5
+        1.8, None, "too fast: so many times the usual rate; 0: off", "1.5", low=0, high=5
     )
     slow_ratio: float = option(
-        0.95, None, "too slow: under so many times the usual rate; 0: off", "0.7", low=0, high=1
+        0.5, None, "too slow: so many times the usual rate; 0: off", "0.7", low=0, high=1
     )
     soft_db: float = option(
-        6.0, None, "too soft: so many dB under the usual level; 0: off", "9", low=0, high=60
+        9.0, None, "too soft: so many dB under the usual level; 0: off", "12", low=0, high=60
     )
     flat_ratio: float = option(
-        0.8, None, "flat: under so many times the usual SD of pitch; 0: off", "0.6", low=0, high=1
+        0.25, None, "flat: so many times the usual movement of pitch; 0: off", "0.5", low=0, high=1
     )
     silence_s: float = option(
         5.0, None, "long silence: so many seconds without speech; 0: off", "8", low=0, high=600
@@ -56,21 +56,13 @@ class Coach:
         high=35,
     )
     sureness: float = option(
-        3.5,
+        10.0,
         None,
-        "how many standard errors a rate, level or movement must be beyond its bound: more is "
-        "later and more often right",
-        "4",
-        low=0,
-        high=20,
-    )
-    back: float = option(
-        0.5,
-        None,
-        "a kind is told again only after the voice came back by this share of the way to usual",
-        "0.8",
-        low=0,
-        high=1,
+        "nats of evidence that the voice has changed, for the first four kinds: more is later and "
+        "more often right",
+        "15",
+        low=1,
+        high=100,
     )
     cooldown_s: float = option(
         20.0, None, "seconds between two nudges of one kind, at least", "60", low=0, high=3600
@@ -83,6 +75,9 @@ class Coach:
         check(self, is_typed=False)
         if 0 < self.fast_ratio <= 1:
             raise ConfigError(f"fast_ratio is {self.fast_ratio:g}; give more than 1, or 0 for off")
+        for name in ("slow_ratio", "flat_ratio"):
+            if getattr(self, name) == 1:
+                raise ConfigError(f"{name} is 1; give less than 1, or 0 for off")
 
     @classmethod
     def of(cls, options: Mapping[str, Any], default: Coach | None = None) -> Coach:

@@ -1,7 +1,7 @@
 """One session's coach. In: the frames of the session's sound, in steps of 200 ms. Out: what it
 hears, the baseline, and Nudges.
 
-It knows nothing of turns: a silence between two of them is a silence. It holds 40 s of frames.
+It knows nothing of turns: a silence between two of them is a silence. It holds 12 s of frames.
 """
 
 from __future__ import annotations
@@ -15,24 +15,17 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.learner import Learner
-from streamer.core.coach.nudger import (
-    FLAT_WINDOWS_S,
-    LEVEL_WINDOWS_S,
-    RATE_WINDOWS_S,
-    Now,
-    Nudge,
-    Nudger,
-)
-from streamer.core.coach.spoken import Spoken, last_gap
+from streamer.core.coach.nudger import Now, Nudge, Nudger
+from streamer.core.coach.voice import GLIDE_FRAMES, Change, Heard, glides
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, decibel
+from streamer.core.measures.growing import Growing
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.turn_track import UNIT_SAMPLES, Frames, TurnTrack
+from streamer.core.measures.turn_track import UNIT_SAMPLES, Flags, Floats, Frames, TurnTrack
 
 STEP_SAMPLES = SAMPLE_RATE_HZ // 5
-LOOK_S = 16.0  # rate and movement are looked for so far back
 SHOWN_S = 7.0
-MAX_FRAMES = 40 * FRAMES_PER_S
-FORGOTTEN_UNITS = 125  # 20 s
+MAX_FRAMES = 12 * FRAMES_PER_S
+FORGOTTEN_UNITS = 25  # 4 s
 GAP_FRAMES = 25  # a pause that lets one breathe
 POINT_FRAMES = 5  # of the curve: one for 50 ms
 
@@ -74,19 +67,28 @@ CoachEvent = Nudge | BaselineKnown | CoachNews
 
 
 class Coaching:
-    """Fill `track` with a step's frames, then `step`."""
+    """Fill a step's frames in: `add_mel`, and `track` for the rest. Then `step`."""
 
     def __init__(self, coach: Coach, pitch_hop: int) -> None:
         self.track = TurnTrack(pitch_hop)
         self.baseline = coach.baseline
+        self._so_far: Baseline | None = None
         self._coach = coach
+        self._change = Change()
+        self._changes = Growing()  # of the track's frames
         self._learner = Learner()
         self._nudger = Nudger(coach)
         self._first = 0  # number of the track's first frame in the session
-        self._curve = 0  # frames of the session whose points were told
+        # frames of the session, whose level and F0 were heard, and whose points were told
+        self._heard = self._pitched = self._curve = 0
         self._last_speech: int | None = None  # frame of the session
         self._run_from = 0  # frame of the session, behind the last pause
         self._num_steps = 0
+
+    def add_mel(self, raw: Floats) -> None:
+        """[n_frames, 128] log10 mel power, of whole frames of 10 ms."""
+        self.track.add_mel(raw)
+        self._changes.append(self._change.push(raw))
 
     def step(self) -> list[CoachEvent]:
         """What 200 ms more bring."""
@@ -94,47 +96,61 @@ class Coaching:
         t_s = self._num_steps * STEP_SAMPLES / SAMPLE_RATE_HZ
         self._forget()
         frames = self.track.frames()
-        recent = frames.last(LOOK_S)
-        first = self._first + len(frames.f0) - len(recent.f0)
-        known = max(0, self._first + self.track.num_pitched - first)
-        spoken = Spoken.of(recent, known)
-        events: list[CoachEvent] = [*self._learn(spoken, first, t_s)]
-        events += self._nudger.hear(self._now(spoken, first, t_s), self.baseline)
+        heard = self._hear(frames)
+        events: list[CoachEvent] = [*self._learn(heard, frames, t_s)]
+        events += self._nudger.hear(self._now(heard, frames, t_s), self.baseline)
         return [*events, self._news(frames, t_s)]
 
-    def found(self) -> Baseline | None:
-        """The baseline that is in force, or of what was said so far."""
-        return self.baseline or self._learner.found()
+    @property
+    def so_far(self) -> Baseline | None:
+        """The baseline that is in force, or of what was said up to a second ago."""
+        return self.baseline or self._so_far
 
-    def _learn(self, spoken: Spoken, first: int, t_s: float) -> list[CoachEvent]:
+    def _hear(self, frames: Frames) -> Heard:
+        """What the frames say that are new."""
+        new = slice(self._heard - self._first, len(frames.speech))
+        pitched = slice(max(0, self._pitched - self._first - GLIDE_FRAMES), self.track.num_pitched)
+        self._heard = self._first + new.stop
+        self._pitched = self._first + pitched.stop
+        speech = frames.speech[new]
+        return Heard(
+            self._changes.values[new][speech],
+            decibel(frames.power[new, 0][speech]),
+            glides(frames.f0[pitched], frames.speech[pitched]),
+        )
+
+    def _learn(self, heard: Heard, frames: Frames, t_s: float) -> list[BaselineKnown]:
         if self.baseline is not None:
             known = self._num_steps == 1
             return [BaselineKnown(t_s, self.baseline)] if known else []
-        self._learner.take(spoken, first)
+        self._learner.hear(heard)
+        before_s = self._learner.speech_s
+        self._learner.take(frames, self.track.num_pitched, self._first)
+        if int(self._learner.speech_s) == int(before_s):
+            return []
+        self._so_far = self._learner.found()
         if self._learner.speech_s < self._coach.learn_s:
             return []
-        self.baseline = self._learner.found()
+        self.baseline = self._so_far
         return [BaselineKnown(t_s, self.baseline)] if self.baseline else []
 
-    def _now(self, spoken: Spoken, first: int, t_s: float) -> Now:
-        end = first + len(spoken.speech)
-        at = np.flatnonzero(spoken.speech)
+    def _now(self, heard: Heard, frames: Frames, t_s: float) -> Now:
+        end = self._first + len(frames.speech)
+        at = np.flatnonzero(frames.speech)
         if len(at):
-            self._last_speech = first + int(at[-1])
-        gap = last_gap(spoken.speech, GAP_FRAMES)
+            self._last_speech = self._first + int(at[-1])
+        gap = last_gap(frames.speech, GAP_FRAMES)
         if gap is not None:
-            self._run_from = first + gap
+            self._run_from = self._first + gap
         last = self._last_speech
         silence_s = None if last is None else (end - 1 - last) / FRAMES_PER_S
-        if self.baseline is None:
-            return Now(t_s, silence_s, (end - self._run_from) / FRAMES_PER_S)
-        rates = {s: rate for s in RATE_WINDOWS_S if (rate := spoken.rate(s)) is not None}
-        levels = {s: found for s in LEVEL_WINDOWS_S if (found := spoken.level_dbfs(s)) is not None}
-        moved = {
-            s: found for s in FLAT_WINDOWS_S if (found := spoken.pitch_sd_semitones(s)) is not None
-        }
         run_s = (end - self._run_from) / FRAMES_PER_S
-        return Now(t_s, silence_s, run_s, rates, levels, moved)
+        known = self.track.num_pitched
+
+        def lately(seconds: float, is_pitched: bool) -> SpeechMeasures:
+            return (frames.until(known) if is_pitched else frames).last(seconds).measures()
+
+        return Now(t_s, silence_s, run_s, heard, lately)
 
     def _news(self, frames: Frames, t_s: float) -> CoachNews:
         begin = self._curve - self._first
@@ -150,5 +166,17 @@ class Coaching:
 
     def _forget(self) -> None:
         if self.track.num_frames > MAX_FRAMES:
+            frames = FORGOTTEN_UNITS * UNIT_SAMPLES // HOP_SAMPLES
             self.track.forget(FORGOTTEN_UNITS)
-            self._first += FORGOTTEN_UNITS * UNIT_SAMPLES // HOP_SAMPLES
+            self._changes.drop(frames)
+            self._first += frames
+
+
+def last_gap(speech: Flags, least: int) -> int | None:
+    """Where speech begins again behind the last gap of `least` frames; the frames' end where one
+    goes on; None where there is none."""
+    at = np.flatnonzero(speech)
+    if not len(at) or len(speech) - int(at[-1]) - 1 >= least:
+        return len(speech)
+    long = at[1:][np.diff(at) > least]
+    return int(long[-1]) if len(long) else None

@@ -1,35 +1,43 @@
 """When to say a word. In: what is heard now, against the baseline. Out: Nudges.
 
-A rate of one second of speech says little: of a steady reader, the SD of its logarithm is
-FAST_SPREAD, and of 6 s it is 0.095 (12 readers, 2026-11). So several windows are asked, and the
-shorter one is, the further it must be beyond the bound: `sureness` standard errors. A great change
-is told soon, a small one late.
+Tempo, level and melody are weighed by evidence.py, each against a shift of its own. A word also
+waits until the measure that it tells is beyond what is usual: two ways of measuring then agree.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
+
+import numpy as np
 
 from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
+from streamer.core.coach.evidence import Evidence
+from streamer.core.coach.voice import Heard
+from streamer.core.measures.frames import FRAMES_PER_S
+from streamer.core.measures.speech_measures import SpeechMeasures
 
 Kind = Literal["too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# Of the last seconds of speech. The spreads are of 1 s, and fall with the root of the seconds.
-RATE_WINDOWS_S = (1.5, 2.5, 4.0, 6.0, 9.0)
-LEVEL_WINDOWS_S = (1.0, 2.0, 4.0)
-FLAT_WINDOWS_S = (3.0, 5.0, 8.0)
-FAST_SPREAD = 0.24
-SLOW_SPREAD = 0.30  # ends of sentences are drawn out
-LEVEL_SPREAD_DB = 2.75
-FLAT_SPREAD = 0.45  # of the logarithm
-BACK_RATE_S = 4.0
-BACK_LEVEL_S = 2.0
-BACK_FLAT_S = 5.0
-TALKING_S = 0.6  # behind the last speech, rate and level are judged no more
+MEASURES: dict[Kind, tuple[str, str]] = {
+    "too_fast": ("rate_syllables_per_s", "syllables/s"),
+    "too_slow": ("rate_syllables_per_s", "syllables/s"),
+    "too_soft": ("level_dbfs", "dBFS"),
+    "flat": ("pitch_sd_semitones", "semitones"),
+}
+# Of the limit `sureness`, so that each kind tells as rarely: these two have lighter tails.
+LIMITS: dict[Kind, float] = {"too_slow": 0.75, "flat": 0.7}
+# Change and glide are these powers of tempo and of movement, by readings changed with PSOLA.
+CHANGE_POWER = 0.55
+GLIDE_POWER = 0.34
+FURTHEST = 1.5  # times the shift: what is further counts as this far
+TALKING_S = 0.6  # behind the last speech, how they spoke is judged no more
+MIN_TOLD_S = 2.0  # a rate or a movement is told of no less, and
+MIN_LEVEL_S = 0.6  # a level
+BACK_S = 1.0  # a silence is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +62,14 @@ class Nudge:
 @dataclass(frozen=True)
 class Now:
     """What is heard at t_s. silence_s: since the last speech, None where nobody spoke yet. run_s:
-    of speech since the last pause. rates, levels, movements (SD of pitch in semitones): by the
-    seconds of speech that they are of."""
+    of speech since the last pause. heard: since the step before. last: the measures of so many of
+    the last seconds whose F0 is known, or of the very last."""
 
     t_s: float
-    silence_s: float | None = None
-    run_s: float = 0.0
-    rates: Mapping[float, float] = field(default_factory=dict)
-    levels: Mapping[float, float] = field(default_factory=dict)
-    movements: Mapping[float, float] = field(default_factory=dict)
+    silence_s: float | None
+    run_s: float
+    heard: Heard
+    last: Callable[[float, bool], SpeechMeasures]
 
 
 class Nudger:
@@ -71,27 +78,56 @@ class Nudger:
 
     def __init__(self, coach: Coach) -> None:
         self._coach = coach
+        self._evidence = {
+            kind: Evidence(coach.sureness * LIMITS.get(kind, 1.0)) for kind in MEASURES
+        }
+        self._since: dict[Kind, float] = dict.fromkeys(MEASURES, 0.0)  # there is some evidence
         self._told: set[Kind] = set()  # and not yet back
         self._last: dict[Kind, float] = {}  # when each was told
 
     def hear(self, now: Now, usual: Baseline | None) -> list[Nudge]:
         """At most one nudge; usual None: only what needs no baseline is judged."""
-        for kind in list(self._told):
-            if self._is_back(kind, now, usual):
-                self._told.discard(kind)
-        coach = self._coach
-        last = max(self._last.values(), default=-math.inf)
-        if now.t_s - last < coach.gap_s:
+        if usual is not None:
+            self._weigh(now, usual)
+        self._told = {kind for kind in self._told if not self._is_back(kind, now)}
+        if now.t_s - max(self._last.values(), default=-math.inf) < self._coach.gap_s:
             return []
         for kind in KINDS:
             since = now.t_s - self._last.get(kind, -math.inf)
-            if kind in self._told or since < coach.cooldown_s:
+            if kind in self._told or since < self._coach.cooldown_s:
                 continue
             if (found := self._beyond(kind, now, usual)) is not None:
                 self._told.add(kind)
                 self._last[kind] = now.t_s
                 return [found]
         return []
+
+    def _weigh(self, now: Now, usual: Baseline) -> None:
+        for kind, evidence in self._evidence.items():
+            values, mean, sd, shift = self._shifted(kind, now.heard, usual)
+            if not shift or not len(values):
+                continue
+            off = float(
+                np.clip(values.mean() - mean, -FURTHEST * abs(shift), FURTHEST * abs(shift))
+            )
+            seconds = len(values) / FRAMES_PER_S
+            evidence.weigh(off / sd * seconds, seconds, shift / sd)
+            if not evidence.nats:
+                self._since[kind] = now.t_s
+
+    def _shifted(
+        self, kind: Kind, heard: Heard, usual: Baseline
+    ) -> tuple[np.ndarray, float, float, float]:
+        """(values, what is usual of them and its SD, the shift that is looked for; 0: off)"""
+        coach = self._coach
+        if kind == "too_soft":
+            return heard.level_db, usual.frame_level_dbfs, usual.frame_level_sd_db, -coach.soft_db
+        if kind == "flat":
+            shift = usual.glide * (coach.flat_ratio**GLIDE_POWER - 1) if coach.flat_ratio else 0.0
+            return heard.glide, usual.glide, usual.glide_sd, shift
+        ratio = coach.fast_ratio if kind == "too_fast" else coach.slow_ratio
+        shift = usual.change * (ratio**CHANGE_POWER - 1) if ratio else 0.0
+        return heard.change, usual.change, usual.change_sd, shift
 
     def _beyond(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:
         """The nudge of this kind, where it is due."""
@@ -106,64 +142,24 @@ class Nudger:
             if not coach.breath_s or now.run_s < coach.breath_s:
                 return None
             return Nudge(kind, "speech_without_pause_s", now.run_s, None, "s", now.t_s)
-        if usual is None:
+        if usual is None or not self._evidence[kind].is_enough:
             return None
-        if kind == "flat":
-            return self._flat(now, usual)
-        return self._soft(now, usual) if kind == "too_soft" else self._rate(kind, now, usual)
+        return self._told_of(kind, now, usual)
 
-    def _flat(self, now: Now, usual: Baseline) -> Nudge | None:
-        was = usual.pitch_sd_semitones
-        for seconds, sd in now.movements.items():
-            sure = self._coach.sureness * FLAT_SPREAD / math.sqrt(seconds)
-            if sd < self._coach.flat_ratio * was * math.exp(-sure):
-                return Nudge("flat", "pitch_sd_semitones", sd, was, "semitones", now.t_s)
-        return None
-
-    def _soft(self, now: Now, usual: Baseline) -> Nudge | None:
-        if not self._coach.soft_db:
+    def _told_of(self, kind: Kind, now: Now, usual: Baseline) -> Nudge | None:
+        """None where the measure that is told does not agree."""
+        name, unit = MEASURES[kind]
+        is_level = kind == "too_soft"
+        least_s = MIN_LEVEL_S if is_level else MIN_TOLD_S
+        measures = now.last(max(least_s, now.t_s - self._since[kind]), not is_level)
+        value, was = getattr(measures, name), getattr(usual, name)
+        if value is None or (value <= was if kind == "too_fast" else value >= was):
             return None
-        for seconds, level in now.levels.items():
-            sure = self._coach.sureness * LEVEL_SPREAD_DB / math.sqrt(seconds)
-            if level < usual.level_dbfs - self._coach.soft_db - sure:
-                return Nudge("too_soft", "level_dbfs", level, usual.level_dbfs, "dBFS", now.t_s)
-        return None
+        return Nudge(kind, name, value, was, unit, now.t_s)
 
-    def _rate(self, kind: Kind, now: Now, usual: Baseline) -> Nudge | None:
-        sign, ratio, spread = self._bound(kind)
-        if not ratio:
-            return None
-        for seconds, rate in now.rates.items():
-            sure = self._coach.sureness * spread / math.sqrt(seconds)
-            bound = usual.rate_syllables_per_s * ratio * math.exp(sign * sure)
-            if sign * (rate - bound) > 0:
-                name = "rate_syllables_per_s"
-                was = usual.rate_syllables_per_s
-                return Nudge(kind, name, rate, was, "syllables/s", now.t_s)
-        return None
-
-    def _bound(self, kind: Kind) -> tuple[int, float, float]:
-        """Which way, the ratio, and the spread."""
-        if kind == "too_fast":
-            return 1, self._coach.fast_ratio, FAST_SPREAD
-        return -1, self._coach.slow_ratio, SLOW_SPREAD
-
-    def _is_back(self, kind: Kind, now: Now, usual: Baseline | None) -> bool:
-        part = 1 - self._coach.back
+    def _is_back(self, kind: Kind, now: Now) -> bool:
         if kind == "long_silence":
-            return now.silence_s is not None and now.silence_s < min(1.0, self._coach.silence_s)
+            return now.silence_s is not None and now.silence_s < min(BACK_S, self._coach.silence_s)
         if kind == "no_pause":
             return now.run_s < self._coach.breath_s / 2
-        if usual is None:
-            return True
-        if kind == "flat":
-            sd = now.movements.get(BACK_FLAT_S)
-            limit = usual.pitch_sd_semitones * self._coach.flat_ratio**part
-            return sd is not None and sd > limit
-        if kind == "too_soft":
-            level = now.levels.get(BACK_LEVEL_S)
-            return level is not None and level > usual.level_dbfs - part * self._coach.soft_db
-        rate = now.rates.get(BACK_RATE_S)
-        sign, ratio, _ = self._bound(kind)
-        bound = usual.rate_syllables_per_s * ratio**part
-        return rate is not None and sign * (rate - bound) < 0
+        return not self._evidence[kind].nats

@@ -53,7 +53,7 @@ class CoachEar:
         """Hear what waits; the events since the last time."""
         with self._working:
             self._hear()
-            self.baseline = self._coaching.found()
+            self.baseline = self._coaching.so_far
             events = self._events
             self._events = []
             return events
@@ -81,4 +81,4 @@ class CoachEar:
 
     def _add_mel(self, blocks: Floats) -> None:
         """[n, 128, 20]"""
-        self._coaching.track.add_mel(blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1]))
+        self._coaching.add_mel(blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1]))

@@ -19,6 +19,7 @@ export class Turns {
   #isHearing = false; // another turn has begun
   #isLastKnown = false; // every turn has been committed
   #hasText = false; // some turn brought a sentence
+  #hasFailed = false; // the last turn, and it is told
   #isOver = false;
 
   // sound: name of a recording, null for the microphone; idle, the word that is the status between turns; seconds of a
@@ -34,17 +35,21 @@ export class Turns {
     this.#isLastKnown &&= this.sound.seconds === null;
   }
 
-  // Nothing more comes of the turn that is being heard.
+  // Nothing more comes of the turn that is being heard, or of the sentence that is being written.
   leave() {
+    if (this.#item !== null) this.view.end(this.#text, [this.#isSpoken ? ["spoken-failed"] : ["failed", this.sound.name]]);
+    this.#item = null;
     this.view.settled();
     this.chart.back();
   }
 
   hear(event) {
-    this.coach.hear(event);
+    if (this.#isSpoken) this.coach.hear(event); // a recording is not in the coach's report
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
+        if (this.#hasFailed) this.view.noProblem(); // the last turn's
+        this.#hasFailed = false;
         return this.view.status("hearing");
       case "input_audio_buffer.speech_stopped":
         return this.#closed();
@@ -116,10 +121,10 @@ export class Turns {
 
   #error({ code, message, event_id: cause }) {
     if (code === "turn_failed") {
-      if (this.#item !== null) this.view.end(this.#text, [this.#isSpoken ? ["spoken-failed"] : ["failed", this.sound.name]]);
       this.leave();
       if (!this.#isSpoken) return this.on.failed(message);
       this.view.problem("told", message);
+      this.#hasFailed = true;
       this.#close();
     } else if (code !== "input_audio_buffer_commit_empty") {
       this.on.failed(message);

@@ -9,7 +9,7 @@ from streamer.core.coach.baseline import Baseline, BaselineError
 from streamer.core.coach.coach import Coach
 from streamer.core.declare import ConfigError
 
-USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5)
+USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, 0.3, 0.04, -27.0, 2.5, 0.9, 0.11)
 
 
 def test_what_is_saved_is_loaded(tmp_path):
@@ -68,6 +68,7 @@ def test_a_coach_comes_from_keywords_text_and_a_file(tmp_path):
         ("fast_ratio=quick", "give a number"),
         ("fast_ration=1.2", "did you mean fast_ratio?"),
         ("fast_ratio=0.9", "give more than 1, or 0 for off"),
+        ("slow_ratio=1", "give less than 1, or 0 for off"),
         ("silence_s=-1", "silence_s is -1; it may be 0 to 600"),
         ("none.toml", "none.toml: cannot be read"),
         ("baseline=none.json", "none.json: cannot be read"),

@@ -24,6 +24,7 @@ from speech import SAMPLES, recording, speech
 from wire import describe_files, http, serving
 
 from streamer.core.attributes import ENGLISH
+from streamer.core.coach.baseline import Baseline
 from streamer.net.realtime.server import PAGE
 
 
@@ -344,19 +345,33 @@ def test_a_wheel_holds_the_page(tmp_path):
     assert {f"streamer/net/page/{file.name}" for file in PAGE.iterdir()} <= held
 
 
+async def report_of(guest, language, file):
+    """Save a report, by keyboard, and look at it on a phone: its text. It asks for nothing else."""
+    await guest.page.select_option("#language", language)
+    await guest.page.focus("#save")
+    async with guest.page.expect_download() as download:
+        await guest.page.keyboard.press("Enter")
+    await (await download.value).save_as(file)
+    report = await guest.page.context.browser.new_page(viewport={"width": 375, "height": 740})
+    asked = []
+    report.on("request", lambda request: asked.append(request.url))
+    await report.goto(file.as_uri())
+    assert asked == [file.as_uri()]
+    assert await report.locator("svg path.pitch[d^=M]").count() == 1
+    assert await report.locator("svg line.nudge").count() >= 3
+    assert await report.locator("script, link, img").count() == 0
+    assert await report.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    text = await report.text_content("main")
+    await report.close()
+    return text
+
+
 async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
     """Gauges move beside what is usual, a word is said and told to screen readers, a phone is wide
     enough; the report is one file that needs nothing else, in the page's language."""
     spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
     save_speech(tmp_path / "speech.wav", spoken, 48_000)
-    usual = {
-        "rate_syllables_per_s": 5.0,
-        "pitch_median_hz": 120.0,
-        "pitch_sd_semitones": 2.5,
-        "level_dbfs": -20.0,
-        "pause_share": 0.1,
-        "speech_s": 30.0,
-    }
+    usual = Baseline(5, 120, 2.5, -20, 0.1, 30, 0.3, 0.04, -25, 2.5, 0.9, 0.1).as_json()
     async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
         assert not await guest.page.is_visible("#coach")
         keep = "([name, value]) => localStorage.setItem(name, value)"
@@ -381,28 +396,9 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
         await guest.page.click("#mic")
         sentence = await guest.until_described()
         for language, told in (("en", "How it was computed"), ("zh", "计算方法")):
-            await guest.page.select_option("#language", language)
-            await guest.page.focus("#save")
-            async with guest.page.expect_download() as download:
-                await guest.page.keyboard.press("Enter")
-            file = tmp_path / f"{language}.html"
-            await (await download.value).save_as(file)
-            asked = []
-            report = await guest.page.context.browser.new_page(
-                viewport={"width": 375, "height": 740}
-            )
-            report.on("request", lambda request, asked=asked: asked.append(request.url))
-            await report.goto(file.as_uri())
-            text = await report.text_content("main")
-            assert asked == [file.as_uri()]
+            text = await report_of(guest, language, tmp_path / f"{language}.html")
             assert told in text
             assert sentence in text
-            assert await report.locator("svg path.pitch[d^=M]").count() == 1
-            assert await report.locator("svg line.nudge").count() >= 3
-            assert await report.locator("script, link, img").count() == 0
-            width = "document.documentElement.scrollWidth <= window.innerWidth"
-            assert await report.evaluate(width)
-            await report.close()
         await guest.page.click("#keep")
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
 

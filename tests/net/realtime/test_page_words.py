@@ -182,3 +182,38 @@ async def test_cancel_and_close_are_reached_by_keyboard(page, sound):
         await guest.page.focus("#cancel")
         await guest.page.keyboard.press("Enter")
         await guest.until_said("#history", "cancelled")
+
+
+async def test_nothing_of_a_turn_that_failed_is_left_in_the_next(page):
+    """Its half sentence goes to the history, named as failed; its message goes when somebody speaks
+    again; a sentence that a lost session never ended is no riddle either."""
+    async with page() as guest:
+        hear = """async ([events, isAnew]) => {
+            const [{ Turns }, { View }, { Chart }] = await Promise.all(
+                ["turns", "view", "chart"].map((name) => import(`./${name}.js`)));
+            const chart = new Chart(document.createElement("tbody"), {});
+            window.turns ??= new Turns({ view: new View(), chart, coach: { hear() {} }, attributes: {} },
+                { name: null, idle: ["listening"], seconds: null }, { settled() {}, failed() {} });
+            events.forEach((event) => window.turns.hear(event));
+            if (isAnew) window.turns.anew();
+        }"""
+        began = {"type": "input_audio_buffer.speech_started"}
+        ended = {"type": "input_audio_buffer.committed"}
+
+        def delta(item, text):
+            return {"type": "streamer.delta", "item_id": item, "text": text, "verified": True}
+
+        error = {"code": "turn_failed", "message": "the model stopped", "event_id": None}
+        failed = {"type": "error", "error": error}
+        await guest.page.evaluate(hear, [[began, ended, delta("a", "half"), failed], False])
+        assert await guest.text("#problem") == "the model stopped"
+        assert await guest.text("#facts") == "microphone: failed"
+        await guest.page.evaluate(hear, [[began], False])
+        assert await guest.text("#problem") == ""
+        await guest.page.evaluate(hear, [[ended, delta("b", "lost")], True])
+        assert await guest.page.get_attribute("#sentence", "aria-busy") == "false"
+        await guest.page.evaluate(hear, [[began, ended, delta("c", "new")], False])
+        assert await guest.text("#sentence") == "new"
+        assert await guest.text("#facts") == ""
+        rows = await guest.page.locator("#history li").all_text_contents()
+        assert rows == ["lostmicrophone: failed", "halfmicrophone: failed"]

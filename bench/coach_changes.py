@@ -1,0 +1,59 @@
+"""What a voice may do that a coach should tell. In: samples at 16 kHz. Out: the same, changed: its
+tempo and its pitch by PSOLA (Praat), its level, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import parselmouth
+from parselmouth.praat import call
+
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+
+Sound = np.ndarray
+
+
+def tempo(factor: float) -> Callable[[Sound], Sound]:
+    """So many times as fast, at the same pitch."""
+
+    def change(samples: Sound) -> Sound:
+        sound = parselmouth.Sound(samples.astype(float), SAMPLE_RATE_HZ)
+        changed = call(sound, "Lengthen (overlap-add)", 75, 500, 1 / factor)
+        return changed.values[0].astype(np.float32)
+
+    return change
+
+
+def flattened(share: float) -> Callable[[Sound], Sound]:
+    """The same words on a pitch that moves by `share` of what it did."""
+
+    def change(samples: Sound) -> Sound:
+        sound = parselmouth.Sound(samples.astype(float), SAMPLE_RATE_HZ)
+        manipulation = call(sound, "To Manipulation", 0.01, 75, 500)
+        tier = call(manipulation, "Extract pitch tier")
+        middle = call(sound.to_pitch(), "Get quantile", 0, 0, 0.5, "Hertz")
+        call(tier, "Formula", f"{middle} * (self / {middle}) ^ {share}")
+        call([tier, manipulation], "Replace pitch tier")
+        return call(manipulation, "Get resynthesis (overlap-add)").values[0].astype(np.float32)
+
+    return change
+
+
+def softer(db: float) -> Callable[[Sound], Sound]:
+    return lambda samples: samples * np.float32(10 ** (-db / 20))
+
+
+CHANGES: dict[str, tuple[str, Callable[[Sound], Sound]]] = {
+    "1.3 times as fast": ("too_fast", tempo(1.3)),
+    "1.5 times as fast": ("too_fast", tempo(1.5)),
+    "2 times as fast": ("too_fast", tempo(2.0)),
+    "1.5 times as slow": ("too_slow", tempo(1 / 1.5)),
+    "2 times as slow": ("too_slow", tempo(1 / 2)),
+    "6 dB softer": ("too_soft", softer(6)),
+    "12 dB softer": ("too_soft", softer(12)),
+    "18 dB softer": ("too_soft", softer(18)),
+    "half of the movement": ("flat", flattened(0.5)),
+    "a fifth of the movement": ("flat", flattened(0.2)),
+    "silence": ("long_silence", softer(60)),
+}
