@@ -12,6 +12,8 @@ from speech import recording, speech
 from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, until, validate
 
+from streamer.core.coach.baseline import Baseline
+
 KINDS = ("nudge", "baseline", "coach")
 
 
