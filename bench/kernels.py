@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from streamer.model.engines.few_bits_graphs import Graph
 from torch import Tensor
 
 from bench.common import progress, table, write
@@ -22,7 +23,6 @@ from bench.keep import options_of
 from bench.shapes import SIZES
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.few_bits import FORMS, Form, Packed, pack
-from streamer.model.engines.few_bits_graphs import Graph
 from streamer.model.engines.few_bits_model import Part, even
 
 ROWS = (1, 2, 4, 5, 8, 48)  # 5: a verified block; 48: nearly a window of audio

@@ -93,8 +93,9 @@ class Prepared:
 
     def read(self, name: str) -> Part:
         """One part, mapped. Raises NotPrepared."""
+        wanted = self._index[name]
         try:
-            if _sum_of(self.at / name) != self._index[name]:
+            if _sum_of(self.at / name) != wanted:
                 raise NotPrepared(f"{name} is damaged")
             return whole(load_file(self.at / name))
         except (OSError, SafetensorError) as error:
