@@ -17,7 +17,7 @@ from torch import Tensor
 from streamer.model.checkpoint.room import BITS
 from streamer.model.kernels.few_bits import BYTES, COLUMNS, multiply
 
-ROWS_AT_ONCE = 4096  # so that a float32 copy stays small; a multiple of COLUMNS
+ROWS_AT_ONCE = 512  # so that float32 copies stay small; a multiple of COLUMNS
 # Parts of the scale that are tried; the one of the least squared error is taken.
 SHRUNK = (1.0, 0.9, 0.8)
 STEPS = 32_767  # of an activation: 16 bits, of which the largest of its row takes all
@@ -82,7 +82,8 @@ def _packed(weight: Tensor, form: Form) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _rounded(groups: Tensor, form: Form) -> tuple[Tensor, Tensor]:
-    top = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
+    least, most = torch.aminmax(groups, dim=-1, keepdim=True)
+    top = torch.where(-least > most, least, most)
     end = 1 << (form.bits - 1)
     best: tuple[Tensor, Tensor, Tensor] | None = None
     # 8 bits are fine enough: nothing is to be won there
