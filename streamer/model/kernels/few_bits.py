@@ -43,9 +43,9 @@ def _make_tile(rows: int) -> Any:
     """A kernel part: y[rows, COLUMNS] of x [rows, k] int16 and one panel.
 
     tile(x, x_at, x_step, w, w_at, scales, s_at, y, y_at, y_step, groups, units): flat arrays, where
-    to begin, elements from one row to the next, times BYTES in a column's group. w is int8, or
-    uint8 that holds two of 4 bits. `units` must not be known to the compiler: it would unroll, and
-    run out of registers.
+    to begin, elements from one row to the next, times BYTES weights of a column's group. w is int8,
+    or uint8 that holds two of 4 bits. The compiler must not know `units`: it would unroll, and run
+    out of registers.
     """
 
     @intrinsic
@@ -72,8 +72,8 @@ def _make_tile(rows: int) -> Any:
                 return b.gep(array.data, [values[i + 1]])
 
             steps = _Steps(values[2], values[9], values[10], values[11])
-            halves = 2 if signature.args[3].dtype == types.uint8 else 1
-            _emit(b, [begin(i) for i in (0, 3, 5, 7)], steps, rows, halves)
+            bits = 4 if signature.args[3].dtype == types.uint8 else 8
+            _emit(b, [begin(i) for i in (0, 3, 5, 7)], steps, rows, bits)
             return context.get_dummy_value()
 
         return types.void(x, n, n, w, n, scales, n, y, n, n, n, n), codegen
@@ -88,7 +88,7 @@ class _Steps(NamedTuple):
     units: ir.Value
 
 
-def _emit(b: ir.IRBuilder, begins: list[ir.Value], steps: _Steps, rows: int, halves: int) -> None:
+def _emit(b: ir.IRBuilder, begins: list[ir.Value], steps: _Steps, rows: int, bits: int) -> None:
     x, w, scales, y = begins
     number = steps.groups.type
     xs = [b.gep(x, [b.mul(steps.x, number(r))]) for r in range(rows)]
@@ -101,10 +101,10 @@ def _emit(b: ir.IRBuilder, begins: list[ir.Value], steps: _Steps, rows: int, hal
             b.store(ir.Constant(_SUMS, None), sums[at])
         with cgutils.for_range(b, steps.units, intp=number) as unit:
             k = b.add(b.mul(group.index, steps.units), unit.index)
-            _add_unit(b, xs, w, k, sums, halves)
+            _add_vector(b, xs, w, k, sums, bits)
         for c in range(COLUMNS):
             at = b.add(b.mul(group.index, number(COLUMNS)), number(c))
-            scale = _splat(b, b.load(b.gep(scales, [at])))
+            scale = _splat(b, b.load(b.gep(scales, [at])), _FLOATS)
             for r in range(rows):
                 whole = b.sitofp(b.load(sums[r, c]), _FLOATS)
                 b.store(b.call(fma, [whole, scale, b.load(totals[r, c])]), totals[r, c])
@@ -113,35 +113,28 @@ def _emit(b: ir.IRBuilder, begins: list[ir.Value], steps: _Steps, rows: int, hal
         b.store(_folded(b, b.load(totals[r, c])), cell)
 
 
-def _add_unit(
-    b: ir.IRBuilder, xs: list[ir.Value], w: ir.Value, k: ir.Value, sums: Any, halves: int
+def _add_vector(
+    b: ir.IRBuilder, xs: list[ir.Value], w: ir.Value, k: ir.Value, sums: Any, bits: int
 ) -> None:
-    """BYTES of each column, times the rows."""
+    """BYTES weights of each column, times the rows."""
     number = k.type
-    line = b.gep(w, [b.mul(k, number(COLUMNS * BYTES))])
+    line = b.gep(w, [b.mul(b.lshr(k, number(1)) if bits == 4 else k, number(COLUMNS * BYTES))])
     fetch = _function(b, "llvm.prefetch.p0i8", ir.VoidType(), [_I8.as_pointer()] + [_I32] * 3)
     b.call(fetch, [b.gep(line, [number(AHEAD)]), _I32(0), _I32(3), _I32(1)])
     raw = ir.VectorType(_I8, BYTES).as_pointer()
-    columns = [
-        b.load(b.bitcast(b.gep(line, [number(BYTES * c)]), raw), align=1) for c in range(COLUMNS)
-    ]
-    for half in range(halves):
-        weights = [_weights(b, column, half, halves) for column in columns]
-        at = b.mul(b.add(b.mul(k, number(halves)), number(half)), number(BYTES))
-        for r, row in enumerate(xs):
-            x = b.load(b.bitcast(b.gep(row, [at]), _WEIGHTS.as_pointer()), align=2)
-            for c, weight in enumerate(weights):
-                b.store(b.add(b.load(sums[r, c]), _pairs(b, x, weight)), sums[r, c])
-
-
-def _weights(b: ir.IRBuilder, raw: ir.Value, half: int, halves: int) -> ir.Value:
-    """int16 of BYTES bytes, or of their low or high 4 bits."""
-    wide = b.sext(raw, _WEIGHTS)
-    if halves == 1:
-        return wide
-    if half == 0:
-        wide = b.shl(wide, ir.Constant(_WEIGHTS, [12] * BYTES))
-    return b.ashr(wide, ir.Constant(_WEIGHTS, [4 if half else 12] * BYTES))
+    given = []
+    for row in xs:
+        at = b.gep(row, [b.mul(k, number(BYTES))])
+        given.append(b.load(b.bitcast(at, _WEIGHTS.as_pointer()), align=2))
+    for c in range(COLUMNS):
+        weights = b.load(b.bitcast(b.gep(line, [number(BYTES * c)]), raw), align=1)
+        weights = b.sext(weights, _WEIGHTS)
+        if bits == 4:  # the low halves of the bytes, then their high ones
+            odd = b.trunc(b.and_(k, number(1)), _I16)
+            up = _splat(b, b.sub(_I16(12), b.mul(odd, _I16(4))), _WEIGHTS)
+            weights = b.ashr(b.shl(weights, up), ir.Constant(_WEIGHTS, [12] * BYTES))
+        for r, x in enumerate(given):
+            b.store(b.add(b.load(sums[r, c]), _pairs(b, x, weights)), sums[r, c])
 
 
 def _pairs(b: ir.IRBuilder, x: ir.Value, w: ir.Value) -> ir.Value:
@@ -153,9 +146,9 @@ def _pairs(b: ir.IRBuilder, x: ir.Value, w: ir.Value) -> ir.Value:
     return b.add(*(_part(b, product, list(range(odd, BYTES, 2))) for odd in (0, 1)))
 
 
-def _splat(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    one = b.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, _I32(0))
-    return _part(b, one, [0] * _FLOATS.count)
+def _splat(b: ir.IRBuilder, value: ir.Value, kind: ir.Type) -> ir.Value:
+    one = b.insert_element(ir.Constant(kind, ir.Undefined), value, _I32(0))
+    return _part(b, one, [0] * kind.count)
 
 
 def _folded(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
@@ -182,7 +175,7 @@ _T1, _T2, _T3 = (_make_tile(rows) for rows in (1, 2, 3))
 @compiled
 def _multiply(x, w, scales, y, rows, depth, width, groups, units, first, last):
     """Panels `first` to `last` of y [rows, width], x [rows, depth]."""
-    size = groups * units * COLUMNS * BYTES
+    size = w.size // (width // COLUMNS)
     for p in range(first, last):
         c, w_at, s_at = p * COLUMNS, p * size, p * groups * COLUMNS
         r = 0
@@ -212,7 +205,7 @@ def multiply(
     rows, depth = x.shape
     y = np.empty((rows, panels * COLUMNS), np.float32)
     flat = [array.reshape(-1) for array in (x, data, scales, y)]
-    sizes = rows, depth, y.shape[1], groups, units
+    sizes = rows, depth, y.shape[1], groups, units * (2 if data.dtype == np.uint8 else 1)
 
     def work(first: int, last: int) -> None:
         _multiply(*flat, *sizes, first, last)
