@@ -7,7 +7,6 @@ gives the group's largest weight the end of the range that reaches further.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from streamer.model.checkpoint.room import BITS
 from streamer.model.kernels.few_bits import BYTES, COLUMNS, multiply
 
-ROWS_AT_ONCE = 512  # so that float32 copies stay small; a multiple of COLUMNS
+PANELS_AT_ONCE = 128  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.
 SHRUNK = (1.0, 0.9, 0.8)
 STEPS = 32_767  # of an activation: 16 bits, of which the largest of its row takes all
@@ -62,23 +61,29 @@ def _width(matrix: Matrix) -> int:
 
 def pack(weight: Tensor, form: Form) -> Matrix:
     """The nearest that the form can say."""
-    parts = list(_packed(weight, form))
-    data, scales = (torch.cat(list(part)) for part in zip(*parts, strict=True))
+    out, inner = weight.shape
+    panels, groups = -(-out // COLUMNS), -(-inner // form.group)
+    units = form.group * form.bits // (8 * BYTES)
+    kind = torch.int8 if form.bits == 8 else torch.uint8
+    data = torch.empty(panels, groups, units, COLUMNS, BYTES, dtype=kind)
+    scales = torch.empty(panels, groups, COLUMNS)
+    for first in range(0, panels, PANELS_AT_ONCE):
+        some = slice(first, min(first + PANELS_AT_ONCE, panels))
+        rows = weight[first * COLUMNS : some.stop * COLUMNS].float()
+        data[some], scales[some] = _packed(rows, form)
     return Matrix(data, scales, torch.tensor(weight.shape))
 
 
-def _packed(weight: Tensor, form: Form) -> Iterator[tuple[Tensor, Tensor]]:
-    for rows in weight.split(ROWS_AT_ONCE):
-        fill = (0, -rows.shape[1] % form.group, 0, -len(rows) % COLUMNS)
-        padded = F.pad(rows.float(), fill)
-        groups = padded.view(len(padded), -1, form.group)
-        q, scales = _rounded(groups, form)
-        units = q.view(len(q) // COLUMNS, COLUMNS, q.shape[1], -1, BYTES * 8 // form.bits)
-        if form.bits == 4:
-            low, high = units[..., :BYTES], units[..., BYTES:]
-            units = ((low & 15) | (high << 4)).view(torch.uint8)
-        panels = scales.view(-1, COLUMNS, scales.shape[1])
-        yield units.permute(0, 2, 3, 1, 4).contiguous(), panels.transpose(1, 2).contiguous()
+def _packed(rows: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+    fill = (0, -rows.shape[1] % form.group, 0, -len(rows) % COLUMNS)
+    padded = F.pad(rows, fill)
+    q, scales = _rounded(padded.view(len(padded), -1, form.group), form)
+    units = q.view(len(q) // COLUMNS, COLUMNS, q.shape[1], -1, BYTES * 8 // form.bits)
+    if form.bits == 4:
+        low, high = units[..., :BYTES], units[..., BYTES:]
+        units = ((low & 15) | (high << 4)).view(torch.uint8)
+    panels = scales.view(-1, COLUMNS, scales.shape[1])
+    return units.permute(0, 2, 3, 1, 4), panels.transpose(1, 2)
 
 
 def _rounded(groups: Tensor, form: Form) -> tuple[Tensor, Tensor]:
