@@ -1,17 +1,21 @@
 """Which library multiplies by weights of few bits fastest? Out: a table, JSON lines.
 
-`python -m bench.kernels [--size 3b]`, 1 minute, 3 GB: the products of two layers, 1 to 48 rows, in
-each kernel that is there: ONNX Runtime's MatMulNBits (which the engines take), torch's own for 8
-and 4 bits, oneDNN's for integers through torch, OpenVINO where it is installed. Each as a share of
-what a copy of the same bytes takes on the same threads, the least of some rounds, all in turn.
+`python -m bench.kernels [--size 3b]`, 2 minutes, 3 GB: the products of two layers, 1 to 48 rows, in
+each kernel that is there: ours (which the engines take), torch's own for 8 and 4 bits, oneDNN's and
+FBGEMM's for integers through torch, ONNX Runtime's MatMulNBits and OpenVINO where the extra `peers`
+is installed. Each as a share of what a copy of the same bytes takes on the same threads, the least
+of some rounds, all in turn. oneDNN's sums are right only where the processor has VNNI.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -21,9 +25,8 @@ from bench.common import progress, table, write
 from bench.keep import options_of
 from bench.shapes import SIZES
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines.few_bits import FORMS, Form, Packed, pack
-from streamer.model.engines.few_bits_graphs import Graph
-from streamer.model.engines.few_bits_model import Part, even
+from streamer.model.engines.few_bits import FORMS, Form, pack
+from streamer.model.runtime.onnx import onnxruntime
 
 ROWS = (1, 2, 4, 5, 8, 48)  # 5: a verified block; 48: nearly a window of audio
 LAYERS = 2  # more bytes than a processor's cache
@@ -37,6 +40,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     options = options_of(parser)
     torch.set_num_threads(options.threads)
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # ours
     weights = list(_weights(SIZES[options.size].text))
     rows = [
         row for name, form in FORMS.items() for row in measured(name, form, weights, options.rounds)
@@ -57,11 +61,15 @@ def _weights(s: TextShape) -> Iterator[Tensor]:
 
 def measured(name: str, form: Form, weights: list[Tensor], rounds: int) -> list[dict[str, Any]]:
     """A row per kernel: per number of rows, the time of a copy of the weights over its own."""
-    packed = [pack(weight, form) for weight in weights]
-    size = sum(each.data.nbytes + each.scales.nbytes for each in packed)
+    size = sum(w.numel() for w in weights) * (form.bits * form.group + 32) // (8 * form.group)
     source = torch.ones(size // 4)
     copy = torch.empty_like(source)
-    arms = {kind: make(packed, weights) for kind, make in kernels(form).items()}
+    # one thread's own time counts, whatever else runs on the machine
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    arms = {
+        kind: [(w.shape[1], make(w, form)) for w in progress(weights, kind)]
+        for kind, make in kernels(form).items()
+    }
     shares: dict[str, dict[int, float]] = {kind: {} for kind in arms}
     for num in progress(ROWS, name):
         given = {w.shape[1]: torch.randn(num, w.shape[1]) for w in weights}
@@ -72,9 +80,10 @@ def measured(name: str, form: Form, weights: list[Tensor], rounds: int) -> list[
         best = dict.fromkeys(runs, float("inf"))
         for _ in range(rounds):
             for kind, run in runs.items():
-                started = time.perf_counter()
+                time.sleep(0.02)  # the last kernel's threads no longer wait for work on the cores
+                started = clock()
                 run()
-                best[kind] = min(best[kind], time.perf_counter() - started)
+                best[kind] = min(best[kind], clock() - started)
         for kind in arms:
             shares[kind][num] = best["copy"] / best[kind]
     return [
@@ -83,90 +92,122 @@ def measured(name: str, form: Form, weights: list[Tensor], rounds: int) -> list[
     ]
 
 
-Arm = list[tuple[int, Product]]
-Maker = Callable[[list[Packed], list[Tensor]], Arm]
+Maker = Callable[[Tensor, Form], Product]
 
 
 def kernels(form: Form) -> dict[str, Maker]:
-    found: dict[str, Maker] = {"ONNX Runtime": _onnxruntime}
-    found["torch"] = _torch8 if form.bits == 8 else _torch4
+    found: dict[str, Maker] = {"ours": lambda weight, form: pack(weight, form).times}
     if form.bits == 8:
-        found |= {"oneDNN, 8 x 8": _onednn(planes=1), "oneDNN, 8 x 16": _onednn(planes=2)}
-    try:
-        import openvino  # noqa: F401 - only whether it is there
-    except ImportError:
-        return found
-    return found | {"OpenVINO": _openvino}
+        found |= {"torch": _torch8, "oneDNN, 8 x 16": _onednn, "FBGEMM, 7 x 14": _fbgemm}
+    else:
+        found["torch"] = _torch4
+    if find_spec("onnx"):
+        found["ONNX Runtime"] = _onnxruntime
+    return found | ({"OpenVINO": _openvino} if find_spec("openvino") else {})
 
 
-def _onnxruntime(packed: list[Packed], weights: list[Tensor]) -> Arm:
-    def made(each: Packed, weight: Tensor) -> Product:
-        graph = Graph(each.form)
-        x = graph.take("x", each.inner)
-        part = Part(graph.bytes(graph.times(x, weight), len(weight)))
-        return lambda rows: part.run(x=even(rows))
-
-    return [(p.inner, made(p, w)) for p, w in zip(packed, weights, strict=True)]
+def _grouped(weight: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+    """Integers from 0 on [out, in], and a scale per group: any will do for a time."""
+    q = torch.randint(0, 1 << form.bits, weight.shape, dtype=torch.uint8)
+    return q, torch.rand(len(weight), weight.shape[1] // form.group)
 
 
-def _torch8(packed: list[Packed], weights: list[Tensor]) -> Arm:
-    """One scale per row of weights, activations in bfloat16."""
+def _onnxruntime(weight: Tensor, form: Form) -> Product:
+    """Activations rounded to 8 bits in groups; rows are filled up to an even number, so that a
+    row's bits depend on it alone."""
+    import onnx
 
-    def made(weight: Tensor) -> Product:
-        scales = (weight.abs().amax(-1) / 127).bfloat16()
-        rounded = (weight / scales.float()[:, None]).round_().clamp_(-127, 127).to(torch.int8)
-        return lambda x: torch.ops.aten._weight_int8pack_mm(x.bfloat16(), rounded, scales)
+    q, scales = _grouped(weight, form)
+    if form.bits == 4:
+        q = q[:, 0::2] | (q[:, 1::2] << 4)
+    out, inner = weight.shape
+    data = q.view(out, inner // form.group, -1)
+    h, kind = onnx.helper, onnx.TensorProto.FLOAT
+    names = zip(("w", "s"), (data, scales), strict=True)
+    constants = [onnx.numpy_helper.from_array(of.numpy(), name) for name, of in names]
+    sizes = {"N": out, "K": inner, "bits": form.bits, "block_size": form.group}
+    more = {"domain": "com.microsoft", "accuracy_level": 4}
+    node = h.make_node("MatMulNBits", ["x", "w", "s"], ["y"], **sizes, **more)
+    ends = [
+        [h.make_tensor_value_info(name, kind, ["rows", width])]
+        for name, width in (("x", inner), ("y", out))
+    ]
+    graph = h.make_graph([node], "product", *ends, constants)
+    sets = [h.make_opsetid("", 20), h.make_opsetid("com.microsoft", 1)]
+    model = h.make_model(graph, opset_imports=sets, ir_version=10).SerializeToString()
+    options = onnxruntime().SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime().InferenceSession(model, options, providers=providers)
+    even = torch.nn.functional.pad
+    return lambda x: session.run(None, {"x": even(x, (0, 0, 0, len(x) % 2)).numpy()})
 
-    return [(w.shape[1], made(w)) for w in weights]
+
+def _by_row(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """int8, and one scale per row of weights."""
+    scales = weight.abs().amax(-1) / 127
+    return (weight / scales[:, None]).round_().clamp_(-127, 127).to(torch.int8), scales
 
 
-def _torch4(packed: list[Packed], weights: list[Tensor]) -> Arm:
+def _torch8(weight: Tensor, form: Form) -> Product:
+    """Activations in bfloat16."""
+    q, scales = _by_row(weight)
+    few = scales.bfloat16()
+    return lambda x: torch.ops.aten._weight_int8pack_mm(x.bfloat16(), q, few)
+
+
+def _torch4(weight: Tensor, form: Form) -> Product:
     """The same groups, activations in bfloat16; torchao's on a CPU calls this one."""
-
-    def made(each: Packed) -> Product:
-        group = each.form.group
-        q = torch.from_numpy(each.data).to(torch.int32)
-        q = torch.stack([q & 15, q >> 4], -1).reshape(len(q), -1)
-        data = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q, 1)
-        scales = torch.from_numpy(each.scales).T.bfloat16()
-        both = torch.stack([scales, torch.zeros_like(scales)], -1).contiguous()
-        return lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x.bfloat16(), data, group, both)
-
-    return [(p.inner, made(p)) for p in packed]
+    q, scales = _grouped(weight, form)
+    data = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q.to(torch.int32), 1)
+    few = scales.T.bfloat16()
+    both = torch.stack([few, torch.zeros_like(few)], -1).contiguous()
+    times = torch.ops.aten._weight_int4pack_mm_for_cpu
+    return lambda x: times(x.bfloat16(), data, form.group, both)
 
 
-def _onednn(planes: int) -> Maker:
-    """One scale per row of weights and of activations, and sums of integers: a row's bits depend on
-    that row alone. With two planes, activations are two rows of 8 bits each, together 16."""
-    finer = 254  # steps of the second plane in one of the first
+def _onednn(weight: Tensor, form: Form) -> Product:
+    """A row of activations is two of 8 bits, together 16."""
+    q, scales = _by_row(weight)
+    data = torch.ops.onednn.qlinear_prepack(q, None)
+    zeros = torch.zeros(len(weight), dtype=torch.int32)
+    output = (None, 1.0, 0, torch.float32, "none", [], "")
+    times = torch.ops.onednn.qlinear_pointwise
 
-    def made(weight: Tensor) -> Product:
-        scales = weight.abs().amax(-1) / 127
-        rounded = (weight / scales[:, None]).round_().clamp_(-127, 127).to(torch.int8)
-        data = torch.ops.onednn.qlinear_prepack(rounded, None)
-        zeros = torch.zeros(len(weight), dtype=torch.int32)
-        output = (None, 1.0, 0, torch.float32, "none", [], "")
+    def product(x: Tensor) -> Tensor:
+        # with signed bytes oneDNN 3.x has only its reference kernel, a hundred times slower
+        rows = lambda planes: planes.add_(128).to(torch.uint8)  # noqa: E731
+        return _planes(x, 127, lambda two: times(rows(two), 1.0, 128, data, scales, zeros, *output))
 
-        def times(x: Tensor) -> Tensor:
-            step = x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(127)
-            rows = x / step
-            if planes == 2:
-                coarse = rows.round()
-                rows = torch.cat((coarse, (rows - coarse).mul_(finer)))
-            # with signed bytes oneDNN 3.x has only its reference kernel, a hundred times slower
-            given = rows.round_().add_(128).to(torch.uint8)
-            sums = torch.ops.onednn.qlinear_pointwise(given, 1.0, 128, data, scales, zeros, *output)
-            parts = sums.split(len(x))
-            return (parts[0] if planes == 1 else parts[0].add_(parts[1], alpha=1 / finer)).mul_(
-                step
-            )
-
-        return times
-
-    return lambda packed, weights: [(w.shape[1], made(w)) for w in weights]
+    return product
 
 
-def _openvino(packed: list[Packed], weights: list[Tensor]) -> Arm:
+def _fbgemm(weight: Tensor, form: Form) -> Product:
+    """Two of 7 bits, together 14: exact on every processor, where two products of 8 bits overflow
+    16 without VNNI."""
+    q, scales = _by_row(weight)
+    zeros = torch.zeros(len(weight), dtype=torch.long)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch will drop such tensors
+        tensor = torch._make_per_channel_quantized_tensor(q, scales.double(), zeros, 0)
+    data = torch.ops.quantized.linear_prepack(tensor, None)
+    times = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+    return lambda x: _planes(x, 63, lambda two: times(two, 1.0, 64, data))
+
+
+def _planes(x: Tensor, most: int, times: Product) -> Tensor:
+    """x in steps of its row's largest over `most`, and what is left in finer ones; the two rows'
+    products joined."""
+    finer = 2 * most
+    step = x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(most)
+    rows = x / step
+    coarse = rows.round()
+    sums: Any = times(torch.cat((coarse, (rows - coarse).mul_(finer).round_())))
+    high, low = sums.split(len(x))
+    return high.add_(low, alpha=1 / finer).mul_(step)
+
+
+def _openvino(weight: Tensor, form: Form) -> Product:
     """The same groups; activations rounded to 8 bits in groups, too."""
     import numpy as np
     import openvino
@@ -175,22 +216,21 @@ def _openvino(packed: list[Packed], weights: list[Tensor]) -> Arm:
     core = openvino.Core()
     settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "NUM_STREAMS": 1}
     settings |= {"DYNAMIC_QUANTIZATION_GROUP_SIZE": 32, "INFERENCE_PRECISION_HINT": "f32"}
-
-    def made(each: Packed) -> Product:
-        x = op.parameter([-1, each.inner], np.float32, name="x")
-        num, groups = each.scales.shape
-        size = openvino.Shape([num, groups, each.form.group])
-        kind = openvino.Type.u8 if each.form.bits == 8 else openvino.Type.u4
-        data = op.constant(openvino.Tensor(each.data.reshape(-1), size, kind))
-        middle = op.constant(np.float32(each.form.middle))
-        plain = op.subtract(op.convert(data, np.float32), middle)
-        scaled = op.multiply(plain, op.constant(each.scales[..., None]))
-        weight = op.reshape(scaled, op.constant(np.array([num, each.inner])), False)
-        model = openvino.Model([op.matmul(x, weight, False, True)], [x])
-        request = core.compile_model(model, "CPU", settings).create_infer_request()
-        return lambda rows: request.infer({"x": rows.numpy()}, share_inputs=True)
-
-    return [(p.inner, made(p)) for p in packed]
+    q, scales = _grouped(weight, form)
+    if form.bits == 4:
+        q = q[:, 0::2] | (q[:, 1::2] << 4)
+    out, inner = weight.shape
+    x = op.parameter([-1, inner], np.float32, name="x")
+    size = openvino.Shape([out, inner // form.group, form.group])
+    kind = openvino.Type.u8 if form.bits == 8 else openvino.Type.u4
+    data = op.constant(openvino.Tensor(q.numpy().reshape(-1), size, kind))
+    middle = op.constant(np.float32(1 << (form.bits - 1)))
+    plain = op.subtract(op.convert(data, np.float32), middle)
+    scaled = op.multiply(plain, op.constant(scales.numpy()[..., None]))
+    whole = op.reshape(scaled, op.constant(np.array([out, inner])), False)
+    model = openvino.Model([op.matmul(x, whole, False, True)], [x])
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    return lambda rows: request.infer({"x": rows.numpy()}, share_inputs=True)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,12 @@ from torch import Tensor
 from bench.common import mean, median, progress, table, write
 from bench.keep import options_of
 from streamer.model.checkpoint.layout import text_layout
+from streamer.model.checkpoint.room import EMBEDDING
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.few_bits import FORMS
-from streamer.model.engines.few_bits_model import FewBitsText, Part
-from streamer.model.engines.few_bits_parts import part_of, text_names
+from streamer.model.engines.few_bits_model import FewBitsText
+from streamer.model.engines.few_bits_parts import REST, part_of
 from streamer.model.engines.text import TextModel
 
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab, ...: the release's config.json
@@ -48,9 +48,9 @@ def int4(weights: dict[str, Tensor], shape: TextShape) -> FewBitsText:
 
 
 def few_bits(weights: dict[str, Tensor], shape: TextShape, engine: str) -> FewBitsText:
-    names, take = text_names(shape), weights.__getitem__
-    parts = {name: Part(part_of(name, take, shape, FORMS[engine])) for name in names}
-    return FewBitsText(parts, weights["model.embed_tokens.weight"].bfloat16(), shape)
+    names = ["head", *(f"text.{i}" for i in range(shape.layers))]
+    parts = {name: part_of(name, weights.__getitem__, shape, engine) for name in names}
+    return FewBitsText(parts | {REST: {EMBEDDING: weights[EMBEDDING].bfloat16()}}, shape)
 
 
 KINDS: dict[str, dict[str, tuple[Callable[..., TextModel], torch.dtype]]] = {

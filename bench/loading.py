@@ -23,7 +23,7 @@ ENGINES = ("fast", "int8", "int4")
 ONE = """
 import json, sys, time
 from pathlib import Path
-import onnx, torch
+import torch
 from streamer.model.checkpoint.room import weight_bytes
 from streamer.model.engines.load import load_torch
 from streamer.model.engines.prepared import Prepared

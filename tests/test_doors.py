@@ -22,7 +22,6 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
             "tokenizers",
             "safetensors",
             "onnxruntime",
-            "onnx",
             "huggingface_hub",
             "numba",
             "llvmlite",

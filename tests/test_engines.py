@@ -69,7 +69,7 @@ def test_exact_is_cloud_to_the_last_id(samples, seconds):
 
 @pytest.mark.parametrize("engine", ["int8", "int4"])
 def test_few_bits_say_a_sentence_and_nothing_else(engine):
-    """Their threads are shared with voice activity, and ONNX Runtime would warn of that."""
+    """No library warns of anything."""
     command = ["describe", str(SAMPLES[0]), "--mode", "edge", "--engine", engine, "--measures"]
     done = subprocess.run(
         [sys.executable, "-m", "streamer", *command], capture_output=True, text=True, check=False

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench import loading, shapes
-from streamer.model.checkpoint.room import PEAK_OF_FEW_BITS
+from streamer.model.checkpoint.room import PEAK
 
 
 @pytest.fixture(scope="module")
@@ -26,5 +26,5 @@ def test_the_peak_is_little_above_what_stays(made):
     assert len(found) == 6
     for row in found.values():
         # 30 MB: the libraries' own, which a model of billions does not see
-        assert row["peak_gb"] <= PEAK_OF_FEW_BITS * row["weights_gb"] + 0.03, row
+        assert row["peak_gb"] <= PEAK * row["weights_gb"] + 0.03, row
     assert found["int4", "prepared"]["weights_gb"] < 0.6 * found["int8", "prepared"]["weights_gb"]

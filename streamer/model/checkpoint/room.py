@@ -14,8 +14,15 @@ EMBEDDING = "model.embed_tokens.weight"
 # (bits, weights of a group) of the engines of few bits; each group has a scale in float32
 BITS = {"int8": (8, 128), "int4": (4, 64)}
 PEAK = 1.15  # of the weights, while they are loaded
-# ONNX Runtime keeps what it was given beside what it made of it: 1.62 for 8 bits (2026-11).
-PEAK_OF_FEW_BITS = 1.7
+
+
+def bits_of(engine: str, part: str) -> tuple[int, int]:
+    """(bits, weights of a group) of a part: `int4` has 4 bits in the language model's layers alone.
+
+    The head's errors would be the logits' own, and a tower's window is all products, where 4 bits
+    take longer than 8.
+    """
+    return BITS[engine if part.startswith("text.") else "int8"]
 
 
 def matrix_bytes(bits: int, group: int, out: int, inner: int) -> int:
@@ -35,7 +42,8 @@ def weight_bytes(shapes: Shapes, engine: str) -> int:
         if len(size) != 2 or "audio_tower.proj" in name:
             total += 4 * math.prod(size)
         elif name != EMBEDDING or shapes.text.tied:
-            total += matrix_bytes(*BITS[engine], *size)
+            part = "text." if name.startswith("model.layers.") else ""
+            total += matrix_bytes(*bits_of(engine, part), *size)
     return total
 
 
@@ -44,10 +52,7 @@ def check_memory(where: Path, shapes: Shapes, engine: str, slot_positions: int) 
     free = free_bytes()
     text = shapes.text
     slots = 8 * text.layers * text.kv_heads * text.head_dim * slot_positions
-    needed = {
-        name: weight_bytes(shapes, name) * (PEAK_OF_FEW_BITS if name in BITS else PEAK) + slots
-        for name in (engine, *BITS)
-    }
+    needed = {name: weight_bytes(shapes, name) * PEAK + slots for name in (engine, *BITS)}
     if free is None or needed[engine] <= free:
         return
     wanted = f"engine {engine} needs {needed[engine] / 1e9:.1f} GB of memory"

@@ -1,26 +1,25 @@
-"""A matrix in 8 or 4 bits per weight. In: weights [out, in]. Out: what MatMulNBits takes, and back.
+"""A matrix in 8 or 4 bits per weight. In: weights [out, in]. Out: its products.
 
 Groups of weights along a row share a scale, as in llama.cpp's formats and in GPTQ
-(arXiv 2210.17323, without its second-order correction): w = scale * (q - middle). The scale has the
-sign that gives the group's largest weight the end of the range that reaches further.
+(arXiv 2210.17323, without its second-order correction): w = scale * q. The scale has the sign that
+gives the group's largest weight the end of the range that reaches further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from streamer.model.checkpoint.room import BITS
+from streamer.model.kernels.few_bits import BYTES, COLUMNS, multiply
 
-ROWS_AT_ONCE = 4096  # so that a float32 copy stays small
+PANELS_AT_ONCE = 128  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.
 SHRUNK = (1.0, 0.9, 0.8)
+STEPS = 32_767  # of an activation: 16 bits, of which the largest of its row takes all
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,56 +29,73 @@ class Form:
     bits: int
     group: int
 
-    @property
-    def middle(self) -> int:
-        """What stands for 0."""
-        return 1 << (self.bits - 1)
-
 
 FORMS = {name: Form(*sizes) for name, sizes in BITS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """data [out, groups, group * bits / 8] uint8, low half first; scales [out, groups] float32."""
+class Matrix:
+    """data [panels, groups, units, COLUMNS, BYTES] int8 or, two weights in a byte, uint8; scales
+    [panels, groups, COLUMNS] float32; size: out and in, int64."""
 
-    form: Form
-    inner: int
-    data: NDArray[np.uint8]
-    scales: NDArray[np.float32]
+    data: Tensor
+    scales: Tensor
+    size: Tensor
 
-    def plain(self) -> NDArray[np.float32]:
-        """The weights that it stands for, [out, in]."""
-        q = self.data
-        if self.form.bits == 4:
-            q = np.stack([q & 15, q >> 4], -1).reshape(*q.shape[:2], -1)
-        found = (q.astype(np.float32) - self.form.middle) * self.scales[..., None]
-        return found.reshape(len(q), -1)[:, : self.inner]
+    def times(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x @ weights.T + bias, [n, out] of x [n, in], float32. A row's bits depend on it alone."""
+        out, inner = self.size.tolist()
+        step = x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(STEPS)
+        rows = (x / step).round_().to(torch.int16)
+        rows = F.pad(rows, (0, _width(self) - inner))
+        sums = multiply(rows.numpy(), self.data.numpy(), self.scales.numpy())
+        found = torch.from_numpy(sums)[:, :out].mul_(step)
+        return found if bias is None else found.add_(bias)
 
 
-def pack(weight: Tensor, form: Form) -> Packed:
+def _width(matrix: Matrix) -> int:
+    """`in`, filled up to whole groups."""
+    _, groups, units, _, size = matrix.data.shape
+    return groups * units * size * (2 if matrix.data.dtype == torch.uint8 else 1)
+
+
+def pack(weight: Tensor, form: Form) -> Matrix:
     """The nearest that the form can say."""
-    parts = list(_packed(weight, form))
-    data, scales = (torch.cat(list(part)).numpy() for part in zip(*parts, strict=True))
-    return Packed(form, weight.shape[1], data, scales)
+    out, inner = weight.shape
+    panels, groups = -(-out // COLUMNS), -(-inner // form.group)
+    units = form.group * form.bits // (8 * BYTES)
+    kind = torch.int8 if form.bits == 8 else torch.uint8
+    data = torch.empty(panels, groups, units, COLUMNS, BYTES, dtype=kind)
+    scales = torch.empty(panels, groups, COLUMNS)
+    for first in range(0, panels, PANELS_AT_ONCE):
+        some = slice(first, min(first + PANELS_AT_ONCE, panels))
+        rows = weight[first * COLUMNS : some.stop * COLUMNS].float()
+        data[some], scales[some] = _packed(rows, form)
+    return Matrix(data, scales, torch.tensor(weight.shape))
 
 
-def _packed(weight: Tensor, form: Form) -> Iterator[tuple[Tensor, Tensor]]:
-    for rows in weight.split(ROWS_AT_ONCE):
-        padded = F.pad(rows.float(), (0, -rows.shape[1] % form.group))
-        groups = padded.view(len(rows), -1, form.group)
-        q, scales = _rounded(groups, form)
-        yield (q[..., 0::2] | (q[..., 1::2] << 4)) if form.bits == 4 else q, scales
+def _packed(rows: Tensor, form: Form) -> tuple[Tensor, Tensor]:
+    fill = (0, -rows.shape[1] % form.group, 0, -len(rows) % COLUMNS)
+    padded = F.pad(rows, fill)
+    q, scales = _rounded(padded.view(len(padded), -1, form.group), form)
+    units = q.view(len(q) // COLUMNS, COLUMNS, q.shape[1], -1, BYTES * 8 // form.bits)
+    if form.bits == 4:
+        low, high = units[..., :BYTES], units[..., BYTES:]
+        units = ((low & 15) | (high << 4)).view(torch.uint8)
+    panels = scales.view(-1, COLUMNS, scales.shape[1])
+    return units.permute(0, 2, 3, 1, 4), panels.transpose(1, 2)
 
 
 def _rounded(groups: Tensor, form: Form) -> tuple[Tensor, Tensor]:
-    top = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
+    least, most = torch.aminmax(groups, dim=-1, keepdim=True)
+    top = torch.where(-least > most, least, most)
+    end = 1 << (form.bits - 1)
     best: tuple[Tensor, Tensor, Tensor] | None = None
     # 8 bits are fine enough: nothing is to be won there
     for part in SHRUNK if form.bits == 4 else SHRUNK[:1]:
-        scales = top * (-part / form.middle)
+        scales = top * (-part / end)
         inverse = torch.where(scales == 0, 0, 1 / scales)
-        q = (groups * inverse).round_().clamp_(-form.middle, form.middle - 1)
+        q = (groups * inverse).round_().clamp_(-end, end - 1)
         error = (q * scales - groups).square_().sum(-1, keepdim=True)
         if best is None:
             best = error, q, scales
@@ -88,4 +104,4 @@ def _rounded(groups: Tensor, form: Form) -> tuple[Tensor, Tensor]:
             found = (error, q, scales)
             best = tuple(torch.where(better, a, b) for a, b in zip(found, best, strict=True))  # type: ignore[assignment]
     assert best is not None
-    return (best[1] + form.middle).to(torch.uint8), best[2][..., 0]
+    return best[1].to(torch.int8), best[2][..., 0]

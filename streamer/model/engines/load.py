@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from streamer.model.checkpoint.room import BITS
 from streamer.model.checkpoint.shapes import Shapes
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.engines.few_bits import FORMS
-from streamer.model.engines.few_bits_load import load_few_bits
+from streamer.model.engines.prepared import load_few_bits
 from streamer.model.engines.stable import StableText
 from streamer.model.engines.tensors import Tensors
 from streamer.model.engines.text import TextModel
@@ -40,7 +40,7 @@ def load_torch(
 ) -> tuple[Tower, Text]:
     """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
     check_device(device)
-    if engine in FORMS:
+    if engine in BITS:
         return load_few_bits(directory, shapes, engine, told)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     if engine == "stock":

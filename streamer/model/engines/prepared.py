@@ -1,9 +1,10 @@
 """A converted model on disk. In: a checkpoint and an engine. Out: its parts, written once, checked
-when they are read.
+when they are read, or tower and text of them.
 
-It lies in the user's cache, named after the checkpoint's fingerprint: another checkpoint has
-another name, so a stale one is never found. It is written beside its place and moved there when it
-is whole. Each part is read with its length and CRC-32.
+What is read stays mapped: it is there at once, and processes share its pages. It lies in the
+user's cache, named after the checkpoint's fingerprint: another checkpoint has another name, so a
+stale one is never found. It is written beside its place and moved there when it is whole. Each part
+is read with its length and CRC-32.
 """
 
 from __future__ import annotations
@@ -11,24 +12,58 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.checkpoint.room import weight_bytes
 from streamer.model.checkpoint.shapes import Shapes, an_object
 from streamer.model.checkpoint.weights import ModelError
-from streamer.model.engines.few_bits import FORMS
-from streamer.model.engines.few_bits_parts import names_of, parts_of
-from streamer.model.runtime.told import Told
+from streamer.model.engines.engine import Text, Tower
+from streamer.model.engines.few_bits_model import FewBitsText, FewBitsTower
+from streamer.model.engines.few_bits_parts import Part, flat, names_of, parts_of, whole
+from streamer.model.kernel_cache import kernel_cache
+from streamer.model.runtime.told import Told, quiet
 
-VERSION = 1  # of the layout; another one is not read
+VERSION = 2  # of the layout; another one is not read
 INDEX = "prepared.json"  # what is there; written last
 MOST_INDEX_BYTES = 1_000_000
+READ_BYTES = 1 << 20  # at a time, to sum them
 SPARE_BYTES = 500_000_000  # that a disk should keep
+
+
+def load_few_bits(
+    directory: Path, shapes: Shapes, engine: str, told: Told = quiet
+) -> tuple[Tower, Text]:
+    """From the prepared form where there is a sound one, else converted. Raises ModelError."""
+    kernel_cache()
+    prepared = Prepared(directory, shapes, engine)
+    names = names_of(shapes)
+    parts: dict[str, Part] = {}
+    try:
+        for i, name in enumerate(names):
+            parts[name] = prepared.read(name)
+            told(i + 1, len(names))
+    except NotPrepared as reason:
+        if str(reason):
+            way = "it is not used; `streamer models --prepare` writes it anew"
+            warnings.warn(f"{prepared.at}: {reason}; {way}", ModelWarning, stacklevel=2)
+        parts.clear()
+        for name, part in parts_of(directory, shapes, engine):
+            parts[name] = part
+            told(len(parts), len(names))
+    # Products have threads of their own: torch's would stay on their cores, waiting for the next.
+    torch.set_num_threads(1)
+    return FewBitsTower(parts, shapes.audio), FewBitsText(parts, shapes.text)
 
 
 class NotPrepared(Exception):
@@ -56,16 +91,16 @@ class Prepared:
     def num_bytes(self) -> int:
         return weight_bytes(self._shapes, self._engine)
 
-    def read(self, name: str) -> bytes:
-        """One part. Raises NotPrepared."""
-        length, crc = self._index[name]
+    def read(self, name: str) -> Part:
+        """One part, mapped. Raises NotPrepared."""
+        wanted = self._index[name]
         try:
-            data = (self.at / name).read_bytes()
-        except OSError as error:
-            raise NotPrepared(f"{name} cannot be read ({error.strerror})") from None
-        if (len(data), zlib.crc32(data)) != (length, crc):
-            raise NotPrepared(f"{name} is damaged")
-        return data
+            if _sum_of(self.at / name) != wanted:
+                raise NotPrepared(f"{name} is damaged")
+            return whole(load_file(self.at / name))
+        except (OSError, SafetensorError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise NotPrepared(f"{name} cannot be read ({why})") from None
 
     @cached_property
     def _index(self) -> Mapping[str, tuple[int, int]]:
@@ -87,21 +122,21 @@ class Prepared:
         """Convert the checkpoint, part by part. Raises ModelError, also where the disk is full."""
         self._check_disk()
         names = names_of(self._shapes)
-        made = parts_of(self._directory, self._shapes, FORMS[self._engine])
+        made = parts_of(self._directory, self._shapes, self._engine)
         beside: Path | None = None
         try:
             self.at.parent.mkdir(parents=True, exist_ok=True)
             beside = Path(mkdtemp(prefix=".", dir=self.at.parent))
             index = {}
-            for i, (name, data) in enumerate(made):
-                (beside / name).write_bytes(data)
-                index[name] = (len(data), zlib.crc32(data))
+            for i, (name, part) in enumerate(made):
+                save_file(flat(part), beside / name)
+                index[name] = _sum_of(beside / name)
                 told(i + 1, len(names))
             (beside / INDEX).write_text(json.dumps(index), "utf-8")
             shutil.rmtree(self.at, ignore_errors=True)
             beside.replace(self.at)
-        except OSError as error:
-            why = error.strerror or str(error)
+        except (OSError, SafetensorError) as error:
+            why = getattr(error, "strerror", None) or str(error)
             raise ModelError(
                 self.at, f"cannot be written ({why}); set STREAMER_CACHE to another place"
             ) from None
@@ -117,3 +152,12 @@ class Prepared:
         if free < self.num_bytes + SPARE_BYTES:
             needs = f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
             raise ModelError(there, f"{needs}; make room, or set STREAMER_CACHE to another place")
+
+
+def _sum_of(file: Path) -> tuple[int, int]:
+    """Length and CRC-32."""
+    length = crc = 0
+    with file.open("rb") as stream:
+        while data := stream.read(READ_BYTES):
+            length, crc = length + len(data), zlib.crc32(data, crc)
+    return length, crc

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from streamer.model.checkpoint.weights import not_finite, unreadable, wanted_name, weight_files
 
+ELEMENTS_AT_ONCE = 1 << 20
+
 
 class Tensors:
     """By their transformers 4.x names. Raises ModelError for what cannot be read."""
@@ -40,6 +42,8 @@ class Tensors:
                 found: Tensor = stored.to(dtype or stored.dtype, copy=True)
         except (SafetensorError, OSError) as error:
             raise unreadable(file, error) from None
-        if not torch.isfinite(found.sum(dtype=torch.float32)):
-            raise not_finite(file, there)
+        # by parts: a sum in float32 of a tensor in bfloat16 would copy all of it
+        for part in found.flatten().split(ELEMENTS_AT_ONCE):
+            if not torch.isfinite(part.sum(dtype=torch.float32)):
+                raise not_finite(file, there)
         return found

@@ -24,7 +24,9 @@ from streamer.model.engines.rotary import rotary
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class Layer:
+    """Of the text model; a subclass may keep its matrices in a form of its own."""
+
     norm_in: Tensor
     # [(heads + 2 kv_heads) * head_dim, hidden], as `_pack` keeps it; so are out, gate_up and
     # down
@@ -179,14 +181,14 @@ class TextModel:
         cos, sin = (torch.from_numpy(table).repeat(1, 2)[:, None] for table in tables)
         return cos.to(self.embedding), sin.to(self.embedding)
 
-    def _fuse(self, weights: dict[str, Tensor], prefix: str) -> _Layer:
+    def _fuse(self, weights: dict[str, Tensor], prefix: str) -> Layer:
         """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of
         three or two."""
 
         def take(*names: str) -> Tensor:
             return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()
 
-        return _Layer(
+        return Layer(
             norm_in=take("input_layernorm.weight"),
             qkv=self._pack(take(*(f"self_attn.{p}_proj.weight" for p in "qkv"))),
             qkv_bias=take(*(f"self_attn.{p}_proj.bias" for p in "qkv")),

@@ -57,25 +57,20 @@ class AudioTower:
         return F.linear(self._norm(x, "ln_post"), w["proj.weight"], w["proj.bias"])
 
     def _layer(self, x: Tensor, p: str) -> Tensor:
-        w = self._w
-        batch = x.shape[0]
-        length = x.shape[1]
-        qkv = F.linear(
-            self._norm(x, p + "self_attn_layer_norm"),
-            w[p + "self_attn.qkv"],
-            w[p + "self_attn.bias"],
-        )
+        batch, length, _ = x.shape
+        normed = self._norm(x, p + "self_attn_layer_norm")
+        qkv = self._linear(normed, p + "self_attn.qkv", p + "self_attn.bias")
         q, k, v = qkv.view(batch, length, 3, self.shape.heads, -1).permute(2, 0, 3, 1, 4)
-        attended = (
-            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length, -1)
-        )
-        x = x + F.linear(
-            attended, w[p + "self_attn.out_proj.weight"], w[p + "self_attn.out_proj.bias"]
-        )
-        inner = F.gelu(
-            F.linear(self._norm(x, p + "final_layer_norm"), w[p + "fc1.weight"], w[p + "fc1.bias"])
-        )
-        return x + F.linear(inner, w[p + "fc2.weight"], w[p + "fc2.bias"])
+        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        out = p + "self_attn.out_proj"
+        flat = attended.reshape(batch, length, -1)
+        x = x + self._linear(flat, out + ".weight", out + ".bias")
+        normed = self._norm(x, p + "final_layer_norm")
+        inner = F.gelu(self._linear(normed, p + "fc1.weight", p + "fc1.bias"))
+        return x + self._linear(inner, p + "fc2.weight", p + "fc2.bias")
+
+    def _linear(self, x: Tensor, weight: str, bias: str) -> Tensor:
+        return F.linear(x, self._w[weight], self._w[bias])
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return F.layer_norm(x, (x.shape[-1],), self._w[name + ".weight"], self._w[name + ".bias"])

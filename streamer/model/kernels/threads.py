@@ -39,13 +39,13 @@ def num_cores() -> int:
         return cores
 
 
-def num_kernel_threads() -> int:
-    """Threads of the compiled kernels: the cores, at most MOST; OMP_NUM_THREADS in the environment
-    bounds it too."""
+def num_kernel_threads(most: int = MOST) -> int:
+    """Threads of the compiled kernels: the cores, at most `most`; OMP_NUM_THREADS in the
+    environment bounds it too."""
     if os.name != "posix":  # they are woken by a pipe
         return 1
     said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return max(1, min(num_cores(), MOST, int(said) if said.isdecimal() else MOST))
+    return max(1, min(num_cores(), most, int(said) if said.isdecimal() else most))
 
 
 @functools.cache

@@ -7,10 +7,8 @@ cache, from the moment that it is imported. Only the environment turns that off:
 
 from __future__ import annotations
 
-import functools
 import os
 from types import ModuleType
-from typing import Any
 
 
 def onnxruntime() -> ModuleType:
@@ -19,26 +17,4 @@ def onnxruntime() -> ModuleType:
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import, which reads it
     import onnxruntime as module
 
-    return module
-
-
-@functools.cache
-def with_shared_threads(num: int) -> ModuleType:
-    """The module, where all sessions from now on share `num` threads.
-
-    Hundreds of sessions with threads of their own would wake them for every product. A process
-    that has shared threads refuses a session with its own, also the voice activity's, which a
-    library makes: so every session's options say that they share.
-    """
-    module: Any = onnxruntime()
-    plain: Any = module.SessionOptions
-
-    class Sharing(plain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.use_per_session_threads = False
-
-    module.set_global_thread_pool_sizes(num, 1)
-    module.set_default_logger_severity(3)  # else it warns of each session that asked for threads
-    vars(module)["SessionOptions"] = Sharing
     return module
