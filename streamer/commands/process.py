@@ -7,6 +7,7 @@ import gc
 import importlib
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -65,6 +66,26 @@ def tell(text: str, end: str = "\n") -> None:
 def fail(message: str) -> None:
     """One line on stderr."""
     tell(f"streamer: {one_line(message)}")
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does: else processes of ours, and what they
+    share, are left behind. On the main thread."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def status_of(interrupt: KeyboardInterrupt) -> int:
+    """The exit status that shells know: 130 by Ctrl-C, 143 by SIGTERM."""
+    return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
 
 
 def may_open(num_files: int) -> None:
