@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, TextIO
 
 from streamer.config import Config
 from streamer.core.description import one_line
@@ -100,7 +100,10 @@ def may_open(num_files: int) -> None:
 
 
 def prepare() -> None:
-    """Names that are not UTF-8 are spelled out; our own warnings are one line, without code."""
+    """Names that are not UTF-8 are spelled out; our own warnings are one line, without code. A
+    stream that was closed (`>&-`) leads nowhere: else what is for stderr would come on stdout."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -110,6 +113,10 @@ def prepare() -> None:
         return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, *where)
 
     warnings.formatwarning = told  # type: ignore[assignment]
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def has_colour(stream: Any) -> bool:

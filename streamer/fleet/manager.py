@@ -113,7 +113,8 @@ class Manager:
         for _ in range(decision.add):
             self._begin(self._free_name(kind), kind)
         if decision.add:
-            _logger.warning("%d more %s: %s", decision.add, kind, decision.why)
+            kinds = kind + "s" * (decision.add > 1)
+            _logger.warning("%d more %s: %s", decision.add, kinds, decision.why)
         if decision.drain:
             _logger.warning("one %s goes: %s", kind, decision.why)
             replica = next(r for r in self.replicas.values() if r.address == decision.drain)
