@@ -100,9 +100,10 @@ async def memory(num: int) -> Row:
         before, each = {}, {}
         for name, address, at in (("process", url, port), ("replica", DIRECT_URL, SERVERS)):
             pid = process.pid_at(at)
-            before[name] = process.rss_mb(pid)
+            pids = [pid] if name == "process" else process.replica_of(pid)
+            before[name] = process.memory_mb(pids)
             async with idle(address, num):
-                each[name] = 1024 * (process.rss_mb(pid) - before[name]) / num
+                each[name] = 1024 * (process.memory_mb(pids) - before[name]) / num
     return {
         "question": f"memory with {num} idle sessions",
         "process_mb": before["process"],
@@ -142,7 +143,7 @@ def ask(name: str, amounts: Amounts) -> list[Row]:
             with fleet(3, PLACES):
                 return [asyncio.run(killed(wanted, *num, is_calm=name == "calm"))]
         case "noisy":
-            with fleet(1, PLACES, SHARE):
+            with fleet(1, PLACES, SHARE, most=1):  # one that grows shares nothing out
                 return [asyncio.run(noisy(amounts.turns))]
         case "scaling":
             with fleet(1, 2 * PLACES):  # three of eight places: one server is enough for them

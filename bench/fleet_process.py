@@ -41,7 +41,7 @@ port = {director}
 api_key = "quiet,noisy"
 [server]
 least = {num}
-most = 3
+most = {most}
 first_port = {servers}
 max_sessions = {places}
 max_per_key = {share}
@@ -49,7 +49,7 @@ mode = "exact"
 cpus = 0
 [verifier]
 least = {num}
-most = 3
+most = {most}
 first_port = {verifiers}
 cpus = 0
 [scaling]
@@ -90,13 +90,15 @@ def wait_for(is_so: Callable[[], bool], within_s: float = THERE_S) -> float:
 
 @contextmanager
 def fleet(
-    num: int = 3, places: int = 16, share: int | None = None, address: str = "local"
+    num: int = 3, places: int = 16, share: int | None = None, address: str = "local", most: int = 3
 ) -> Iterator[None]:
     """One with `num` of each at least, all of them there. share: places of a server for each key.
     address: of Ray."""
     ports = {"director": DIRECTOR, "servers": SERVERS, "verifiers": VERIFIERS}
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
-        text = TOML.format(address=address, num=num, places=places, share=share or places, **ports)
+        share = share or places
+        given = {"address": address, "num": num, "most": most, "places": places, "share": share}
+        text = TOML.format(**given, **ports)
         file.write(text)
         file.flush()
         with _program("fleet", "--config", file.name):
@@ -208,9 +210,20 @@ def answers(port: int) -> bool:
         return False
 
 
-def rss_mb(pid: int) -> float:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.split("VmRSS:")[1].split()[0]) / 1024
+def replica_of(pid: int) -> list[int]:
+    """A replica's server, the process that forked it, and Ray's own above that."""
+    nursery = _parent(pid)
+    return [pid, nursery, _parent(nursery)]
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def memory_mb(pids: list[int]) -> float:
+    """Of all of them; what several share is counted once."""
+    texts = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
+    return sum(int(text.split("Pss:")[1].split()[0]) for text in texts) / 1024
 
 
 def p95(values: list[float]) -> float:

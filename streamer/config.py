@@ -317,6 +317,9 @@ class Config:
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: is not TOML ({error})") from None
         try:
+            if "rules" in options:
+                ways = "give max_new_tokens, min_new_tokens or attributes, or use the Python API"
+                raise ConfigError(f"rules is no key of a file; {ways}")
             return cls.from_mapping(options)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from None

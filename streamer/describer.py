@@ -27,6 +27,7 @@ from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
 from streamer.core.rules.settings import ALL
 from streamer.logs import log
+from streamer.opening import opened_by
 from streamer.recording import Listeners, describe_recording
 from streamer.session import LiveSession
 from streamer.stages.events import SessionOptions, TurnDetection
@@ -54,6 +55,7 @@ class Describer:
         self._at_once = anyio.CapacityLimiter(max(1, config.num_slots // 2))
 
     @classmethod
+    @opened_by
     @asynccontextmanager
     async def open(
         cls, config: Config | str | Path | None = None, /, **options: Any

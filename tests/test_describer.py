@@ -340,3 +340,21 @@ async def test_a_closed_describer_says_so(options, samples, was_used):
             await describer.load()
     with pytest.raises(RuntimeError, match=r"^the describer was closed; nothing of it can be used"):
         await describer.describe(samples[0])
+
+
+async def test_a_describer_that_is_not_opened_says_how():
+    way = "write `async with Describer.open"
+    opening = Describer.open(mode="edge")
+    with pytest.raises(AttributeError, match=f"has no describe: .*{way}"):
+        await opening.describe("clip.wav")
+    with pytest.raises(TypeError, match=f"cannot be awaited: .*{way}"):
+        await opening
+    with pytest.raises(TypeError, match=f"needs `async`: .*{way}"), opening:
+        pass
+
+
+def test_rules_are_no_key_of_a_pipeline_file(tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text('mode = "edge"\n[rules]\nmin_new_tokens = 3\n')
+    with pytest.raises(ConfigError, match=r"own\.toml: rules is no key of a file; give max_new"):
+        Config.from_toml(file)

@@ -61,3 +61,16 @@ def test_a_server_serves_without_a_stderr():
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_closed_stream_leads_nowhere(samples, number):
+    """As `>&-` and `2>&-` close it. What was for the one never comes on the other."""
+    words = ("describe", "--mode", "edge", "-v", samples[0])
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = streamer(*words, **pipes, preexec_fn=lambda: os.close(number))
+    assert done.returncode == 0
+    shown = [done.stdout.count("说话人"), done.stderr.count("first text after")]
+    assert shown == ([0, 1] if number == 1 else [1, 0])
+    assert "defect" not in done.stderr
+    assert "first text" not in done.stdout

@@ -38,6 +38,7 @@ class Audio:
         self.num_frames = num_frames
         self.is_guess = is_guess
         self.cut: str | None = None  # one line, where the recording ends early
+        self.alone: int | None = None  # the channel that is heard, where two cancel each other
         self._num_over = 0  # samples beyond full scale
         self._peak = 0.0
 
@@ -51,8 +52,9 @@ class Audio:
         over = (
             f"{self._num_over} samples beyond full scale were clipped, the loudest {self._peak:.2f}"
         )
-        told = [self.cut] * bool(self.cut) + [over] * bool(self._num_over)
-        return "; ".join(part for part in told if part) or None
+        alone = f"its two channels cancel each other; channel {self.alone} alone was heard"
+        told = [self.cut or ""] + [over] * bool(self._num_over) + [alone] * (self.alone is not None)
+        return "; ".join(filter(None, told)) or None
 
     def __enter__(self) -> Audio:
         return self

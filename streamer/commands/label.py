@@ -7,10 +7,11 @@ which is the table itself, or stands beside it as FILE.rows.jsonl.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -20,12 +21,13 @@ from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError
 from streamer.commands.label_rows import Row, Rows, label_of
 from streamer.commands.options import LabelOptions
-from streamer.commands.process import fail, tell
+from streamer.commands.process import fail, interrupted_by_sigterm, status_of, tell
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.progress import Bar
 
 AHEAD = 2  # recordings for each process that wait for it
+ENDED = "its process ended (a defect of a library, or too little memory)"
 
 
 class CannotLabel(Exception):
@@ -41,18 +43,19 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     if len(todo) < len(files):
         tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
     try:
-        _label_all(todo, config, options.jobs or _cores(), rows)
-        rows.publish(files)
+        with interrupted_by_sigterm():
+            _label_all(todo, config, min(options.jobs or _cores(), len(todo)), rows)
+            rows.publish(files)
     except BrokenProcessPool:
-        fail("a process ended while it worked (too little memory?); run it again to go on")
+        fail("processes end as they work (too little memory?); take fewer --jobs to go on")
         return 1
     except CannotLabel as error:
         fail(str(error))
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         there = sum(file in rows.done for file in files)
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
-        return 130
+        return status_of(error)
     except OSError as error:
         fail(
             f"{options.out} cannot be written ({error.strerror}); make room, run it again to go on"
@@ -73,23 +76,45 @@ def _cores() -> int:
 
 
 def _label_all(files: Sequence[str], config: Config, jobs: int, rows: Rows) -> None:
-    todo = iter(files)
-    with Bar("labelling", len(files)) as bar, _Workers(config, min(jobs, len(files))) as pool:
-        waiting: set[Future[Row | str]] = set()
-        num_done = 0
-        while True:
-            for file in _take(todo, AHEAD * jobs - len(waiting)):
-                waiting.add(pool.submit(_label, file))
-            if not waiting:
-                return
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for each in done:
-                found = each.result()
-                if isinstance(found, str):
-                    raise CannotLabel(found)
-                rows.add(found)
-            num_done += len(done)
-            bar.show(num_done, f"{num_done} of {len(files)}")
+    """A recording that ends its process (by a defect of a library, or for want of memory) is tried
+    once more, with no other beside it; the others go on. Raises BrokenProcessPool where each of
+    several does so: then it is not the recordings."""
+    num_done = itertools.count(1)
+    with Bar("labelling", len(files)) as bar:
+
+        def add(row: Row) -> None:
+            rows.add(row)
+            bar.show(num := next(num_done), f"{num} of {len(files)}")
+
+        todo = iter(files)
+        while in_hand := _in_processes(todo, config, jobs, add):
+            ended = [file for file in in_hand if _in_processes(iter([file]), config, 1, add)]
+            if len(ended) == len(in_hand) > 1:
+                raise BrokenProcessPool(ENDED)
+            for file in ended:
+                add(Row(file=file, error=ENDED))
+
+
+def _in_processes(
+    todo: Iterator[str], config: Config, jobs: int, add: Callable[[Row], None]
+) -> list[str]:
+    """Label as many as there are. What was in hand when a process ended, or nothing."""
+    in_hand: dict[Future[Row | str], str] = {}
+    with _Workers(config, jobs) as pool:
+        try:
+            while True:
+                for file in _take(todo, AHEAD * jobs - len(in_hand)):
+                    in_hand[pool.submit(_label, file)] = file
+                if not in_hand:
+                    return []
+                for each in wait(in_hand, return_when=FIRST_COMPLETED).done:
+                    found = each.result()
+                    if isinstance(found, str):
+                        raise CannotLabel(found)
+                    del in_hand[each]
+                    add(found)
+        except BrokenProcessPool:
+            return list(in_hand.values())
 
 
 def _take(files: Iterator[str], num: int) -> Iterator[str]:

@@ -221,6 +221,7 @@ class ServeOptions(DoorOptions):
         "3",
         low=0.5,
         high=3600,
+        metavar="S",
     )
     coach: str | None = option(
         None,

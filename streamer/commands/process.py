@@ -7,11 +7,12 @@ import gc
 import importlib
 import io
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, TextIO
 
 from streamer.config import Config
 from streamer.core.description import one_line
@@ -67,6 +68,26 @@ def fail(message: str) -> None:
     tell(f"streamer: {one_line(message)}")
 
 
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does: else processes of ours, and what they
+    share, are left behind. On the main thread."""
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def status_of(interrupt: KeyboardInterrupt) -> int:
+    """The exit status that shells know: 130 by Ctrl-C, 143 by SIGTERM."""
+    return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
+
+
 def may_open(num_files: int) -> None:
     """Raise this process's limit of open files, where it may be raised; most systems begin at
     1,024."""
@@ -79,7 +100,10 @@ def may_open(num_files: int) -> None:
 
 
 def prepare() -> None:
-    """Names that are not UTF-8 are spelled out; our own warnings are one line, without code."""
+    """Names that are not UTF-8 are spelled out; our own warnings are one line, without code. A
+    stream that was closed (`>&-`) leads nowhere: else what is for stderr would come on stdout."""
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -89,6 +113,10 @@ def prepare() -> None:
         return f"streamer: {message}\n" if is_ours else _as_python_does(message, category, *where)
 
     warnings.formatwarning = told  # type: ignore[assignment]
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def has_colour(stream: Any) -> bool:

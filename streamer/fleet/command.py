@@ -15,7 +15,7 @@ from streamer.commands.process import fail, put
 from streamer.commands.serve import cannot_listen, door_of, shown_host
 from streamer.fleet.config import FleetConfig, read
 from streamer.fleet.on_ray import RayPlacement
-from streamer.fleet.replica import ReplicaPlan
+from streamer.fleet.served import ReplicaPlan
 
 THREADS_S = 1.0  # that a thread may take to end behind the loop
 ANYWHERE = ("0.0.0.0", "::")

@@ -13,6 +13,7 @@ from streamer.commands.options import DirectorOptions, ServeOptions, VerifierOpt
 from streamer.config import Config, ConfigError
 from streamer.options import check_known, did_you_mean, taken
 
+NO_KEYS = {"host", "port", "name", "rules"}  # each replica's own; an object of Python's
 TABLES = ("ray", "director", "server", "verifier", "scaling")
 
 
@@ -91,7 +92,7 @@ def _kind(owner: Any, more: Any, tables: Mapping[str, Any], name: str) -> KindOp
         return None
     table = tables[name]
     owners = [PlacingOptions, owner, *([more] if more else [])]
-    known = sorted({f.name for each in owners for f in fields(each)} - {"host", "port", "name"})
+    known = sorted({f.name for each in owners for f in fields(each)} - NO_KEYS)
     for key in table:
         if key not in known:
             told = f"unknown key {key!r}{did_you_mean(key, known)}"

@@ -21,9 +21,9 @@ from streamer.commands.fleet_options import PlacingOptions, ScalingOptions
 from streamer.fleet.choice import Candidate
 from streamer.fleet.config import KindOptions
 from streamer.fleet.on_ray import ReplicaLost
-from streamer.fleet.replica import ReplicaPlan
 from streamer.fleet.roster import Roster
 from streamer.fleet.scaling import Scaler, ScalingDecision
+from streamer.fleet.served import ReplicaPlan
 from streamer.net.service.service import DRAIN_S
 
 TICK_S = 0.25
@@ -39,19 +39,20 @@ class Placement(Protocol):
 
     async def start(self, name: str, plan: ReplicaPlan, placing: PlacingOptions) -> str: ...
 
-    async def revive(self, name: str) -> str: ...
+    async def revive(self, name: str, pid: int) -> str: ...
 
     async def stop(self, name: str, within_s: float) -> None: ...
 
 
 @dataclass
 class Replica:
-    """One that is wanted. address: empty until it is served, and while it is revived."""
+    """One that is wanted. address: empty until it is served."""
 
     name: str
     kind: str
     address: str = ""
     is_leaving: bool = False
+    is_revived: bool = False  # just now
 
 
 class Manager:
@@ -102,17 +103,18 @@ class Manager:
             there = [candidates[r.address] for r in mine if r.address in candidates]
             num_starting = sum(r.address not in candidates and not r.is_leaving for r in mine)
             self._obey(kind, self._scalers[kind].decide(there, num_starting, self._clock()), there)
-        gone = {k.address for k in self._roster.known if k.is_gone}
+        gone = {k.address: k.pid for k in self._roster.known if k.is_gone}
         for replica in self.replicas.values():
-            if replica.address in gone and not replica.is_leaving:
-                replica.address = ""
-                self._group.start_soon(self._revive, replica)
+            if replica.address in gone and not (replica.is_leaving or replica.is_revived):
+                replica.is_revived = True
+                self._group.start_soon(self._revive, replica, gone[replica.address])
 
     def _obey(self, kind: str, decision: ScalingDecision, there: Sequence[Candidate]) -> None:
         for _ in range(decision.add):
             self._begin(self._free_name(kind), kind)
         if decision.add:
-            _logger.warning("%d more %s: %s", decision.add, kind, decision.why)
+            kinds = kind + "s" * (decision.add > 1)
+            _logger.warning("%d more %s: %s", decision.add, kinds, decision.why)
         if decision.drain:
             _logger.warning("one %s goes: %s", kind, decision.why)
             replica = next(r for r in self.replicas.values() if r.address == decision.drain)
@@ -143,18 +145,21 @@ class Manager:
         self._publish()
         _logger.warning("%s is at %s", replica.name, replica.address)
 
-    async def _revive(self, replica: Replica) -> None:
+    async def _revive(self, replica: Replica, pid: int) -> None:
+        """It is asked for at its old address meanwhile: there it is again as soon as it answers."""
         _logger.warning("%s is gone; it comes back under the same name", replica.name)
-        self._publish()  # what is known of it is forgotten, also that it is gone
         try:
-            replica.address = await self._placement.revive(replica.name)
+            replica.address = await self._placement.revive(replica.name, pid)
         except (ReplicaLost, TimeoutError) as error:
             await self._give_up(replica, error)
             return
+        replica.is_revived = False
         self._publish()
+        self._roster.expect(replica.address)
 
     async def _give_up(self, replica: Replica, error: Exception) -> None:
         _logger.error("%s; it is tried again in %g s", error, RETRY_S)
+        replica.address = ""
         await self._placement.stop(replica.name, 0)
         await anyio.sleep(RETRY_S)
         del self.replicas[replica.name]

@@ -20,7 +20,8 @@ import anyio.to_thread
 
 from streamer.commands.fleet_options import LOCAL, PlacingOptions, RayOptions
 from streamer.config import ConfigError
-from streamer.fleet.replica import START_S, ReplicaHost, ReplicaPlan
+from streamer.fleet.replica import START_S, ReplicaHost
+from streamer.fleet.served import ReplicaPlan
 
 # that processes live on without Ray's head. Ray's own 60 s would end every session with them.
 HEADLESS_S = 86_400
@@ -112,13 +113,14 @@ class RayPlacement:
         )
         return actor.remote(plan)
 
-    async def revive(self, name: str) -> str:
-        """Of one that does not answer: Ray has it restarted if it died; one that hangs is killed
-        first. Its address. Raises ReplicaLost."""
+    async def revive(self, name: str, pid: int) -> str:
+        """Of one whose server, of this process, does not answer. It is started again; where it
+        hangs, it is killed first, and so is what should start it. The address. Raises
+        ReplicaLost."""
         actor = self._actors[name]
         try:
             with anyio.fail_after(HUNG_S):
-                return str(await actor.address.remote())
+                await actor.revive.remote(pid)
         except TimeoutError:
             await _aside(partial(self._ray.kill, actor, no_restart=False))
         except self._ray.exceptions.RayError:
@@ -149,10 +151,10 @@ class RayPlacement:
         try:
             with anyio.fail_after(within_s):
                 while True:
-                    try:
-                        return str(await self._actors[name].address.remote())
-                    except self._ray.exceptions.ActorUnavailableError:  # Ray starts it again
-                        await anyio.sleep(ASK_AGAIN_S)
+                    with suppress(self._ray.exceptions.ActorUnavailableError):  # Ray restarts it
+                        if address := await self._actors[name].address.remote():
+                            return str(address)
+                    await anyio.sleep(ASK_AGAIN_S)
         except self._ray.exceptions.RayError as error:
             raise _lost(name, error) from None
 

@@ -1,30 +1,23 @@
-"""One replica: our own server in a process of Ray's. In: options. Out: a port that is served.
+"""One replica, as Ray sees it. In: a plan. Out: an address, and a server that comes back.
 
-Ray calls the methods; the server runs in a thread beside them, with its own loop. No audio goes
-through Ray. Where the process dies, Ray starts it anew with the same arguments: the same port,
-another incarnation.
+Ray calls the methods. The server is a process of its own. A nursery (nursery.py) starts it again at
+once where it dies: the same port, another incarnation. Where the nursery dies, this process ends,
+and Ray starts it anew with the same arguments.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+
+from streamer.fleet.nursery import Drain, Kill, State
+from streamer.fleet.served import ReplicaPlan
 
 START_S = 120.0  # to load a model; a large one comes from a disk
-
-
-@dataclass(frozen=True)
-class ReplicaPlan:
-    """What a replica runs. given: the options of `streamer serve` or `streamer verifier`, as in
-    fleet.toml, with host, port and name."""
-
-    kind: str
-    given: dict[str, Any]
-    shown_host: str  # in its address; nothing: the node's own
+NURSERY = "from streamer.fleet.nursery import main; main()"
 
 
 class ReplicaHost:
@@ -33,67 +26,69 @@ class ReplicaHost:
     def __init__(self, plan: ReplicaPlan) -> None:
         self._plan = plan
         self._host = plan.shown_host or _node_host()
-        self._started = threading.Event()
-        self._trouble = ""
-        self._is_draining = False
-        self._port = 0
-        self._stop: Callable[[], object] = lambda: None
-        self._thread = threading.Thread(target=self._serve, name="streamer-replica", daemon=True)
-        self._thread.start()
-        if not self._started.wait(START_S) or self._trouble:
-            raise RuntimeError(self._trouble or f"it has not started within {START_S:g} s")
+        self._state = State(0)
+        self._changed = threading.Condition()
+        self._has_started = self._is_draining = False
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._nursery = subprocess.Popen(
+            [sys.executable, "-c", NURSERY, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,  # ^C is for who started the fleet, and drains it
+        )
+        theirs.close()
+        self._pipe.send(plan)
+        threading.Thread(target=self._follow, name="streamer-nursery", daemon=True).start()
+        self._wait()
 
     def address(self) -> str:
-        """ws://HOST:PORT, or wss://."""
+        """ws://HOST:PORT, or wss://; nothing while the server is started again."""
+        port = self._state.port
+        if not port:
+            return ""
         s = "s" if self._plan.given.get("cert") else ""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"ws{s}://{host}:{self._port}"
+        return f"ws{s}://{host}:{port}"
+
+    def revive(self, pid: int) -> str:
+        """The address; where the server is still the process of this number, which does not answer,
+        it is killed first."""
+        with self._changed:
+            if self._state.pid == pid:
+                self._set(State(0))
+                self._pipe.send(Kill(pid))
+        return self.address()
 
     def drain(self) -> None:
         """Nobody new; what was said is answered. Returns when that is done."""
         self._is_draining = True
-        self._stop()
-        self._thread.join()
+        self._pipe.send(Drain())
+        self._nursery.wait()
 
-    def _serve(self) -> None:
-        import anyio
+    def _wait(self) -> None:
+        """For the first server. Raises RuntimeError."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state.port or self._state.trouble, START_S)
+            self._has_started = bool(self._state.port)
+        if not self._has_started:
+            self._nursery.kill()  # its server ends with it
+            self._nursery.wait()
+            raise RuntimeError(self._state.trouble or f"it has not started within {START_S:g} s")
 
+    def _follow(self) -> None:
+        """What is said of the server, until the nursery is gone."""
         try:
-            anyio.run(self._run)
-        except Exception as error:
-            self._trouble = str(error) or type(error).__name__
-        if self._started.is_set() and not self._is_draining:
-            os._exit(1)  # a process without its server is of no use; Ray starts another one
-        self._started.set()
+            while True:
+                self._set(self._pipe.recv())
+        except (EOFError, OSError):
+            if self._has_started and not self._is_draining:
+                os._exit(1)  # without it this process is of no use; Ray starts another one
+            self._set(State(0, trouble=self._state.trouble or "it died while it was starting"))
 
-    async def _run(self) -> None:
-        import asyncio
-
-        from streamer.commands.options import ServeOptions, VerifierOptions
-        from streamer.commands.serve import config_of, door_of, open_server
-        from streamer.commands.verifier import open_verifier
-        from streamer.config import Config
-        from streamer.net.service.service import Address
-        from streamer.options import taken
-
-        loop = asyncio.get_running_loop()
-        given = self._plan.given
-        owner: Any = ServeOptions if self._plan.kind == "server" else VerifierOptions
-        options = owner(**taken(owner, given))
-        tls, key = door_of(options)
-        opened: Any = (
-            open_server(options, config_of(options, taken(Config, given)), key)
-            if self._plan.kind == "server"
-            else open_verifier(options, key)
-        )
-        async with opened as server:
-
-            def ready(port: int) -> None:
-                self._port = port
-                self._stop = partial(loop.call_soon_threadsafe, server.stop)
-                self._started.set()
-
-            await server.run(Address(options.host, options.port, tls), ready)
+    def _set(self, state: State) -> None:
+        with self._changed:
+            self._state = state
+            self._changed.notify_all()
 
 
 def _node_host() -> str:

@@ -38,6 +38,7 @@ class Known:
     address: str
     status: ReplicaStatus | None = None
     silent_since: float | None = None
+    pid: int = 0  # of the process that answered last
     is_leaving: bool = False
     is_asked: bool = False  # a request is on its way
     # clients that were sent there and are not known to have arrived: when, whose
@@ -57,6 +58,7 @@ class Known:
         while self.sent and now - self.sent[0][0] > HANDSHAKE_S:
             self.sent.popleft()
         self.status = status
+        self.pid = status.pid
         self.silent_since = None
 
     def missed(self, now: float, is_refused: bool) -> None:
@@ -102,6 +104,11 @@ class Roster:
         """Nobody new goes there; False takes it back."""
         if address in self._known:
             self._known[address].is_leaving = is_leaving
+
+    def expect(self, address: str) -> None:
+        """It was started again: that it was gone is forgotten."""
+        if address in self._known and self._known[address].is_gone:
+            self._known[address].silent_since = None
 
     def names(self, incarnation: str) -> bool:
         """Whether a replica of this name was there and may be again."""

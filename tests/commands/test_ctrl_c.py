@@ -1,16 +1,22 @@
 """Ctrl-C ends a command at once, without a traceback, and says how to go on."""
 
+import contextlib
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import soundfile
 from places import SAMPLES
+
+from streamer.commands.label import ENDED
 
 # The signal comes as a module is looked for, whatever the machine is busy with.
 AT_IMPORT = """
@@ -45,30 +51,93 @@ def test_while_modules_are_imported(module: str) -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def test_label_leaves_the_recording_in_hand_and_says_how_to_go_on(tmp_path: Path) -> None:
-    """The long recording would take minutes, and its row would be lost all the same."""
+def long_recording(path: Path) -> None:
+    """An hour: it takes minutes."""
     audio, rate = soundfile.read(SAMPLES[0], dtype="int16")
-    with soundfile.SoundFile(tmp_path / "z.flac", "w", rate, 1) as long:
+    with soundfile.SoundFile(path, "w", rate, 1) as long:
         for _ in range(3600 * rate // len(audio)):
             long.write(audio)
-    soundfile.write(tmp_path / "a.wav", audio, rate)
-    out = tmp_path / "labels.jsonl"
-    words = ("label", tmp_path, "--out", out, "--jobs", 1)
+
+
+@contextlib.contextmanager
+def labelling(*words: object) -> Iterator[subprocess.Popen[str]]:
+    """`streamer label` as a terminal starts it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "streamer", *map(str, words)],
+        [sys.executable, "-m", "streamer", "label", *map(str, words)],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=heeds_ctrl_c,
         start_new_session=True,
     )
     try:
-        while process.poll() is None and not (out.exists() and out.read_text("utf-8")):
-            time.sleep(0.05)  # until the first row is there
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, err = process.communicate(timeout=60)
+        yield process
     finally:
-        process.kill()
-    assert process.returncode == 130
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_for(is_so: Callable[[], object]) -> None:
+    until = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < until, "it takes too long"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_label_leaves_the_recording_in_hand_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C reaches all its processes, and SIGTERM the first one alone."""
+    shutil.copy(SAMPLES[0], tmp_path / "a.wav")
+    long_recording(tmp_path / "z.flac")
+    out = tmp_path / "labels.jsonl"
+    with labelling(tmp_path, "--out", out, "--jobs", 1) as process:
+        wait_for(lambda: out.exists() and out.read_text("utf-8"))  # the first row
+        send = os.killpg if number == signal.SIGINT else os.kill
+        send(process.pid, number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
     assert re.fullmatch(
         rf"streamer: interrupted: 1 of 2 are in {out}; run it again to go on\n", err
     ), err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
+def test_a_recording_that_ends_its_process_is_a_row_with_an_error(tmp_path: Path) -> None:
+    """It is tried twice. The one behind it, which waited in the same process, is labelled."""
+    for name in ("a.wav", "zz.wav"):
+        shutil.copy(SAMPLES[0], tmp_path / name)
+    long_recording(tmp_path / "z.flac")
+    out = tmp_path / "labels.jsonl"
+    with labelling(tmp_path, "--out", out, "--jobs", 1) as process:
+        wait_for(lambda: out.exists() and out.read_text("utf-8"))
+        killed: set[int] = set()
+        for _ in range(2):
+            wait_for(lambda: reading(process.pid, "z.flac") - killed)
+            (worker,) = reading(process.pid, "z.flac") - killed
+            os.kill(worker, signal.SIGKILL)
+            killed.add(worker)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    found = {Path(row["file"]).name: row["error"] for row in rows}
+    assert found == {"a.wav": None, "z.flac": ENDED, "zz.wav": None}
+    assert err.endswith(
+        f"2 of 3 recordings are labelled in {out}; 1 could not be: their rows have `error`\n"
+    )
+
+
+def reading(parent: int, name: str) -> set[int]:
+    """Processes of this one that have a file of this name open."""
+    lists = Path(f"/proc/{parent}/task").glob("*/children")
+    children = " ".join(each.read_text() for each in lists).split()
+    found = set()
+    for child in children:
+        with contextlib.suppress(OSError):
+            opened = [
+                os.path.basename(os.readlink(fd)) for fd in Path(f"/proc/{child}/fd").iterdir()
+            ]
+            if name in opened:
+                found.add(int(child))
+    return found

@@ -46,6 +46,7 @@ def test_a_fleet_that_others_reach_tells_the_node_s_own_address():
         ({"server": 3}, r"server is no table; write \[server\] above its keys"),
         ({"server": {"leest": 1}}, r"\[server\] unknown key 'leest'; did you mean least\?"),
         ({"server": {"port": 1}}, r"\[server\] unknown key 'port'"),
+        ({"server": {"rules": "x"}}, r"\[server\] unknown key 'rules'"),
         ({"server": {"least": 3, "most": 2}}, r"\[server\] least is 3; it may be at most 2"),
         ({"server": {"mode": "exakt"}}, r"\[server\] mode is 'exakt'; choose one of gated"),
         ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),

@@ -10,9 +10,11 @@ from streamer.fleet import manager as of_manager
 from streamer.fleet.config import of
 from streamer.fleet.manager import Manager
 from streamer.fleet.on_ray import ReplicaLost
-from streamer.fleet.replica import ReplicaPlan
 from streamer.fleet.roster import Roster
+from streamer.fleet.served import ReplicaPlan
 from streamer.net.service.status import ReplicaStatus, incarnation_of
+
+PID = 4_711
 
 
 class Placement:
@@ -32,8 +34,8 @@ class Placement:
             raise ReplicaLost(f"{name}: no")
         return f"ws://{name}"
 
-    async def revive(self, name):
-        self.log.append(("revive", name))
+    async def revive(self, name, pid):
+        self.log.append(("revive", name, pid))
         return f"ws://{name}"
 
     async def stop(self, name, within_s):
@@ -80,7 +82,7 @@ def answer(roster, taken=0, limit=10, but=()):
         if name in but:
             known.missed(0.0, is_refused=True)
         else:
-            status = ReplicaStatus(incarnation_of(name), "server", 1, False, taken, limit, 0, 0.0)
+            status = ReplicaStatus(incarnation_of(name), "server", PID, False, taken, limit, 0, 0.0)
             known.heard(status, 0.0)
 
 
@@ -128,12 +130,14 @@ async def test_one_that_is_lost_is_revived_once():
     placement = Placement()
     async with managing(placement) as (_, roster, _):
         await until(lambda: len(roster.known) == 2)
+        answer(roster)
         answer(roster, but=["server-1"])
-        await until(lambda: ("revive", "server-1") in placement.log)
+        await until(lambda: ("revive", "server-1", PID) in placement.log)
+        assert len(roster.known) == 2, "it is asked for where it was, until it is there again"
         answer(roster)
         await anyio.sleep(0.1)
-    assert placement.log.count(("revive", "server-1")) == 1
-    assert ("revive", "server-2") not in placement.log
+    assert placement.log.count(("revive", "server-1", PID)) == 1
+    assert ("revive", "server-2", PID) not in placement.log
 
 
 async def test_one_that_cannot_be_started_is_tried_again():

@@ -28,8 +28,6 @@ def is_final(error: Exception, was_linked: bool) -> bool:
     seldom."""
     if isinstance(error, ssl.SSLCertVerificationError) or is_no_tls(error):
         return not was_linked
-    if isinstance(error, sockets.gaierror):
-        return error.errno in NO_SUCH_HOST and not was_linked
     if not isinstance(error, InvalidStatus):
         return False
     status = error.response.status_code

@@ -87,8 +87,13 @@ async def test_where_nobody_listens_each_file_of_a_batch_is_told_at_once():
 
 
 async def test_a_host_that_nobody_knows():
-    line = await told(cloud="ws://nowhere.invalid:8766")
-    assert line.startswith("the verifier at ws://nowhere.invalid:8766: ")
+    """Without a network nobody knows any host: so it is one that is not there."""
+    line = await told_of_a_file("ws://nowhere.invalid:8766")
+    assert "the verifier at ws://nowhere.invalid:8766 is not there (" in line
+    async with Describer.open(cloud="ws://nowhere.invalid:8766", threshold=0.0) as describer:
+        found = await describer.describe(SAMPLES[0])
+    assert found.text
+    assert "the verifier at ws://nowhere.invalid:8766 gave no verdict (" in found.warning
 
 
 async def test_a_streamer_serve_is_no_verifier():

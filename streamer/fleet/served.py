@@ -1,0 +1,73 @@
+"""The server of a replica: our own, as `streamer serve` or `streamer verifier` runs it. In: a plan.
+Out: a port that is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamer.commands.options import ServeOptions, VerifierOptions
+    from streamer.config import Config
+
+
+@dataclass(frozen=True)
+class ReplicaPlan:
+    """What a replica runs. given: the options of `streamer serve` or `streamer verifier`, as in
+    fleet.toml, with host, port and name."""
+
+    kind: str
+    given: dict[str, Any]
+    shown_host: str  # in its address; nothing: the node's own
+
+    def options(self) -> ServeOptions | VerifierOptions:
+        from streamer.commands.options import ServeOptions, VerifierOptions
+        from streamer.options import taken
+
+        owner: Any = ServeOptions if self.kind == "server" else VerifierOptions
+        options: ServeOptions | VerifierOptions = owner(**taken(owner, self.given))
+        return options
+
+    def config(self) -> Config:
+        """A server's."""
+        from streamer.commands.serve import config_of
+        from streamer.config import Config
+        from streamer.options import taken
+
+        options: Any = self.options()
+        return config_of(options, taken(Config, self.given))
+
+    def preheat(self) -> None:
+        """Load what each server of this plan would load again."""
+        from streamer.commands.preheat import preheat
+
+        if self.kind == "verifier":
+            options: Any = self.options()
+            preheat({"cloud": options.cloud}, options.device, options.engine)
+            return
+        c = self.config()
+        here = (
+            {"edge": c.edge}
+            if c.is_away or c.cloud == "none"
+            else {"edge": c.edge, "cloud": c.cloud}
+        )
+        preheat(here, c.device, c.engine)
+
+
+async def serve(plan: ReplicaPlan, ready: Callable[[int], None]) -> None:
+    """Until SIGTERM, and until what was said is answered. ready: told the port. Raises what tells
+    why it cannot start."""
+    from streamer.commands.serve import door_of, open_server
+    from streamer.commands.verifier import open_verifier
+    from streamer.net.service.service import Address
+
+    options: Any = plan.options()
+    tls, key = door_of(options)
+    opened: Any = (
+        open_server(options, plan.config(), key)
+        if plan.kind == "server"
+        else open_verifier(options, key)
+    )
+    async with opened as server:
+        await server.run(Address(options.host, options.port, tls), ready)
