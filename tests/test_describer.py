@@ -16,6 +16,7 @@ from bench.arms import models_of
 from bench.watched import Between, Passing, opened
 from streamer import Describer, Description, TextDelta
 from streamer.audio.file import AudioError
+from streamer.config import Config, ConfigError
 from streamer.core.attributes import ATTRIBUTES
 from streamer.model.checkpoint.weights import ModelError
 from streamer.recording import Listeners, as_live, describe_recording

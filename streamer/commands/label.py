@@ -8,11 +8,8 @@ which is the table itself, or stands beside it as FILE.rows.jsonl.
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from streamer.commands.process import fail, interrupted_by_sigterm, status_of, t
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.progress import Bar
+from streamer.workers import Workers
 
 AHEAD = 2  # recordings for each process that wait for it
 ENDED = "its process ended (a defect of a library, or too little memory)"
@@ -100,7 +98,7 @@ def _in_processes(
 ) -> list[str]:
     """Label as many as there are. What was in hand when a process ended, or nothing."""
     in_hand: dict[Future[Row | str], str] = {}
-    with _Workers(config, jobs) as pool:
+    with Workers(jobs, _begin, config) as pool:
         try:
             while True:
                 for file in _take(todo, AHEAD * jobs - len(in_hand)):
@@ -122,33 +120,11 @@ def _take(files: Iterator[str], num: int) -> Iterator[str]:
         yield file
 
 
-class _Workers:
-    """Processes that end with the block: all is done then, or they are ended in their work, of
-    which nobody would take the rows."""
-
-    def __init__(self, config: Config, num: int) -> None:
-        self._others = set(multiprocessing.active_children())
-        self._pool = ProcessPoolExecutor(
-            max(1, num), multiprocessing.get_context("spawn"), _begin, (config,)
-        )
-
-    def __enter__(self) -> ProcessPoolExecutor:
-        return self._pool
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            for process in set(multiprocessing.active_children()) - self._others:
-                process.terminate()
-        self._pool.shutdown(wait=True, cancel_futures=kind is not None)
-
-
 _told: list[Config] = []  # to this process, when it began
 
 
 def _begin(config: Config) -> None:
-    """In a new process: one thread of the kernels, since each core has a process of its own."""
-    os.environ["OMP_NUM_THREADS"] = "1"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
+    """In a new process."""
     _told.append(config)
 
 
