@@ -16,7 +16,7 @@ from torch import Tensor
 from streamer.model.checkpoint.room import BITS
 from streamer.model.kernels.few_bits import BYTES, COLUMNS, multiply
 
-PANELS_AT_ONCE = 128  # so that float32 copies stay small
+PANELS_AT_ONCE = 32  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.
 SHRUNK = (1.0, 0.9, 0.8)
 STEPS = 32_767  # of an activation: 16 bits, of which the largest of its row takes all
