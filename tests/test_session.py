@@ -469,10 +469,10 @@ async def test_a_slow_cloud_in_this_process_costs_one_budget(options, monkeypatc
 
     finish, is_late, heard_at = LocalTarget.finish, anyio.Event(), []
 
-    async def finish_late(self, closed):
+    async def finish_late(self, closed, ranges):
         if is_late.is_set():
             await anyio.sleep(2.0)
-        await finish(self, closed)
+        await finish(self, closed, ranges)
         heard_at.append(anyio.current_time())
 
     monkeypatch.setattr(LocalTarget, "finish", finish_late)

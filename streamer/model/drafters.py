@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from streamer.core.decoding.gate import Signal
+from streamer.core.rules.form import FREE, Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.choose import signals_of
@@ -30,21 +31,21 @@ class IncrementalDrafter:
     """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept.
 
     A whole block per step where the engine's kernels choose too; else, and for
-    what is rare, one id per step.
+    what is rare, one id per step. ranges: of the levels that may be said.
     """
 
     listener: Listener
     rules: Rules
     sampling: Sampling
+    ranges: Ranges = field(default_factory=lambda: FREE)
     chooser: Chooser = field(init=False)
     _width: int = field(init=False)  # of the engine's logits
     _writes: bool = field(init=False)  # whether the engine's kernels choose, too
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
-        chooser = Chooser(
-            thinker.vocabulary, self.rules, self.sampling, form_of(thinker, self.rules)
-        )
+        form = form_of(thinker, self.rules, self.ranges)
+        chooser = Chooser(thinker.vocabulary, self.rules, self.sampling, form)
         object.__setattr__(self, "chooser", chooser)
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
         object.__setattr__(self, "_writes", thinker.engine.writes)

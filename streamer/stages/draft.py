@@ -138,6 +138,8 @@ class Draft:
             spec = parts.speculator(None)
         else:
             edge = Drafting(ready, parts, self._said, self._clock, lambda: self._is_cancelled)
+            if ready.closed.measures is not None:
+                await self._await_measures(ready, edge)
             action = await self._on_edge(edge, edge.begin())
             spec = edge.spec
         prefilled_at: float | None = None  # by the target, where it speaks first
@@ -202,6 +204,12 @@ class Draft:
         action: Action | None = await self._parts.edge.batcher.submit(steps)
         await edge.flush()
         return action
+
+    async def _await_measures(self, ready: Ready, edge: Drafting) -> None:
+        """They say which levels may be said. Meanwhile the edge hears the turn's end."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._on_edge, edge, edge.hear_end(prefills=True))
+            edge.ranges = await ready.ranges()
 
     async def _prepare(self, ready: Ready) -> None:
         """Let the target hear the turn's end, once."""

@@ -151,7 +151,10 @@ class ToyParts:
     def target(self):
         return None if self.cloud is None else self.cloud.listen(self._decoding.plan.rules)
 
-    def drafter(self, edge):
+    def ranges(self, closed):
+        return {}
+
+    def drafter(self, edge, ranges):
         plan, sampling = self._decoding.plan, self._decoding.sampling
         chance = random.Random(0)
         return ToySteps(ToyDrafter(edge.stream, VOCABULARY, plan.rules, sampling, "model", chance))

@@ -17,6 +17,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.decoding.plan import Action, DraftMore, Emit
 from streamer.core.decoding.speculate import Speculator
+from streamer.core.rules.form import FREE
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Cloud, Parts
@@ -46,8 +47,10 @@ class Drafting:
         is_cancelled: Callable[[], bool],
     ) -> None:
         self.spec: Speculator
+        self.ranges = FREE  # of the levels that may be said
         # when the first id was there: its step ends the prefill
         self.prefilled_at: float | None = None
+        self._is_heard = False
         self._ready = ready
         self._parts = parts
         self._said = said
@@ -56,13 +59,22 @@ class Drafting:
         self._post = post_to_this_loop()
         self._unsaid: deque[Said] = deque()
 
-    def begin(self) -> Generator[Any, Any, Action | None]:
-        """Hear the turn's end, then draft the first block."""
+    def hear_end(self, prefills: bool = False) -> Generator[Any, Any, None]:
+        """Hear the turn's end, once. prefills: all of it, since the first block comes later."""
         closed = self._ready.closed
         edge = self._ready.turn.edge
         assert edge is not None
-        yield from edge.finish(closed.rest, closed.maximum)
-        self.spec, self._drafter = self._parts.speculator(edge), self._parts.drafter(edge)
+        if not self._is_heard:
+            self._is_heard = True
+            yield from edge.finish(closed.rest, closed.maximum, prefills)
+
+    def begin(self) -> Generator[Any, Any, Action | None]:
+        """Hear the turn's end, then draft the first block."""
+        edge = self._ready.turn.edge
+        yield from self.hear_end()
+        assert edge is not None
+        self.spec = self._parts.speculator(edge)
+        self._drafter = self._parts.drafter(edge, self.ranges)
         action = self._next()
         if isinstance(action, DraftMore):
             action = yield from self.draft(action)
