@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from streamer.core.decoding.gate import Preset
     from streamer.core.decoding.plan import Plan
-    from streamer.core.rules.form import Ranges
     from streamer.core.rules.settings import Rules
     from streamer.model.drafters import StepDrafter
     from streamer.model.listener import Listener
@@ -179,12 +178,12 @@ class Models:
                 return thinker.card.attributes
         return {}
 
-    def drafter(self, listener: Listener, rules: Rules, ranges: Ranges) -> StepDrafter:
+    def drafter(self, listener: Listener, rules: Rules) -> StepDrafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":
             return GenerateDrafter(listener, self._stock_edge)
-        return IncrementalDrafter(listener, rules, self.config.sampling(), ranges)
+        return IncrementalDrafter(listener, rules, self.config.sampling())
 
     @functools.cached_property
     def _stock_edge(self) -> Any:

@@ -159,8 +159,8 @@ class LiveParts:
             return FREE
         return said_ranges(closed.measures(), self._models.phrases)
 
-    def drafter(self, edge: Any, ranges: Ranges) -> Any:
-        return self._models.drafter(edge, self._plan.rules, ranges)
+    def drafter(self, edge: Any) -> Any:
+        return self._models.drafter(edge, self._plan.rules)
 
     def speculator(self, edge: Any) -> Speculator:
         first = self._models.first

@@ -138,9 +138,10 @@ class Draft:
             spec = parts.speculator(None)
         else:
             edge = Drafting(ready, parts, self._said, self._clock, lambda: self._is_cancelled)
-            if ready.closed.measures is not None:
-                await self._await_measures(ready, edge)
-            action = await self._on_edge(edge, edge.begin())
+            if ready.closed.measures is None:
+                action = await self._on_edge(edge, edge.begin())
+            else:
+                action = await self._within_measures(ready, edge)
             spec = edge.spec
         prefilled_at: float | None = None  # by the target, where it speaks first
         num_failures = num_calls = 0
@@ -205,11 +206,12 @@ class Draft:
         await edge.flush()
         return action
 
-    async def _await_measures(self, ready: Ready, edge: Drafting) -> None:
-        """They say which levels may be said. Meanwhile the edge hears the turn's end."""
+    async def _within_measures(self, ready: Ready, edge: Drafting) -> Action | None:
+        """They say which levels may be said. While they are worked out the edge goes ahead."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._on_edge, edge, edge.hear_end(prefills=True))
-            edge.ranges = await ready.ranges()
+            group.start_soon(self._on_edge, edge, edge.guess())
+            ranges = await ready.ranges()
+        return await self._on_edge(edge, edge.hold(ranges))
 
     async def _prepare(self, ready: Ready) -> None:
         """Let the target hear the turn's end, once."""

@@ -154,7 +154,7 @@ class ToyParts:
     def ranges(self, closed):
         return {}
 
-    def drafter(self, edge, ranges):
+    def drafter(self, edge):
         plan, sampling = self._decoding.plan, self._decoding.sampling
         chance = random.Random(0)
         return ToySteps(ToyDrafter(edge.stream, VOCABULARY, plan.rules, sampling, "model", chance))

@@ -91,6 +91,11 @@ class Hearer(Protocol):
 class Drafter(Protocol):
     def draft(self, n: int) -> Steps: ...
 
+    def hold(self, ranges: Ranges) -> int:
+        """From now on say levels within `ranges`. The answer is cut to its ids that do; how many
+        is returned."""
+        ...
+
 
 class Target(Protocol):
     """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or
@@ -271,7 +276,7 @@ class Parts(Protocol):
         """Of the levels that the turn's sentence may say. Blocks until its measures are known."""
         ...
 
-    def drafter(self, edge: Hearer, ranges: Ranges) -> Drafter: ...
+    def drafter(self, edge: Hearer) -> Drafter: ...
     def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any) -> Steps:
         """Steps that return the ids of a sentence on what was heard so far."""
