@@ -1,12 +1,14 @@
 """Does a sentence contradict its own measures? In: recorded people. Out: how often, by how much.
 
-    python -m bench.contradictions --data DIR [--num 600] [--mode gated] [--keep]
+    python -m bench.contradictions --data DIR [--num 600] [--mode gated] [--free] [--keep]
 
 DIR: recordings of held-out people with manifest.jsonl, as `python -m pipelines.embedded.recordings
 --held-out DIR` writes them. The sentence is the models'; the measures beside it are signal
 processing on the same recording (docs/measures.md). Each measure is put into a level by the bounds
 that the labels have, and held against the level said. Where the two differ, the labels' own measure
-(Praat, the syllables of the text) says which of them was right. Arousal has no measure of its own.
+(Praat, the syllables of the text) says which of them was right, and how often the words are right.
+Arousal has no measure of its own; a measure with a warning says nothing. --free: the words as they
+are where nobody asks for measures, so that no rule holds them to any.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import numpy as np
 
 from bench.common import mean, progress, table, write
 from bench.keep import options_of
 from bench.people_clips import chosen, clip_of, joined_s, read, rows_of
-from pipelines.embedded.labels import BOUNDS
 from streamer import Describer, Description
 from streamer.core.decoding.plan import MODES
-from streamer.core.measures.levels import MEASURES
+from streamer.core.measures.levels import MEASURES, levels_of
+from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.model.audio.measurer import TurnMeasurer
 
 Known = Mapping[str, tuple[int, int]]
 
@@ -35,25 +37,29 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--num", type=int, default=600)
     parser.add_argument("--mode", choices=MODES, default="gated")
+    parser.add_argument("--free", action="store_true")
     options = options_of(parser)
     whole = [row for row in rows_of(options.data) if joined_s(row) is None]
     listed = chosen(whole, options.num)
     files = [options.data / row["file"] for row in listed]
-    found = anyio.run(described, files, options.mode)
-    known = list(map(compared, found))
+    found = anyio.run(described, files, options.mode, not options.free)
+    known = [compared(one, file) for one, file in zip(found, files, strict=True)]
     truths = [true_levels(row, file) for row, file in zip(listed, files, strict=True)]
     rows = [row_of(name, known, truths, [name]) for name in MEASURES]
     rows.append(row_of("all six", known, truths, list(MEASURES)))
     rows.append(by_sentence(known))
+    for row, names in zip(rows, [*([name] for name in MEASURES), list(MEASURES)], strict=False):
+        row["words right"] = right(found, truths, names)
     print(f"{len(known)} recordings, mode {options.mode}\n")
     print(table(list(rows[0]), [list(row.values()) for row in rows]))
-    print("\nwritten:", write("contradictions", [{"mode": options.mode, **row} for row in rows]))
+    arm = {"mode": options.mode, "words": "free" if options.free else "held to the measures"}
+    print("\nwritten:", write("contradictions", [{**arm, **row} for row in rows]))
 
 
-async def described(files: Sequence[Path], mode: Any) -> list[Description]:
+async def described(files: Sequence[Path], mode: Any, measures: bool) -> list[Description]:
     async with Describer.open(mode=mode) as describer:
         return [
-            await describer.describe(str(file), measures=True)
+            await describer.describe(str(file), measures=measures)
             for file in progress(files, "describing")
         ]
 
@@ -66,14 +72,32 @@ def true_levels(row: dict[str, Any], file: Path) -> Mapping[str, int | None]:
         return {}
 
 
-def compared(found: Description) -> dict[str, tuple[int, int]]:
+def compared(found: Description, file: Path) -> dict[str, tuple[int, int]]:
     """attribute -> (the level said, the level measured), where both are known."""
+    measured = levels_of(found.measures or measures_of(file))
     return {
-        name: (said, int(np.searchsorted(BOUNDS[name], value)))
-        for name, measure in MEASURES.items()
-        if (value := getattr(found.measures, measure)) is not None
-        and (said := found.attributes[name]) is not None
+        name: (said, level)
+        for name in MEASURES
+        if (level := measured[name]) is not None and (said := found.attributes[name]) is not None
     }
+
+
+def measures_of(file: Path) -> SpeechMeasures:
+    measurer = TurnMeasurer()
+    measurer.push(read(file))
+    return measurer.finish()
+
+
+def right(
+    found: Sequence[Description], truths: Sequence[Mapping[str, int | None]], names: Sequence[str]
+) -> float:
+    """How often the level said is the labels', of those that both know."""
+    return mean(
+        float(one.attributes[name] == true[name])
+        for one, true in zip(found, truths, strict=True)
+        for name in names
+        if true.get(name) is not None and one.attributes[name] is not None
+    )
 
 
 def row_of(
@@ -102,7 +126,8 @@ def by_sentence(known: Sequence[Known]) -> dict[str, Any]:
     furthest = [
         max(abs(said - measured) for said, measured in own.values()) for own in known if own
     ]
-    return {**shares("the sentence", furthest), "sentence right": "", "measure right": ""}
+    beside = {"sentence right": "", "measure right": "", "words right": ""}
+    return {**shares("the sentence", furthest), **beside}
 
 
 def shares(group: str, gaps: Sequence[int]) -> dict[str, Any]:

@@ -146,10 +146,10 @@ class HearsTheEndLate(Passing):
     is_late: anyio.Event
     heard_at: list
 
-    async def finish(self, closed):
+    async def finish(self, closed, ranges):
         if self.is_late.is_set():
             await anyio.sleep(2.0)
-        await self.inner.finish(closed)
+        await self.inner.finish(closed, ranges)
         self.heard_at.append(anyio.current_time())
 
 

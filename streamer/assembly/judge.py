@@ -11,6 +11,7 @@ from anyio import CapacityLimiter
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.verifier_turn import ServedTurn, VerifierModel
+from streamer.core.rules.form import Ranges
 from streamer.core.rules.stop import stop
 from streamer.stages.plumbing.local_target import LocalTarget
 from streamer.stages.plumbing.ports import Side
@@ -47,14 +48,14 @@ class ModelJudge:
         from streamer.model.verifier import LocalVerifier
 
         self._vocabulary = thinker.vocabulary
-        self._rules = turn.rules
+        self._turn = turn
         self._threads = threads
         self._mel = StreamingLogMel()
         self._listener: Any = side.listen()
         self._target = LocalTarget(
             side.batcher,
             self._listener,
-            lambda listener: LocalVerifier(listener, turn.rules, turn.sampling),
+            lambda listener, ranges: LocalVerifier(listener, turn.rules, turn.sampling, ranges),
             lambda: True,
         )
 
@@ -66,7 +67,11 @@ class ModelJudge:
     async def finish(self) -> None:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
-        await self._target.finish(Closed(0, rest, mel.maximum, mel.num_samples, True, lambda: None))
+        closed = Closed(0, rest, mel.maximum, mel.num_samples, True, lambda: None)
+        await self._target.finish(closed, self._ranges)
+
+    async def _ranges(self) -> Ranges:
+        return self._turn.ranges
 
     async def judge(
         self, request: VerifyRequest, runs_on: bool
@@ -89,4 +94,4 @@ class ModelJudge:
         self._target.close()
 
     def _is_over(self, answer: list[int]) -> bool:
-        return stop(self._vocabulary, self._rules, answer[:-1], answer[-1]) is not None
+        return stop(self._vocabulary, self._turn.rules, answer[:-1], answer[-1]) is not None

@@ -20,11 +20,14 @@ from streamer.assembly.models import Models
 from streamer.core.attributes import parse
 from streamer.core.audio.lead import Lead
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.turn_items import Closed
 from streamer.core.confidence import confidence_of
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.description import Description, describe_turn, unverified
+from streamer.core.measures.levels import SURE, said_ranges
+from streamer.core.rules.form import FREE, Ranges
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
@@ -87,7 +90,9 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
     sampling = models.config.sampling()
     follows_edge = models.plan.mode != "cloud"
     return LocalCloud(
-        side, lambda listener, rules: LocalVerifier(listener, rules, sampling), follows_edge
+        side,
+        lambda listener, rules, ranges: LocalVerifier(listener, rules, sampling, ranges),
+        follows_edge,
     )
 
 
@@ -153,6 +158,11 @@ class LiveParts:
             options.coach,
         )
 
+    def ranges(self, closed: Closed) -> Ranges:
+        if closed.measures is None or not self._plan.rules.form:
+            return FREE
+        return said_ranges(closed.measures(), self._models.phrases)
+
     def drafter(self, edge: Any) -> Any:
         return self._models.drafter(edge, self._plan.rules)
 
@@ -212,4 +222,7 @@ class LiveParts:
         cloud = models.cloud_model or (self.cloud.model if self.cloud is not None else "")
         seconds = written.closed.num_samples / SAMPLE_RATE_HZ
         is_known = cloud == curves.fingerprint
-        return confidence_of(written.pieces, models.phrases, curves, seconds, is_known)
+        found = confidence_of(written.pieces, models.phrases, curves, seconds, is_known)
+        alone = {n for n, (low, high) in self.ranges(written.closed).items() if low == high}
+        # what the measure alone has decided is as sure as that
+        return {n: SURE[n] if n in alone and p is not None else p for n, p in found.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from streamer.core.decoding.gate import Signal
+from streamer.core.rules.form import Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.choose import signals_of
@@ -20,9 +21,10 @@ Draft = tuple[list[int], list[Signal]]
 
 class StepDrafter(Protocol):
     """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one
-    signal each."""
+    signal each. `hold`: see stages/plumbing/ports.py's Drafter."""
 
     def draft(self, n: int) -> Steps[Draft]: ...
+    def hold(self, ranges: Ranges) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +44,18 @@ class IncrementalDrafter:
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
-        chooser = Chooser(
-            thinker.vocabulary, self.rules, self.sampling, form_of(thinker, self.rules)
-        )
+        form = form_of(thinker, self.rules)
+        chooser = Chooser(thinker.vocabulary, self.rules, self.sampling, form)
         object.__setattr__(self, "chooser", chooser)
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
         object.__setattr__(self, "_writes", thinker.engine.writes)
+
+    def hold(self, ranges: Ranges) -> int:
+        sequence = self.listener.sequence
+        form = form_of(self.listener.thinker, self.rules, ranges)
+        num_kept = self.chooser.hold(form, sequence.answer)
+        sequence.replace_tail(sequence.answer_start + num_kept)
+        return num_kept
 
     def draft(self, n: int) -> Steps[Draft]:
         sequence = self.listener.sequence
@@ -92,6 +100,10 @@ class GenerateDrafter:
     def __init__(self, listener: Listener, stock: Any) -> None:
         self.listener = listener
         self._stock = stock
+
+    def hold(self, ranges: Ranges) -> int:
+        """It follows no rule."""
+        return len(self.listener.sequence.answer)
 
     def draft(self, n: int) -> Steps[Draft]:
         """No step of ours: the stock model keeps its own cache, for this one block."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from streamer.core.choices import EngineName
-from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.form import FREE, Ranges, SentenceForm
 from streamer.core.rules.settings import ALL, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import (
@@ -182,9 +182,10 @@ def num_params_of(directory: Path) -> int:
     return sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes_of(directory)))
 
 
-def form_of(thinker: Thinker, rules: Rules) -> SentenceForm | None:
-    """The form that the rules ask for, by the phrases of the model's card; None where they ask for
-    none, the card has none of them, or the tokenizer cannot spell them (ModelWarning)."""
+def form_of(thinker: Thinker, rules: Rules, ranges: Ranges = FREE) -> SentenceForm | None:
+    """The form that the rules ask for, by the phrases of the model's card, within `ranges`; None
+    where they ask for none, the card has none of them, or the tokenizer cannot spell them
+    (ModelWarning)."""
     card = thinker.card
     said = [name for name in card.attributes if rules.form == ALL or name in rules.form.split(",")]
     if not said:
@@ -201,7 +202,7 @@ def form_of(thinker: Thinker, rules: Rules) -> SentenceForm | None:
         return form
 
     found: SentenceForm = thinker.vocabulary.cached(("form", card.phrases, *said), make)
-    return found if found.can_be_said else None
+    return found.within(ranges) if found.can_be_said else None
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:

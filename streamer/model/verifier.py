@@ -4,6 +4,7 @@ block."""
 from __future__ import annotations
 
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
+from streamer.core.rules.form import FREE, Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener
@@ -16,10 +17,13 @@ class LocalVerifier:
     """The cloud in this process, on a listener whose turn is over. An empty draft asks for the next
     id."""
 
-    def __init__(self, listener: Listener, rules: Rules, sampling: Sampling) -> None:
+    def __init__(
+        self, listener: Listener, rules: Rules, sampling: Sampling, ranges: Ranges = FREE
+    ) -> None:
         thinker = listener.thinker
         self._listener = listener
-        self._chooser = Chooser(thinker.vocabulary, rules, sampling, form_of(thinker, rules))
+        form = form_of(thinker, rules, ranges)
+        self._chooser = Chooser(thinker.vocabulary, rules, sampling, form)
         self._ledger = TargetLedger(listener.sequence)
         # of 150,000 ids a row takes 0.7 ms: only where a curve makes a confidence of it
         self._tells = thinker.card.confidence is not None

@@ -138,7 +138,10 @@ class Draft:
             spec = parts.speculator(None)
         else:
             edge = Drafting(ready, parts, self._said, self._clock, lambda: self._is_cancelled)
-            action = await self._on_edge(edge, edge.begin())
+            if ready.closed.measures is None:
+                action = await self._on_edge(edge, edge.begin())
+            else:
+                action = await self._within_measures(ready, edge)
             spec = edge.spec
         prefilled_at: float | None = None  # by the target, where it speaks first
         num_failures = num_calls = 0
@@ -202,6 +205,13 @@ class Draft:
         action: Action | None = await self._parts.edge.batcher.submit(steps)
         await edge.flush()
         return action
+
+    async def _within_measures(self, ready: Ready, edge: Drafting) -> Action | None:
+        """They say which levels may be said. While they are worked out the edge goes ahead."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._on_edge, edge, edge.guess())
+            ranges = await ready.ranges()
+        return await self._on_edge(edge, edge.hold(ranges))
 
     async def _prepare(self, ready: Ready) -> None:
         """Let the target hear the turn's end, once."""

@@ -4,13 +4,16 @@ updates start here."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
+from streamer.core.rules.form import FREE, Ranges
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
 from streamer.stages.plumbing.open_turns import Books
@@ -43,7 +46,7 @@ async def prefill(
                         ready,
                         Failed(turn.number, turn.failed)
                         if turn.failed
-                        else Ready(turn, item, fed_at),
+                        else Ready(turn, item, fed_at, partial(_ranges, parts, item)),
                     )
                 case Dropped():
                     books.close(await stage.leave())
@@ -51,6 +54,13 @@ async def prefill(
                     if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
                         await stage.turn.cloud.prefilled()
                     await put(ready, item)
+
+
+async def _ranges(parts: Parts, closed: Closed) -> Ranges:
+    """On a thread: the turn's last samples have still to be measured."""
+    if closed.measures is None:
+        return FREE
+    return await anyio.to_thread.run_sync(parts.ranges, closed, limiter=parts.threads.limiter)
 
 
 class _Prefill:

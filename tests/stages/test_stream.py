@@ -51,8 +51,8 @@ class Late(Passing):
     async def hear(self, heard):
         await self._after_a_while(self.inner.hear, heard)
 
-    async def finish(self, closed):
-        await self._after_a_while(self.inner.finish, closed)
+    async def finish(self, closed, ranges):
+        await self._after_a_while(self.inner.finish, closed, ranges)
 
     async def verify(self, request):
         return await self._after_a_while(self.inner.verify, request)

@@ -151,6 +151,9 @@ class ToyParts:
     def target(self):
         return None if self.cloud is None else self.cloud.listen(self._decoding.plan.rules)
 
+    def ranges(self, closed):
+        return {}
+
     def drafter(self, edge):
         plan, sampling = self._decoding.plan, self._decoding.sampling
         chance = random.Random(0)

@@ -19,6 +19,7 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, pref
 from streamer.core.link import wire
 from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.link.send_window import PIECE_SAMPLES
+from streamer.core.rules.form import FREE, Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
@@ -67,6 +68,7 @@ class RemoteTurn:
         self._pieces: list[NDArray[np.float32]] = []
         self._starts: list[int] = []
         self._is_finished = self._finish_sent = self._open_sent = False
+        self._ranges = FREE
         # samples sent on this link; None: the verifier has not said what it has
         self._num_sent: int | None = None
         self._requests: dict[int, VerifyRequest] = {}  # without a reply, oldest first
@@ -84,9 +86,10 @@ class RemoteTurn:
             self._starts.append(self.num_samples)
             self.num_samples += len(piece)
 
-    def finish(self) -> None:
-        """The turn is over."""
+    def finish(self, ranges: Ranges = FREE) -> None:
+        """The turn is over; its sentence says levels within `ranges`."""
         self._is_finished = True
+        self._ranges = ranges
         if self.terms.asks_first and not self._requests:
             self._requests[FIRST.number] = FIRST
             self._is_unasked = True
@@ -145,7 +148,7 @@ class RemoteTurn:
             )
         if self._is_finished and not self._finish_sent:
             self._finish_sent = True
-            return wire.Finish(self.channel, self.num_samples)
+            return self._finish()
         number = next((n for n in self._requests if n not in self._sent), None)
         return (
             None if number is None or not self._finish_sent else self._ask(self._requests[number])
@@ -206,6 +209,11 @@ class RemoteTurn:
         samples = np.concatenate(pieces)[:size]
         self._num_sent = start + len(samples)
         return wire.AudioMessage(self.channel, start, *wire.pack_audio(samples))
+
+    def _finish(self) -> wire.Up:
+        if not self._ranges:
+            return wire.Finish(self.channel, self.num_samples)
+        return wire.FinishWithin(self.channel, self.num_samples, dict(self._ranges))
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)

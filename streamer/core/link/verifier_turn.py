@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import wire
+from streamer.core.rules.form import FREE, Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 
@@ -125,6 +126,7 @@ class ServedTurn:
         self.epoch = opened.epoch
         self.num_samples = 0
         self.is_finished = False
+        self.ranges = FREE  # of the levels that the sentence may say; known at the turn's end
         self._model = model
 
     def reopen(self, message: wire.Open) -> None:
@@ -137,15 +139,15 @@ class ServedTurn:
         self.channel = message.channel
         self.epoch = message.epoch
 
-    def take(
-        self, message: wire.AudioMessage | wire.Finish | wire.VerifyMessage | wire.Decode
-    ) -> Work | None:
+    def take(self, message: wire.OfTurn) -> Work | None:
         """The work that `message` means, None where it is a repeat. Raises Broken, WireError."""
         match message:
             case wire.AudioMessage(start=start):
                 return self._audio(start, wire.unpack_audio(message))
             case wire.Finish(num_samples=num_samples):
-                return self._finish(num_samples)
+                return self._finish(num_samples, FREE)
+            case wire.FinishWithin(num_samples=num_samples, ranges=ranges):
+                return self._finish(num_samples, ranges)
             case wire.VerifyMessage() | wire.Decode():
                 return self._judge(message)
 
@@ -165,10 +167,15 @@ class ServedTurn:
         self.num_samples += len(fresh)
         return Hear(fresh)
 
-    def _finish(self, num_samples: int) -> Work | None:
+    def _finish(self, num_samples: int, ranges: Ranges) -> Work | None:
         if num_samples != self.num_samples:
             raise Broken(f"the turn has {self.num_samples} samples here and {num_samples} there")
+        if any(low > high for low, high in ranges.values()):
+            raise Broken("a range of levels that holds none")
+        if self.is_finished and ranges != self.ranges:
+            raise Broken("the edge came back with other ranges of levels")
         self.is_finished = True
+        self.ranges = ranges
         return End()
 
     def _judge(self, message: wire.VerifyMessage | wire.Decode) -> Work:

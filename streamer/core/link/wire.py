@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
 
-VERSION = 3
+VERSION = 4
 PATH = "/v1/verify"
 MAX_CHANNELS = 256
 MAX_EPOCH = 1 << 15  # a turn beyond it begins at 1: an epoch takes three bytes at most
 MAX_IDS = 320  # of one Verify: the longest answer and the longest draft, with room
+MAX_ATTRIBUTES = 16
+MAX_LEVELS = 32  # of one attribute
 MAX_AUDIO_BYTES = 65_536  # of one Audio: 2 s of PCM16
 MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES + 1_024
 
@@ -32,6 +34,7 @@ Channel = Annotated[int, Meta(ge=0, lt=MAX_CHANNELS)]
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Hash = Annotated[int, Meta(ge=0)]  # 64 bits as an integer: a byte shorter than as bytes
 PackedIds = Annotated[bytes, Meta(max_length=3 * MAX_IDS)]
+Level = Annotated[int, Meta(ge=0, lt=MAX_LEVELS)]
 Word = Annotated[str, Meta(max_length=200)]
 
 
@@ -117,6 +120,15 @@ class Ping(Message, tag=7, frozen=True):
     token: Count
 
 
+class FinishWithin(Message, tag=8, frozen=True):
+    """A Finish of a turn whose measures were asked for. ranges: attribute -> the lowest and the
+    highest level that its sentence may say."""
+
+    channel: Channel
+    num_samples: Count
+    ranges: Annotated[dict[Word, tuple[Level, Level]], Meta(max_length=MAX_ATTRIBUTES)]
+
+
 class OpenedMessage(Message, tag=1, frozen=True):
     """The turn has a KV slot and `num_samples` so far: send what follows. model: fingerprint of who
     verifies."""
@@ -171,7 +183,8 @@ class Pong(Message, tag=6, frozen=True):
     token: Count
 
 
-Up = Open | AudioMessage | Finish | VerifyMessage | Decode | Close | Ping
+Up = Open | AudioMessage | Finish | FinishWithin | VerifyMessage | Decode | Close | Ping
+OfTurn = AudioMessage | Finish | FinishWithin | VerifyMessage | Decode  # of one that is open
 Down = OpenedMessage | HeardMessage | Judged | Refused | Rejected | Pong
 _encoder = msgspec.msgpack.Encoder()
 _up: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)

@@ -35,6 +35,10 @@ from streamer.core.measures.speech_measures import FULL_SCALE, SpeechMeasures
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+# So far under the active level F0 counts no more. What is softer are mostly the creaking ends of
+# phrases, where trackers part: on 922 recordings of held-out people the median is within 2 % of
+# Praat's in 0.82, not 0.78. Chosen on 558 of other people: 0.84, not 0.81 (2026-11).
+PITCHED_DB = 14.0
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
 MIN_NOISE_FRAMES = 10
 BANDS_HZ = ((0.0, 8000.0), VOICE_HZ, BRIGHT_HZ)
@@ -170,7 +174,7 @@ class Frames:
         spoken = end - first - int(pauses.sum())
         active_db, heard = active_level(power, self.speech)
         level_low, level_high = percentiles(decibel(power[heard]), 5, 95)
-        found = self.pitch(heard)
+        found = self.pitch(heard & (decibel(power) > active_db - PITCHED_DB))
         syllables = MISSED * len(self.nuclei())
         return SpeechMeasures(
             rate_syllables_per_s=FRAMES_PER_S * syllables / spoken,
@@ -195,9 +199,9 @@ class Frames:
         """Frames of the syllables' nuclei, in order."""
         return nuclei(self.vowel_db, self.peaks, self.f0 > 0, self.speech)
 
-    def pitch(self, heard: Flags) -> PitchStats | None:
-        """Of the frames that are heard and voiced; None where these are too few."""
-        voiced = in_range(self.f0[heard & (self.f0 > 0)])
+    def pitch(self, loud: Flags) -> PitchStats | None:
+        """Of the frames that are loud and voiced; None where these are too few."""
+        voiced = in_range(self.f0[loud & (self.f0 > 0)])
         return pitch_stats(voiced) if len(voiced) >= MIN_FRAMES else None
 
     def snr_db(self, heard: Flags) -> float | None:

@@ -12,9 +12,11 @@ ids, do the same. Where the noise of chance stays the same, that is a draw from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,9 @@ from streamer.core.text.vocabulary import Vocabulary
 
 # attribute -> levels, each with its phrases, as core/attributes.py reads them
 Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
+# attribute -> the lowest and the highest level that a sentence may say of it; others are free
+Ranges = Mapping[str, tuple[int, int]]
+FREE: Ranges = MappingProxyType({})
 COMMA = "，"
 END = "。"
 MAX_OPENING = 8  # characters before the first phrase
@@ -63,9 +68,10 @@ class SentenceForm:
     ) -> None:
         self._vocabulary = vocabulary
         self._no_speech = no_speech
-        named = [levels for name, levels in phrases.items() if not said or name in said]
+        self._named = {n: levels for n, levels in phrases.items() if not said or n in said}
+        named = list(self._named.values())
         self._bits = {phrase: 1 << i for i, levels in enumerate(named) for phrase in _all(levels)}
-        self._all = (1 << len(named)) - 1
+        self._all = (1 << len(self._named)) - 1
         # An opening must hold no two neighbouring characters of any phrase: it would read as one.
         every = [phrase for levels in phrases.values() for phrase in _all(levels)]
         self._pairs = {pair for phrase in every for pair in pairwise(phrase)}
@@ -78,16 +84,35 @@ class SentenceForm:
         self._steps: dict[tuple[State, int], State | None] = {}
         self._sets: dict[State, Ids] = {}
 
-    @cached_property
-    def _inside(self) -> Ids:
-        """The ids that end an answer, and those of the form's own characters alone."""
-        own = set(COMMA + END + self._no_speech).union(*self._bits)
-        return self._ids_where(
-            lambda piece: piece != "" and own.issuperset(piece), self._vocabulary.eos
-        )
+    def within(self, ranges: Ranges) -> SentenceForm:
+        """The sentences of this form that say no level out of `ranges`. An attribute that would
+        have no phrase left is free."""
+        if not ranges:
+            return self
+        _ = self._by_head, self._openings  # shared by both, like what can be spelled
+        found = copy.copy(self)
+        found._bits = {}
+        for name, levels in self._named.items():
+            low, high = ranges.get(name, (0, len(levels)))
+            inside = _all(levels[low : high + 1])
+            kept = inside if any(map(self._can_be_clause, inside)) else _all(levels)
+            found._bits |= {phrase: self._bits[phrase] for phrase in kept}
+        found._steps = {}
+        found._sets = {}
+        return found
 
     @cached_property
-    def _openings(self) -> Ids:
+    def _by_head(self) -> Mapping[str, Sequence[int]]:
+        """The ids of the form's own characters alone, by their first one."""
+        own = set(COMMA + END + self._no_speech).union(*self._bits)
+        found: dict[str, list[int]] = {}
+        for token in self._ids_where(lambda piece: piece != "" and own.issuperset(piece)):
+            head = (self._vocabulary.texts[token] or "")[0]
+            found.setdefault(head, []).append(token)
+        return found
+
+    @cached_property
+    def _openings(self) -> Sequence[int]:
         """Those whose other characters may stand in an opening. A vocabulary of 150,000 has so few
         of both kinds that to look through them takes milliseconds."""
         own = set(COMMA + END + self._no_speech).union(*self._bits)
@@ -99,11 +124,10 @@ class SentenceForm:
 
         return self._ids_where(opens)
 
-    def _ids_where(self, fits: Callable[[str], bool], more: Collection[int] = ()) -> Ids:
-        never, texts = self._vocabulary.never, self._vocabulary.texts
-        ids = np.flatnonzero(~never).tolist()
-        kept = [token for token in ids if token in more or fits(texts[token] or "")]
-        return np.array(kept, dtype=np.int64)
+    def _ids_where(self, fits: Callable[[str], bool]) -> list[int]:
+        texts = self._vocabulary.texts
+        ids: list[int] = np.flatnonzero(~self._vocabulary.never).tolist()
+        return [token for token in ids if fits(texts[token] or "")]
 
     def _can_be_clause(self, phrase: str) -> bool:
         return COMMA not in phrase and END not in phrase and self._spells(phrase)
@@ -136,13 +160,24 @@ class SentenceForm:
         """All ids that keep the form there, ascending: one at least, where `step` led to it."""
         found = self._sets.get(state)
         if found is None:
-            begins = isinstance(state, str) or state.is_first
-            ids = [*self._inside, *self._openings] if begins else self._inside
-            kept = [token for token in map(int, ids) if self._step(state, token) is not None]
+            kept = [token for token in self._likely(state) if self._step(state, token) is not None]
             found = np.array(sorted(kept), dtype=np.int64)
             if len(self._sets) >= MAX_SETS:
                 self._sets.clear()
             self._sets[state] = found
+        return found
+
+    def _likely(self, state: State) -> set[int]:
+        """All ids that may keep the form there, by their first character, and few others."""
+        place = Place(0, state, is_first=True) if isinstance(state, str) else state
+        rests = [COMMA + END if rest == "" else rest[0] for rest in self._rests(place)]
+        heads = set("".join(rests))
+        if isinstance(state, str):
+            heads.update(self._no_speech[len(state) :][:1])
+        found = set(self._vocabulary.eos).union(*(self._by_head.get(head, ()) for head in heads))
+        may_open = place.is_first and len(place.clause) < MAX_OPENING
+        if may_open and self._opens(place.clause, ""):
+            found.update(self._openings, *self._by_head.values())
         return found
 
     def _step(self, state: State, token: int) -> State | None:
@@ -200,17 +235,15 @@ class SentenceForm:
         is_plain = not opening or (opening.isalnum() and PUNCTUATION.isdisjoint(opening))
         return is_plain and self._pairs.isdisjoint(pairwise(opening + following))
 
-    def _rests(self, place: Place) -> list[str]:
+    def _rests(self, place: Place) -> Iterator[str]:
         """What may be missing of the clause; of an opening that goes on the whole of a phrase."""
         clause = place.clause
         most = min(len(clause), MAX_OPENING) if place.is_first else 0
-        return [
-            phrase[len(clause) - at :]
-            for at in range(most + 1)
-            for phrase, bit in self._bits.items()
-            if not bit & place.said and phrase.startswith(clause[at:])
-            if self._opens(clause[:at], phrase[0])
-        ]
+        for at in range(most, -1, -1):  # an opening first: most phrases may follow it
+            for phrase, bit in self._bits.items():
+                is_open = not bit & place.said and phrase.startswith(clause[at:])
+                if is_open and self._opens(clause[:at], phrase[0]):
+                    yield phrase[len(clause) - at :]
 
     def _spells(self, text: str) -> bool:
         """Whether ids can be found whose texts are together just `text`."""

@@ -72,11 +72,7 @@ class ServedTurns:
         self._channels[link, message.channel] = turn
         turn.say_opened(self._model.fingerprint)
 
-    async def take(
-        self,
-        link: DownLink,
-        message: wire.AudioMessage | wire.Finish | wire.VerifyMessage | wire.Decode,
-    ) -> None:
+    async def take(self, link: DownLink, message: wire.OfTurn) -> None:
         """A turn's message; of a channel without a turn, none: it was rejected, and more was on its
         way."""
         turn = self._channels.get((link, message.channel))

@@ -17,6 +17,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.decoding.plan import Action, DraftMore, Emit
 from streamer.core.decoding.speculate import Speculator
+from streamer.core.rules.form import Ranges
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Cloud, Parts
@@ -48,6 +49,8 @@ class Drafting:
         self.spec: Speculator
         # when the first id was there: its step ends the prefill
         self.prefilled_at: float | None = None
+        self._wanted: Action | None = None  # what `guess` drafted for, and what
+        self._guessed: list[tuple[int, Any]] = []
         self._ready = ready
         self._parts = parts
         self._said = said
@@ -58,15 +61,40 @@ class Drafting:
 
     def begin(self) -> Generator[Any, Any, Action | None]:
         """Hear the turn's end, then draft the first block."""
+        action = yield from self._hear_end()
+        if isinstance(action, DraftMore):
+            action = yield from self.draft(action)
+        return action
+
+    def guess(self) -> Generator[Any, Any, None]:
+        """Hear the turn's end, then draft the first block as if every level might be said. Most
+        often it stands when it is known which may: so nobody waits for that. Then `hold`."""
+        self._wanted = wanted = yield from self._hear_end()
+        sizes = (1, wanted.n - 1) if isinstance(wanted, DraftMore) else ()
+        for n in filter(None, sizes):  # the first id alone: when prefill was over is told
+            ids, signals = yield from self._drafter.draft(n)
+            self.prefilled_at = self.prefilled_at or self._clock()
+            self._guessed += zip(ids, signals, strict=True)
+
+    def hold(self, ranges: Ranges) -> Generator[Any, Any, Action | None]:
+        """Say levels within `ranges`, and go on from the first guessed id that does not."""
+        kept = self._guessed[: self._drafter.hold(ranges)]
+        action = self._wanted
+        if kept:
+            ids, signals = zip(*kept, strict=True)
+            self.spec.drafted(ids, signals, self._clock())
+            action = self._next()
+        if isinstance(action, DraftMore):
+            action = yield from self.draft(action)
+        return action
+
+    def _hear_end(self) -> Generator[Any, Any, Action | None]:
         closed = self._ready.closed
         edge = self._ready.turn.edge
         assert edge is not None
         yield from edge.finish(closed.rest, closed.maximum)
         self.spec, self._drafter = self._parts.speculator(edge), self._parts.drafter(edge)
-        action = self._next()
-        if isinstance(action, DraftMore):
-            action = yield from self.draft(action)
-        return action
+        return self._next()
 
     def draft(self, wanted: DraftMore) -> Generator[Any, Any, Action | None]:
         """Draft what is `wanted`, and on, as long as nothing but the edge is needed."""

@@ -11,9 +11,10 @@ import anyio
 from streamer.core.audio.lead import Lead
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.rules.form import Ranges
 from streamer.core.rules.settings import Rules
 from streamer.stages.plumbing.batcher import Batcher, PacedBatcher
-from streamer.stages.plumbing.ports import Hearer, Side, Steps
+from streamer.stages.plumbing.ports import Hearer, LateRanges, Side, Steps
 
 
 class BlockVerifier(Protocol):
@@ -33,7 +34,7 @@ class LocalTarget:
         self,
         batcher: Batcher | PacedBatcher,
         hearer: Hearer,
-        verifier_of: Callable[[Any], BlockVerifier],
+        verifier_of: Callable[[Any, Ranges], BlockVerifier],
         prefills: Callable[[], bool],
     ) -> None:
         self._batcher = batcher
@@ -53,12 +54,12 @@ class LocalTarget:
         if steps is not None:
             await self._batcher.submit(steps)
 
-    async def finish(self, closed: Closed) -> None:
+    async def finish(self, closed: Closed, ranges: LateRanges) -> None:
         """The last window; where `prefills` says so it is prefilled now, else with the first
         request."""
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
-        self._verifier = self._verifier_of(self._hearer)
+        self._verifier = self._verifier_of(self._hearer, await ranges())
 
     async def prefilled(self) -> None:
         """It is: `hear` waits for it."""
@@ -100,10 +101,13 @@ class LocalCloud:
     trouble = "it is slow"
 
     def __init__(
-        self, side: Side, verifier_of: Callable[[Any, Rules], BlockVerifier], follows_edge: bool
+        self,
+        side: Side,
+        verifier_of: Callable[[Any, Rules, Ranges], BlockVerifier],
+        follows_edge: bool,
     ) -> None:
         """follows_edge: an edge drafts first; so long an idle cloud has time to prefill.
-        verifier_of: of a listener, by rules."""
+        verifier_of: of a listener, by rules, within ranges."""
         self.side = side
         self._follows_edge = follows_edge
         self._verifier_of = verifier_of
@@ -120,7 +124,7 @@ class LocalCloud:
         return LocalTarget(
             self.side.batcher,
             self.side.listen(),
-            lambda listener: self._verifier_of(listener, rules),
+            lambda listener, ranges: self._verifier_of(listener, rules, ranges),
             self._has_time,
         )
 

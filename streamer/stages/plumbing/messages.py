@@ -9,7 +9,7 @@ import anyio
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.stages.plumbing.ports import Hearer, Target
+from streamer.stages.plumbing.ports import Hearer, LateRanges, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,12 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """A turn whose audio is over and prefilled, but for its last window; its last sample was fed at
-    `fed_at`."""
+    `fed_at`. ranges: of the levels that its sentence may say."""
 
     turn: Turn
     closed: Closed
     fed_at: float
+    ranges: LateRanges
 
 
 @dataclass(frozen=True, slots=True)

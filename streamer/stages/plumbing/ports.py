@@ -6,7 +6,7 @@ Steps are opaque here: a hearer, drafter or target makes them, its side's batche
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
 from streamer.core.measures.live_measures import Measures
+from streamer.core.rules.form import Ranges
 from streamer.core.rules.settings import Rules
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
@@ -29,6 +30,7 @@ from streamer.stages.plumbing.batcher import Batcher, PacedBatcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
 
 Steps = Any
+LateRanges = Callable[[], Awaitable[Ranges]]  # known a little after the turn's end
 
 
 class Measurer(Protocol):
@@ -89,6 +91,11 @@ class Hearer(Protocol):
 class Drafter(Protocol):
     def draft(self, n: int) -> Steps: ...
 
+    def hold(self, ranges: Ranges) -> int:
+        """From now on say levels within `ranges`. The answer is cut to its ids that do; how many
+        is returned."""
+        ...
+
 
 class Target(Protocol):
     """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or
@@ -98,8 +105,8 @@ class Target(Protocol):
         """Prefill what was heard; one that is elsewhere takes it and returns at once."""
         ...
 
-    async def finish(self, closed: Closed) -> None:
-        """The turn is over."""
+    async def finish(self, closed: Closed, ranges: LateRanges) -> None:
+        """The turn is over. ranges: of the levels that its sentence may say."""
         ...
 
     async def prefilled(self) -> None:
@@ -263,6 +270,10 @@ class Parts(Protocol):
     def hearing(self, options: SessionOptions) -> Hearing: ...
     def target(self) -> Target | None:
         """A turn begins where it is verified; None where it never is."""
+        ...
+
+    def ranges(self, closed: Closed) -> Ranges:
+        """Of the levels that the turn's sentence may say. Blocks until its measures are known."""
         ...
 
     def drafter(self, edge: Hearer) -> Drafter: ...

@@ -3,6 +3,7 @@ nothing else."""
 
 from contextlib import suppress
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,3 +90,32 @@ def test_samples_arrive_bit_for_bit(values, is_loud):
     assert is_float == is_loud
     assert len(data) == (4 if is_float else 2) * len(samples)
     assert np.array_equal(wire.unpack_audio(wire.AudioMessage(0, 0, data, is_float)), samples)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=12), st.tuples(st.integers(0, 31), st.integers(0, 31)), max_size=16
+    )
+)
+def test_ranges_of_levels_arrive(ranges):
+    message = wire.FinishWithin(3, 16_000, ranges)
+    assert wire.decode_up(wire.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        {"rate": (0, 32)},
+        {"rate": (-1, 2)},
+        {"rate": (0, 1, 2)},
+        {"rate": (0.5, 1)},
+        {"rate": None},
+        {"x" * 201: (0, 1)},
+        {str(i): (0, 1) for i in range(17)},
+        [("rate", 0, 1)],
+    ],
+)
+def test_ranges_that_cannot_be_are_garbage(ranges):
+    data = msgspec.msgpack.encode([8, 3, 16_000, ranges])
+    with pytest.raises(wire.WireError):
+        wire.decode_up(data)

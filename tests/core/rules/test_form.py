@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.embedded import sentences
 from pipelines.embedded import tokenizer as words
@@ -153,15 +155,51 @@ def test_a_large_vocabulary_is_not_looked_through_for_each_place(family) -> None
         texts=(*vocabulary.texts, *more),
         never=np.append(vocabulary.never, np.zeros(len(more), bool)),
     )
-    form = SentenceForm(wide, PHRASES, NO_SPEECH)
-    num_looked_at = len(form._inside)
-    assert num_looked_at < len(wide.texts) - 1_000
+    whole = SentenceForm(wide, PHRASES, NO_SPEECH)
     for answer in ("", NO_SPEECH[:2], "说话人", "说话人音量", "说话人音量洪亮，", "音量洪亮，语速"):
-        state = form.behind(words_of(wide, answer))
+        for form in (whole, whole.within({"rate": (0, 1), "loudness": (3, 3)})):
+            state = form.behind(words_of(wide, answer))
+            assert state is not None
+            assert len(form._likely(state)) < len(wide.texts) - 1_000
+            each = [i for i in np.flatnonzero(~wide.never) if form.step(state, int(i)) is not None]
+            assert form.allowed(state).tolist() == each
+            assert each
+
+
+RANGES = st.dictionaries(
+    st.sampled_from(list(PHRASES)), st.tuples(st.integers(0, 6), st.integers(0, 6)).map(sorted)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RANGES, st.integers(0, 10_000))
+def test_within_ranges_it_is_the_same_form_without_the_other_levels(family, ranges, seed) -> None:
+    """Every sentence that it lets through is whole and says no other level, every sentence of the
+    training with such levels may be said, and none has to stop half way. An attribute whose range
+    holds none of its levels is free."""
+    tokenizer, vocabulary, form = family
+    held = form.within(ranges)
+    inside = {n: r for n, r in ranges.items() if r[0] < len(PHRASES[n])}
+    told = parse(text := drawn(seed), PHRASES)
+    may_be_said = all(low <= told[name] <= high for name, (low, high) in inside.items())
+    assert held.is_whole(text) == may_be_said
+    assert (held.behind(tokenizer.encode(text)) is not None) == may_be_said
+    chance = random.Random(seed)
+    answer: list[int] = []
+    state = held.behind(answer)
+    while not (len(answer) and held.is_whole(vocabulary.text_of(answer))):
+        answer.append(int(chance.choice(held.allowed(state))))
+        state = held.step(state, answer[-1])
         assert state is not None
-        each = [i for i in np.flatnonzero(~wide.never) if form.step(state, int(i)) is not None]
-        assert form.allowed(state).tolist() == each
-        assert each
+    assert form.is_whole(vocabulary.text_of(answer))
+    said = parse(vocabulary.text_of(answer), PHRASES)
+    for name, (low, high) in inside.items():
+        assert said[name] is None or low <= said[name] <= high
+
+
+def test_no_ranges_are_the_form_itself(family) -> None:
+    _, _, form = family
+    assert form.within({}) is form
 
 
 def words_of(vocabulary: Vocabulary, text: str) -> list[int]:

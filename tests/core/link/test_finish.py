@@ -1,0 +1,78 @@
+"""A turn's end on the link: with ranges of levels where measures were asked for, the same each
+time it is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from toy_parts import MODEL, VOCABULARY
+
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
+from streamer.core.link.verifier_turn import Broken, End, ServedTurn
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+
+TERMS = DecodingTerms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, Rules(), Sampling())
+RANGES = {"rate": (3, 4), "pitch": (2, 2)}
+
+
+def turn_with(ranges: dict[str, tuple[int, int]]) -> RemoteTurn:
+    turn = RemoteTurn(0, bytes(16), TERMS)
+    turn.hear(np.zeros(320, np.float32))
+    turn.finish(ranges)
+    return turn
+
+
+def link(turn: RemoteTurn, served: ServedTurn | None = None) -> tuple[ServedTurn, list[wire.Up]]:
+    """A link, new or again: what the edge says until it has nothing more to say."""
+    turn.attach()
+    opened = wire.decode_up(wire.encode(turn.pull()))
+    assert isinstance(opened, wire.Open)
+    if served is None:
+        served = ServedTurn(MODEL, opened)
+    else:
+        served.reopen(opened)
+    turn.take(wire.OpenedMessage(0, turn.epoch, served.num_samples, "model"))
+    said = []
+    while (message := turn.pull()) is not None:
+        said.append(wire.decode_up(wire.encode(message)))
+        served.take(said[-1])
+    return served, said
+
+
+def test_the_verifier_has_the_ranges_of_the_edge() -> None:
+    served, said = link(turn_with(RANGES))
+    assert said[-1] == wire.FinishWithin(0, 320, RANGES)
+    assert served.is_finished
+    assert served.ranges == RANGES
+
+
+def test_without_measures_nothing_of_them_is_said() -> None:
+    served, said = link(turn_with({}))
+    assert said[-1] == wire.Finish(0, 320)
+    assert served.ranges == {}
+
+
+def test_a_link_that_was_cut_brings_the_same_again() -> None:
+    turn = turn_with(RANGES)
+    served, _ = link(turn)
+    _, said = link(turn, served)
+    assert said == [wire.FinishWithin(0, 320, RANGES)]
+    anew, _ = link(turn)  # the verifier was restarted: the turn is told again
+    assert anew.ranges == served.ranges == RANGES
+
+
+@pytest.mark.parametrize("other", [{}, {"rate": (2, 4)}, {**RANGES, "timbre": (0, 0)}])
+def test_other_ranges_end_the_turn(other: dict[str, tuple[int, int]]) -> None:
+    served, _ = link(turn_with(RANGES))
+    again = wire.FinishWithin(0, 320, other) if other else wire.Finish(0, 320)
+    with pytest.raises(Broken, match="other ranges"):
+        served.take(again)
+    assert served.take(wire.FinishWithin(0, 320, RANGES)) == End()
+
+
+def test_a_range_without_a_level_ends_the_turn() -> None:
+    served, _ = link(RemoteTurn(0, bytes(16), TERMS))
+    with pytest.raises(Broken, match="holds none"):
+        served.take(wire.FinishWithin(0, 0, {"rate": (3, 2)}))
