@@ -19,6 +19,10 @@ trained and what did not help stands in pipelines/embedded/REPORT.md.
 Trained from synthetic voices: espeak-ng in thirteen languages and two voices of flite, resynthesised to other
 tempos, pitches and melodies.{people}
 
+A fault of the data: espeak-ng's plain Mandarin reads the tones of pinyin as English numbers, so these voices said
+twice the syllables of their labels. The figures of synthetic voices count the same labels. The recipe takes the
+right voice since (pipelines/embedded/speak.py); these weights were trained before.
+
 Intended for: running, testing and measuring streamer without a download. Not for judging people: what is named is
 the sound, by thresholds on physical measures (pipelines/embedded/labels.py), not a feeling.
 

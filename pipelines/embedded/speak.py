@@ -11,6 +11,9 @@ from pipelines.embedded.voices import Voice
 
 SAMPLE_RATE = 16_000
 TIMEOUT_S = 20
+# What espeak-ng 1.51 calls a language. Its plain "cmn" spells characters in pinyin and reads the
+# tones as English numbers, "jin one tian one": twice the syllables of the text.
+NAMES = {"cmn": "cmn-latn-pinyin"}
 
 
 def speak(voice: Voice, text: str, *, wpm: int = 160, pitch: int = 50) -> np.ndarray:
@@ -24,7 +27,7 @@ def speak(voice: Voice, text: str, *, wpm: int = 160, pitch: int = 50) -> np.nda
         spoken = [
             "espeak-ng",
             "-v",
-            f"{voice.language}+{voice.variant}",
+            f"{NAMES.get(voice.language, voice.language)}+{voice.variant}",
             "-s",
             str(wpm),
             "-p",

@@ -10,11 +10,11 @@ from places import ROOT
 RELEASE = "15.0.1"
 FOLDER = ROOT / ".cache" / f"websockets-{RELEASE}"
 ESSENTIALS = (
-    "tests/net/realtime/test_server.py::test_the_page_s_example_runs_as_it_stands",
-    "tests/net/realtime/test_server.py::test_the_official_async_client_with_voice_activity_and_strict_types",
+    "tests/net/realtime/test_clients.py::test_the_page_s_example_runs_as_it_stands",
+    "tests/net/realtime/test_clients.py::test_the_official_async_client_with_voice_activity_and_strict_types",
     "tests/net/realtime/test_server.py::test_streamed_over_the_socket_equals_described",
-    "tests/net/realtime/test_server.py::test_http_and_admission",
-    "tests/net/realtime/test_server.py::test_a_turn_in_flight_is_answered_before_the_server_goes",
+    "tests/net/realtime/test_serving.py::test_http_and_admission",
+    "tests/net/realtime/test_serving.py::test_a_turn_in_flight_is_answered_before_the_server_goes",
     "tests/net/realtime/test_resume.py::test_cut_at_random_nothing_is_lost_or_doubled[12]",
     "tests/net/realtime/test_resume.py::test_the_official_client_comes_back_by_on_reconnecting",
     "tests/net/realtime/test_page.py::test_pages_are_served_as_often_as_asked_with_their_policy",
