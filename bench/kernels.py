@@ -25,7 +25,7 @@ from bench.common import progress, table, write
 from bench.keep import options_of
 from bench.shapes import SIZES
 from streamer.model.checkpoint.shapes import TextShape
-from streamer.model.engines.few_bits import FORMS, Form, pack
+from streamer.model.few_bits.matrix import FORMS, Form, pack
 from streamer.model.runtime.onnx import onnxruntime
 
 ROWS = (1, 2, 4, 5, 8, 48)  # 5: a verified block; 48: nearly a window of audio

@@ -27,9 +27,9 @@ from streamer.model.checkpoint.room import EMBEDDING
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.engines.engine import Engine, Row
-from streamer.model.engines.few_bits_model import FewBitsText
-from streamer.model.engines.few_bits_parts import REST, part_of
 from streamer.model.engines.text import TextModel
+from streamer.model.few_bits.model import FewBitsText
+from streamer.model.few_bits.parts import REST, part_of
 
 # hidden, layers, heads, kv_heads, head_dim, ffn, vocab, ...: the release's config.json
 SHAPES = {

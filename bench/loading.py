@@ -26,7 +26,7 @@ from pathlib import Path
 import torch
 from streamer.model.checkpoint.room import weight_bytes
 from streamer.model.engines.load import load_torch
-from streamer.model.engines.prepared import Prepared
+from streamer.model.few_bits.prepared import Prepared, load_few_bits
 from streamer.model.thinker import shapes_of
 
 def memory(which):
@@ -40,7 +40,10 @@ started = time.perf_counter()
 if prepare:
     Prepared(directory, shapes, engine).write(lambda done, total: None)
 else:
-    kept = load_torch(directory, shapes, "cpu", engine)
+    few = engine in ("int8", "int4")
+    kept = load_few_bits(directory, shapes, engine) if few else load_torch(
+        directory, shapes, "cpu", engine
+    )
 took = time.perf_counter() - started
 print(json.dumps({"s": took, "weights_gb": weight_bytes(shapes, engine) / 1e9,
     "held_gb": (memory("VmRSS") - before) / 1e9, "peak_gb": (memory("VmHWM") - before) / 1e9}))

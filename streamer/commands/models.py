@@ -55,7 +55,7 @@ def run(options: ModelsOptions) -> int:
 
 def _prepare(spec: str, engine: str) -> int:
     """Converts a model once, so that it loads in seconds."""
-    from streamer.model.engines.prepared import Prepared  # late: it imports torch
+    from streamer.model.few_bits.prepared import Prepared  # late: it imports torch
 
     try:
         directory = resolve(spec, "cloud")

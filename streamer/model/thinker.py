@@ -27,7 +27,7 @@ from streamer.model.checkpoint.card import (
     warn_of_defaults,
 )
 from streamer.model.checkpoint.layout import check_layout
-from streamer.model.checkpoint.room import check_memory
+from streamer.model.checkpoint.room import BITS, check_memory
 from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, load_arrays
@@ -144,8 +144,14 @@ def _functions(
         kernel_cache()
         weights = load_arrays(directory)
         return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
-    from streamer.model.engines.load import load_torch  # late: it imports torch
+    from streamer.model.engines.load import check_device, load_torch  # late: it imports torch
 
+    if engine in BITS:
+        check_device(device)
+        from streamer.model.few_bits.prepared import load_few_bits
+
+        kernel_cache()
+        return load_few_bits(directory, shapes, engine, told)
     return load_torch(directory, shapes, device, engine, told)
 
 

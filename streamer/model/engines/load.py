@@ -1,4 +1,4 @@
-"""Models that torch runs: larger ones, other devices, few bits, transformers' own modules.
+"""Models that torch runs: larger ones, other devices, transformers' own modules.
 
 In: a checked model directory. Out: its tower and its language model. Importing this costs a second
 and 200 MB, so that the embedded pair does without.
@@ -12,12 +12,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from streamer.model.checkpoint.room import BITS
 from streamer.model.checkpoint.shapes import Shapes
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.cuda_graphs import GraphText
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.engines.prepared import load_few_bits
 from streamer.model.engines.stable import StableText
 from streamer.model.engines.tensors import Tensors
 from streamer.model.engines.text import TextModel
@@ -40,8 +38,6 @@ def load_torch(
 ) -> tuple[Tower, Text]:
     """Tower and language model, fp32 on a CPU, bf16 on a GPU. Raises ModelError."""
     check_device(device)
-    if engine in BITS:
-        return load_few_bits(directory, shapes, engine, told)
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     if engine == "stock":
         from streamer.model.engines.stock import StockText, StockTower, load_stock

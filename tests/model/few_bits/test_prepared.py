@@ -11,7 +11,7 @@ from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.checkpoint.room import check_memory, free_bytes, weight_bytes
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.engine import Row
-from streamer.model.engines.prepared import Prepared
+from streamer.model.few_bits.prepared import Prepared
 from streamer.model.thinker import load, shapes_of
 
 

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from streamer.model.checkpoint.room import EMBEDDING
 from streamer.model.checkpoint.shapes import AudioShape, TextShape
-from streamer.model.engines.few_bits import Matrix
-from streamer.model.engines.few_bits_parts import REST, Part
 from streamer.model.engines.kv_slots import KVSlots
 from streamer.model.engines.rotary import rotary, sinusoids
 from streamer.model.engines.stable import one_by_one
 from streamer.model.engines.text import Layer, TextModel, torch_slots
 from streamer.model.engines.tower import AudioTower, own_weights
+from streamer.model.few_bits.matrix import Matrix
+from streamer.model.few_bits.parts import REST, Part
 
 Parts = Mapping[str, Part]
 

@@ -12,7 +12,7 @@ import torch
 from streamer.config import Config, ConfigError
 from streamer.describer import Describer
 from streamer.model.engines.engine import Row
-from streamer.model.engines.few_bits import FORMS, pack
+from streamer.model.few_bits.matrix import FORMS, pack
 from streamer.model.kernels import few_bits as kernel
 from streamer.model.thinker import load
 
@@ -101,7 +101,7 @@ PRODUCT = """import sys, llvmlite.binding
 if "NUMBA_CPU_NAME" in __import__("os").environ:
     llvmlite.binding.get_host_cpu_features = dict
 import torch
-from streamer.model.engines.few_bits import FORMS, pack
+from streamer.model.few_bits.matrix import FORMS, pack
 torch.manual_seed(0)
 print([pack(torch.randn(30, 200), form).times(torch.randn(5, 200)).tolist() for form in FORMS.values()])"""
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from streamer.model.checkpoint.room import EMBEDDING, bits_of
 from streamer.model.checkpoint.shapes import Shapes, TextShape
-from streamer.model.engines.few_bits import Form, Matrix, pack
 from streamer.model.engines.tensors import Tensors
+from streamer.model.few_bits.matrix import Form, Matrix, pack
 
 Take = Callable[[str], Tensor]
 Part = Mapping[str, Any]  # of a model: tensors, and matrices in few bits

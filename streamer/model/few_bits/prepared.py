@@ -29,9 +29,8 @@ from streamer.model.checkpoint.room import weight_bytes
 from streamer.model.checkpoint.shapes import Shapes, an_object
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.engine import Text, Tower
-from streamer.model.engines.few_bits_model import FewBitsText, FewBitsTower
-from streamer.model.engines.few_bits_parts import Part, flat, names_of, parts_of, whole
-from streamer.model.kernel_cache import kernel_cache
+from streamer.model.few_bits.model import FewBitsText, FewBitsTower
+from streamer.model.few_bits.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.runtime.told import Told, quiet
 
 VERSION = 2  # of the layout; another one is not read
@@ -45,7 +44,6 @@ def load_few_bits(
     directory: Path, shapes: Shapes, engine: str, told: Told = quiet
 ) -> tuple[Tower, Text]:
     """From the prepared form where there is a sound one, else converted. Raises ModelError."""
-    kernel_cache()
     prepared = Prepared(directory, shapes, engine)
     names = names_of(shapes)
     parts: dict[str, Part] = {}
