@@ -42,7 +42,7 @@ class EdgeLink:
         verifier: VerifierAddress,
         terms: DecodingTerms,
         clock: Callable[[], float],
-        chance: Callable[[], float] = random.Random().random,
+        chance: Callable[[], float] = random.random,
         on_model: Callable[[str], None] = lambda model: None,
     ) -> None:
         self.name = verifier.name
