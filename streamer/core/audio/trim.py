@@ -2,8 +2,9 @@
 
 How long somebody waited before they spoke, or after, says nothing of how they spoke. And what is
 heard begins at a sample that the sound itself names. So the same speech gives the same log-mel
-frames wherever it lies in a recording. Before, a start moved by a fraction of a frame changed 0.4
-of the seven levels on people, and a second of silence around the speech 0.6 (docs/measured.md).
+frames wherever it lies in a recording. A start moved by a fraction of a frame changed 0.4 of the
+seven levels on people before, and 0.1 to 0.2 with it; a second of silence around the speech 0.6,
+and 0.2 with it (docs/measured.md).
 """
 
 from __future__ import annotations
