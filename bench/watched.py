@@ -17,7 +17,6 @@ from typing import Any
 from streamer.assembly.link import background
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
-from streamer.core.audio.lead import Lead
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link.edge_turn import RemoteTurn
@@ -50,9 +49,6 @@ class Between:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.parts, name)
-
-    def paced(self, lead: Lead) -> Between:
-        return replace(self, parts=self.parts.paced(lead))
 
     @property
     def edge(self) -> Side | None:

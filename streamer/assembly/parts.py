@@ -18,7 +18,6 @@ from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models
 from streamer.core.attributes import parse
-from streamer.core.audio.lead import Lead
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed
 from streamer.core.confidence import confidence_of
@@ -127,13 +126,6 @@ class LiveParts:
             return self
         found = copy.copy(self)
         found._plan = replace(self._plan, rules=self._plan.rules.saying(said))
-        return found
-
-    def paced(self, lead: Lead) -> LiveParts:
-        """See Parts. A verifier elsewhere has its own queues."""
-        found = copy.copy(self)
-        found.edge = self.edge and self.edge.paced(lead)
-        found.cloud = self.cloud.paced(lead) if isinstance(self.cloud, LocalCloud) else self.cloud
         return found
 
     def target(self) -> Target | None:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.lead import Lead, Precedence
 from streamer.model.engines.engine import Engine, Row
 
 T = TypeVar("T")
@@ -69,12 +68,7 @@ class _Hand:
     key: Hashable
     steps: Steps[Any]
     wanted: Row | Encode
-    lead: Lead | None = None
     num_fed: int = 0
-
-    @property
-    def is_ahead(self) -> bool:
-        return self.lead is not None and self.lead.is_ahead
 
     def piece(self, row: Row, budget: int) -> Row:
         """What to feed of `row` now: at most `budget` ids, but never fewer at its end than logits
@@ -102,25 +96,20 @@ class StepScheduler:
     round encodes at most as many windows as the tower likes at once. So nobody's next id waits for
     more than that. How a row is cut changes no bit of it. A stream whose steps fail ends alone; the
     others of its round are fed all the same.
-
-    A stream that is ahead of real time has no part in a round that others want, but in every
-    MOST_PASSED-th: beside those who speak, its windows and ids are fed in what time is left.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: list[tuple[Hashable, Steps[Any], Lead | None]] = []  # added, not started
-        self._precedence = Precedence()
+        self._waiting: list[tuple[Hashable, Steps[Any]]] = []  # added, not started
         # started, in the order in which they began to want what they want
         self._hands: dict[Hashable, _Hand] = {}
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._hands)
 
-    def add(self, key: Hashable, steps: Steps[Any], lead: Lead | None = None) -> None:
-        """Take part from the next round on. `key` must not be in hand. lead: of the stream; one
-        that has none is on time."""
-        self._waiting.append((key, steps, lead))
+    def add(self, key: Hashable, steps: Steps[Any]) -> None:
+        """Take part from the next round on. `key` must not be in hand."""
+        self._waiting.append((key, steps))
 
     def drop(self, key: Hashable) -> None:
         """Take no further part: the steps are closed where they stand. Unknown keys are ignored."""
@@ -135,30 +124,21 @@ class StepScheduler:
         finished: list[Finished] = []
         waiting = self._waiting
         self._waiting = []
-        for key, steps, lead in waiting:
-            self._advance(key, steps, lead, None, finished)
-        taking_part = self._taking_part()
-        for hand, embeddings in self._encode(taking_part):
-            self._advance(hand.key, hand.steps, hand.lead, embeddings, finished)
-        for hand, row, logits in self._feed(taking_part):
+        for key, steps in waiting:
+            self._advance(key, steps, None, finished)
+        for hand, embeddings in self._encode():
+            self._advance(hand.key, hand.steps, embeddings, finished)
+        for hand, row, logits in self._feed():
             hand.num_fed += len(row.ids)
             assert isinstance(hand.wanted, Row)
             if isinstance(logits, Exception) or hand.num_fed == len(hand.wanted.ids):
-                self._advance(hand.key, hand.steps, hand.lead, logits, finished)
+                self._advance(hand.key, hand.steps, logits, finished)
         return finished
 
-    def _taking_part(self) -> set[Hashable]:
-        """Whose windows and rows this round has: of those on time, or of all."""
-        ahead = {key for key, hand in self._hands.items() if hand.is_ahead}
-        on_time = self._hands.keys() - ahead
-        return on_time if self._precedence.lets_pass(bool(on_time), bool(ahead)) else {*self._hands}
-
-    def _encode(self, taking_part: set[Hashable]) -> list[tuple[_Hand, Any]]:
+    def _encode(self) -> list[tuple[_Hand, Any]]:
         """The windows of this round, those of one length at once."""
         wanted = [
-            (hand, hand.wanted)
-            for hand in self._hands.values()
-            if hand.key in taking_part and isinstance(hand.wanted, Encode)
+            (hand, hand.wanted) for hand in self._hands.values() if isinstance(hand.wanted, Encode)
         ]
         if not wanted:
             return []
@@ -173,9 +153,9 @@ class StepScheduler:
             return [(hand, error) for hand, _ in chosen]
         return [(hand, embeddings) for (hand, _), embeddings in zip(chosen, found, strict=True)]
 
-    def _feed(self, taking_part: set[Hashable]) -> list[tuple[_Hand, Row, Any]]:
+    def _feed(self) -> list[tuple[_Hand, Row, Any]]:
         """The rows of this round, fed in one step, and their logits."""
-        rows = self._plan(taking_part)
+        rows = self._plan()
         if not rows:
             return []
         try:
@@ -184,12 +164,12 @@ class StepScheduler:
             logits = [self._alone(row) for _, row in rows]
         return [(hand, row, got) for (hand, row), got in zip(rows, logits, strict=True)]
 
-    def _plan(self, taking_part: set[Hashable]) -> list[tuple[_Hand, Row]]:
+    def _plan(self) -> list[tuple[_Hand, Row]]:
         short: list[tuple[_Hand, Row]] = []
         long: list[tuple[_Hand, Row]] = []
         for hand in self._hands.values():
             row = hand.wanted
-            if hand.key in taking_part and isinstance(row, Row):
+            if isinstance(row, Row):
                 is_short = row.num_logits > 0 and len(row.ids) <= SHORT_IDS
                 (short if is_short else long).append((hand, row))
         long.sort(key=lambda one: one[1].num_logits == 0)
@@ -209,21 +189,17 @@ class StepScheduler:
             return error
 
     def _advance(
-        self,
-        key: Hashable,
-        steps: Steps[Any],
-        lead: Lead | None,
-        got: Any,
-        finished: list[Finished],
+        self, key: Hashable, steps: Steps[Any], got: Any, finished: list[Finished]
     ) -> None:
         """Go on to what `steps` want next, or to their end."""
         self._hands.pop(key, None)
         try:
             if isinstance(got, Exception):
-                wanted = steps.throw(got)
+                self._hands[key] = _Hand(key, steps, steps.throw(got))
             else:
-                wanted = next(steps) if got is None else steps.send(got)
-            self._hands[key] = _Hand(key, steps, wanted, lead)
+                self._hands[key] = _Hand(
+                    key, steps, next(steps) if got is None else steps.send(got)
+                )
         except StopIteration as over:
             finished.append(Finished(key, over.value))
         except Exception as error:

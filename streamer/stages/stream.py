@@ -16,7 +16,6 @@ from anyio import create_memory_object_stream as queue
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from streamer.core.audio.lead import Lead
 from streamer.core.audio.turn_items import Item
 from streamer.core.coach.baseline import Baseline
 from streamer.stages.chunk import chunk
@@ -83,17 +82,15 @@ class Stream:
     """See events.py's Session for what each method promises."""
 
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
-        self._lead = Lead()
-        self._parts = parts.paced(self._lead)
-        self.books = Books(self._parts)
+        self.books = Books(parts)
         self.num_bytes_fed = 0
+        self._parts = parts
         self._options = options
         self._clock = clock
         piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
         if options.is_recording:
             piece_s = RECORDED_PIECE_S
         self._sample_bytes = options.sample_bytes
-        self._bytes_per_s = options.sample_bytes * options.sample_rate_hz
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
         # fed, not yet a piece; when
@@ -101,7 +98,7 @@ class Stream:
         self._held_at = 0.0
         self._is_ended = False
         self._hearing = parts.hearing(options)
-        self._seat = Seat(parts.threads, self._lead)
+        self._seat = Seat(parts.threads)
         self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
@@ -144,7 +141,7 @@ class Stream:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         if self._options.is_recording:
             await put(self._commands, Piece(pcm, self._clock()))
-            self._count(len(pcm), self._clock())
+            self.num_bytes_fed += len(pcm)
             return
         at = 0
         while at < len(pcm):
@@ -160,13 +157,12 @@ class Stream:
             self._hold(pcm)
             return True
         n = self._piece_bytes - len(self._held)
-        now = self._clock()
         try:
-            self._commands.send_nowait(Piece(bytes(self._held) + pcm[:n], now))
+            self._commands.send_nowait(Piece(bytes(self._held) + pcm[:n], self._clock()))
         except (anyio.WouldBlock, anyio.BrokenResourceError):
             return False
         self._held.clear()
-        self._count(n, now)
+        self.num_bytes_fed += n
         self._hold(pcm[n:])
         return True
 
@@ -239,12 +235,8 @@ class Stream:
     def _hold(self, pcm: bytes) -> int:
         self._held += pcm
         self._held_at = self._clock()
-        self._count(len(pcm), self._held_at)
+        self.num_bytes_fed += len(pcm)
         return len(pcm)
-
-    def _count(self, num_bytes: int, now: float) -> None:
-        self.num_bytes_fed += num_bytes
-        self._lead.fed(num_bytes / self._bytes_per_s, now)
 
     async def _flush(self) -> None:
         """What is held goes on; where the caller is cancelled, it is held still."""

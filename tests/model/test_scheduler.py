@@ -8,7 +8,6 @@ import pytest
 from noted import NotedEngine
 from speech import recording
 
-from streamer.core.audio.lead import MOST_PASSED, Lead
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.drafters import IncrementalDrafter
@@ -152,47 +151,6 @@ def test_nobody_s_next_id_waits_for_a_long_prefill(thinker):
     assert num_fed == 15 + 3 * 400, "each id is fed once"
     for listener in (speaker, *others):
         listener.close()
-
-
-def test_who_is_ahead_of_real_time_is_fed_beside_others_in_few_rounds_and_alone_in_all(thinker):
-    """One that is on time writes id after id; two others that are ahead hear and write meanwhile."""
-    engine = NotedEngine(thinker.engine)
-    rounds, lead = StepScheduler(engine), Lead(is_ahead=True)
-    speaker, *pushing = [Listener(thinker) for _ in range(3)]
-    for listener in (speaker, *pushing):
-        listener.sequence.extend([7])
-    for listener in pushing:
-        rounds.add(listener, next_ids(listener, 5), lead)
-    rounds.add(speaker, next_ids(speaker, MOST_PASSED + 3))
-    finished = [done.key for _ in range(MOST_PASSED + 3) for done in rounds.run()]
-    one, every = [speaker._slot], [x._slot for x in (*pushing, speaker)]
-    slots = [[row.slot for row in rows] for rows in engine.steps]
-    assert slots == [*[one] * MOST_PASSED, every, one, one]
-    assert finished == [speaker]
-    while rounds:
-        finished += [done.key for done in rounds.run()]
-    slots = [[row.slot for row in rows] for rows in engine.steps[MOST_PASSED + 3 :]]
-    assert slots == [[x._slot for x in pushing]] * 4, "then in every round"
-    assert finished == [speaker, *pushing]
-    alone = Listener(thinker)
-    alone.sequence.extend([7])
-    wanted = drive(thinker.engine, next_ids(alone, 5))
-    assert [x.sequence.ids for x in pushing] == [wanted] * 2, "the same ids as alone"
-    for listener in (alone, speaker, *pushing):
-        listener.close()
-
-
-def test_the_windows_of_who_is_ahead_wait_for_those_of_others_though_they_end_a_turn(thinker):
-    def window(is_urgent):
-        return (yield Encode(np.full((128, 200), 0.1, np.float32), is_urgent))
-
-    rounds, order = StepScheduler(thinker.engine), []
-    rounds.add("pushes", window(True), Lead(is_ahead=True))
-    for key in "ab":
-        rounds.add(key, window(False))
-    while rounds:
-        order += [done.key for done in rounds.run()]
-    assert order == ["a", "b", "pushes"]
 
 
 @pytest.mark.parametrize("num_logits", [1, 5, 200])

@@ -142,9 +142,6 @@ class ToyParts:
         self._decoding = decoding
         self._pace = Pace()
 
-    def paced(self, lead):
-        return self
-
     def hearing(self, options):
         return ToyHearing()  # a session begins by other options, and is fed by these alone
 

@@ -18,8 +18,6 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from streamer.core.audio.lead import Lead
-
 CLOSED = "the describer was closed; nothing of it can be used any more"
 # that a process which ends, and has forgotten to close, waits for the round in hand
 EXIT_S = 10.0
@@ -38,9 +36,9 @@ class Outcome(Protocol):
 
 class Scheduler(Protocol):
     """model/scheduler.py's Rounds: steps come in under a key, every `run` feeds one row of each of
-    them. Those whose stream is ahead of real time let others pass."""
+    them."""
 
-    def add(self, key: Any, steps: Any, lead: Lead | None) -> None: ...
+    def add(self, key: Any, steps: Any) -> None: ...
     def drop(self, key: Any) -> None: ...
     def run(self) -> Sequence[Outcome]: ...
     def __len__(self) -> int: ...
@@ -57,7 +55,6 @@ class Statistics:
 @dataclass(eq=False)
 class _Ticket:
     steps: Any
-    lead: Lead | None
     is_done: anyio.Event = field(default_factory=anyio.Event)
     value: Any = None
     error: Exception | None = None
@@ -108,15 +105,15 @@ class Batcher:
         """Whether steps are in hand, or wait to be."""
         return bool(self._in_hand) or not self._inbox.empty()
 
-    async def submit(self, steps: Any, lead: Lead | None = None) -> Any:
-        """The value that `steps` return. Raises what they raise. lead: of their stream.
+    async def submit(self, steps: Any) -> Any:
+        """The value that `steps` return. Raises what they raise.
 
         A caller that is cancelled waits until the engine has let go of its steps: then its slot may
         be closed. Raises RuntimeError when the batcher is closed.
         """
         if self._is_closed:
             raise RuntimeError(CLOSED)
-        ticket = _Ticket(steps, lead)
+        ticket = _Ticket(steps)
         self._inbox.put((ticket, True))
         try:
             await ticket.is_done.wait()
@@ -128,10 +125,6 @@ class Batcher:
         if ticket.error is not None:
             raise ticket.error
         return ticket.value
-
-    def paced(self, lead: Lead) -> PacedBatcher:
-        """The same for one stream."""
-        return PacedBatcher(self, lead)
 
     def _run(self) -> None:
         """The thread: take what came in, run a round, hand out."""
@@ -164,7 +157,7 @@ class Batcher:
             ticket, is_new = entry
             if is_new:
                 self._in_hand.add(ticket)
-                self._rounds.add(ticket, ticket.steps, ticket.lead)
+                self._rounds.add(ticket, ticket.steps)
             elif ticket in self._in_hand:
                 self._rounds.drop(ticket)
                 self._finish(ticket)
@@ -176,24 +169,6 @@ class Batcher:
             self._post(ticket.is_done.set)
         except RuntimeError:  # the event loop is gone, and with it everyone who waited
             return
-
-
-class PacedBatcher:
-    """A batcher as one stream has it: all that it submits goes by its lead."""
-
-    def __init__(self, batcher: Batcher, lead: Lead) -> None:
-        self._batcher = batcher
-        self._lead = lead
-
-    @property
-    def is_busy(self) -> bool:
-        return self._batcher.is_busy
-
-    def paced(self, lead: Lead) -> PacedBatcher:
-        return PacedBatcher(self._batcher, lead)
-
-    async def submit(self, steps: Any) -> Any:
-        return await self._batcher.submit(steps, self._lead)
 
 
 def post_to_this_loop() -> Callable[[Callable[[], object]], object]:

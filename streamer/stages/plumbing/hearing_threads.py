@@ -4,7 +4,6 @@ return.
 Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and the
 end of a turn goes past them, for there someone waits for the first word: a turn that its client
 ends, and pieces that come when half the silence has passed with which voice activity ends one.
-A stream that is ahead of real time goes past nobody who is not, and lets those pass.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-
-from streamer.core.audio.lead import Lead, Precedence
 
 Value = TypeVar("Value")
 NUM_PIECES = 2  # threads that hear pieces at once
@@ -39,14 +36,8 @@ class HearingThreads:
         self.limiter = anyio.CapacityLimiter(num_pieces + num_ends)
         self.measuring = anyio.CapacityLimiter(NUM_MEASURING)
         self._num_free = num_pieces
-        # first come, first served, those on time first; at most one entry a stream
+        # first come, first served; at most one entry a stream
         self._queue: dict[Seat, _Waiter] = {}
-        self._precedence = Precedence()
-
-    @property
-    def is_anyone_on_time(self) -> bool:
-        """Whether a stream waits that is not ahead of real time."""
-        return any(not seat.lead.is_ahead for seat in self._queue)
 
     async def take(self, seat: Seat) -> bool:
         """Wait for a thread, to be given back. False: `let_go` came first."""
@@ -68,18 +59,9 @@ class HearingThreads:
         if not self._queue:
             self._num_free += 1
             return
-        waiting = self._queue.pop(self._next())
+        waiting = self._queue.pop(next(iter(self._queue)))
         waiting.has_thread = True
         waiting.is_over.set()
-
-    def _next(self) -> Seat:
-        """Whose turn it is, of those who wait."""
-        on_time = next((seat for seat in self._queue if not seat.lead.is_ahead), None)
-        ahead = next((seat for seat in self._queue if seat.lead.is_ahead), None)
-        lets_pass = self._precedence.lets_pass(on_time is not None, ahead is not None)
-        chosen = on_time if lets_pass else ahead
-        assert chosen is not None, "nobody waits"
-        return chosen
 
     def let_go(self, seat: Seat) -> None:
         """`seat` leaves the queue, if it is in it, and goes on without."""
@@ -90,20 +72,17 @@ class HearingThreads:
 class Seat:
     """One stream's place. `async with seat.waited(): await seat.run(f, ...)`, one at a time.
     is_ending: voice activity may end the turn with the next piece; it waits for no other stream's.
-    lead: the stream's, which its pieces are told to.
     """
 
-    def __init__(self, threads: HearingThreads, lead: Lead | None = None) -> None:
-        self.lead = Lead() if lead is None else lead
+    def __init__(self, threads: HearingThreads) -> None:
         self._threads = threads
         self._is_hurried = self.is_ending = False
 
     def hurry(self) -> None:
         """Somebody waits for the end of what is queued here: until `rest`, it waits for no other
-        stream's pieces, but for those on time where it is ahead."""
+        stream's pieces."""
         self._is_hurried = True
-        if self._goes_past:
-            self._threads.let_go(self)
+        self._threads.let_go(self)
 
     def rest(self) -> None:
         """The end is heard, or will not come."""
@@ -113,17 +92,12 @@ class Seat:
     async def waited(self) -> AsyncIterator[None]:
         """When it is this stream's turn to hear. Who joins inside what came meanwhile pays less for
         a second of audio the longer the queue is."""
-        has_thread = not self._goes_past and await self._threads.take(self)
+        has_thread = not (self._is_hurried or self.is_ending) and await self._threads.take(self)
         try:
             yield
         finally:
             if has_thread:
                 self._threads.give_back()
-
-    @property
-    def _goes_past(self) -> bool:
-        is_end = self._is_hurried or self.is_ending
-        return is_end and not (self.lead.is_ahead and self._threads.is_anyone_on_time)
 
     async def run(self, call: Callable[..., Value], *arguments: object) -> Value:
         """`call(*arguments)` on a worker thread. Raises what it raises."""

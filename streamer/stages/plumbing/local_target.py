@@ -8,12 +8,11 @@ from typing import Any, Protocol
 
 import anyio
 
-from streamer.core.audio.lead import Lead
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.rules.form import Ranges
 from streamer.core.rules.settings import Rules
-from streamer.stages.plumbing.batcher import Batcher, PacedBatcher
+from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.ports import Hearer, LateRanges, Side, Steps
 
 
@@ -32,7 +31,7 @@ class LocalTarget:
 
     def __init__(
         self,
-        batcher: Batcher | PacedBatcher,
+        batcher: Batcher,
         hearer: Hearer,
         verifier_of: Callable[[Any, Ranges], BlockVerifier],
         prefills: Callable[[], bool],
@@ -115,10 +114,6 @@ class LocalCloud:
     @property
     def is_busy(self) -> bool:
         return self.side.batcher.is_busy
-
-    def paced(self, lead: Lead) -> LocalCloud:
-        """The same for one stream."""
-        return LocalCloud(self.side.paced(lead), self._verifier_of, self._follows_edge)
 
     def listen(self, rules: Rules) -> LocalTarget:
         return LocalTarget(

@@ -7,12 +7,11 @@ Steps are opaque here: a hearer, drafter or target makes them, its side's batche
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from anyio import Semaphore
 
-from streamer.core.audio.lead import Lead
 from streamer.core.audio.turn_items import Closed, Heard, Item
 from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coaching import CoachEvent
@@ -26,7 +25,7 @@ from streamer.core.rules.form import Ranges
 from streamer.core.rules.settings import Rules
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
-from streamer.stages.plumbing.batcher import Batcher, PacedBatcher
+from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
 
 Steps = Any
@@ -213,12 +212,8 @@ class Cloud(Protocol):
 class Side:
     """One model: its thread, and how a turn begins on it."""
 
-    batcher: Batcher | PacedBatcher
+    batcher: Batcher
     listen: Callable[[], Hearer]
-
-    def paced(self, lead: Lead) -> Side:
-        """The same for one stream."""
-        return replace(self, batcher=self.batcher.paced(lead))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +256,6 @@ class Parts(Protocol):
     @property
     def slots(self) -> Semaphore:
         """An anyio.Semaphore: a turn holds one from its first sample to its Description."""
-        ...
-
-    def paced(self, lead: Lead) -> Parts:
-        """The same for one stream: what it wants of models in this process goes by its lead."""
         ...
 
     def hearing(self, options: SessionOptions) -> Hearing: ...

@@ -31,7 +31,7 @@ class CountingRounds:
         self.left, self.widths, self.dropped = {}, [], []
         self.threads = set()
 
-    def add(self, key, steps, lead):
+    def add(self, key, steps):
         self.left[key] = list(steps)
 
     def drop(self, key):

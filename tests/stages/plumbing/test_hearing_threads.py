@@ -13,7 +13,6 @@ from anyio.lowlevel import checkpoint
 from speech import speech
 
 from streamer import Describer, Description
-from streamer.core.audio.lead import MOST_PASSED, Lead
 from streamer.stages.plumbing.hearing_threads import NUM_PIECES, HearingThreads, Seat
 
 LIMIT_S = 10.0
@@ -93,44 +92,6 @@ def test_who_hurries_passes_the_queue_and_waits_again_when_it_is_over(backend: s
             assert room.inside == [0, 2, 3]
             room.go.set()
         assert room.inside == [0, 2, 3, 1, 3]
-
-    run(backend, work)
-
-
-def test_who_is_ahead_of_real_time_lets_others_pass_but_not_for_ever(backend: str) -> None:
-    async def work() -> None:
-        room = Room(1)
-        ahead, others = Seat(room.threads, Lead(is_ahead=True)), 2 * MOST_PASSED
-        async with anyio.create_task_group() as group:
-            group.start_soon(room.hear, 0, Seat(room.threads))
-            await settle()
-            group.start_soon(room.hear, -1, ahead)
-            for number in range(1, others + 1):
-                group.start_soon(room.hear, number, Seat(room.threads))
-                await settle()
-            ahead.hurry()  # its turn ends: it goes past nobody on time all the same
-            await settle()
-            assert room.inside == [0]
-            room.go.set()
-        in_order = [*range(others + 1)]
-        assert room.inside == [*in_order[: MOST_PASSED + 1], -1, *in_order[MOST_PASSED + 1 :]]
-
-    run(backend, work)
-
-
-def test_where_all_are_ahead_the_end_of_a_turn_goes_past_as_ever(backend: str) -> None:
-    async def work() -> None:
-        room = Room(1)
-        seats = [Seat(room.threads, Lead(is_ahead=True)) for _ in range(3)]
-        async with anyio.create_task_group() as group:
-            for number in range(3):
-                group.start_soon(room.hear, number, seats[number])
-                await settle()
-            seats[2].hurry()
-            await settle()
-            assert room.inside == [0, 2]
-            room.go.set()
-        assert room.inside == [0, 2, 1]
 
     run(backend, work)
 
