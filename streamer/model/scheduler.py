@@ -1,5 +1,4 @@
-"""What a stream wants from a model, as a generator: it yields rows and windows, and is sent logits
-and embeddings.
+"""What a stream wants of a model: a generator of rows and windows, sent logits and embeddings.
 
 All of prefill, redo, draft and verify are written once in this form. One stream drives it alone
 (`drive`), many streams share an engine (`Rounds`): each round is one `Engine.step` for what every
@@ -77,8 +76,7 @@ class _Hand:
         return self.lead is not None and self.lead.is_ahead
 
     def piece(self, row: Row, budget: int) -> Row:
-        """What to feed of `row` now: at most `budget` ids, but never fewer at its end than logits
-        are wanted of."""
+        """At most `budget` ids of `row`, but at its end all that logits are wanted of."""
         first = self.num_fed
         left = len(row.ids) - self.num_fed
         n = left if left <= max(budget, row.num_logits) else min(budget, left - row.num_logits)
@@ -118,8 +116,7 @@ class StepScheduler:
         return len(self._waiting) + len(self._hands)
 
     def add(self, key: Hashable, steps: Steps[Any], lead: Lead | None = None) -> None:
-        """Take part from the next round on. `key` must not be in hand. lead: of the stream; one
-        that has none is on time."""
+        """Take part from now on. `key` must not be in hand. lead: the stream's; None is on time."""
         self._waiting.append((key, steps, lead))
 
     def drop(self, key: Hashable) -> None:

@@ -44,8 +44,7 @@ class Precedence:
     num_passed: int = 0
 
     def lets_pass(self, is_anyone_on_time: bool, is_anyone_ahead: bool) -> bool:
-        """Whether only those on time are served now. Where nobody waits who is ahead, nothing is
-        counted."""
+        """Whether only those on time are served now. Counted only where somebody ahead waits."""
         if not is_anyone_ahead:
             return is_anyone_on_time
         if is_anyone_on_time and self.num_passed < MOST_PASSED:
