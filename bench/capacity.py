@@ -33,7 +33,8 @@ from bench.watched import Between, Passing, opened
 from streamer.core.audio.turn_items import Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import FIRST, DecodingTerms, RemoteTurn
+from streamer.core.link.decoding_terms import FIRST, DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
 from streamer.recording import describe_recording
 
 PING_S = 1.0  # a verifier drops a link that is silent for 10 s

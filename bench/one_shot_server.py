@@ -33,7 +33,7 @@ from streamer.core.text.emitter import Emitter
 from streamer.model.engines.stock import load_stock
 from streamer.net.realtime.server import PATH, RealtimeServer
 from streamer.net.service.admission import Admission
-from streamer.net.service.service import Address
+from streamer.net.service.handler import Address
 from streamer.stages.events import Cleared, Event, NothingToCommit, SessionOptions, TurnCommitted
 
 Opening = Callable[[SessionOptions], AbstractAsyncContextManager["OneShotSession"]]

@@ -22,9 +22,9 @@ from bench.arms import Arm, Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
 from bench.common import mean, progress, table, write
 from bench.keep import options_of
+from bench.sentence_quality import measure
 from bench.stressed_edges import blurred, longer
 from streamer.assembly.models import Models
-from streamer.core.rules.quality import measure
 from streamer.core.rules.settings import Rules
 
 Row = dict[str, Any]

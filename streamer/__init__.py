@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         TurnFailed,
     )
     from streamer.stages.plumbing.outlet import SlowReader
-    from streamer.stages.plumbing.ports import TargetLost
+    from streamer.stages.plumbing.target import TargetLost
     from streamer.timeline.write import write_timeline
 
 __version__ = "0.1.0"
@@ -72,40 +72,29 @@ __all__ = [
     "describe_many",
     "write_timeline",
 ]
-_EVENTS = (
-    "Cleared",
-    "LiveUpdate",
-    "NothingToCommit",
-    "SpeechStarted",
-    "SpeechStopped",
-    "TurnCommitted",
-    "TurnDetection",
-    "TurnFailed",
-)
-_HOMES = {
-    "AudioError": "audio.source",
-    "Baseline": "core.coach.baseline",
-    "BaselineError": "core.coach.baseline",
-    "BaselineKnown": "core.coach.coaching",
-    "Coach": "core.coach.coach",
-    "CoachNews": "core.coach.coaching",
-    "Nudge": "core.coach.nudger",
-    "Config": "config",
-    "ConfigError": "config",
-    "Describer": "describer",
-    "Description": "core.description",
-    "LiveSession": "session",
-    "ModelError": "model.checkpoint.weights",
-    "Measures": "core.measures.live_measures",
-    "SpeechMeasures": "core.measures.speech_measures",
-    "SlowReader": "stages.plumbing.outlet",
-    "TargetLost": "stages.plumbing.ports",
-    "TextDelta": "core.description",
-    "describe": "blocking",
-    "describe_many": "blocking",
-    "write_timeline": "timeline.write",
-    **dict.fromkeys(_EVENTS, "stages.events"),
+_HOMES = {  # module -> the public names that it has
+    "audio.source": ("AudioError",),
+    "blocking": ("describe", "describe_many"),
+    "config": ("Config", "ConfigError"),
+    "core.coach.baseline": ("Baseline", "BaselineError"),
+    "core.coach.coach": ("Coach",),
+    "core.coach.coaching": ("BaselineKnown", "CoachNews"),
+    "core.coach.nudger": ("Nudge",),
+    "core.description": ("Description", "TextDelta"),
+    "core.measures.live_measures": ("Measures",),
+    "core.measures.speech_measures": ("SpeechMeasures",),
+    "describer": ("Describer",),
+    "model.checkpoint.weights": ("ModelError",),
+    "session": ("LiveSession",),
+    "stages.events": (
+        *("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped"),
+        *("TurnCommitted", "TurnDetection", "TurnFailed"),
+    ),
+    "stages.plumbing.outlet": ("SlowReader",),
+    "stages.plumbing.target": ("TargetLost",),
+    "timeline.write": ("write_timeline",),
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __dir__() -> list[str]:
@@ -115,8 +104,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used (PEP 562)."""
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'streamer' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"streamer.{_HOMES[name]}"), name)
+    return getattr(import_module(f"streamer.{_HOME_OF[name]}"), name)

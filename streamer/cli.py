@@ -19,7 +19,8 @@ from streamer import __version__
 from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare
 from streamer.commands.table import COMMANDS, Command
 from streamer.config import Config, ConfigError
-from streamer.options import add_to, did_you_mean, taken
+from streamer.core.declare import did_you_mean, taken
+from streamer.options import add_to
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamer.config import Config, ConfigError
-from streamer.options import flag_of
+from streamer.core.declare import flag_of
 
 OF_A_VERIFIER = ("cloud_key", "cloud_ca", "cloud_audio", "draft_ahead")
 

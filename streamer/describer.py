@@ -1,6 +1,6 @@
 """The public API. In: options and recordings. Out: Descriptions, and text deltas while they commit.
 
-The event loop never waits for torch: models run on a worker thread, one recording at a time.
+The event loop never waits for a model: each runs on a thread of its own.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 
 class Describer:
-    """Describes how people speak. Open it with `Describer.open(...)`; models load at the first
-    use."""
+    """Describes how people speak. Open it with `Describer.open(...)`; models load when needed."""
 
     def __init__(self, config: Config, stack: AsyncExitStack) -> None:
         self.config = config
@@ -49,8 +48,7 @@ class Describer:
         self._is_closed = False
         self._starting = anyio.Lock()
         self._models = Models(config)
-        # for what runs beside: the link to a verifier elsewhere
-        self._group: TaskGroup | None = None
+        self._group: TaskGroup | None = None  # for the link to a verifier elsewhere
         # of recordings: each has a part that is heard and a part that is answered
         self._at_once = anyio.CapacityLimiter(max(1, config.num_slots // 2))
 
@@ -99,8 +97,7 @@ class Describer:
         )
 
     async def load(self) -> None:
-        """Load the models now, and connect to a verifier elsewhere, instead of at the first use.
-        Raises ModelError."""
+        """Load models and connect now instead of at the first use. Raises ModelError."""
         await self._live_parts()
 
     @property
@@ -112,14 +109,12 @@ class Describer:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Attribute -> its levels, lowest first, each with a name and phrases. Loads the models.
-        Raises ModelError."""
+        """Attribute -> its levels, lowest first, with names and phrases. Raises ModelError."""
         return self._models.phrases
 
     @property
     def said(self) -> tuple[str, ...]:
-        """The attributes that sentences name, and that may be asked for alone. Raises
-        ModelError."""
+        """What sentences name, and what may be asked for alone. Raises ModelError."""
         said = self._models.said(None).split(",")
         return tuple(name for name in self._models.can_say if said == [ALL] or name in said)
 

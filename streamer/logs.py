@@ -1,5 +1,4 @@
-"""Structured logs: one JSON object per line, by stream id. In: an event and numbers. Out: the
-`streamer` logger.
+"""Structured logs: JSON lines, by stream id. In: an event and numbers. Out: the `streamer` logger.
 
 No audio ever; the described text only inside `logging_to(..., text=True)`. Silent unless a handler
 is attached.
@@ -20,15 +19,13 @@ _logger.addHandler(logging.NullHandler())
 
 
 def log(event: str, stream: str, *, text: str | None = None, **numbers: Any) -> None:
-    """Log `event` of `stream`. `text` is handed on to handlers, which leave it out unless they were
-    told otherwise."""
+    """Log `event` of `stream`. Handlers leave `text` out unless they were told otherwise."""
     if _logger.isEnabledFor(logging.INFO):
         _logger.info(event, extra={"stream": stream, "numbers": numbers, "described": text})
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON: time (seconds since the epoch), level, event, stream,
-    numbers."""
+    """A record as a line of JSON: time (s since the epoch), level, event, stream, numbers."""
 
     def __init__(self, text: bool = False) -> None:
         super().__init__()

@@ -1,7 +1,4 @@
-"""Declared options on the command line. In: a dataclass of options. Out: arguments of a parser.
-
-How one is declared: streamer/core/declare.py, whose names are here, too.
-"""
+"""Options on the command line. In: a dataclass of them (core/declare.py). Out: arguments."""
 
 from __future__ import annotations
 
@@ -9,23 +6,7 @@ import argparse
 from dataclasses import MISSING, Field
 from typing import Any
 
-from streamer.core.declare import REQUIRED as REQUIRED
-from streamer.core.declare import About as About
-from streamer.core.declare import ConfigError as ConfigError
-from streamer.core.declare import Group as Group
-from streamer.core.declare import Kind as Kind
-from streamer.core.declare import check as check
-from streamer.core.declare import check_known as check_known
-from streamer.core.declare import declared as declared
-from streamer.core.declare import did_you_mean as did_you_mean
-from streamer.core.declare import flag_of as flag_of
-from streamer.core.declare import help_of as help_of
-from streamer.core.declare import kind_of as kind_of
-from streamer.core.declare import metavar_of as metavar_of
-from streamer.core.declare import option as option
-from streamer.core.declare import same as same
-from streamer.core.declare import shown_default as shown_default
-from streamer.core.declare import taken as taken
+from streamer.core.declare import About, Group, Kind, declared, flag_of, help_of, metavar_of
 
 
 def add_to(parser: argparse.ArgumentParser, owner: type, arguments: str) -> None:

@@ -53,8 +53,7 @@ class LiveSession:
         await self._stream.feed(bytes(pcm))
 
     async def commit(self) -> int:
-        """End the turn here; its number. Raises NothingToCommit where nothing was fed since the
-        last one."""
+        """End the turn; its number. Raises NothingToCommit where nothing was fed since the last."""
         return await self._stream.commit()
 
     async def answer(self) -> None:

@@ -3,12 +3,18 @@ however its block, or the process that began it, ends."""
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import TypeVar
+
+AHEAD = 2  # items for each process that wait for it
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Workers:
@@ -31,6 +37,26 @@ class Workers:
             for process in set(multiprocessing.active_children()) - self._others:
                 process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+
+
+def each_done(
+    pool: ProcessPoolExecutor,
+    jobs: int,
+    call: Callable[[Item], Result],
+    items: Iterator[Item],
+    in_hand: dict[Future[Result], Item],
+) -> Iterator[Result]:
+    """What `call` returns of each item, as they are done; a few are handed over ahead. in_hand:
+    those that are not done. Raises what `call` raises, BrokenProcessPool."""
+    while True:
+        for item in itertools.islice(items, AHEAD * jobs - len(in_hand)):
+            in_hand[pool.submit(call, item)] = item
+        if not in_hand:
+            return
+        for future in wait(in_hand, return_when=FIRST_COMPLETED).done:
+            found = future.result()
+            del in_hand[future]
+            yield found
 
 
 def _begin(begin: Callable[..., None] | None, told: tuple[object, ...]) -> None:

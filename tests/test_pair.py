@@ -10,10 +10,10 @@ import torch
 from answers import answer
 from speech import cuts, recording, speech
 
+from bench.sentence_quality import measure
 from streamer.config import Config
 from streamer.core.attributes import parse
 from streamer.core.decoding.plan import Plan
-from streamer.core.rules.quality import measure
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.thinker import check_pair, load

@@ -38,8 +38,7 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
 
 
 class ModelJudge:
-    """See stages/plumbing/ports.py's Judge. Hears by itself: the same samples give the same windows
-    as on the edge."""
+    """See target.py's Judge. Hears by itself: the same samples give the windows of the edge."""
 
     def __init__(
         self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.promise import PromiseWarning, warn_of_cloud
 from streamer.config import Config
-from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.link.patience import Patience
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
 
 @asynccontextmanager
 async def background() -> AsyncIterator[TaskGroup]:
-    """A group for what runs beside a describer, cancelled at its end. An error of the body's comes
-    out as it is."""
+    """For what runs beside a describer, cancelled at its end. Errors come out as they are."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as group:
         try:
@@ -42,8 +41,7 @@ async def background() -> AsyncIterator[TaskGroup]:
 
 
 async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
-    """A link to the verifier, kept up as long as `group` lives. Raises ModelError where it refuses
-    us for good."""
+    """A link to the verifier, kept up by `group`. Raises ModelError where it refuses us."""
     from streamer.model.checkpoint.weights import ModelError
     from streamer.net.link.dial import VerifierAddress
     from streamer.net.link.edge import EdgeLink
@@ -86,8 +84,7 @@ async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
 
 
 def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
-    """A warning; where warnings are errors a notice, for this runs in the link's own task, which
-    all turns need."""
+    """A warning, but never an error: it would end the link's own task, which all turns need."""
     from streamer.net.service.notices import notice
 
     try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from streamer.core.decoding.gate import Preset
     from streamer.core.decoding.plan import Plan
     from streamer.core.rules.settings import Rules
-    from streamer.model.drafters import StepDrafter
+    from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
     from streamer.model.listener import Listener
     from streamer.model.thinker import Role, Thinker
 
@@ -36,8 +36,7 @@ class Models:
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
-        """(edge, cloud), each None where the mode does without, or where the cloud is elsewhere.
-        Raises ModelError."""
+        """(edge, cloud), None where the mode needs none or it is away. Raises ModelError."""
         from streamer.model.thinker import check_pair, load, resolve, set_threads
         from streamer.model.warm import warm_up
 
@@ -86,8 +85,7 @@ class Models:
         return "" if cloud is None else fingerprint_of(cloud.directory)
 
     def _check_said(self) -> None:
-        """Raises ModelError where the config asks for attributes that these models cannot say
-        alone."""
+        """Raises ModelError where these models cannot say the wanted attributes alone."""
         from streamer.model.checkpoint.weights import ModelError
 
         if self.config.said == ALL:
@@ -99,8 +97,7 @@ class Models:
             raise ModelError(self.first.directory, f"{why}; {way}")
 
     def check_promise(self) -> None:
-        """Warn once (PromiseWarning) where the gate's promise was made for something else than what
-        runs here."""
+        """Warn once (PromiseWarning) where the gate's promise was made for something else."""
         edge, cloud = self.pair
         if self._promise_checked or edge is None or self.plan.mode != "gated":
             return
@@ -127,8 +124,7 @@ class Models:
 
     @property
     def plan(self) -> Plan:
-        """How every answer is decoded; with the target elsewhere the edge drafts ahead and k adapts
-        to the delay."""
+        """How answers are decoded; with the target elsewhere the edge drafts ahead, k adapts."""
         plan = self.plan_of(self.first.card.presets[self.config.preset])
         ahead = self.config.draft_ahead
         if self.verifier_url is None or ahead == 0:
@@ -178,7 +174,7 @@ class Models:
                 return thinker.card.attributes
         return {}
 
-    def drafter(self, listener: Listener, rules: Rules) -> StepDrafter:
+    def drafter(self, listener: Listener, rules: Rules) -> GenerateDrafter | IncrementalDrafter:
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":

@@ -1,5 +1,4 @@
-"""The models as the live stages need them. In: Models. Out: Parts, shared by all streams of a
-describer."""
+"""The models as the live stages need them. In: Models. Out: Parts, shared by all streams."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
 from streamer.stages.plumbing.local_target import LocalCloud
-from streamer.stages.plumbing.ports import Cloud, Side, Target, Written
+from streamer.stages.plumbing.ports import Side, Written
+from streamer.stages.plumbing.target import Cloud, Target
 
 if TYPE_CHECKING:
     from streamer.model.audio.turn_cutter import TurnCutter
@@ -111,8 +111,7 @@ class LiveParts:
         self.slots = Semaphore(models.config.num_slots)
 
     def patient(self) -> LiveParts:
-        """The same for recordings: nobody waits for a file so much that a slow cloud here is given
-        up."""
+        """The same for recordings: for a file, nobody gives a slow cloud up."""
         if self.cloud is None or self.cloud.is_remote:
             return self
         found = copy.copy(self)
@@ -120,8 +119,7 @@ class LiveParts:
         return found
 
     def saying(self, said: str) -> LiveParts:
-        """The same for a stream whose sentences name the attributes `said`, "" for the
-        describer's."""
+        """The same for sentences that name the attributes `said`, "" for the describer's."""
         if not said:
             return self
         found = copy.copy(self)

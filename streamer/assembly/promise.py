@@ -1,5 +1,4 @@
-"""Whether a gate's promise was made for what runs. In: a config, the edge's card, who verifies.
-Out: warnings.
+"""Was a gate's promise made for what runs? In: a config, the edge's card, the cloud. Out: warnings.
 
 Only a promise that names its cloud model's fingerprint can be held against another one.
 """
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 
 
 class PromiseWarning(UserWarning):
-    """The gate decides, but its calibrated risk was certified for something else: one line, and the
-    way out."""
+    """The gate decides by a risk certified for something else: one line, and the way out."""
 
 
 def warn_of_options(config: Config, card: ModelCard) -> None:
@@ -40,8 +38,7 @@ def warn_of_options(config: Config, card: ModelCard) -> None:
 
 
 def warn_of_attributes(config: Config, card: ModelCard, said: str) -> None:
-    """Where sentences name other attributes than those that the promise was proven with. said: as
-    Rules.form has them."""
+    """Where the promise was proven with other attributes. said: as Rules.form has them."""
     promise = card.promises.get(config.preset)
     if config.mode != "gated" or promise is None:
         return

@@ -1,5 +1,4 @@
-"""A recording's path comes in (or "-": a WAV on stdin); float32 blocks [n, channels] at its own
-rate go out.
+"""A path comes in (or "-": a WAV on stdin); float32 blocks [n, channels] at its own rate go out.
 
 Whatever libsndfile reads: WAV, FLAC, OGG, MP3, AIFF and others. Only one block is in memory at a
 time.

@@ -13,8 +13,7 @@ ROUNDING = 1.0 + 1 / 32768
 
 
 class AudioError(Exception):
-    """A recording that cannot be heard. Its text is one line: path, cause and a way out where there
-    is one."""
+    """A recording that cannot be heard: one line with its path, the cause, and a way out if any."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path if path.isprintable() else ascii(path)}: {reason}")

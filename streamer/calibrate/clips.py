@@ -1,5 +1,5 @@
 """One recording under every threshold of every signal. In: the pair, a file. Out: its turns'
-paths."""
+paths, of which a Calibration is made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamer.assembly.models import Models
 from streamer.audio.file import open_audio
 from streamer.core.calibration.branches import Block, Branches
-from streamer.core.calibration.certify import Paths
+from streamer.core.calibration.certify import Certified, Paths
 from streamer.core.decoding.gate import SIGNALS, doubt
 from streamer.recording import chunks_of
 
@@ -21,9 +21,19 @@ class Clip:
     paths: dict[str, dict[str, list[Paths]]]
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """What came out. skipped: preset -> signal -> share of blocks, on the clips that chose; empty
+    where none did."""
+
+    results: list[Certified]
+    skipped: dict[str, dict[str, float]]
+    certifying: list[Clip]
+    num_failed: int  # files that could not be read
+
+
 def hear_clip(models: Models, file: str) -> Clip | None:
-    """One recording at every threshold of every signal and preset; None where nobody speaks. Raises
-    AudioError."""
+    """One recording at every threshold; None where nobody speaks. Raises AudioError."""
     from streamer.model.offline import hear_parts
     from streamer.model.shadow import Shadow
 

@@ -1,5 +1,4 @@
-"""`streamer calibrate`. In: recordings, a risk. Out: a gate's thresholds in a streamer.json, a
-table, a plot.
+"""`streamer calibrate`. In: recordings, a risk. Out: thresholds in a card, a table, a plot.
 
 The pair hears each recording once. Some of the recordings choose the signal, the others certify its
 threshold (core/calibration/bounds.py says what is promised). Nothing is written unless everything
@@ -17,11 +16,10 @@ import numpy as np
 from streamer.assembly.models import Models
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError
-from streamer.calibrate.calibration import Calibration
-from streamer.calibrate.clips import Clip, hear_clip
+from streamer.calibrate.clips import Calibration, Clip, hear_clip
 from streamer.calibrate.place import CalibrationError, Destination, place_of, write
 from streamer.calibrate.report import report
-from streamer.commands.options import CalibrateOptions
+from streamer.commands.calibrate_options import CalibrateOptions
 from streamer.commands.process import fail
 from streamer.config import Config
 from streamer.core.calibration.bounds import least_risk, num_needed
@@ -40,8 +38,7 @@ LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
 
 
 def run(options: CalibrateOptions) -> int:
-    """The command; returns the exit status: 0, or 1 where nothing was certified or a file failed.
-    Raises ConfigError."""
+    """The exit status: 0, or 1 where nothing was certified or a file failed. Raises ConfigError."""
     from streamer.model.checkpoint.weights import ModelError
     from streamer.model.thinker import resolve
 
@@ -137,8 +134,7 @@ def _tell_what_was_left_out(
 
 
 def _groups(clips: list[Clip], options: CalibrateOptions) -> list[list[Clip]]:
-    """All clips as one, or one for each folder. Raises CalibrationError for a folder with too
-    few."""
+    """All clips, or one group for each folder. Raises CalibrationError for too few in one."""
     if not options.by_folder:
         return [clips]
     groups: dict[Path, list[Clip]] = {}
@@ -159,8 +155,7 @@ def _turns(clips: Sequence[Clip], preset: str, signal: str) -> list[Turns]:
 
 
 def _split(clips: list[Clip], options: CalibrateOptions) -> tuple[list[Clip], list[Clip]]:
-    """(those that choose the signal, those that certify): a fixed shuffle, blind to what the clips
-    hold."""
+    """(who choose the signal, who certify): a fixed shuffle, blind to what the clips hold."""
     spare = len(clips) - _needed(options)[1]
     num = min(len(clips) // CHOOSING, spare) if options.signal == "auto" else 0
     num = num if num >= LEAST_CHOOSING else 0

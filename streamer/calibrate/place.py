@@ -1,5 +1,4 @@
-"""Where a calibration goes. In: the options, the edge's directory. Out: its card, in place, in a
-file or in a copy."""
+"""Where a calibration goes. In: the options, the edge's directory. Out: its card, written."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamer.commands.options import CalibrateOptions
+from streamer.commands.calibrate_options import CalibrateOptions
 from streamer.config import ConfigError
 
 CARD = "streamer.json"
@@ -23,8 +22,7 @@ class CalibrationError(Exception):
 
 @dataclass(frozen=True)
 class Destination:
-    """file: the card that is written. copy: the model's directory that is made for it, None where
-    there is one."""
+    """file: the card that is written. copy: the model's directory that is made for it, if any."""
 
     file: Path
     copy: Path | None
@@ -32,8 +30,7 @@ class Destination:
 
 
 def place_of(options: CalibrateOptions, directory: Path) -> Destination:
-    """Before the work, not behind it. Raises ConfigError for a model that is not to be changed,
-    CalibrationError."""
+    """Before the work. Raises ConfigError for a model that stays as it is, CalibrationError."""
     if options.out is None:
         _check_own(directory, options.force)
         file = directory / CARD
@@ -76,8 +73,7 @@ def _check_writable(out: Path) -> None:
 
 
 def write(place: Destination, directory: Path, gate: Mapping[str, Any]) -> None:
-    """The card with `gate` in it; a copy of the directory is there whole or not at all. Raises
-    ModelError."""
+    """The card with `gate` in it; a copy is there whole or not at all. Raises ModelError."""
     from streamer.model.checkpoint.card_write import write_gate
     from streamer.model.checkpoint.weights import ModelError
 

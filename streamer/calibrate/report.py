@@ -1,5 +1,4 @@
-"""What `streamer calibrate` shows. In: a Calibration. Out: a table or JSON on stdout, the curves as
-a PNG."""
+"""What `streamer calibrate` shows. In: a Calibration. Out: a table or JSON, the curves as a PNG."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamer.commands.options import CalibrateOptions
+from streamer.commands.calibrate_options import CalibrateOptions
 from streamer.commands.process import fail, put
 from streamer.core.calibration.bounds import bounded_mean, running_max
 from streamer.core.calibration.certify import (
@@ -24,7 +23,7 @@ from streamer.core.calibration.certify import (
 from streamer.core.decoding.gate import SIGNALS
 
 if TYPE_CHECKING:
-    from streamer.calibrate.calibration import Calibration
+    from streamer.calibrate.clips import Calibration
     from streamer.calibrate.place import Destination
 
 NUM_BINS = 10
@@ -36,8 +35,7 @@ WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)
 
 
 def report(found: Calibration, place: Destination, options: CalibrateOptions) -> None:
-    """Print and plot; a plot that cannot be made is one line on stderr and no failure: the
-    thresholds are written."""
+    """Print and plot. A plot that cannot be made is no failure: the thresholds are written."""
     plotted = _plot(found, place.plot)
     if options.json:
         rows = {
@@ -133,8 +131,7 @@ def _plot(found: Calibration, file: Path) -> bool:
 
 
 def _reliability(axis: Any, clips: Sequence[Turns], name: str, colour: str) -> None:
-    """Share of changed blocks against their doubt, in bins of equally many; blocks as exact mode
-    meets them."""
+    """Share of changed blocks by their doubt, in even bins; blocks as exact mode meets them."""
     decisions = [
         d for turns in clips for paths in turns for d in paths[-1].decisions if np.isfinite(d.doubt)
     ]

@@ -22,7 +22,7 @@ from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.logs import logging_to
 from streamer.progress import Bar, clock
-from streamer.stages.plumbing.ports import TargetLost
+from streamer.stages.plumbing.target import TargetLost
 from streamer.timeline.write import check_target, write_timeline
 
 
@@ -69,8 +69,7 @@ class Take:
 
 
 def takes_of(file: str, is_apart: bool) -> list[Take]:
-    """One for the recording, or one for each of its channels. One that cannot be opened is told
-    when its turn comes."""
+    """One for all channels, or one for each. What cannot be opened is told when its turn comes."""
     if is_apart:
         with suppress(AudioError), open_audio(file) as audio:
             return [Take(file, channel) for channel in range(audio.channels)]

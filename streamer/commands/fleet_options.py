@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from streamer.commands.options import Checked
 from streamer.config import ConfigError
-from streamer.options import option
+from streamer.core.declare import option
 
 LOCAL = "local"
 

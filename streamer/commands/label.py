@@ -1,5 +1,4 @@
-"""`streamer label`: recordings in; a table with one row for each out, in as many processes as there
-are cores.
+"""`streamer label`: recordings in; a table with a row for each out, by a process on each core.
 
 A run that was ended goes on where it was: rows are appended as they come to a file of JSON lines,
 which is the table itself, or stands beside it as FILE.rows.jsonl.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,8 @@ from streamer.commands.process import fail, interrupted_by_sigterm, status_of, t
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.progress import Bar
-from streamer.workers import Workers
+from streamer.workers import Workers, each_done
 
-AHEAD = 2  # recordings for each process that wait for it
 ENDED = "its process ended (a defect of a library, or too little memory)"
 
 
@@ -100,24 +98,13 @@ def _in_processes(
     in_hand: dict[Future[Row | str], str] = {}
     with Workers(jobs, _begin, config) as pool:
         try:
-            while True:
-                for file in _take(todo, AHEAD * jobs - len(in_hand)):
-                    in_hand[pool.submit(_label, file)] = file
-                if not in_hand:
-                    return []
-                for each in wait(in_hand, return_when=FIRST_COMPLETED).done:
-                    found = each.result()
-                    if isinstance(found, str):
-                        raise CannotLabel(found)
-                    del in_hand[each]
-                    add(found)
+            for found in each_done(pool, jobs, _label, todo, in_hand):
+                if isinstance(found, str):
+                    raise CannotLabel(found)
+                add(found)
         except BrokenProcessPool:
-            return list(in_hand.values())
-
-
-def _take(files: Iterator[str], num: int) -> Iterator[str]:
-    for _, file in zip(range(num), files, strict=False):
-        yield file
+            pass
+    return list(in_hand.values())
 
 
 _told: list[Config] = []  # to this process, when it began

@@ -1,5 +1,4 @@
-"""Measures as a person reads them. In: SpeechMeasures, how sure the words are. Out: lines of a
-table, units in each."""
+"""Measures for people. In: SpeechMeasures, how sure words are. Out: a table with units."""
 
 from __future__ import annotations
 

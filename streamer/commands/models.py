@@ -1,5 +1,4 @@
-"""What can be loaded here. In: the embedded checkpoints, the hub's cache, directories. Out:
-`streamer models`.
+"""What can be loaded here. In: checkpoints, the hub's cache, directories. Out: `streamer models`.
 
 Reads configs and file headers only; no tensor and no torch model is loaded.
 """
@@ -84,8 +83,7 @@ def _print(row: Mapping[str, Any]) -> None:
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
-    """One model as plain types. Raises ModelError for one that `load` would refuse by its
-    headers."""
+    """One model as plain types. Raises ModelError for one that `load` would refuse."""
     if not directory.is_dir():
         raise ModelError(
             directory, "no such directory; give one that holds a model's config.json, or such ones"
@@ -140,8 +138,7 @@ def _told(name: str, preset: dict[str, Any]) -> str:
 
 
 def _candidates() -> list[tuple[str, str, Path]]:
-    """(spec, role, directory) of the embedded pair and of Qwen2.5-Omni snapshots in the hub's
-    cache."""
+    """(spec, role, directory) of the embedded pair, and of models in the hub's cache."""
     found = [
         ("embedded", "edge", resolve("embedded", "edge")),
         ("embedded", "cloud", resolve("embedded", "cloud")),

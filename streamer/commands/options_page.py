@@ -9,7 +9,7 @@ from streamer.commands.fleet_options import PlacingOptions, RayOptions, ScalingO
 from streamer.commands.table import COMMANDS
 from streamer.config import Config
 from streamer.core.coach.coach import Coach
-from streamer.options import About, Kind, declared, flag_of, metavar_of, shown_default
+from streamer.core.declare import About, Kind, declared, flag_of, metavar_of, shown_default
 
 HEAD = """# Options
 

@@ -89,8 +89,7 @@ def status_of(interrupt: KeyboardInterrupt) -> int:
 
 
 def may_open(num_files: int) -> None:
-    """Raise this process's limit of open files, where it may be raised; most systems begin at
-    1,024."""
+    """Raise the limit of open files, where it may be raised; most systems begin at 1,024."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -23,8 +23,7 @@ RESET = "\x1b[0m"
 
 
 class Screen:
-    """One recording's output. Text goes out as it commits, unless recordings are described at
-    once."""
+    """One recording's output. Text goes out as it commits, unless several are described at once."""
 
     def __init__(
         self,
@@ -53,8 +52,7 @@ class Screen:
         return self._is_open and self._grows and sys.stdout.isatty()
 
     def delta(self, delta: TextDelta) -> None:
-        """A piece of the sentence. Each part of a long recording is a line that begins with its
-        time."""
+        """A piece of the sentence. A part of a long recording begins a line with its time."""
         if self._options.json:
             return
         text = one_line(delta.text)  # another's model may say anything

@@ -1,5 +1,4 @@
-"""`streamer serve`: assembles models and server. In: options. Out: a running service, an exit
-status."""
+"""`streamer serve`: assembles models and server. In: options. Out: a running service, a status."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from streamer import __version__
-from streamer.commands.options import ListenOptions, ServeOptions
 from streamer.commands.process import fail, loading, may_open, models_of, put
+from streamer.commands.service_options import ListenOptions, ServeOptions
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.logs import log_errors_to
 
 if TYPE_CHECKING:
     from streamer.net.realtime.server import RealtimeServer
-    from streamer.net.service.service import Address
+    from streamer.net.service.handler import Address
 
 
 class Runs(Protocol):
@@ -41,8 +40,7 @@ SPARE_FILES = 256  # beside the sockets of sessions, and of those that are refus
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
-    """Serve until SIGTERM; 0 after a clean drain, 1 when a model or the port cannot be had. Raises
-    ConfigError."""
+    """Until SIGTERM: 0, or 1 where a model or the port cannot be had. Raises ConfigError."""
     import anyio
 
     config = config_of(options, given)
@@ -70,10 +68,9 @@ async def run_opened(
     opened: AbstractAsyncContextManager[S],
     told: Callable[[S, str], str],
 ) -> int:
-    """Run a server that `opened` gives; its exit status. `told` makes the line for stdout, of the
-    server and HOST:PORT."""
+    """Run a server that `opened` gives; its exit status. told: of it and HOST:PORT, for stdout."""
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.service.service import Address
+    from streamer.net.service.handler import Address
 
     try:
         check_free(options)  # models may take minutes to load
@@ -166,8 +163,7 @@ def cannot_listen(options: ListenOptions, error: OSError) -> str:
 
 
 def door_of(options: ListenOptions) -> tuple[ssl.SSLContext | None, str | None]:
-    """TLS and key of any service of ours, whose errors go to stderr from now on. Raises
-    ConfigError."""
+    """TLS and key of a service, whose errors go to stderr from now on. Raises ConfigError."""
     from streamer.net.service.notices import notices_to
 
     tls = tls_of(options.cert, options.key)

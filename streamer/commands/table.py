@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamer.commands import options as of
+from streamer.commands import service_options as services
+from streamer.commands.calibrate_options import CalibrateOptions
 from streamer.commands.tune_options import TuneOptions
 
 
@@ -38,32 +40,32 @@ COMMANDS = {
         has_config=True,
     ),
     "serve": Command(
-        of.ServeOptions,
+        services.ServeOptions,
         "commands.serve",
         "describe live audio over a websocket",
         "Serve OpenAI Realtime at /v1/realtime: audio in, text out.",
         has_config=True,
     ),
     "verifier": Command(
-        of.VerifierOptions,
+        services.VerifierOptions,
         "commands.verifier",
         "be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
         "Hold the cloud model and verify what edges elsewhere draft.",
     ),
     "fleet": Command(
-        of.FleetOptions,
+        services.FleetOptions,
         "fleet.command",
         "many servers and verifiers on Ray, behind one address",
         "Run servers and verifiers as a fleet: start, scale, restart, and send clients to them.",
     ),
     "director": Command(
-        of.DirectorOptions,
+        services.DirectorOptions,
         "fleet.standalone",
         "send clients on to servers and verifiers that run elsewhere",
         "Send each client to a server or verifier with room. No Ray is needed.",
     ),
     "calibrate": Command(
-        of.CalibrateOptions,
+        CalibrateOptions,
         "calibrate.command",
         "derive a gate's thresholds from a risk",
         "Write thresholds that keep a stated risk into a model's card.",

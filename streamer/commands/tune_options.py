@@ -1,4 +1,4 @@
-"""The options of `streamer tune`. Each is declared once (streamer/options.py)."""
+"""The options of `streamer tune`. Each is declared once (core/declare.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from streamer.commands.options import Checked
 from streamer.config import Config
 from streamer.core.choices import DeviceName
-from streamer.options import REQUIRED, Group, option, same
+from streamer.core.declare import REQUIRED, Group, option, same
 
 DATA = Group("what it learns from", "--speakers folder --held 0.2")
 RESULT = Group("the model", "--model embedded --out mine")

@@ -1,5 +1,4 @@
-"""`streamer verifier`: assembles a model and its server. In: options. Out: a running service, an
-exit status."""
+"""`streamer verifier`: a model and its server. In: options. Out: a running service, a status."""
 
 from __future__ import annotations
 
@@ -9,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from streamer import __version__
-from streamer.commands.options import VerifierOptions
 from streamer.commands.process import loading
 from streamer.commands.serve import door_of, run_opened
+from streamer.commands.service_options import VerifierOptions
 
 if TYPE_CHECKING:
     from streamer.net.link.server import VerifierServer
@@ -20,8 +19,7 @@ HEARING_THREADS = 2
 
 
 def run(options: VerifierOptions) -> int:
-    """Serve until SIGTERM; 0 after a clean drain, 1 when the model or the port cannot be had.
-    Raises ConfigError."""
+    """Until SIGTERM: 0, or 1 where the model or the port cannot be had. Raises ConfigError."""
     import anyio
 
     tls, key = door_of(options)

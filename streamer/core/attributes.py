@@ -85,8 +85,7 @@ def parse(text: str, phrases: Phrases) -> dict[str, int | None]:
 
 
 def spans(text: str, phrases: Phrases) -> dict[str, tuple[int, str]]:
-    """(where it begins, the phrase) that `parse` reads each attribute from; those that `text` does
-    not say are left out."""
+    """(place, phrase) that `parse` reads each attribute from; of those that `text` says."""
     return {name: (at, phrase) for name, (at, phrase, _) in _matches(text, phrases).items()}
 
 

@@ -8,12 +8,15 @@ are made from it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from difflib import get_close_matches
+from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+T = TypeVar("T")
 REQUIRED = MISSING  # in the place of a default
 
 
@@ -169,6 +172,21 @@ def shown_default(each: Field[Any], about: About) -> str:
     if each.default is None or each.default == ():
         return about.unset
     return f"{each.default:g}" if isinstance(each.default, int | float) else str(each.default)
+
+
+def read_toml(path: str | Path, of: Callable[[dict[str, Any]], T]) -> T:
+    """What `of` makes of a TOML file. Raises ConfigError, whose text begins with the path."""
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:  # TOML's own, UTF-8's, Python's limits
+        raise ConfigError(f"{path}: is not TOML ({error})") from None
+    try:
+        return of(found)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,16 @@ from streamer.core.timeline import TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
 GUESS = "what is said of so little speech is a guess, 3 s are enough"
+# what a Description has of its Counts, under the same names
+COUNTED = (
+    *("n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "n_ahead_wasted"),
+    *("cloud_calls", "blocks", "blocks_unverified", "stall_ms", "bytes_up", "bytes_down"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Committed ids and the text they complete; never taken back. at_ms: since the turn's last
-    sample arrived."""
+    """Committed ids and their text; never taken back. at_ms: since the turn's last sample."""
 
     text: str
     ids: tuple[int, ...]
@@ -83,8 +87,7 @@ class Description:
 
     @property
     def timeline(self) -> Timeline | None:
-        """F0, level, rate, pauses and the turns over time; None where measures were not asked
-        for."""
+        """F0, level, rate, pauses and turns over time; None where measures were not asked for."""
         parts = self.parts or (self,)
         curves = [part.curves for part in parts if part.curves is not None]
         if not curves:
@@ -124,8 +127,7 @@ def describe_turn(
     attributes: dict[str, int | None],
     warning: str | None = None,
 ) -> Description:
-    """A Description from what one turn gave. silence_s: between the last speech and the last
-    sample."""
+    """A Description of one turn. silence_s: between the last speech and the last sample."""
     if audio_s < SHORT_S and stop_reason != "no_speech":
         warning = "; ".join(filter(None, (f"only {audio_s:.1f} s long: {GUESS}", warning)))
     decode_ms = total_ms - (prefill_ms or 0.0)
@@ -135,30 +137,19 @@ def describe_turn(
         stop_reason=stop_reason,
         mode=mode,
         n_tokens=len(ids),
-        n_drafted=counts.n_drafted,
-        n_uploaded=counts.n_uploaded,
-        n_accepted=counts.n_accepted,
-        n_corrected=counts.n_corrected,
-        n_wasted=counts.n_wasted,
-        cloud_calls=counts.cloud_calls,
-        blocks=counts.blocks,
         verified_share=counts.verified_share,
         audio_s=audio_s,
         ttft_ms=ttft_ms,
         total_ms=total_ms,
         tokens_per_s=len(ids) / decode_ms * 1000 if len(ids) > 1 and decode_ms > 0 else None,
         attributes=attributes,
-        n_ahead_wasted=counts.n_ahead_wasted,
-        blocks_unverified=counts.blocks_unverified,
-        stall_ms=counts.stall_ms,
-        bytes_up=counts.bytes_up,
-        bytes_down=counts.bytes_down,
         prefill_ms=prefill_ms,
         ttft_from_speech_ms=None
         if ttft_ms is None or silence_s is None
         else ttft_ms + 1000 * silence_s,
         ids=tuple(ids),
         warning=warning,
+        **{name: getattr(counts, name) for name in COUNTED},
     )
 
 
@@ -176,23 +167,7 @@ def join_parts(
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     last = (spoken or parts)[-1]
     total = {
-        name: sum(getattr(p, name) for p in parts)
-        for name in (
-            "n_tokens",
-            "n_drafted",
-            "n_uploaded",
-            "n_accepted",
-            "n_corrected",
-            "n_wasted",
-            "cloud_calls",
-            "blocks",
-            "audio_s",
-            "n_ahead_wasted",
-            "blocks_unverified",
-            "stall_ms",
-            "bytes_up",
-            "bytes_down",
-        )
+        name: sum(getattr(p, name) for p in parts) for name in ("n_tokens", "audio_s", *COUNTED)
     }
     verified = sum(p.verified_share * p.n_tokens for p in parts)
     return Description(

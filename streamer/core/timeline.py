@@ -1,5 +1,4 @@
-"""A recording over time, as JSON and as captions. In: curves, and turns with their sentences. Out:
-plain types, or WebVTT text.
+"""A recording over time. In: curves, turns with their sentences. Out: plain types, or WebVTT text.
 
 docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 """
@@ -20,8 +19,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class TimedTurn:
-    """A turn, or a part of a long recording. Times in s of the recording; attributes as in
-    Description."""
+    """A turn, or a part. Times in s of the recording; attributes as in Description."""
 
     start_s: float
     end_s: float

@@ -20,8 +20,7 @@ VERIFIER = "verifier"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A replica that answers. sent: clients that were sent to it and have not arrived there, by
-    their tenant."""
+    """A replica that answers. sent: clients on their way there, by their tenant."""
 
     address: str  # ws://HOST:PORT
     status: ReplicaStatus
@@ -51,8 +50,7 @@ class Candidate:
 def choose(
     candidates: Iterable[Candidate], kind: str, edge: str = "", tenant: str = NOBODY
 ) -> Candidate | None:
-    """The one for a newcomer of `kind`; None where all are full. edge: the name of an edge's
-    process, where it has one."""
+    """The one for a newcomer of `kind`; None where all are full. edge: its process's name."""
     open_now = [c for c in candidates if c.status.kind == kind and c.has_room(tenant)]
     if not open_now:
         return None
@@ -62,8 +60,7 @@ def choose(
 
 
 def find(candidates: Iterable[Candidate], incarnation: str) -> Candidate | None:
-    """The replica that a session's id names, while it lives; full or leaving, it has the
-    session."""
+    """The living replica that a session's id names; full or leaving, it has the session."""
     return next((c for c in candidates if incarnation and c.status.name == incarnation), None)
 
 

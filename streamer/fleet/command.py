@@ -1,21 +1,17 @@
-"""`streamer fleet`: a director, and replicas on Ray. In: fleet.toml. Out: a running fleet, an exit
-status."""
+"""`streamer fleet`: a director, replicas on Ray. In: fleet.toml. Out: a running fleet, a status."""
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
-import sys
 import threading
 from typing import Any
 
-from streamer.commands.options import FleetOptions
-from streamer.commands.process import fail, put
-from streamer.commands.serve import cannot_listen, door_of, shown_host
+from streamer.commands.serve import door_of, shown_host
+from streamer.commands.service_options import FleetOptions
 from streamer.fleet.config import FleetConfig, read
 from streamer.fleet.on_ray import RayPlacement
 from streamer.fleet.served import ReplicaPlan
+from streamer.fleet.standalone import run_director, trust_of
 
 THREADS_S = 1.0  # that a thread may take to end behind the loop
 ANYWHERE = ("0.0.0.0", "::")
@@ -27,7 +23,6 @@ def run(options: FleetOptions) -> int:
 
     config = read(options.config)
     tls, key = door_of(config.director)
-    logging.getLogger("streamer.fleet").addHandler(_to_stderr())
     placement = RayPlacement(config.ray)
     placement.open()
     status = 1
@@ -50,13 +45,8 @@ def _is_held_up() -> bool:
 async def _run(
     config: FleetConfig, placement: RayPlacement, tls: Any, key: str | None, is_down: bool
 ) -> int:
-    import anyio
-
-    from streamer.fleet.director import Director
     from streamer.fleet.manager import Manager
     from streamer.fleet.roster import Roster
-    from streamer.fleet.standalone import trust_of
-    from streamer.net.service.service import Address
 
     if is_down:
         await _take_down(config, placement)
@@ -70,26 +60,11 @@ async def _run(
     def plan(kind: str, number: int) -> ReplicaPlan:
         return plan_of(config, key, here, kind, number)
 
-    trouble: Any = None
     manager = Manager(placement, roster, config.kinds, config.scaling, plan)
-
-    def ready(port: int) -> None:
-        put(f"listening on ws{s}://{shown_host(door.host)}:{port} (a director)")
-
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(roster.run)
-            group.start_soon(Director(roster, key).run, Address(door.host, door.port, tls), ready)
-            group.start_soon(manager.run)
-            await _until_told()
-            group.cancel_scope.cancel()
-    except* OSError as errors:
-        trouble = errors.exceptions[0]
+    status = await run_director(door, tls, key, roster, manager.run)
     if placement.is_local:
         await manager.stop_all()
-    if trouble is not None:
-        fail(cannot_listen(door, trouble))
-    return 0 if trouble is None else 1
+    return status
 
 
 async def _take_down(config: FleetConfig, placement: RayPlacement) -> None:
@@ -124,17 +99,3 @@ def plan_of(
     }
     given = {name: value for name, value in given.items() if value is not None}
     return ReplicaPlan(kind, given, "" if door.host in ANYWHERE else door.host)
-
-
-async def _until_told() -> None:
-    import anyio
-
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async for _ in signals:
-            return
-
-
-def _to_stderr() -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("streamer: %(message)s"))
-    return handler

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from streamer.commands.fleet_options import PlacingOptions, RayOptions, ScalingOptions
-from streamer.commands.options import DirectorOptions, ServeOptions, VerifierOptions
+from streamer.commands.service_options import DirectorOptions, ServeOptions, VerifierOptions
 from streamer.config import Config, ConfigError
-from streamer.options import check_known, did_you_mean, taken
+from streamer.core.declare import check_known, did_you_mean, read_toml, taken
 
 NO_KEYS = {"host", "port", "name", "rules"}  # each replica's own; an object of Python's
 TABLES = ("ray", "director", "server", "verifier", "scaling")
@@ -45,16 +44,7 @@ class FleetConfig:
 
 def read(path: str | Path) -> FleetConfig:
     """Raises ConfigError."""
-    try:
-        found = tomllib.loads(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not TOML ({error})") from None
-    try:
-        return of(found)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return read_toml(path, of)
 
 
 def of(tables: Mapping[str, Any]) -> FleetConfig:

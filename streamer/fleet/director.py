@@ -25,9 +25,9 @@ from streamer.fleet.choice import SERVER, VERIFIER, Candidate, choose, find
 from streamer.fleet.roster import Roster
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy
+from streamer.net.service.handler import Address, Query
 from streamer.net.service.http import answer, headers_of, refused, url_of
 from streamer.net.service.metrics import STATUSES
-from streamer.net.service.service import Address, Query
 from streamer.net.service.status import incarnation_in
 from streamer.net.service.tickets import sign
 

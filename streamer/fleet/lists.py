@@ -1,5 +1,4 @@
-"""Where a director by itself gets its replicas from. In: addresses, and URLs of lists. Out: a
-roster's addresses.
+"""Where a director has its replicas from. In: addresses, URLs of lists. Out: a roster's addresses.
 
 A list is what another director serves at /v1/replicas. It is read again every READ_S. One that
 cannot be read changes nothing: the last one holds.

@@ -1,5 +1,4 @@
-"""Keeps as many replicas as are wanted. In: what each says, the policy. Out: replicas that start,
-leave and come back.
+"""Keeps as many replicas as are wanted. In: what each says, the policy. Out: starts and ends.
 
 One loop, every TICK_S. A replica has a name and a port of its own for as long as it is wanted, also
 through restarts. Whoever leaves is first given nobody new, until it is empty or PATIENCE_S is over;
@@ -29,7 +28,7 @@ from streamer.net.service.service import DRAIN_S
 TICK_S = 0.25
 PATIENCE_S = 30.0
 RETRY_S = 5.0  # after a replica that could not be started
-_logger = logging.getLogger("streamer.fleet")
+_logger = logging.getLogger("streamer.notice")  # its lines go to stderr
 
 
 class Placement(Protocol):

@@ -1,5 +1,4 @@
-"""Replicas as actors of Ray. In: plans. Out: addresses, and processes that are restarted when they
-die.
+"""Replicas as actors of Ray. In: plans. Out: addresses, and processes that come back when they die.
 
 Ray places and supervises them, and carries a few calls: no byte of audio, no token. The actors have
 names, so a manager that starts again finds those that run.
@@ -165,8 +164,7 @@ def _lost(name: str, error: Exception) -> ReplicaLost:
 
 
 async def _aside(call: Callable[..., Any], *arguments: Any) -> Any:
-    """In a thread: Ray's own calls wait up to 60 s for its head, and the director shares our
-    loop."""
+    """In a thread: Ray's calls wait up to 60 s for its head, and the director shares our loop."""
     return await anyio.to_thread.run_sync(partial(call, *arguments), abandon_on_cancel=True)
 
 

@@ -51,8 +51,7 @@ class ReplicaHost:
         return f"ws{s}://{host}:{port}"
 
     def revive(self, pid: int) -> str:
-        """The address; where the server is still the process of this number, which does not answer,
-        it is killed first."""
+        """The address. A server that is still this process is killed first: it hangs."""
         with self._changed:
             if self._state.pid == pid:
                 self._set(State(0))

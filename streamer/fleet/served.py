@@ -1,5 +1,4 @@
-"""The server of a replica: our own, as `streamer serve` or `streamer verifier` runs it. In: a plan.
-Out: a port that is served."""
+"""The server of a replica, as `streamer serve` runs it. In: a plan. Out: a port that is served."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamer.commands.options import ServeOptions, VerifierOptions
+    from streamer.commands.service_options import ServeOptions, VerifierOptions
     from streamer.config import Config
 
 
@@ -22,8 +21,8 @@ class ReplicaPlan:
     shown_host: str  # in its address; nothing: the node's own
 
     def options(self) -> ServeOptions | VerifierOptions:
-        from streamer.commands.options import ServeOptions, VerifierOptions
-        from streamer.options import taken
+        from streamer.commands.service_options import ServeOptions, VerifierOptions
+        from streamer.core.declare import taken
 
         owner: Any = ServeOptions if self.kind == "server" else VerifierOptions
         options: ServeOptions | VerifierOptions = owner(**taken(owner, self.given))
@@ -33,7 +32,7 @@ class ReplicaPlan:
         """A server's."""
         from streamer.commands.serve import config_of
         from streamer.config import Config
-        from streamer.options import taken
+        from streamer.core.declare import taken
 
         options: Any = self.options()
         return config_of(options, taken(Config, self.given))
@@ -56,11 +55,10 @@ class ReplicaPlan:
 
 
 async def serve(plan: ReplicaPlan, ready: Callable[[int], None]) -> None:
-    """Until SIGTERM, and until what was said is answered. ready: told the port. Raises what tells
-    why it cannot start."""
+    """Until SIGTERM, and all is answered. ready: told the port. Raises why it cannot start."""
     from streamer.commands.serve import door_of, open_server
     from streamer.commands.verifier import open_verifier
-    from streamer.net.service.service import Address
+    from streamer.net.service.handler import Address
 
     options: Any = plan.options()
     tls, key = door_of(options)

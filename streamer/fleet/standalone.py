@@ -1,16 +1,20 @@
-"""`streamer director`: a director by itself, over replicas that something else starts. In: options.
-Out: a running service, an exit status."""
+"""`streamer director`: over replicas that others start. In: options. Out: a service, a status."""
 
 from __future__ import annotations
 
 import signal
 import ssl
-from typing import Any
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from streamer.commands.options import DirectorOptions
 from streamer.commands.process import fail, put
 from streamer.commands.serve import cannot_listen, door_of, shown_host
+from streamer.commands.service_options import DirectorOptions
 from streamer.config import ConfigError
+
+if TYPE_CHECKING:
+    from streamer.fleet.roster import Roster
 
 
 def run(options: DirectorOptions) -> int:
@@ -24,15 +28,29 @@ def run(options: DirectorOptions) -> int:
 
 
 async def _run(options: DirectorOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
-    import anyio
-
-    from streamer.fleet.director import Director
     from streamer.fleet.lists import follow
     from streamer.fleet.roster import Roster
-    from streamer.net.service.service import Address
 
     trust = trust_of(options)
     roster = Roster(trust)
+    return await run_director(
+        options, tls, key, roster, partial(follow, roster, options.replicas, trust)
+    )
+
+
+async def run_director(
+    options: DirectorOptions,
+    tls: ssl.SSLContext | None,
+    key: str | None,
+    roster: Roster,
+    beside: Callable[[], Coroutine[Any, Any, None]],
+) -> int:
+    """A director, and what keeps its addresses, until SIGTERM: 0, or 1 without the port."""
+    import anyio
+
+    from streamer.fleet.director import Director
+    from streamer.net.service.handler import Address
+
     s = "s" if tls else ""
 
     def ready(port: int) -> None:
@@ -42,7 +60,7 @@ async def _run(options: DirectorOptions, tls: ssl.SSLContext | None, key: str | 
     address = Address(options.host, options.port, tls)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(follow, roster, options.replicas, trust)
+            group.start_soon(beside)
             group.start_soon(roster.run)
             group.start_soon(Director(roster, key).run, address, ready)
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -57,8 +75,7 @@ async def _run(options: DirectorOptions, tls: ssl.SSLContext | None, key: str | 
 
 
 def trust_of(options: DirectorOptions) -> ssl.SSLContext | None:
-    """For https:// of replicas whose certificate has an authority of its own. Raises
-    ConfigError."""
+    """For https:// replicas with an authority of their own. Raises ConfigError."""
     if options.ca is None:
         return None
     try:

@@ -1,5 +1,4 @@
-"""TORCH, synchronous: what hears and speaks. Load, log-mel, tower, KV slots, steps, drafters,
-verifier.
+"""TORCH, synchronous: load, log-mel, tower, KV slots, steps, drafters, verifier.
 
 It imports core.
 """

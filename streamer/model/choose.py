@@ -1,5 +1,4 @@
-"""Logits to ids, the readable way. In: raw logits [R, V] and one constraint per row. Out: chosen
-ids and the gate's signals.
+"""Logits to ids, the readable way. In: raw logits [R, V], a constraint each. Out: ids, signals.
 
 The one order of docs/decoding.md, wherever logits become an id: repetition penalty -> bans and soft
 biases -> temperature once -> choice. A row's result does not depend on the other rows. Greedy
@@ -73,8 +72,7 @@ def processed(
     vocabulary_mask: NDArray[np.bool_] | None,
     rules: Rules,
 ) -> Floats:
-    """A new [R, V] float32: penalised, biased, banned ids at -inf, no temperature yet. No row is
-    all -inf."""
+    """New scores [R, V] float32 by all rules, banned ids at -inf, none of a row's all so."""
     mask = vocabulary_mask if rules.clean else None
     rows = zip(np.asarray(logits, np.float32), constraints, strict=True)
     return np.stack([_ruled(row, constraint, mask) for row, constraint in rows])
@@ -110,8 +108,7 @@ def _ruled(raw: Floats, c: Constraint, mask: NDArray[np.bool_] | None) -> Floats
 def pick(
     scores: Floats, constraints: Sequence[Constraint], sampling: Sampling, rules: Rules
 ) -> list[int]:
-    """One id per row of `processed` logits: greedy or Gumbel-max, then the local rule against
-    loops."""
+    """One id per row of `processed` logits: greedy or Gumbel-max, then the local rule."""
     ids = []
     for row, constraint in zip(scores, constraints, strict=True):
         if sampling.temperature == 0.0:
@@ -125,8 +122,7 @@ def pick(
 
 
 def _draw(scores: Floats, index: int, sampling: Sampling) -> int:
-    """Gumbel-max over the top-p set of one row [V]: a draw from softmax(scores / T) within that
-    set."""
+    """Gumbel-max over one row's top-p set [V]: a draw from softmax(scores / T) within it."""
     ids = np.flatnonzero(scores > BANNED)
     heated = scores[ids].astype(np.float64) / sampling.temperature
     if sampling.top_p < 1.0:
@@ -137,8 +133,7 @@ def _draw(scores: Floats, index: int, sampling: Sampling) -> int:
 
 
 def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
-    """Places, ascending, of the smallest set that holds `top_p` (arXiv 1904.09751); ties: the
-    lowest id."""
+    """Places, ascending, of the smallest set that holds `top_p` (arXiv 1904.09751)."""
     weights = np.exp(heated - heated.max())
     total = weights.sum()
     # All ids below this weight hold less than 1 - top_p together, so the set lies above it:

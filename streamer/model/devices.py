@@ -1,5 +1,4 @@
-"""What a model can run on here. In: this machine, the build of torch. Out: devices, and why there
-is no GPU."""
+"""What a model can run on here. Out: devices, and why there is no GPU."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """name: as `--device` takes it. what: it, in words; empty where it is not there, then `why_not`
-    says why."""
+    """name: as `--device` takes it. what: in words; empty where `why_not` says why."""
 
     name: str
     what: str

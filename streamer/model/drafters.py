@@ -1,10 +1,9 @@
-"""The edge's next ids. In: a listener whose turn is over. Out: drafted ids and the gate's
-signals."""
+"""The edge's next ids. In: a listener whose turn is over. Out: drafted ids, the gate's signals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.form import Ranges
@@ -19,17 +18,10 @@ from streamer.model.thinker import form_of
 Draft = tuple[list[int], list[Signal]]
 
 
-class StepDrafter(Protocol):
-    """`draft(n)`: steps that put 1 to n new ids at the sequence's end and return them with one
-    signal each. `hold`: see stages/plumbing/ports.py's Drafter."""
-
-    def draft(self, n: int) -> Steps[Draft]: ...
-    def hold(self, ranges: Ranges) -> int: ...
-
-
 @dataclass(frozen=True, eq=False)
 class IncrementalDrafter:
-    """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept.
+    """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept. Both
+    drafters are as stages/plumbing/ports.py's Drafter says.
 
     A whole block per step where the engine's kernels choose too; else, and for
     what is rare, one id per step.

@@ -1,5 +1,4 @@
-"""Compiled kernels on disk. In: numba's cache. Out: one where a full disk or a damaged file costs
-time and nothing else.
+"""Compiled kernels on disk: a full disk or a damaged file costs time, and nothing else.
 
 numba raises whatever goes wrong while it keeps a function that it has compiled, or reads one back.
 The function itself is healthy then, or can be compiled again.

@@ -26,8 +26,7 @@ from streamer.model.thinker import Thinker
 
 
 class Listener:
-    """`hear` windows, `finish` the turn, then `feed` the answer's pending ids. `close` gives the
-    slot back."""
+    """`hear` windows, `finish` the turn, `feed` the answer's ids; `close` gives the slot back."""
 
     def __init__(self, thinker: Thinker) -> None:
         self.thinker = thinker
@@ -114,8 +113,7 @@ class Listener:
         return logits
 
     def features(self) -> NDArray[np.float32]:
-        """[mels, frames] of all windows heard, under the clip's maximum: the stock extractor's
-        output."""
+        """[mels, frames] of all windows under the clip's maximum: the stock extractor's output."""
         return np.concatenate(
             [window.features(self._ledger.maximum) for window in self._windows], axis=1
         )
@@ -155,8 +153,7 @@ class Listener:
             yield from self.feed(num_logits=0)
 
     def _redo(self, from_index: int) -> Steps[None]:
-        """Roll back to a stale window and prefill from there; only what the new maximum changed is
-        encoded again."""
+        """Roll back to a stale window, and prefill; only what the maximum changed is encoded."""
         self.sequence.replace_tail(self._starts[from_index])
         self._tail = None
         for i, redo in enumerate(self._ledger.redo(from_index), start=from_index):

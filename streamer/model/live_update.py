@@ -1,5 +1,4 @@
-"""A sentence on a turn that goes on. In: a listener, the window that is being filled. Out: the ids
-of a sentence.
+"""A sentence on a turn that goes on. In: a listener, the window being filled. Out: its ids.
 
 Drafted by the edge alone, on the KV slot behind what is heard; the turn's own sentence does not
 know of it.
@@ -19,8 +18,7 @@ from streamer.model.scheduler import Steps
 def describe_so_far(
     listener: Listener, window: MelWindow, rules: Rules, sampling: Sampling
 ) -> Steps[list[int]]:
-    """Steps that return the sentence's ids. May be dropped at any step; must be, before `listener`
-    feeds again."""
+    """Steps that return the sentence's ids; to be dropped before `listener` feeds again."""
     fork = yield from listener.so_far(window)
     drafter = IncrementalDrafter(fork, rules, sampling)
     vocabulary = listener.thinker.vocabulary

@@ -64,8 +64,7 @@ class RulesLogitsProcessor(LogitsProcessor):
 
 
 class SentenceStoppingCriteria(StoppingCriteria):
-    """True for rows whose last id ends the answer: a sentence end that may, EOS, or the last id
-    allowed."""
+    """True for rows whose last id ends the answer: a sentence end, EOS, the last id allowed."""
 
     def __init__(self, vocabulary: Vocabulary, rules: Rules, prompt_length: int) -> None:
         self.vocabulary = vocabulary

@@ -14,8 +14,7 @@ from streamer.model.checkpoint.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """before, after: the ids before and behind the audio; audio_id: what stands for one
-    embedding."""
+    """before, after: ids around the audio; audio_id: what stands for one embedding."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]

@@ -1,5 +1,4 @@
-"""The ids of one answer, chosen one after another. In: raw logits, rules, chance. Out: ids,
-signals, whether it ends.
+"""One answer's ids, one after another. In: raw logits, rules, chance. Out: ids, signals, the end.
 
 Greedy choice is compiled (model/kernels/rules.py) and keeps the answer's ids in an array, so that
 nothing is decoded, allocated or built per id. What that leaves aside, and chance, go the readable
@@ -68,8 +67,7 @@ class Chooser:
         self._said = answer.data
 
     def _prepare(self) -> None:
-        """The book and work memory, on the engine's thread: nobody else waits where a book is
-        made."""
+        """The book and work memory, on the engine's thread: so nobody else waits for a book."""
         self._book = rule_book(self._vocabulary, self._rules)
         self._is_compiled = self._book is not None
         self._scores = np.empty(self._vocabulary.num_ids, np.float32)
@@ -79,8 +77,7 @@ class Chooser:
         self._bias = np.float32(self._rules.end_bias)
 
     def hold(self, form: SentenceForm | None, answer: Sequence[int]) -> int:
-        """Go by `form` from now on. How many ids of `answer` keep it, up to the first that does
-        not."""
+        """Go by `form` from now on. How many ids of `answer` keep it before one does not."""
         self._form = form
         self._followed = []
         self._state = None if form is None else BEGIN
@@ -93,8 +90,7 @@ class Chooser:
         return len(answer)
 
     def begin(self, answer: Sequence[int], num_drafted: int = 0) -> None:
-        """`answer`: all ids that are said, committed or not; its last `num_drafted` are another's
-        draft."""
+        """answer: all that is said, committed or not; its last `num_drafted` are another's."""
         if self._is_compiled and self._book is None:
             self._prepare()
         self._n = len(answer)
@@ -110,8 +106,7 @@ class Chooser:
             self._followed = said
 
     def next(self, logits: Floats, row: int = 0, wants_signal: bool = True) -> Choice:
-        """Choose the id behind the answer from raw logits [R, V] float32, row `row`, and put it
-        there."""
+        """Choose the id behind the answer from row `row` of raw logits [R, V], and put it there."""
         found = self._choose(logits, row, wants_signal)
         if self._n == len(self._answer):
             self._hold(np.append(self._answer, np.zeros_like(self._answer)))

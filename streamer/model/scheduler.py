@@ -1,5 +1,4 @@
-"""What a stream wants from a model, as a generator: it yields rows and windows, and is sent logits
-and embeddings.
+"""What a stream wants of a model: a generator of rows and windows, sent logits and embeddings.
 
 All of prefill, redo, draft and verify are written once in this form. One stream drives it alone
 (`drive`), many streams share an engine (`Rounds`): each round is one `Engine.step` for what every
@@ -71,8 +70,7 @@ class _Hand:
     num_fed: int = 0
 
     def piece(self, row: Row, budget: int) -> Row:
-        """What to feed of `row` now: at most `budget` ids, but never fewer at its end than logits
-        are wanted of."""
+        """At most `budget` ids of `row`, but at its end all that logits are wanted of."""
         first = self.num_fed
         left = len(row.ids) - self.num_fed
         n = left if left <= max(budget, row.num_logits) else min(budget, left - row.num_logits)

@@ -1,5 +1,4 @@
-"""The pair behind any committed prefix of one turn. In: a finished turn's listeners. Out: Blocks of
-core/calibration/branches.py.
+"""The pair behind any prefix of a turn. In: its listeners. Out: branches.py's Blocks.
 
 Audio is encoded and prefilled once per model; each question rolls both sequences back by length and
 feeds only what differs from the last one.

@@ -1,5 +1,4 @@
-"""The target's judgement of a block. In: VerifyRequest. Out: Verdict (or Refusal), one step per
-block."""
+"""The target's judgement. In: VerifyRequest. Out: Verdict or Refusal, one step per block."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ from streamer.model.thinker import form_of
 
 
 class LocalVerifier:
-    """The cloud in this process, on a listener whose turn is over. An empty draft asks for the next
-    id."""
+    """The cloud here, on a listener whose turn is over. An empty draft asks for the next id."""
 
     def __init__(
         self, listener: Listener, rules: Rules, sampling: Sampling, ranges: Ranges = FREE
@@ -29,8 +27,7 @@ class LocalVerifier:
         self._tells = thinker.card.confidence is not None
 
     def verify(self, request: VerifyRequest) -> Steps[Verdict | Refusal]:
-        """Feed what the target has not seen, choose k + 1 ids under the same rules, accept while
-        equal."""
+        """Feed what is new, choose k + 1 ids under the same rules, accept while equal."""
         known = self._ledger.begin(request)
         if known is not None:
             return known

@@ -1,2 +1,1 @@
-"""WEBSOCKETS: the realtime server, the verifier's server and the link to it. Imports core and
-stages."""
+"""WEBSOCKETS: the realtime server, the verifier's, the link to it. Imports core and stages."""

@@ -1,5 +1,4 @@
-"""First stage: pieces of PCM and commands in, turns and their windows out. Hearing runs on a worker
-thread."""
+"""First stage: pieces of PCM and commands in, turns and windows out. Hearing is on a thread."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ async def chunk(
     seat: Seat,
     books: Books,
 ) -> None:
-    """Every item goes on with the time at which the last piece before it was fed. Ends when
-    `commands` does."""
+    """Items go on with the time when the last piece was fed. Ends when `commands` does."""
     stage = _Chunk(items, pokes, outlet, hearing, seat, books)
     held: Command | None = None
     async with commands, items, pokes, outlet:

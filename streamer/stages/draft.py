@@ -1,5 +1,4 @@
-"""Third stage: a prefilled turn in, committed ids out. Drives the state machine; asks `verify`
-where it says so."""
+"""Third stage: a prefilled turn in, committed ids out. Drives the state machine; asks `verify`."""
 
 from __future__ import annotations
 
@@ -29,8 +28,9 @@ from streamer.stages.plumbing.messages import (
     reason_of,
 )
 from streamer.stages.plumbing.open_turns import Books
-from streamer.stages.plumbing.ports import Cloud, Parts, Target, TargetLost
+from streamer.stages.plumbing.ports import Parts
 from streamer.stages.plumbing.put import put
+from streamer.stages.plumbing.target import Cloud, Target, TargetLost
 
 CREDITS = 4  # requests, and verdicts, that fit into the queues between draft and verify
 
@@ -56,13 +56,17 @@ class Draft:
         self._books = books
         self._clock = clock
         self._waiting: anyio.CancelScope | None = None
-        self._answering: int | None = None  # the turn in hand
         self._cancelled = -1  # this turn and all before it
-        self._num_asked = self._num_replied = 0  # of the turn in hand
+        self._begin(None)
+
+    def _begin(self, turn: int | None) -> None:
+        """The turn in hand is another one."""
+        self._answering = turn
+        self._num_asked = self._num_replied = 0
         self._is_prepared = False
         # request -> its draft's ids, as counted; those without a reply
         self._asked: dict[int, int] = {}
-        self._lost: str | None = None  # why the target of the turn in hand will answer no more
+        self._lost: str | None = None  # why its target will answer no more
 
     async def run(self, answers_itself: bool) -> None:
         """Answer turn after turn, at once or when an Answer comes. Ends when `ready` does."""
@@ -95,11 +99,7 @@ class Draft:
             self._waiting.cancel()
 
     async def _answer(self, ready: Ready) -> None:
-        self._answering = ready.turn.number
-        self._is_prepared = False
-        self._num_asked = self._num_replied = 0
-        self._asked.clear()
-        self._lost = None
+        self._begin(ready.turn.number)
         over: Over | Failed
         try:
             over = await self._drive(ready) if ready.closed.has_speech else self._no_speech(ready)
@@ -195,8 +195,7 @@ class Draft:
                 counts.n_uploaded -= n_drafted
 
     def _is_sure_to_ask(self, cloud: Cloud) -> bool:
-        """Whether the cloud hears the end at the same time as the edge: where it will be asked, or
-        is idle anyway."""
+        """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""
         return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
 
     async def _on_edge(self, edge: Drafting, steps: Any) -> Action | None:
@@ -220,8 +219,7 @@ class Draft:
             await put(self._requests, Prepare(ready))
 
     async def _reply(self, spec: Speculator, turn: int, until: float) -> None:
-        """Wait for a reply, at most `until` (a deadline is data of the state machine), or until it
-        is cancelled."""
+        """Wait for a reply, until `until` (the state machine's deadline), or cancelled."""
         with anyio.move_on_after(max(0.0, until - self._clock())) as self._waiting:
             self._take(spec, turn, await self._replies.receive())
 

@@ -1,5 +1,4 @@
-"""What a live session tells, and what it is asked. In: nothing. Out: frozen dataclasses and the
-Session protocol.
+"""What a live session tells, and is asked: frozen dataclasses and the Session protocol.
 
 Turns of a session are numbered from 0. Times `at_ms` of speech count from the session's first
 sample; those of text from the arrival of the turn's last sample.
@@ -42,8 +41,7 @@ class SpeechStopped:
 
 @dataclass(frozen=True, slots=True)
 class TurnCommitted:
-    """The turn's audio is closed: by voice activity, by `commit`, at the end, or because it reached
-    max_turn_s."""
+    """The turn's audio is closed: by voice activity, `commit`, the end, or max_turn_s."""
 
     turn: int
     audio_s: float
@@ -51,16 +49,14 @@ class TurnCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """The audio that was not committed is forgotten, as `clear` asked; `turn` would have been its
-    number."""
+    """Audio that was not committed is forgotten, as `clear` asked; of what would be `turn`."""
 
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
 class LiveUpdate:
-    """A sentence on what was heard so far of a turn that goes on; not part of the turn's own
-    sentence."""
+    """A sentence on what was heard so far of a turn; no part of the turn's own sentence."""
 
     turn: int
     text: str
@@ -100,8 +96,7 @@ class NothingToCommit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """Voice activity ends turns; the defaults are those of OpenAI's server_vad. Raises
-    ValueError."""
+    """Voice activity ends turns, by default as OpenAI's server_vad. Raises ValueError."""
 
     threshold: float = 0.5
     prefix_padding_ms: int = 300
@@ -159,8 +154,7 @@ def _check(name: str, value: float, least: float, most: float) -> None:
 
 
 class Session(Protocol):
-    """One stream, open until `end` (or until its context manager is left). One task may feed,
-    another iterate."""
+    """One stream, open until `end` or left. One task may feed, another iterate."""
 
     @property
     def num_bytes_fed(self) -> int:
@@ -169,13 +163,11 @@ class Session(Protocol):
 
     @property
     def backlog(self) -> Mapping[str, int]:
-        """What waits: `pieces`, `audio_ms` fed and not yet heard, `turns` in hand, `events` not yet
-        iterated."""
+        """What waits: `pieces`, `audio_ms` fed and unheard, `turns` in hand, `events` unread."""
         ...
 
     async def feed(self, pcm: bytes) -> None:
-        """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are
-        in hand."""
+        """PCM16 little-endian mono at the session's rate; waits while 5 s are in hand."""
         ...
 
     def feed_nowait(self, pcm: bytes) -> bool:
@@ -183,8 +175,7 @@ class Session(Protocol):
         ...
 
     async def commit(self) -> int:
-        """End the turn here; its number. Raises NothingToCommit. Audio fed later belongs to the
-        next turn."""
+        """End the turn; its number. Later audio is the next turn's. Raises NothingToCommit."""
         ...
 
     async def answer(self) -> None:

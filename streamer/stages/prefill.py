@@ -1,5 +1,4 @@
-"""Second stage: windows of a turn in, a turn that is prefilled but for its last window out. Live
-updates start here."""
+"""Second stage: windows of a turn in, a turn prefilled but for its last one out; live updates."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One stream: chunk | prefill | draft | verify | emit, joined by bounded queues. Implements
-events.py's Session.
+"""One stream: chunk | prefill | draft | verify | emit, by bounded queues: events.py's Session.
 
 Closing flows downstream: `end` closes the commands, each stage ends when its input does. Leaving
 the context manager cancels what is left; every KV slot is given back, whatever happens.
@@ -43,19 +42,13 @@ from streamer.stages.plumbing.messages import (
 )
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
+from streamer.stages.plumbing.pieces import MAX_QUEUED_S, piece_s_of
 from streamer.stages.plumbing.pokes import Pokes
 from streamer.stages.plumbing.ports import Ear, Measurer, Parts
 from streamer.stages.plumbing.put import put
 from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
 
-# Audio is handed on in pieces of one size, however it is fed: a hop to a thread for every 20 ms
-# of a microphone costs more than hearing them. Voice activity judges every 32 ms and shall not
-# wait; nothing else cares before the turn ends, and its last piece goes on at once.
-PIECE_S = 0.1
-VOICE_PIECE_S = 0.032
-RECORDED_PIECE_S = 2.0  # at most, and what is fed goes on at once
-MAX_QUEUED_S = 5.0  # of audio, then `feed` waits
 MAX_ITEMS = 8  # heard and not yet prefilled
 MAX_SAID = 64  # committed and not yet emitted
 
@@ -64,8 +57,7 @@ MAX_SAID = 64  # committed and not yet emitted
 async def open_stream(
     parts: Parts, options: SessionOptions, clock: Callable[[], float] = time.perf_counter
 ) -> AsyncIterator[Stream]:
-    """A stream that runs until it is ended or left. Raises ValueError for options that mean
-    nothing."""
+    """A stream that runs until it is ended or left. Raises ValueError for bad options."""
     stream = Stream(parts, options, clock)
     try:
         async with anyio.create_task_group() as group:
@@ -87,14 +79,11 @@ class Stream:
         self._parts = parts
         self._options = options
         self._clock = clock
-        piece_s = PIECE_S if options.turn_detection is None else VOICE_PIECE_S
-        if options.is_recording:
-            piece_s = RECORDED_PIECE_S
+        piece_s = piece_s_of(options)
         self._sample_bytes = options.sample_bytes
         self._piece_bytes = self._sample_bytes * int(options.sample_rate_hz * piece_s)
         self._max_pieces = int(MAX_QUEUED_S / piece_s)
-        # fed, not yet a piece; when
-        self._held = bytearray()
+        self._held = bytearray()  # fed, not yet a piece
         self._held_at = 0.0
         self._is_ended = False
         self._hearing = parts.hearing(options)
@@ -167,8 +156,7 @@ class Stream:
         return True
 
     async def commit(self, last: bytes = b"") -> int:
-        """`last`: what the turn ends with, fed with the commit. It costs one way to a thread
-        instead of two."""
+        """last: what the turn ends with, fed with the commit: one way to a thread, not two."""
         if last:
             self._hold(last)
         command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)

@@ -1,5 +1,4 @@
-"""Fourth stage: requests in, verdicts out, by the turn's target. Replies never block: credits bound
-them."""
+"""Fourth stage: requests in, verdicts out, by the turn's target. Credits bound the replies."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ async def verify(
     requests: MemoryObjectReceiveStream[Prepare | Ask | Settle],
     replies: MemoryObjectSendStream[Reply],
 ) -> None:
-    """One reply for each Ask that is not settled before, in whatever order. Ends when `requests`
-    does."""
+    """A reply for each Ask that is not settled before. Ends when `requests` does."""
     async with requests, replies, anyio.create_task_group() as group:
         desk = _Desk(replies, group)
         async for item in requests:

@@ -1,5 +1,4 @@
-"""Which of this machine's fonts has the characters of a text? matplotlib brings one for most
-alphabets, none for Chinese."""
+"""A font of this machine that has a text's characters: matplotlib's own has no Chinese."""
 
 from __future__ import annotations
 

@@ -173,8 +173,7 @@ def _averaged(rates: np.ndarray) -> np.ndarray:
 
 
 def _lines(turns: Sequence[TimedTurn], has_font: bool) -> list[tuple[str, str]]:
-    """(when, text) of each line below the panels: the sentences, or the measures without a font
-    for them."""
+    """(when, text) of the lines below: sentences, or measures without a font for them."""
     found: list[tuple[str, str]] = []
     for turn in turns[:MAX_TURNS]:
         told = turn.text if has_font else told_of(turn)

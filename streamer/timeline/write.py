@@ -1,5 +1,4 @@
-"""In: a Description with measures, and where its timeline goes. Out: a file in .json, .vtt or
-.png."""
+"""In: a Description with measures, a path. Out: its timeline in .json, .vtt or .png."""
 
 from __future__ import annotations
 

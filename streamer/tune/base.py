@@ -15,8 +15,7 @@ from streamer.model.thinker import num_params_of, resolve, shapes_of
 
 @dataclass(frozen=True)
 class Base:
-    """words: the card whose phrases are said, its own where it has some, else the embedded
-    cloud's."""
+    """words: the card whose phrases are said: its own, or the embedded cloud's."""
 
     directory: Path
     shapes: Shapes
@@ -27,8 +26,7 @@ class Base:
 
 
 def base_of(spec: str) -> Base:
-    """Raises ModelError for what `load` would refuse by its headers, and for phrases that cannot
-    say what is measured."""
+    """Raises ModelError for what `load` refuses, and for phrases that do not fit measures."""
     directory = resolve(spec, "cloud")
     num_params = num_params_of(directory)
     card = read_card(directory)

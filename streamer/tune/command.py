@@ -28,8 +28,7 @@ EXTRA = "pip install 'streamer-speech[tune]'"
 
 
 def run(options: TuneOptions) -> int:
-    """The command; returns the exit status: 0, or 1 where there is no tuned model. Raises
-    ConfigError."""
+    """The exit status: 0, or 1 where there is no tuned model. Raises ConfigError."""
     from streamer.model.checkpoint.weights import ModelError
 
     if find_spec("peft") is None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from streamer.commands.process import fail
 from streamer.progress import Bar
 from streamer.tune.listen import listen, stamp_of
 from streamer.tune.turn import LearntTurn, TuneError
-from streamer.workers import Workers
+from streamer.workers import Workers, each_done
 
-AHEAD = 2  # recordings for each process that wait for it
 LEAST = 8  # turns: with fewer of them nothing can be learnt and judged
 
 
@@ -85,7 +83,7 @@ def _hear_all(
     """Puts the rows into `rows` and behind turns.jsonl. Raises OSError, BrokenProcessPool."""
     folder = work / "features"
     folder.mkdir(exist_ok=True)
-    files = iter(todo)
+    hear = partial(listen, turn_s=turn_s, folder=folder)
     jobs = min(jobs, len(todo))
     with (
         Bar("listening", len(todo)) as bar,
@@ -93,17 +91,9 @@ def _hear_all(
         Workers(jobs) as pool,
     ):
         out.write("\n")  # behind a line that was cut off
-        waiting: set[Future[dict[str, Any]]] = set()
-        num_done = 0
-        while True:
-            for file in islice(files, AHEAD * jobs - len(waiting)):
-                waiting.add(pool.submit(listen, file, turn_s, folder))
-            if not waiting:
-                return
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for row in (each.result() for each in done):
-                rows[row["file"]] = row
-                out.write(json.dumps(row) + "\n")
+        done = each_done(pool, jobs, hear, iter(todo), {})
+        for num_done, row in enumerate(done, 1):
+            rows[row["file"]] = row
+            out.write(json.dumps(row) + "\n")
             out.flush()
-            num_done += len(done)
             bar.show(num_done, f"{num_done} of {len(todo)}")

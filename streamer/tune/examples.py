@@ -1,5 +1,4 @@
-"""A turn in; what a model is fed and what it shall say out. The layout is the engine's own
-(model/prompt.py)."""
+"""A turn in; what a model is fed, and shall say, out, laid out as in model/prompt.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The best adapter in; the tuned model out: merged, judged, its cards beside it, whole or not at
-all."""
+"""The best adapter in; the tuned model out: merged, judged, with cards, whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ from streamer.tune.turn import TuneError
 
 
 def finish(base: Base, data: Data, state: State, options: TuneOptions, work: Path) -> Facts:
-    """Writes `options.out`. Raises TuneError where there is no room, ModelError,
-    AudioError."""
+    """Writes `options.out`. Raises TuneError for want of room, ModelError, AudioError."""
     out = Path(options.out)
     try:
         with tempfile.TemporaryDirectory(dir=work, prefix=HALF) as half:

@@ -49,8 +49,7 @@ def plain_name(name: str) -> str:
 
 
 def load_frozen(directory: Path, shapes: Shapes, device: str, dtype: torch.dtype) -> Any:
-    """The thinker of transformers with these weights in `dtype`, none of them to be learnt. Raises
-    ModelError."""
+    """transformers' thinker with these weights in `dtype`, all frozen. Raises ModelError."""
     raw = json.loads((directory / "config.json").read_text("utf-8"))
     config = StockConfig.from_dict(raw.get("thinker_config", raw))
     with torch.device("meta"):

@@ -40,8 +40,7 @@ class Need:
 def need_of(
     shapes: Shapes, num_params: int, width: int, options: TuneOptions, longest: int, answer: int
 ) -> Need:
-    """width: bytes of a weight. longest: positions of the longest example; answer: of them, ids
-    that are said."""
+    """width: bytes of a weight. longest: positions of an example; answer: of them, said ids."""
     text = shapes.text
     rows = options.at_once * longest
     kept = text.layers * rows * text.hidden

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.options import ConfigError
+from streamer.core.declare import ConfigError
 from streamer.tune.turn import LearntTurn, TuneError, as_bytes
 
 FILES = ("file", "wav", "path")  # what a table may call the recording

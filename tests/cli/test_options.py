@@ -13,7 +13,7 @@ from streamer.commands.options_page import page
 from streamer.commands.table import COMMANDS
 from streamer.config import Config
 from streamer.contradictions import check_given
-from streamer.options import declared, flag_of, taken
+from streamer.core.declare import declared, flag_of, taken
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,15 @@ from websockets.exceptions import InvalidStatus, SecurityError
 from websockets.http11 import Request
 from wire import http, running, session_update
 
-from streamer.commands.options import DirectorOptions
+from streamer.commands.service_options import DirectorOptions
 from streamer.config import ConfigError
 from streamer.fleet import roster as of_roster
 from streamer.fleet.director import Director
 from streamer.fleet.lists import follow
 from streamer.fleet.roster import Roster
 from streamer.net.service.admission import HANDSHAKE_S
+from streamer.net.service.handler import Address
 from streamer.net.service.http import url_of
-from streamer.net.service.service import Address
 from streamer.net.service.status import incarnation_in, incarnation_of
 
 KEY = "alice,bob"

@@ -22,9 +22,12 @@ import numpy as np
 from streamer.audio.file import AudioFile, NotForLibsndfile, _decode
 from streamer.audio.source import AudioError
 from streamer.config import Config
+from streamer.core.declare import ConfigError
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
+from streamer.core.link.decoding_terms import DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
+from streamer.core.link.plausible import RemoteFault
 from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -35,7 +38,6 @@ from streamer.model.checkpoint.weights import ModelError
 from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.resume import CannotResume, Resume
-from streamer.options import ConfigError
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_BLOCKS = 16  # of a recording

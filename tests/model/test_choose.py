@@ -164,7 +164,7 @@ def test_an_open_character_leaves_only_what_finishes_it() -> None:
 def test_of_equal_logits_the_lowest_id() -> None:
     for width in (V, 4099):
         logits = np.zeros((3, width), np.float32)
-        constraint = replace(constrain(VOCABULARY, Rules.off(), []), num_ids=width)
+        constraint = constrain(VOCABULARY, Rules.off(), [])
         assert choose(logits, [constraint] * 3, None, GREEDY, Rules.off()).ids == [0, 0, 0]
         logits[1, 7:] = 1.0
         assert choose(logits, [constraint] * 3, None, GREEDY, Rules.off()).ids == [0, 7, 0]

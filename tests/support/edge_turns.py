@@ -7,7 +7,7 @@ import numpy as np
 from far import MODEL, finish, hear
 
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
-from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 

@@ -19,7 +19,7 @@ from websockets.sync.server import serve as serve_on_threads
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Verdict
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 from streamer.core.link.verifier_turn import VerifierModel
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.edge import EdgeLink
@@ -107,7 +107,7 @@ def honest(message, chance):
         case wire.AudioMessage():
             return [
                 wire.HeardMessage(
-                    message.channel, 0, message.start + wire.num_samples_of(message), False
+                    message.channel, 0, message.start + packing.num_samples_of(message), False
                 )
             ]
         case wire.Finish():

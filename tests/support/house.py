@@ -18,14 +18,14 @@ from toy_parts import MODEL, VOCABULARY, Decoding, ToyJudge, ToyParts
 
 from bench.proxy import Proxy
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.link.patience import Patience
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.edge import EdgeLink
 from streamer.net.link.server import VerifierServer, VerifierTerms
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
-from streamer.net.service.service import Address
+from streamer.net.service.handler import Address
 from streamer.stages.stream import open_stream
 
 MAX_SESSIONS = 8

@@ -16,7 +16,8 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
+from streamer.core.link.decoding_terms import DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
 
 EDGE_PROMPT = (3, 7, 1)
 

@@ -13,13 +13,13 @@ import speech
 from streamer.audio.file import AudioError
 from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.pcm import on_grid
+from streamer.core.declare import ConfigError
 from streamer.core.rules.form import SentenceForm
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.offline import hear_turn
 from streamer.model.thinker import load, resolve
-from streamer.options import ConfigError
 from streamer.tune.base import base_of
 from streamer.tune.card import streamer_json
 from streamer.tune.corpus import turns_of

@@ -1,5 +1,4 @@
-"""PCM of any rate, channel count and cut comes in; float32 mono samples at 16 kHz, full scale 1.0,
-go out."""
+"""PCM of any rate, channels and cut comes in; float32 mono at 16 kHz, full scale 1.0, goes out."""
 
 import numpy as np
 import soxr
@@ -26,8 +25,7 @@ QUALITY = "MQ"
 
 
 class BadAudio(ValueError):
-    """Samples that are no audio (NaN, infinite, absurdly large); the message says where, in
-    seconds."""
+    """Samples that are no audio (NaN, infinite, absurdly large); says where, in seconds."""
 
     def __init__(self, at_seconds: float, what: str) -> None:
         super().__init__(f"bad audio at {at_seconds:.3f} s: {what}")

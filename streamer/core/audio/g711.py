@@ -1,5 +1,4 @@
-"""Telephone speech as samples. In: a byte per sample, mu-law or A-law (ITU-T G.711). Out: float32
-of full scale 1.0.
+"""Telephone speech. In: a byte per sample, mu-law or A-law (ITU-T G.711). Out: float32 samples.
 
 Each byte stands for one of 256 levels, so decoding is a look into a table.
 """

@@ -1,5 +1,4 @@
-"""What hearing hands on, in order, per session. In: nothing. Out: frozen dataclasses; windows are
-opaque here.
+"""What hearing hands on, in order, per session: frozen dataclasses; windows are opaque here.
 
 For each turn: Opened, Heard*, then Closed or Dropped. Samples are 16 kHz mono; `turn` counts from
 0.
@@ -14,8 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TurnOpened:
-    """A turn begins. at_ms: of the session, where voice activity began it (padding included), else
-    None."""
+    """A turn begins. at_ms: where voice activity began it, padding included; else None."""
 
     turn: int
     at_ms: int | None = None

@@ -1,19 +1,16 @@
-"""A threshold that keeps a promise. In: each clip's loss at every threshold. Out: the largest one
-that is safe.
+"""A threshold that keeps a promise. In: clips' losses at each. Out: the largest safe one.
 
 The loss of a clip, in 0..1, may only grow with the threshold (what is not uploaded is at risk). Two
 promises about a clip that comes from where the calibration clips came from (exchangeable; the clip
 is the unit, blocks of one are not):
 
 - in expectation: conformal risk control (Angelopoulos, Bates, Fisch, Lei, Schuster 2022, arXiv
-2208.02814). Take the
-  largest threshold with n / (n + 1) * mean loss + 1 / (n + 1) <= risk; then E[loss of the next
-  clip] <= risk, the expectation over calibration clips and the next one. Exact for every n; 1 is
-  the loss's bound.
+  2208.02814). Take the largest threshold with n / (n + 1) * mean loss + 1 / (n + 1) <= risk; then
+  E[loss of the next clip] <= risk, the expectation over calibration clips and the next one. Exact
+  for every n; 1 is the loss's bound.
 - with confidence: risk-controlling sets (Bates et al. 2021, arXiv 2101.02703) with the betting
-bound (Waudby-Smith and
-  Ramdas 2023, arXiv 2010.09686): but for one set of calibration clips in 1 / (1 - confidence), the
-  true mean loss at the threshold that THESE clips gave is <= risk.
+  bound (Waudby-Smith and Ramdas 2023, arXiv 2010.09686): but for one set of calibration clips in
+  1 / (1 - confidence), the true mean loss at the threshold that THESE clips gave is <= risk.
 """
 
 from __future__ import annotations
@@ -46,8 +43,7 @@ def safe_index(losses: Floats, risk: float, confidence: float = 0.0) -> int | No
 
 
 def bounded_mean(losses: Floats) -> Floats:
-    """The finite-sample correction of conformal risk control, [m]: the next clip counted with the
-    worst loss."""
+    """Conformal risk control's correction, [m]: the next clip counts with the worst loss."""
     found: Floats = (losses.sum(axis=0) + 1.0) / (len(losses) + 1)
     return found
 
@@ -79,8 +75,7 @@ def num_needed(risk: float, confidence: float = 0.0) -> int:
 
 
 def least_risk(num_clips: int, confidence: float = 0.0) -> float:
-    """The smallest risk that so many clips can certify, rounded up to two digits; 1 where none
-    can."""
+    """The smallest risk that so many clips can certify, in two digits; 1 where none can."""
     low = 0.0
     high = 1.0
     for _ in range(40):

@@ -1,5 +1,4 @@
-"""Gated decoding of one turn at EVERY threshold. In: what edge and cloud say behind any committed
-prefix. Out: paths.
+"""Gated decoding of one turn at EVERY threshold. In: what edge and cloud say. Out: paths.
 
 Greedy gated decoding is a walk on committed prefixes: behind each the edge drafts one block, and
 the cloud, teacher- forced on that prefix, would change it or not. The gate only picks the branch. A
@@ -23,8 +22,7 @@ Prefix = tuple[int, ...]  # the answer's committed ids
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What happens behind one prefix. forced: a test of the gate that has no threshold (density,
-    loop) fires."""
+    """What happens behind one prefix. forced: by a test without a threshold (density, loop)."""
 
     ids: tuple[int, ...]
     signals: tuple[Signal, ...]
@@ -53,8 +51,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What gated mode does at every threshold from `least` up to the next path's. answer: all it
-    commits."""
+    """Gated mode at every threshold from `least` up to the next path's. answer: all it commits."""
 
     least: float
     answer: Prefix
@@ -71,8 +68,7 @@ class Path:
 
 
 class Branches:
-    """The walk over one turn's prefixes; each is visited once, however many thresholds and scores
-    ask."""
+    """The walk over one turn's prefixes; each is visited once, however many scores ask."""
 
     def __init__(self, block_at: BlockAt, vocabulary: Vocabulary, rules: Rules) -> None:
         self._block_at = block_at
@@ -81,8 +77,7 @@ class Branches:
         self._seen: dict[Prefix, Block] = {}
 
     def path(self, score: Score, threshold: float) -> Path:
-        """The turn with this threshold: `math.inf` is the edge alone (forced blocks aside),
-        `-math.inf` exact mode."""
+        """The turn with this threshold: `math.inf` is the edge alone, `-math.inf` exact mode."""
         prefix: Prefix = ()
         over = False
         least = -math.inf
@@ -98,8 +93,7 @@ class Branches:
         return Path(least, prefix, tuple(decisions))
 
     def paths(self, score: Score) -> list[Path]:
-        """Every path there is, by falling threshold; the last one skips nothing and holds from -inf
-        on."""
+        """Every path, by falling threshold; the last one skips nothing and holds from -inf on."""
         found = [self.path(score, math.inf)]
         while found[-1].least > -math.inf:
             found.append(self.path(score, math.nextafter(found[-1].least, -math.inf)))
@@ -111,8 +105,7 @@ class Branches:
         return self._seen[prefix]
 
     def _commit(self, prefix: Prefix, block: Block, uploaded: bool) -> tuple[Prefix, bool]:
-        """(the prefix behind the block, whether the answer is over), as the state machine settles
-        it."""
+        """(the prefix behind the block, whether the answer is over), as in the state machine."""
         answer = list(prefix)
         for token in (*block.ids[: block.n_accepted], block.next_id) if uploaded else block.ids:
             stopped = stop(self._vocabulary, self._rules, answer, token)

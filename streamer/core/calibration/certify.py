@@ -1,5 +1,4 @@
-"""Which signal, which threshold. In: every clip's paths at every threshold. Out: a certified
-threshold and its figures.
+"""Which signal, which threshold. In: clips' paths. Out: a certified threshold and its figures.
 
 The loss of a clip: skipped blocks that the cloud, teacher-forced on what gated mode had committed,
 would have changed, over all its blocks. It is that of free-running gated mode: a block's prefix
@@ -154,13 +153,11 @@ def certify(
 
 
 def shuffled(clips: Sequence[Turns]) -> list[Turns]:
-    """In an order that does not follow the groups: the betting bound takes clips one after the
-    other."""
+    """In an order blind to the groups: the betting bound takes clips one after the other."""
     return [clips[i] for i in np.random.default_rng(0).permutation(len(clips)).tolist()]
 
 
 def loss_forced(turns: Turns, threshold: float) -> float:
-    """One clip's loss if its blocks were those of exact mode: what each skip does to later blocks
-    is left out."""
+    """One clip's loss on exact mode's blocks: what a skip does to later ones is left out."""
     decisions = [d for paths in turns for d in paths[-1].decisions]
     return sum(d.block.changed and d.doubt <= threshold for d in decisions) / len(decisions)

@@ -1,5 +1,4 @@
-"""The speculative rule. In: draft ids and the target's own choices at the same places. Out: how
-many are accepted.
+"""The speculative rule. In: draft ids, the target's own choices. Out: how many are accepted.
 
 With Gumbel-max chance (core/rules/sampling.py) the target's choice at an answer index is one id,
 greedy or sampled, so "accept while equal" is lossless: Leviathan et al. 2023 (arXiv 2211.17192)

@@ -1,5 +1,4 @@
-"""The block being drafted. In: the time, what is on its way. Out: how much to draft, when it is
-whole, whether it is to be verified."""
+"""The block being drafted. In: time, what is on its way. Out: what to draft, whether to verify."""
 
 from __future__ import annotations
 
@@ -17,8 +16,7 @@ from streamer.core.text.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """It is whole with `size` ids. must_be_verified: the gate, or the mode, has said so, and the
-    block is counted."""
+    """Whole with `size` ids. must_be_verified: gate or mode said so, and the block is counted."""
 
     size: int
     must_be_verified: bool = False

@@ -1,5 +1,4 @@
-"""What one answer cost. In: events of the state machine. Out: honest counts
-(docs/decoding.md).
+"""What one answer cost. In: events of the state machine. Out: counts (docs/decoding.md).
 
 Acceptance rate = accepted / uploaded. The original counted gate-accepted and corrected ids as
 accepted: it printed .84 where this ratio was .14.
@@ -12,8 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """All in ids, except `cloud_calls` (verify steps) and `blocks`, `blocks_unverified` (draft
-    blocks)."""
+    """In ids, but `cloud_calls` (verify steps) and `blocks`, `blocks_unverified` (of drafts)."""
 
     n_drafted: int = 0
     n_uploaded: int = 0

@@ -1,5 +1,4 @@
-"""Whether a drafted block needs the cloud. In: its ids and three numbers per id. Out: the reason,
-or None.
+"""Does a drafted block need the cloud? In: its ids, three numbers each. Out: the reason, or None.
 
 The gate of gated mode (docs/decoding.md). Thresholds are for the RAW softmax, before any rule.
 """

@@ -1,5 +1,4 @@
-"""The blocks behind the commit that wait for a verdict, in order. In: blocks. Out: requests; which
-to send next.
+"""The blocks that wait for a verdict, in order. In: blocks. Out: requests; which to send next.
 
 Behind a block that is asked about stands one id that the edge guesses the target adds; one that
 passed the gate has none. The first is always one that is asked about.
@@ -87,8 +86,7 @@ class Flights:
         )
 
     def answer(self, verdict: Verdict, num_ids: int) -> Flight | None:
-        """The one that `verdict` is for, which has it now; None where it is not on its way. Raises
-        ValueError."""
+        """The one that has `verdict` now; None where it is not on its way. Raises ValueError."""
         flight = self.find(verdict.number)
         if flight is not None:
             if not 0 <= verdict.n_accepted <= flight.n or not 0 <= verdict.next_id < num_ids:
@@ -120,8 +118,7 @@ class Flights:
         return request
 
     def ask_again(self, answer: Ids[int], n_committed: int) -> None:
-        """The target holds none of the answer: it is told what is committed with the first of
-        them."""
+        """The target holds none of the answer: the first request tells what is committed."""
         self._known = 0
         for i, flight in enumerate(self._flights):
             if flight.request is None:

@@ -1,9 +1,9 @@
 """How long a draft should be. In: how long drafting and verdicts take, what is accepted. Out: k.
 
-    a = chance that an id is accepted     t = seconds per drafted id     d = seconds from request to
-    verdict C = blocks that may be on their way   block b of an answer is judged at  T_b = k t + d +
-    (b - 1) step step = min(max((k + 1) t, d / C), k t + d)      drafting ahead, or waiting for each
-    verdict
+    a  chance that an id is accepted       t  seconds per drafted id
+    C  blocks that may be on their way     d  seconds from a request to its verdict
+    block b is judged at T_b = k t + d + (b - 1) step: ahead of verdicts, or behind each of them
+    step = min(max((k + 1) t, d / C), k t + d)
 
 The edge is right for j - 1 ids and wrong at the j-th with chance a^(j-1) (1 - a). That costs the
 whole delay: what stands behind it is dropped, and the n - j ids that are missing begin anew. So the
@@ -73,8 +73,7 @@ class Pace:
 
     @property
     def is_slow(self) -> bool:
-        """Whether one id takes so long that what the edge does next is better thought over at
-        each."""
+        """Whether one id takes so long that the edge had better think again at each."""
         return self.draft_s >= AHEAD_S
 
     def has_credits_for_parts(self, k: int, credits: int) -> bool:
@@ -117,8 +116,7 @@ def _best_k(a: float, t: float, d: float, credits: int) -> int:
 def expected(
     k: int, a: float, t: float, d: float, credits: int, n: int = ANSWER_IDS
 ) -> tuple[float, float]:
-    """(seconds, the target's work) to write `n` ids, the first of them asked for without a
-    draft."""
+    """(seconds, the target's work) to write `n` ids, the first of them without a draft."""
     first = k * t + d
     step = min(max((k + 1) * t, d / credits), k * t + d)
     seconds = _sum(k, a, first, step, n - 1)

@@ -1,5 +1,4 @@
-"""How one answer is decoded, and what its state machine may ask for. In: options. Out: a checked
-Plan; actions."""
+"""How one answer is decoded, and what its state machine asks for. Out: a checked Plan; actions."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A verdict is on its way; call `next` again when it is here or at `until` (seconds, the
-    caller's clock)."""
+    """A verdict is on its way; call `next` when it is here, or at `until` (seconds)."""
 
     until: float
 

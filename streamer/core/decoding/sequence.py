@@ -1,5 +1,4 @@
-"""The ids of one stream on one model, and how many of them are in its KV slot: the one owner of
-length.
+"""One stream's ids on one model, and how many are in its KV slot: the one owner of length.
 
 In: ids (prompt | audio | suffix | answer). Out: what a step must feed, `ids[n_cached:]`, each id
 once. Fix reports 2, 4 and 5 are all cases of two places that each kept a length of their own.
@@ -88,8 +87,7 @@ class Sequence:
         self._n_cached += n
 
     def start_answer(self) -> None:
-        """The prompt is whole; what follows is the answer. One id at least stays pending for its
-        logits."""
+        """The answer begins here. One id at least stays pending for its logits."""
         if not self._ids:
             raise ValueError("an answer needs at least one id before it")
         self._answer_start = len(self._ids)

@@ -1,5 +1,4 @@
-"""The speculative state machine. In: drafted ids with signals, verdicts, the time. Out: what to do
-next.
+"""The speculative state machine. In: drafts with signals, verdicts, the time. Out: what to do.
 
 Pure: `next(now)` says DraftMore, Verify, Emit, Wait or Done. The caller does it and reports back
 with `drafted`, `verdict`, `refused`, `failed` or `cancel`. docs/decoding.md draws it. Modes:
@@ -64,8 +63,7 @@ class Speculator:
         return self._flights.num_asked
 
     def next(self, now: float, is_up: bool = True) -> Action:
-        """Say what to do at time `now` (seconds, any monotonic origin). is_up: it makes sense to
-        ask the target."""
+        """What to do at time `now` (seconds of any clock). is_up: asking makes sense."""
         if isinstance(self._last, Wait):
             self.counts.stall_ms += 1000 * (now - self._last_at)
         if self._flights.is_late(now):
@@ -108,16 +106,14 @@ class Speculator:
         self._land_all()
 
     def refused(self, refusal: Refusal) -> None:
-        """The target did not apply a request: it holds other ids. It is told all of them when this
-        one's turn comes."""
+        """The target holds other ids: it is told all of them when this one's turn comes."""
         flight = self._flights.find(refusal.number)
         if flight is not None:
             flight.is_refused = True
             self._land_all()
 
     def failed(self) -> None:
-        """No verdict will come for what is on its way: go on unverified where that is allowed, else
-        end."""
+        """No verdict will come for what is on its way: go on unverified if allowed, else end."""
         head = self._flights.head
         if head is None or self.stop_reason is not None:
             return
@@ -138,8 +134,7 @@ class Speculator:
         return self.plan.mode == "gated" or (self.plan.mode == "exact" and self.plan.degrade)
 
     def _proceed(self, now: float, is_up: bool) -> Action | None:
-        """One step: an action, or None where something was committed, or closed, and there may be
-        more to do."""
+        """An action; None where something was committed or closed, and there may be more to do."""
         if (flight := self._flights.unsent) is not None:
             return self._hand_out(flight, now)
         may_ask = is_up or not self._may_go_on
@@ -165,8 +160,7 @@ class Speculator:
         return self.plan.mode == "cloud" and not self._flights
 
     def _close(self, may_ask: bool) -> bool:
-        """Upload the block, commit it unverified, or let it wait for those before it. False: it
-        must wait for a credit."""
+        """Upload, commit unverified, or queue the block. False: it must wait for a credit."""
         drafting = self._drafting
         drafting.judge()
         n = drafting.num_open

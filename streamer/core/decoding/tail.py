@@ -1,5 +1,4 @@
-"""The ids behind the commit of one answer. In: drafts, and what stands of them. Out: Emits, the
-stop, honest counts."""
+"""The ids behind the commit. In: drafts, what stands of them. Out: Emits, the stop, counts."""
 
 from __future__ import annotations
 
@@ -120,8 +119,7 @@ class Tail:
     def _drop_behind(
         self, tail: Ids[int], kept: Ids[int], n_settled: int, last: int | None
     ) -> None:
-        """Make the sequence end with `kept`; keep in the cache what is the same. last: it stopped
-        and is not shown."""
+        """End the sequence with `kept`; what is the same stays cached. last: stopped, unshown."""
         n_used = 0
         while n_used < min(len(tail), len(kept)) and tail[n_used] == kept[n_used]:
             n_used += 1

@@ -1,5 +1,4 @@
-"""The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal; each request is applied
-once.
+"""The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal, once for each.
 
 The edge may repeat a request (a lost reply) and the link may delay or reorder them: a repeat gets
 the same verdict again without a second step; refused are an older number, a number that comes again
@@ -64,8 +63,7 @@ class Refusal:
 
 
 class TargetLedger:
-    """Keeps the target's sequence in step with the edge's commits; holds the latest verdicts for a
-    repeat."""
+    """Keeps the target's sequence in step with commits, and the latest verdicts for a repeat."""
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
@@ -73,8 +71,7 @@ class TargetLedger:
         self._replies: dict[int, tuple[VerifyRequest, Verdict]] = {}  # the latest MAX_REPLIES
 
     def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
-        """Put the request's ids in place. None: feed `sequence.pending`, choose k + 1 ids, call
-        `conclude`."""
+        """Put the request's ids in place. None: feed `pending`, choose k + 1, `conclude`."""
         if request.number in self._replies:
             asked, verdict = self._replies[request.number]
             return verdict if request == asked else Refusal(request.number, "number")

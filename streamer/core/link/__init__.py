@@ -1,5 +1,4 @@
-"""The link between an edge and a verifier without a socket: messages, windows, backoff, both sides
-of a turn.
+"""Edge and verifier without a socket: messages, windows, backoff, a turn's two ends.
 
 Imports core.decoding and core.rules.
 """

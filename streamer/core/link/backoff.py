@@ -75,15 +75,13 @@ class Breaker:
         )
 
     def answered(self, asked_at: float) -> None:
-        """The verifier answered a ping that was sent then: there is a link. One sent before a
-        failure tells no more."""
+        """A ping sent then was answered. One from before a failure tells no more than a link."""
         self._is_linked = True
         if asked_at >= self._failed_at:
             self._is_answering = True
 
     def unlinked(self) -> None:
-        """The link is gone. That is no failure of the verifier's: a new one may be there at
-        once."""
+        """The link is gone, which is no failure: a new one may be there at once."""
         self._is_linked = False
 
     def failed(self, now: float, asked_at: float = math.inf) -> None:

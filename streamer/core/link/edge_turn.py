@@ -1,5 +1,4 @@
-"""One turn on a verifier elsewhere, the edge's side, without a socket. In: samples, requests. Out:
-messages, replies.
+"""A turn on a verifier elsewhere, the edge's end. In: samples, requests. Out: messages, replies.
 
 Keeps what the verifier may need again: the turn's samples (its slot may be lost) and the requests
 without a reply (the link may be cut). `attach` on every new link; `pull` what is to be sent next;
@@ -9,46 +8,17 @@ without a reply (the link may be cut). `attach` on every new link; `pull` what i
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.link import wire
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.link import packing, wire
+from streamer.core.link.decoding_terms import FIRST, DecodingTerms
 from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.link.send_window import PIECE_SAMPLES
 from streamer.core.rules.form import FREE, Ranges
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
-from streamer.core.text.vocabulary import Vocabulary
-
-__all__ = ["FIRST", "DecodingTerms", "RemoteFault", "RemoteTurn"]
-
-
-@dataclass(frozen=True)
-class DecodingTerms:
-    """How the edge decodes; what the verifier must agree to.
-
-    runs_on: no draft, the verifier decodes alone. asks_first: the machine's first request is FIRST,
-    so it is sent with the turn's end, while the edge is still hearing that. vocabulary: of
-    `num_ids` ids, to check what the verifier chooses. phrases: a digest of those that the rules'
-    form goes by, "" for none.
-    """
-
-    tokenizer: str
-    language: str
-    num_ids: int
-    rules: Rules
-    sampling: Sampling
-    runs_on: bool = False
-    asks_first: bool = False
-    vocabulary: Vocabulary | None = None
-    phrases: str = ""
-
-
-FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())  # the answer's first id, without a draft
 
 
 class RemoteTurn:
@@ -133,8 +103,7 @@ class RemoteTurn:
         self._run_from = None
 
     def pull(self, max_samples: int = PIECE_SAMPLES) -> wire.Up | None:
-        """The next message to be sent on this link, with so much audio at most; None where there is
-        none for now."""
+        """The next message for this link, with so much audio at most; None for now."""
         if not self._open_sent:
             self._open_sent = True
             return self._open()
@@ -167,7 +136,7 @@ class RemoteTurn:
                 self.num_prefilled = num_samples
                 self.is_ready = is_finished
             case wire.Judged():
-                return self._judged(wire.verdict_of(message))
+                return self._judged(packing.verdict_of(message))
             case wire.Refused(number=number, reason=reason) if number in self._requests:
                 self.forget(number)
                 self._run_from = None
@@ -200,15 +169,14 @@ class RemoteTurn:
             self._num_sent = self.num_prefilled = num_samples
 
     def _audio(self, start: int, size: int) -> wire.AudioMessage:
-        """Samples from `start` on, `size` at most, of as many pieces as wait: a link that is behind
-        sends fewer."""
+        """At most `size` samples from `start` on: a link that is behind sends longer pieces."""
         i = bisect_right(self._starts, start) - 1
         pieces = [self._pieces[i][start - self._starts[i] :]]
         while sum(map(len, pieces)) < size and (i := i + 1) < len(self._pieces):
             pieces.append(self._pieces[i])
         samples = np.concatenate(pieces)[:size]
         self._num_sent = start + len(samples)
-        return wire.AudioMessage(self.channel, start, *wire.pack_audio(samples))
+        return wire.AudioMessage(self.channel, start, *packing.pack_audio(samples))
 
     def _finish(self) -> wire.Up:
         if not self._ranges:
@@ -217,7 +185,7 @@ class RemoteTurn:
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)
-        message = wire.verify_message(self.channel, self.epoch, request)
+        message = packing.verify_message(self.channel, self.epoch, request)
         if not self.terms.runs_on:
             return message
         self._run_from = request.number

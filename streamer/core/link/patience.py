@@ -1,5 +1,4 @@
-"""For how long a file waits until a verifier elsewhere has heard it. In: seconds of any monotonic
-clock. Out: when to go on.
+"""How long a file waits until a verifier has heard it. In: seconds. Out: when to go on.
 
 The wait is there so that a file's times are a live turn's, so it is no longer than a live turn
 would have given. Where the edge may go on unverified, the verifier has what a live one has, the
@@ -33,16 +32,14 @@ class Patience:
         return min(STUCK_S, self.budget_s + SLACK_S) if self.goes_on else self.budget_s
 
     def ends_at(self, began_at: float, since: float, audio_s: float) -> float:
-        """Of a turn of `audio_s` whose first sample came at `began_at`, waited for since `since`:
-        at the latest."""
+        """The latest time, of a turn of `audio_s` from `began_at` on, waited for since `since`."""
         if self.goes_on:
             return max(since, began_at + audio_s)
         return max(since, began_at + SLOWEST * audio_s) + self.budget_s
 
 
 class VerifierProgress:
-    """How far a verifier is with one turn, by what it says; `moved_at`: when it last said something
-    new."""
+    """How far a verifier is with one turn, by its word; `moved_at`: its last news."""
 
     def __init__(self) -> None:
         self.began_at = math.inf
@@ -58,8 +55,7 @@ class VerifierProgress:
         self._num_heard = -1
 
     def heard(self, num_samples: int, now: float) -> None:
-        """It says that it has opened the turn (0), or heard so much. To say it again is no
-        progress."""
+        """It has opened the turn (0), or heard so much. To say it again is no progress."""
         if num_samples > self._num_heard:
             self._num_heard = num_samples
             self.moved_at = now

@@ -1,5 +1,4 @@
-"""Whether an id that a verifier elsewhere chose can be one. In: its verdicts, in order. Out:
-nothing, or RemoteFault.
+"""Can an id that a verifier chose be one? In: its verdicts, in order. Out: nothing, or RemoteFault.
 
 By the same rules on both sides it chooses no escape code, line break or special id, nor bytes that
 complete a character which is none: what it says is shown on terminals and pages.
@@ -18,8 +17,7 @@ class RemoteFault(RuntimeError):
 
 
 class Plausible:
-    """Of one turn. vocabulary: None where the rules are not clean, and any id may be chosen
-    (specials have no text)."""
+    """Of one turn. vocabulary: None where the rules are not clean, and any id may be chosen."""
 
     def __init__(self, vocabulary: Vocabulary | None) -> None:
         self._vocabulary = vocabulary
@@ -28,8 +26,7 @@ class Plausible:
         self._length = 0  # behind the last verdict
 
     def check(self, verdict: Verdict, request: VerifyRequest | None) -> None:
-        """request: what it answers, None in a run that the verifier decodes alone. Raises
-        RemoteFault."""
+        """request: None in a run that the verifier decodes alone. Raises RemoteFault."""
         vocabulary = self._vocabulary
         if vocabulary is None:
             return

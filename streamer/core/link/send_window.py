@@ -1,5 +1,4 @@
-"""How much audio may be on its way to a verifier and not heard there. In: what was sent and heard,
-and when. Out: room.
+"""How much audio may be on its way and unheard. In: what was sent and heard, when. Out: room.
 
 One window for all turns of a link, for they share its queue: a request of one waits behind the
 audio of all. It grows while audio is heard soon after it was sent, and halves where it waits longer

@@ -1,5 +1,4 @@
-"""One turn that an edge elsewhere has verified here, without a socket. In: its messages. Out: work
-for the target.
+"""One turn that an edge has verified here, without a socket. In: messages. Out: the target's work.
 
 The rules of the link: a repeat is no harm, a gap or an order that cannot be ends the turn (Broken),
 a request of an older link is refused. What a request does to the target's sequence is
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import VerifyRequest
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 from streamer.core.rules.form import FREE, Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -57,8 +56,7 @@ class Hear:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The turn's audio is over; said again, where the edge came back and cannot know what is
-    done."""
+    """The turn's audio is over; said again where the edge came back and cannot know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,7 @@ Work = Hear | End | VerifyWork
 
 
 def admit(model: VerifierModel, message: wire.Open) -> tuple[Rules, Sampling]:
-    """The rules and the chance that an edge decodes by. Raises Broken where the two cannot work
-    together."""
+    """How an edge decodes. Raises Broken where the two cannot work together."""
     if message.version != wire.VERSION:
         raise Broken(
             f"the verifier speaks version {wire.VERSION}, the edge {message.version}; update the "
@@ -130,8 +127,7 @@ class ServedTurn:
         self._model = model
 
     def reopen(self, message: wire.Open) -> None:
-        """The edge came back on another link. Raises Broken for a link that is older than the
-        present one."""
+        """The edge came back. Raises Broken for a link that is older than the present one."""
         if message.epoch <= self.epoch:
             raise Broken(f"link {message.epoch} is older than link {self.epoch}", is_final=False)
         if admit(self._model, message) != (self.rules, self.sampling):
@@ -143,7 +139,7 @@ class ServedTurn:
         """The work that `message` means, None where it is a repeat. Raises Broken, WireError."""
         match message:
             case wire.AudioMessage(start=start):
-                return self._audio(start, wire.unpack_audio(message))
+                return self._audio(start, packing.unpack_audio(message))
             case wire.Finish(num_samples=num_samples):
                 return self._finish(num_samples, FREE)
             case wire.FinishWithin(num_samples=num_samples, ranges=ranges):
@@ -179,7 +175,7 @@ class ServedTurn:
         return End()
 
     def _judge(self, message: wire.VerifyMessage | wire.Decode) -> Work:
-        request = wire.request_of(message)
+        request = packing.request_of(message)
         ids = (*request.unverified, *request.draft)
         if not self.is_finished:
             raise Broken("a request before the turn's end")

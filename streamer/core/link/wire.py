@@ -1,5 +1,4 @@
-"""What crosses the link between an edge and a verifier. In: messages. Out: bytes, and back;
-WireError for garbage.
+"""What crosses the link. In: messages. Out: bytes, and back; WireError for garbage.
 
 One link carries many turns, each on a channel of its own (the edge numbers them). Audio crosses
 once, as PCM16; then ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes and
@@ -9,16 +8,10 @@ Every bound of a field is checked on arrival.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 from msgspec import Meta, Struct
-from numpy.typing import NDArray
-
-from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
-from streamer.core.decoding.verdict import Verdict, VerifyRequest
 
 VERSION = 4
 PATH = "/v1/verify"
@@ -68,8 +61,7 @@ class Open(Message, tag=1, frozen=True):
 
 
 class AudioMessage(Message, tag=2, frozen=True):
-    """Samples of the turn at 16 kHz mono from number `start` on: PCM16, or float32 where they are
-    not on its grid."""
+    """16 kHz mono from sample `start` on: PCM16, or float32 where it is not on its grid."""
 
     channel: Channel
     start: Count
@@ -97,8 +89,7 @@ class VerifyMessage(Message, tag=4, frozen=True):
 
 
 class Decode(Message, tag=5, frozen=True):
-    """A Verify with an empty draft, and after its Judged one for each further id, unasked, to the
-    answer's end."""
+    """A Verify without a draft, then a Judged unasked for each id to the answer's end."""
 
     channel: Channel
     epoch: Count
@@ -130,8 +121,7 @@ class FinishWithin(Message, tag=8, frozen=True):
 
 
 class OpenedMessage(Message, tag=1, frozen=True):
-    """The turn has a KV slot and `num_samples` so far: send what follows. model: fingerprint of who
-    verifies."""
+    """The turn has a KV slot and `num_samples`: send what follows. model: its fingerprint."""
 
     channel: Channel
     epoch: Count
@@ -140,8 +130,7 @@ class OpenedMessage(Message, tag=1, frozen=True):
 
 
 class HeardMessage(Message, tag=2, frozen=True):
-    """So many samples are prefilled, said after each Audio; after Finish, all of them and the
-    suffix."""
+    """So much is prefilled, said after each Audio; after Finish, all of it and the suffix."""
 
     channel: Channel
     epoch: Count
@@ -150,8 +139,7 @@ class HeardMessage(Message, tag=2, frozen=True):
 
 
 class Judged(Message, tag=3, frozen=True):
-    """A verdict: see core/decoding/verdict.py. log_probs: float16, little-endian; empty: not
-    told."""
+    """See core/decoding/verdict.py. log_probs: float16, little-endian; empty: not told."""
 
     channel: Channel
     epoch: Count
@@ -212,79 +200,3 @@ def _decode(decoder: Any, data: bytes | str) -> Any:
         return decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError) as error:
         raise WireError(str(error)[:200]) from None
-
-
-def pack_ids(ids: Iterable[int]) -> bytes:
-    """Ids below 2**24 as 3 bytes each, little-endian."""
-    words = np.fromiter(ids, dtype="<u4")
-    return words.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
-
-
-def unpack_ids(data: bytes) -> tuple[int, ...]:
-    """Raises WireError for half an id."""
-    if len(data) % 3:
-        raise WireError(f"{len(data)} bytes are no whole number of ids")
-    parts = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int64)
-    return tuple((parts[:, 0] | parts[:, 1] << 8 | parts[:, 2] << 16).tolist())
-
-
-def judged_message(channel: int, epoch: int, verdict: Verdict) -> Judged:
-    """`verdict` on its way."""
-    told = np.array(verdict.log_probs, "<f2").tobytes()
-    return Judged(channel, epoch, verdict.number, verdict.n_accepted, verdict.next_id, told)
-
-
-def verdict_of(message: Judged) -> Verdict:
-    """A verdict as it arrived. Raises WireError for numbers that are no log-probabilities of its
-    ids."""
-    n = message.n_accepted + 1
-    if len(message.log_probs) not in (0, 2 * n):
-        raise WireError(f"{len(message.log_probs)} bytes are no log-probabilities of {n} ids")
-    found = np.frombuffer(message.log_probs, "<f2")
-    if not (np.isfinite(found) & (found <= 0)).all():
-        raise WireError("numbers that are no log-probabilities")
-    told = tuple(found.tolist())
-    return Verdict(message.number, message.n_accepted, message.next_id, told)
-
-
-def verify_message(channel: int, epoch: int, request: VerifyRequest) -> VerifyMessage:
-    """`request` on its way."""
-    prefix = int.from_bytes(request.prefix, "big")
-    packed = pack_ids(request.unverified), pack_ids(request.draft)
-    return VerifyMessage(channel, epoch, request.number, request.base, prefix, *packed)
-
-
-def request_of(message: VerifyMessage | Decode) -> VerifyRequest:
-    """A request as it arrived. Raises WireError."""
-    draft = unpack_ids(message.draft) if isinstance(message, VerifyMessage) else ()
-    prefix = message.prefix.to_bytes(8, "big")
-    return VerifyRequest(
-        message.number, message.base, prefix, unpack_ids(message.unverified), draft
-    )
-
-
-def pack_audio(samples: NDArray[np.float32]) -> tuple[bytes, bool]:
-    """Samples [n] as PCM16 where that loses nothing (the chunker sees to it), else as float32:
-    (data, is_float)."""
-    scaled = samples * PCM16_SCALE
-    pcm = np.clip(scaled, -PCM16_SCALE, PCM16_SCALE - 1).astype("<i2")
-    if np.array_equal(pcm, scaled):
-        return pcm.tobytes(), False
-    return samples.astype("<f4").tobytes(), True
-
-
-def num_samples_of(message: AudioMessage) -> int:
-    return len(message.data) // (4 if message.is_float else 2)
-
-
-def unpack_audio(message: AudioMessage) -> NDArray[np.float32]:
-    """Samples [n] float32, bit for bit those that were packed. Raises WireError."""
-    width = 4 if message.is_float else 2
-    if len(message.data) % width:
-        raise WireError(f"{len(message.data)} bytes are no whole number of samples")
-    if message.is_float:
-        samples = np.frombuffer(message.data, "<f4").astype(np.float32)
-        if not (np.abs(samples) <= MAX_MAGNITUDE).all():
-            raise WireError("samples that are no audio")
-        return samples
-    return from_pcm16(message.data)

@@ -1,5 +1,4 @@
-"""The rules of one answer. In: `Rules` and the answer's ids. Out: a `Constraint` on the next
-choice.
+"""One answer's rules. In: `Rules`, the answer's ids. Out: a `Constraint` on the next choice.
 
 A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable),
 so it needs no undo when a block is rolled back (docs/decoding.md). How it acts on logits is
@@ -48,45 +47,33 @@ class Constraint:
     bias: float
     recent: tuple[int, ...]  # the last `loop_window` answer ids
     fallback: int  # an EOS id
-    num_ids: int  # logits columns
     # a split character is open: no other ids than these, in place of the mask
     only: Ids | None = None
 
 
 def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
-    """The constraint on the id that follows `answer`: the answer's ids so far, none of the
-    prompt's."""
+    """The constraint on the id behind `answer`, which holds no id of the prompt's."""
     answer = list(answer)
     text, pending = vocabulary.read(answer)
     if pending and rules.clean:
         by_text = constrain_open(vocabulary, rules, text, pending, len(answer))
     else:
-        by_text = _constrain_by_text(vocabulary, rules, text, len(answer))
+        by_text = ByText(
+            only=None,
+            never=_never(vocabulary, rules, text, len(answer)),
+            commas=_commas(vocabulary, rules, text),
+            adjacency=_adjacency(vocabulary, rules, text),
+            lowered=_lowered(vocabulary, rules, text, len(answer)),
+        )
     return Constraint(
         index=len(answer),
-        never=by_text.never,
-        commas=by_text.commas,
-        adjacency=by_text.adjacency,
         ngram=_ngram(vocabulary, rules, answer),
         penalised=_penalised(vocabulary, rules, answer),
         penalty=rules.repetition_penalty,
-        lowered=by_text.lowered,
         bias=rules.end_bias,
         recent=tuple(answer[-rules.loop_window :]) if rules.loop_window else (),
         fallback=vocabulary.fallback,
-        num_ids=vocabulary.num_ids,
-        only=by_text.only,
-    )
-
-
-def _constrain_by_text(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> ByText:
-    """What the rules on characters say behind `text`."""
-    return ByText(
-        only=None,
-        never=_never(vocabulary, rules, text, index),
-        commas=_commas(vocabulary, rules, text),
-        adjacency=_adjacency(vocabulary, rules, text),
-        lowered=_lowered(vocabulary, rules, text, index),
+        **by_text._asdict(),
     )
 
 

@@ -1,5 +1,4 @@
-"""The form of a sentence. In: a card's attribute phrases, an answer's ids. Out: which ids keep the
-form.
+"""The form of a sentence. In: a card's phrases, an answer's ids. Out: which ids keep the form.
 
 A sentence is an opening and one phrase for each attribute, in any order, with commas between them
 and an end behind the last. No attribute is missing, none stands twice, no phrase is a mixture of
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamer.core.rules.id_sets import Ids
+from streamer.core.rules.spelling import Spelling
 from streamer.core.text.characters import PUNCTUATION
 from streamer.core.text.vocabulary import Vocabulary
 
@@ -38,8 +38,7 @@ MAX_SETS = 256  # of allowed ids
 
 
 class Place(NamedTuple):
-    """Where a text stands. said: attributes with a phrase, as bits; clause: the text behind the
-    last comma."""
+    """Where a text stands. said: attributes, as bits; clause: what is behind the last comma."""
 
     said: int
     clause: str
@@ -75,9 +74,7 @@ class SentenceForm:
         # An opening must hold no two neighbouring characters of any phrase: it would read as one.
         every = [phrase for levels in phrases.values() for phrase in _all(levels)]
         self._pairs = {pair for phrase in every for pair in pairwise(phrase)}
-        self._lengths = range(1, 1 + max(map(len, filter(None, vocabulary.texts)), default=0))
-        self._spellings = frozenset(filter(None, vocabulary.texts))
-        self._can_spell: dict[str, bool] = {"": True}
+        self._spells = Spelling(vocabulary)
         spelled = {bit for phrase, bit in self._bits.items() if self._can_be_clause(phrase)}
         # Else every sentence would stop short, or be empty: where one attribute cannot be said.
         self.can_be_said = sum(spelled) == self._all
@@ -138,8 +135,7 @@ class SentenceForm:
         return text == self._no_speech != "" or (place is not None and place.is_over)
 
     def behind(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
-        """Where `ids` lead from there. None: they have left the form, and the rule says nothing any
-        more."""
+        """Where `ids` lead from there. None: they left the form, and the rule says no more."""
         for token in ids:
             if state is None:
                 break
@@ -201,8 +197,7 @@ class SentenceForm:
         return state.is_over if isinstance(state, Place) else state == self._no_speech != ""
 
     def _go(self, place: Place, piece: str) -> Place | None:
-        """Where `piece` leads, None where no sentence goes on so; whether it can be spelled to its
-        end is not looked at."""
+        """Where `piece` leads, None for nowhere; not whether its end can be spelled."""
         if place.is_over:
             return None
         body, end, behind = (place.clause + piece).partition(END)
@@ -220,8 +215,7 @@ class SentenceForm:
         return Place(said, last, place.is_first and not clauses)
 
     def _bit(self, clause: str, is_first: bool) -> int:
-        """The attribute whose phrase `clause` is, behind an opening where it is the first; 0: it is
-        none."""
+        """The attribute whose phrase `clause` is, behind an opening if it is the first; else 0."""
         starts = range(min(len(clause), MAX_OPENING + 1)) if is_first else range(1)
         bits = (
             self._bits.get(clause[at:], 0)
@@ -244,18 +238,6 @@ class SentenceForm:
                 is_open = not bit & place.said and phrase.startswith(clause[at:])
                 if is_open and self._opens(clause[:at], phrase[0]):
                     yield phrase[len(clause) - at :]
-
-    def _spells(self, text: str) -> bool:
-        """Whether ids can be found whose texts are together just `text`."""
-        known = self._can_spell.get(text)
-        if known is None:
-            known = any(
-                text[:n] in self._spellings and self._spells(text[n:])
-                for n in self._lengths
-                if n <= len(text)
-            )
-            self._can_spell[text] = known
-        return known
 
 
 def _all(levels: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,5 +1,4 @@
-"""The ids that each rule names. In: a vocabulary and a small state (a count, a character). Out:
-ids, int64.
+"""The ids that each rule names. In: a vocabulary, a state (count, character). Out: ids, int64.
 
 Each set is computed once per state from the vocabulary's table and kept there: a step only looks it
 up. With `rules.clean` the ids that are never emitted are left out of the sets, which makes them ten
@@ -32,8 +31,7 @@ def _ids(vocabulary: Vocabulary, flags: NDArray[np.bool_], clean: bool) -> Ids:
 
 
 def too_early_ids(vocabulary: Vocabulary, rules: Rules, index: int) -> Ids:
-    """Before `min_new_tokens` EOS, and up to one id before that sentence ends: no sentence ends
-    sooner."""
+    """Before `min_new_tokens` EOS, and until one id before that sentence ends."""
     if index >= rules.min_new_tokens:
         return none
     ends = index < rules.min_new_tokens - 1
@@ -64,8 +62,7 @@ def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
 
 
 def early_end_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
-    """Ids that would end the sentence less than `end_gap` content characters behind the last
-    mark."""
+    """Ids that end the sentence less than `end_gap` content characters behind the last mark."""
     gap = rules.end_gap
     since = rules.end_since
 

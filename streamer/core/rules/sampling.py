@@ -1,5 +1,4 @@
-"""Chance that can be repeated. In: seed, answer index, ids. Out: Gumbel noise, the same on every
-machine.
+"""Chance that can be repeated. In: seed, answer index, ids. Out: Gumbel noise, everywhere the same.
 
 `argmax(logits / T + gumbel)` draws from softmax(logits / T): Gumbel-max (Maddison et al., arXiv
 1411.0030). The noise is a hash of (seed, index, id), so edge and cloud share it without a word on
@@ -21,16 +20,14 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an id is chosen. `temperature` 0 is greedy; `top_p` keeps the smallest set of that
-    probability."""
+    """How an id is chosen. temperature 0: greedy; top_p: within the smallest set of that share."""
 
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless temperature is 0 or 1e-6 .. 1e6, 0 < top_p <= 1, 0 <= seed <
-        2**64."""
+        """ValueError unless temperature is 0 or 1e-6 .. 1e6, 0 < top_p <= 1, 0 <= seed < 2**64."""
         # below, logits / T overflow
         if self.temperature != 0.0 and not 1e-6 <= self.temperature <= 1e6:
             raise ValueError(

@@ -65,8 +65,7 @@ class Rules:
                 raise ValueError(f"{name} must be at least {least}, not {value}")
 
     def saying(self, said: str) -> Rules:
-        """The same for sentences that name the attributes `said`, as `form` has them: such a
-        sentence may be short."""
+        """For sentences that name the attributes `said`, as `form` has them: these may be short."""
         return self if said == ALL else replace(self, form=said, min_new_tokens=0)
 
     @classmethod

@@ -1,5 +1,4 @@
-"""The rules while a split character is open. In: text and open bytes. Out: the few ids that may
-follow.
+"""The rules in a split character. In: text, open bytes. Out: the few ids that may follow.
 
 Rare: only for characters that no id spells. Each of these ids is judged by the text it completes,
 slowly and exactly; the tests hold the vocabulary's table against the same judgement.

@@ -1,5 +1,4 @@
-"""When an answer ends. In: the answer's ids and the next one. Out: why it ends there, and if that
-id stays.
+"""When an answer ends. In: its ids and the next one. Out: why it ends, and if that id stays.
 
 Tested at EVERY id before it is committed, inside a block too; nothing behind the stop is committed.
 """
@@ -82,8 +81,7 @@ def _ends_sentence(vocabulary: Vocabulary, answer: Sequence[int], candidate: int
 
 
 def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
-    """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p <=
-    loop_max_period."""
+    """Whether with `candidate` the last max(loop_min_ids, 2p) ids have a period p in bounds."""
     if candidate not in answer[-rules.loop_max_period :]:  # nearly always: nothing to look for
         return False
     longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)

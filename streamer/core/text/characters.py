@@ -1,5 +1,4 @@
-"""What a character is to the rules. In: one character. Out: its class bits; the small tables stand
-here too.
+"""What a character is to the rules. In: one character. Out: its class bits; small tables, too.
 
 "Content" is any Unicode letter or digit, Han included; "Han" is CJK content. Punctuation is the
 set of fix report 5 with its ASCII forms; quotes, brackets and dashes are neither content nor
@@ -55,8 +54,7 @@ def is_han(character: str) -> bool:
 
 
 def is_control(character: str) -> bool:
-    """Never to be shown: line breaks, other control characters (a terminal would obey them),
-    U+FFFD."""
+    """Never shown: line breaks, other control characters (a terminal obeys them), U+FFFD."""
     return character == REPLACEMENT or unicodedata.category(character) in ("Cc", "Zl", "Zp")
 
 
@@ -79,8 +77,7 @@ def trailing_run(text: str) -> int:
 
 
 def content_since(text: str, marks: frozenset[str], enough: int) -> int:
-    """Content characters behind the last of `marks` in `text`, or from its start; counted up to
-    `enough`."""
+    """Content characters behind the last of `marks` in `text`; counted up to `enough`."""
     count = 0
     for character in reversed(text):
         if count >= enough or character in marks:

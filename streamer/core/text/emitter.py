@@ -15,8 +15,7 @@ _decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Emitter:
-    """One answer's text. Holds back the bytes of an unfinished character; special ids have no
-    text."""
+    """One answer's text. Holds back an unfinished character's bytes; special ids have no text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -27,8 +26,7 @@ class Emitter:
         return self._decoder.decode(self._vocabulary.bytes_of(ids)).replace(REPLACEMENT, "")
 
     def finish(self) -> str:
-        """What is left at the end: "", since half a character is dropped. Ready for the next
-        answer."""
+        """Nothing: half a character is dropped. Ready for the next answer."""
         rest = self._decoder.decode(b"", final=True).replace(REPLACEMENT, "")
         self._decoder.reset()
         return rest

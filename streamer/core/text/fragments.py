@@ -1,5 +1,4 @@
-"""Ids that split a character. In: every id's bytes. Out: which may start, which may follow an open
-character.
+"""Ids that split a character. In: every id's bytes. Out: which may start, or follow an open one.
 
 A byte-level vocabulary holds ids that are not valid UTF-8 alone (1,448 of Qwen's). They are needed
 for characters that no id spells; for all others they are only a way to garble text.
@@ -21,8 +20,7 @@ SHORTEST = {2: 0x80, 3: 0x800, 4: 0x10000}
 
 
 def split_tail(data: bytes) -> tuple[str, bytes] | None:
-    """(text, incomplete last character) of `data`, or None when no continuation makes it valid
-    UTF-8."""
+    """(text, incomplete last character) of `data`; None where nothing makes it valid UTF-8."""
     decoder = _decoder("strict")
     try:
         text = decoder.decode(data)
@@ -51,15 +49,13 @@ class Fragments:
     _useful: dict[bytes, bool] = field(default_factory=dict)
 
     def allowed(self, pending: bytes) -> tuple[tuple[int, str], ...]:
-        """The (id, text it completes) that may follow the open character `pending`, in order of
-        id."""
+        """The (id, text it completes) that may follow the open character `pending`, by id."""
         if pending not in self._allowed:
             self._allowed[pending] = tuple(sorted(self._continuations(pending)))
         return self._allowed[pending]
 
     def opens(self, tail: bytes) -> bool:
-        """Whether an id may leave `tail` open: others complete it, and nothing else, to a character
-        worth having."""
+        """Whether `tail` may be left open: only others complete it, to a character worth having."""
         if not tail:
             return True
         if tail not in self._useful:
@@ -67,8 +63,7 @@ class Fragments:
         return self._useful[tail]
 
     def _continuations(self, pending: bytes, closing: bool = False) -> Iterator[tuple[int, str]]:
-        """What may follow `pending`; `closing`: leaving aside ids that open the next character
-        too."""
+        """What may follow `pending`; `closing`: but ids that open the next character, too."""
         missing = _num_bytes(pending[0]) - len(pending)
         if _code(pending) << (6 * missing) > LAST_TEXT:
             return

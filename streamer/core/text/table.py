@@ -1,5 +1,4 @@
-"""Every id's characters, counted once. In: the text of each id. Out: arrays [num_ids] that the
-rules look up.
+"""Every id's characters, counted once. In: the text of each id. Out: arrays [num_ids].
 
 All ids are laid end to end as one array of code points, so that 152,000 of them take array
 operations and not a loop: nothing is decoded per id per step (docs/decoding.md).
@@ -27,10 +26,7 @@ class Table:
     content: NDArray[np.int32]  # content characters
     # before the first punctuation inside (all of them where there is none)
     before: NDArray[np.int32]
-    # after the last punctuation inside (all of them where there is none)
-    after: NDArray[np.int32]
     first: NDArray[np.int32]  # code point of the first character, -1 where there is none
-    last: NDArray[np.int32]
     # how often the first character stands at the start, 0 where it is not Han
     leading_run: NDArray[np.int32]
     longest_han_run: NDArray[np.int32]  # of one Han character, anywhere inside
@@ -56,7 +52,7 @@ def build_table(texts: Sequence[str]) -> Table:
     stop = np.cumsum(length, dtype=np.int32)
     owner = np.repeat(np.arange(len(texts)), length)
     layout = _Layout(codes, _classes(joined, codes), stop - length, stop, owner)
-    columns: dict[str, NDArray[Any]] = {**layout.ends_of_ids(), **layout.runs(), **layout.marks()}
+    columns: dict[str, NDArray[Any]] = {**layout.runs(), **layout.marks()}
     return Table(**columns)
 
 
@@ -70,8 +66,7 @@ def _classes(joined: str, codes: NDArray[np.int32]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """All ids' characters end to end: `codes`, `classes`, `owner` per character; `start`, `stop`
-    per id."""
+    """All ids' characters end to end: `codes`, `classes`, `owner`; `start`, `stop` per id."""
 
     codes: NDArray[np.int32]
     classes: NDArray[np.uint8]
@@ -89,30 +84,21 @@ class _Layout:
         running = self._running(bits)
         return running[self.stop] - running[self.start]
 
-    def _extreme(self, bits: int, last: bool) -> NDArray[np.int64]:
-        """Place of each id's first (or last) character with any of `bits`; -1 where there is
-        none."""
-        places = np.flatnonzero(self.classes & bits)
-        if not last:
-            places = places[::-1]
+    def _first(self, bits: int) -> NDArray[np.int64]:
+        """Place of each id's first character with any of `bits`; -1 where there is none."""
+        places = np.flatnonzero(self.classes & bits)[::-1]
         found = np.full(len(self.start), -1, dtype=np.int64)
         # of several places of one id the one assigned last stays
         found[self.owner[places]] = places
         return found
 
-    def ends_of_ids(self) -> dict[str, NDArray[np.int32]]:
-        first = np.full(len(self.start), -1, dtype=np.int32)
-        last = first.copy()
-        filled = self.stop > self.start
-        first[filled] = self.codes[self.start[filled]]
-        last[filled] = self.codes[self.stop[filled] - 1]
-        return {"first": first, "last": last}
-
     def runs(self) -> dict[str, NDArray[np.int32]]:
-        """Runs of one Han character: only the few ids that hold a double are walked."""
+        """First characters, and runs of one Han character, for which few ids are walked."""
         longest = np.minimum(self._per_id(HAN), 1)
         leading = np.zeros(len(self.start), dtype=np.int32)
+        first = np.full(len(self.start), -1, dtype=np.int32)
         filled = self.stop > self.start
+        first[filled] = self.codes[self.start[filled]]
         leading[filled] = (self.classes[self.start[filled]] & HAN) != 0
         doubled = (self.codes[1:] == self.codes[:-1]) & (self.owner[1:] == self.owner[:-1])
         for i in np.unique(self.owner[1:][doubled & ((self.classes[1:] & HAN) != 0)]):
@@ -122,22 +108,20 @@ class _Layout:
             runs = [len(list(group)) if is_han(c) else 0 for c, group in groupby(text)]
             leading[i] = runs[0]
             longest[i] = max(runs)
-        return {"leading_run": leading, "longest_han_run": longest}
+        return {"first": first, "leading_run": leading, "longest_han_run": longest}
 
     def marks(self) -> dict[str, NDArray[Any]]:
         """Counts around the punctuation inside each id."""
         run = self._running(CONTENT)
-        first = self._extreme(COMMA | END, last=False)
-        last = self._extreme(COMMA | END, last=True)
+        first = self._first(COMMA | END)
         punctuated = first >= 0
         comma_inner, end_from = self._inner(run)
-        end_at = self._extreme(END, last=False)
+        end_at = self._first(END)
         end = end_at >= 0
         at_first = np.where(punctuated, self.classes[first] if len(self.codes) else 0, 0)
         return {
             "content": run[self.stop] - run[self.start],
             "before": run[np.where(punctuated, first, self.stop)] - run[self.start],
-            "after": run[self.stop] - run[np.where(punctuated, last, self.start)],
             "pure_han": (self.stop > self.start) & (self._per_id(HAN) == self.stop - self.start),
             "control": self._per_id(CONTROL) > 0,
             "comma": self._per_id(COMMA) > 0,
@@ -153,8 +137,7 @@ class _Layout:
         }
 
     def _inner(self, run: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Least content from punctuation to a comma behind it; where the count to the first end
-        starts."""
+        """Least content from punctuation to a comma behind it; where the first end counts from."""
         places = np.flatnonzero(self.classes & (COMMA | END))
         owner = self.owner[places]
         # places that are not their id's first
@@ -164,7 +147,7 @@ class _Layout:
         np.minimum.at(inner, owner[commas], run[places[commas]] - run[places[commas - 1]])
         since = self.start.astype(np.int64)
         ends = behind[(self.classes[places[behind]] & END) != 0]
-        first_end = self._extreme(END, last=False)
+        first_end = self._first(END)
         ends = ends[places[ends] == first_end[owner[ends]]]
         since[owner[ends]] = places[ends - 1]
         return inner, since

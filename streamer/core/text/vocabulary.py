@@ -1,5 +1,4 @@
-"""The vocabulary as the rules see it. In: each id's bytes, special and EOS ids. Out: text, table,
-never-mask.
+"""The vocabulary as the rules see it. In: ids' bytes, special and EOS ids. Out: text, table, mask.
 
 Built once per tokenizer (0.6 s for Qwen's 151,936 ids); after that no id is ever decoded per step.
 """
@@ -29,18 +28,15 @@ _DOUBLE = re.compile(r"([^\W\d_a-zA-Z])\1")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Vocabulary:
-    """One row per logits column, `num_ids` in all; rows beyond the tokenizer are padding, never
-    emitted."""
+    """One row per logits column; rows beyond the tokenizer are padding, never emitted."""
 
     num_ids: int
     eos: frozenset[int]
-    # [num_ids]: special, padded or empty ids, EOS among them; they have no text
-    special: NDArray[np.bool_]
     # [num_ids]: not to be emitted, except behind an open split character; not EOS
     never: NDArray[np.bool_]
     invalid: NDArray[np.bool_]  # [num_ids]: not valid UTF-8 alone
     table: Table  # [num_ids] counts of characters
-    # [num_ids]: "" for special ids, None for those not valid UTF-8 alone
+    # [num_ids]: "" for special, padded and empty ids, None for those not valid UTF-8 alone
     texts: tuple[str | None, ...]
     # Han characters whose double is a word: it stands in some id, or in REDUPLICATED
     doubles: frozenset[str]
@@ -86,8 +82,7 @@ class Vocabulary:
 
     @cached_property
     def may_end(self) -> bytes:
-        """[num_ids] 0/1: an answer may end with it: EOS, ids that hold a sentence end, pieces of
-        characters."""
+        """[num_ids] 0/1: an answer may end with it: EOS, sentence ends, pieces of characters."""
         may_end = self.invalid | self.table.end
         may_end[list(self.eos)] = True
         return may_end.astype(np.uint8).tobytes()
@@ -119,8 +114,7 @@ class Vocabulary:
         return self.text_of([*behind, candidate])[len(self.text_of(behind)) :]
 
     def may_follow(self, behind: Sequence[int], candidate: int) -> bool:
-        """Whether clean rules may ever choose `candidate` behind an answer that ends with the ids
-        `behind`."""
+        """Whether clean rules may ever choose `candidate` behind ids that end with `behind`."""
         _, pending = self.read(behind)
         if not pending:
             return not self.never[candidate]
@@ -164,7 +158,6 @@ def _build(
     return Vocabulary(
         num_ids=num_ids,
         eos=eos,
-        special=empty,
         never=never,
         invalid=invalid,
         table=table,
@@ -179,8 +172,7 @@ def _build(
 
 
 def _fingerprint(token_bytes: list[bytes], special: set[int], eos: frozenset[int]) -> str:
-    """BLAKE2b over ids' lengths and bytes, special and EOS ids; empty rows at the end are
-    padding."""
+    """BLAKE2b over ids' lengths and bytes, special and EOS ids; empty last rows are padding."""
     num = len(token_bytes)
     while num and not token_bytes[num - 1]:
         num -= 1
@@ -219,7 +211,6 @@ def _may_start(fragment: Fragment | None, fragments: Fragments) -> bool:
 
 
 def _doubles(texts: Sequence[str]) -> frozenset[str]:
-    """Han characters that some id holds twice in a row (183 ids of Qwen's do), and the small
-    table's."""
+    """Han characters that some id holds twice in a row (183 of Qwen's), and the table's."""
     found = {match[1] for match in _DOUBLE.finditer("\n".join(texts))}
     return frozenset(c for c in found if is_han(c)) | REDUPLICATED

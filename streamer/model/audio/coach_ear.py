@@ -1,5 +1,4 @@
-"""One session's samples come in; what its coach says comes out. Beside the turns, on threads of its
-own.
+"""A session's samples come in; what its coach says comes out. Beside the turns, on own threads.
 
 The samples are heard in steps of 200 ms, so what is said does not depend on how they were cut, or
 on when somebody worked.

@@ -28,8 +28,7 @@ AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would
 
 
 class TurnMeasurer:
-    """Of one turn; `push` from one thread, `work` and `finish` from any. What waits is at most the
-    turn."""
+    """Of one turn; `push` from one thread, the rest from any. What waits is the turn at most."""
 
     def __init__(self, turn: int = 0) -> None:
         self.is_over = False  # the turn's last sample is pushed

@@ -52,15 +52,13 @@ class MelWindow:
     end_samples: int
 
     def features(self, clip_max: float) -> Floats:
-        """The model's input [128, n_frames] float32, clamped 80 dB below clip_max, in the stock's
-        order."""
+        """The model's input [128, n_frames] float32, clamped 80 dB below clip_max."""
         floor = np.float32(clip_max) - np.float32(CLAMP)
         return (np.maximum(self.raw, floor) + np.float32(4.0)) / np.float32(4.0)
 
 
 def num_embeddings(n_frames: int) -> int:
-    """The audio tower's own formula, `_get_feat_extract_output_lengths`: 200 -> 50, 3..6 -> 1, 0..2
-    -> 0."""
+    """The tower's own `_get_feat_extract_output_lengths`: 200 -> 50, 3..6 -> 1, 0..2 -> 0."""
     return ((n_frames - 1) // 2 - 1) // 2 + 1 if n_frames > 0 else 0
 
 
@@ -75,8 +73,7 @@ class StreamingLogMel:
     """
 
     def __init__(self, on_blocks: Callable[[Floats], None] | None = None) -> None:
-        """on_blocks: is given every frame's raw log-mel as soon as it is known, [n, 128, 20], those
-        behind the end too."""
+        """on_blocks: is given every frame's raw log-mel at once, [n, 128, 20], the end's too."""
         self._on_blocks = on_blocks
         self.num_samples = 0
         # over all frames so far, after `finish` the clip's own; it never falls
@@ -98,8 +95,7 @@ class StreamingLogMel:
         return windows
 
     def provisional(self) -> MelWindow | None:
-        """The last window as if the clip ended now; changes nothing. None when there would be
-        none."""
+        """The last window as if the clip ended now, if there is one; changes nothing."""
         twin = copy.copy(self)
         twin._on_blocks = None
         twin._frames = list(self._frames)

@@ -1,5 +1,4 @@
-"""One turn in hand, cut where it reaches `max_turn_s`. In: samples. Out: items for the prefill
-(core/audio/turn_items.py)."""
+"""A turn in hand, cut at `max_turn_s`. In: samples. Out: items (core/audio/turn_items.py)."""
 
 from __future__ import annotations
 
@@ -20,15 +19,13 @@ NOTHING: Samples = np.zeros(0, np.float32)
 
 
 def _after_window(sample: int) -> int:
-    """When an update that is due at `sample` may begin: the window that ends there, or soon after,
-    goes before it."""
+    """When an update that is due at `sample` may begin: behind a window that ends soon after."""
     boundary = -(-sample // WINDOW_SAMPLES) * WINDOW_SAMPLES + BEHIND_SAMPLES
     return boundary if boundary - sample < SOON_SAMPLES else sample
 
 
 class PartCutter:
-    """The turn in hand, cut where it reaches `max_turn_s`; the first sample opens one. Numbers the
-    turns."""
+    """The turn in hand, cut at `max_turn_s`; the first sample opens one. Numbers the turns."""
 
     def __init__(
         self,
@@ -93,8 +90,7 @@ class PartCutter:
         return items
 
     def close(self, stopped_ms: int | None = None, last_speech_ms: int | None = None) -> list[Item]:
-        """End the turn; what was held back is its own, or a part of its own where it is too long
-        for that."""
+        """End the turn; what was held back is its own, or a last part where it is too long."""
         if self._ear is None:
             return []
         return [*self.settle(), *self._finish(stopped_ms, last_speech_ms)]

@@ -1,5 +1,4 @@
-"""Cuts one session's audio into turns and hears each. In: PCM16, commits. Out: items for the
-prefill (core/audio/turn_items.py).
+"""Cuts a session's audio into turns. In: PCM16, commits. Out: items (core/audio/turn_items.py).
 
 What a turn holds does not depend on how the bytes were cut. Without turn detection a turn begins
 with its first sample and ends with `commit`; with it, where voice activity says. A turn that
@@ -33,8 +32,7 @@ from streamer.model.audio.vad import (
 
 
 class TurnCutter:
-    """`push` bytes, `commit`, `clear`; each returns the items it brings. Raises ValueError for a
-    bad rate."""
+    """Each of `push`, `commit`, `clear` returns items. Raises ValueError for a bad rate."""
 
     def __init__(
         self,
@@ -80,8 +78,7 @@ class TurnCutter:
         return self._part.measurer
 
     def push(self, pcm: bytes) -> list[Item]:
-        """Hear mono audio: PCM16 little-endian or G.711, cut at any byte; or float32, cut between
-        samples."""
+        """Hear mono PCM16 (little-endian) or G.711, cut at any byte; or whole float32 samples."""
         if self._is_float:
             return self._take(on_grid(self._chunker.push(np.frombuffer(pcm, "<f4"))))
         if self._encoding != "pcm16":

@@ -1,5 +1,4 @@
-"""Samples at 16 kHz come in; 32 ms frames with a probability of speech go out, and where speech
-begins and ends.
+"""Samples at 16 kHz come in; frames of 32 ms with a probability of speech go out, and turns.
 
 The network is the ONNX model that silero-vad ships, in onnxruntime; neither torch nor silero_vad is
 imported. Its sequence form takes many frames in one call, with the same bits for every way of
@@ -119,8 +118,7 @@ class VoiceActivity:
 
 @dataclass(frozen=True)
 class TurnRule:
-    """When a live turn begins and ends; the defaults of OpenAI's server_vad, as its clients expect
-    them."""
+    """When a live turn begins and ends, by default as OpenAI's server_vad."""
 
     threshold: float = 0.5
     prefix_padding_ms: int = 300  # audio before the first speech that belongs to the turn
@@ -134,24 +132,21 @@ class TurnRule:
 
 @dataclass(frozen=True)
 class SpeechBegan:
-    """A turn begins at at_ms, the padding included (never before 0 or the end of the turn
-    before)."""
+    """A turn begins, padding included, never before 0 or the end of the turn before."""
 
     at_ms: int
 
 
 @dataclass(frozen=True)
 class SpeechEnded:
-    """A turn ended at at_ms, the silence included; the last speech in it ended at
-    last_speech_ms."""
+    """A turn ended, the silence included; the last speech in it ended at last_speech_ms."""
 
     at_ms: int
     last_speech_ms: int
 
 
 class TurnDetector:
-    """Turns in a stream of frames: a pure state machine, times in ms from the stream's first
-    sample."""
+    """Turns in a stream of frames: a pure state machine; ms from the stream's first sample."""
 
     def __init__(self, rule: TurnRule | None = None) -> None:
         self.rule = rule or TurnRule()
@@ -162,8 +157,7 @@ class TurnDetector:
         self._turn_end_ms = 0
 
     def restart(self, at_ms: int) -> None:
-        """The turn, if there is one, was ended at at_ms by someone else; speech that goes on begins
-        another."""
+        """Someone else ended the turn, if there is one; speech that goes on begins another."""
         self.is_speaking = False
         self._run_ms = 0
         self._turn_end_ms = at_ms
@@ -202,8 +196,7 @@ class TurnDetector:
 
 @functools.cache
 def _session() -> Any:
-    """The network, one per process: it holds no state of a stream, and `run` may be called from any
-    thread."""
+    """The network, one per process: it holds no stream's state, and any thread may run it."""
     runtime = onnxruntime()
     spec = importlib.util.find_spec("silero_vad")
     path = (

@@ -1,5 +1,4 @@
-"""Log-mel windows come in as they are encoded; out comes which of them the clip's growing maximum
-made stale.
+"""Log-mel windows come in as they are encoded; which the growing maximum made stale comes out.
 
 The features are clamped 80 dB below the maximum of the WHOLE clip, which is unknown while it is
 arriving. So each window is delivered (encoded and prefilled) under the maximum so far, and again if
@@ -29,8 +28,7 @@ MAX_WINDOWS = 150
 
 @dataclass(frozen=True)
 class Redo:
-    """A window to prefill again, and whether its features changed (if not, its old embeddings still
-    hold)."""
+    """A window to prefill again; where not `changed`, its old embeddings still hold."""
 
     window: MelWindow
     changed: bool
@@ -63,8 +61,7 @@ class WindowLedger:
             self._risen_at = now_samples
 
     def clip_max(self, window: MelWindow) -> float:
-        """The maximum a provisional window is to be encoded with; it is not delivered and changes
-        nothing."""
+        """The maximum to encode a provisional window with, which changes nothing."""
         return max(self.maximum, window.maximum)
 
     def deliver(self, window: MelWindow) -> float:
@@ -84,21 +81,18 @@ class WindowLedger:
         return self.maximum
 
     def stale(self) -> int | None:
-        """The first window whose delivered features differ from those under the present maximum, or
-        None."""
+        """The first window whose features would differ under the present maximum, or None."""
         return next((i for i in range(len(self._windows)) if self._is_stale(i)), None)
 
     def due(self, now_samples: int) -> int | None:
-        """`stale`, once the maximum has been stable for 100 ms: a rise has several steps, one
-        redo."""
+        """`stale`, once the maximum was stable for 100 ms: a rise has several steps, one redo."""
         self._now = now_samples
         if now_samples - self._risen_at < STABLE_SAMPLES or now_samples < self._resting_until:
             return None
         return self.stale()
 
     def finish(self, maximum: float) -> int | None:
-        """`stale` under the clip's own maximum, at once: to be redone before the turn can be
-        answered."""
+        """`stale` under the clip's own maximum: to be redone before the turn is answered."""
         self.observe(maximum, self._risen_at)
         return self.stale()
 

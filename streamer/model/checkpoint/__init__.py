@@ -1,5 +1,4 @@
-"""A model directory: its card, shapes, tensors, tokenizer and fingerprint. Bad files end in one
-clear line.
+"""A model directory: card, shapes, tensors, tokenizer, fingerprint. Bad files end in one line.
 
 Imports core.
 """

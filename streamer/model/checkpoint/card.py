@@ -1,5 +1,4 @@
-"""What a model directory says beside its weights. In: `streamer.json` (may be absent). Out: a
-ModelCard.
+"""What a directory says beside its weights. In: `streamer.json`, if there is one. Out: a ModelCard.
 
 Prompt, turn length, calibrated gate thresholds per preset, and the attribute phrases to read a
 sentence back.
@@ -68,8 +67,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """name, language; prefix and suffix: the prompt's text with special ids spelled, around the
-    audio."""
+    """prefix, suffix: the prompt's text around the audio, special ids spelled."""
 
     name: str
     language: str = "zh"
@@ -86,8 +84,7 @@ class ModelCard:
 
     @cached_property
     def phrases(self) -> str:
-        """A digest of all that a sentence is made of (core/rules/form.py), "" where the card has no
-        phrases."""
+        """A digest of all that a sentence is made of (core/rules/form.py), "" without phrases."""
         if not self.attributes:
             return ""
         told = {
@@ -98,8 +95,7 @@ class ModelCard:
 
 
 def read_card(directory: Path) -> ModelCard:
-    """The card of a model directory, defaults where it has none. Raises ModelError for one that
-    cannot be used."""
+    """A model directory's card, or defaults. Raises ModelError for one that cannot be used."""
     file = directory / FILE
     # a link to nowhere is a card lost, not a model without one
     if not file.exists() and not file.is_symlink():
@@ -121,8 +117,7 @@ class ModelWarning(UserWarning):
 
 
 def warn_of_defaults(directory: Path, shape: TextShape) -> None:
-    """Warn (ModelWarning) where the defaults stand in for a card of a model that they were not made
-    for."""
+    """Warn (ModelWarning) of defaults in place of a card, for a model they were not made for."""
     if (directory / FILE).exists() or (shape.hidden, shape.layers) in PUBLISHED:
         return
     why = f"has no {FILE} and is no published Qwen2.5-Omni"
@@ -173,8 +168,7 @@ def _presets(raw: Mapping[str, Any]) -> dict[str, Preset]:
 
 
 def _preset(raw: Any, name: str, default: Preset) -> Preset:
-    """A gate has at least one threshold, and those alone that are given. A misspelt one is not
-    off."""
+    """At least one threshold, and those alone that are given. A misspelt one is not off."""
     own = an_object(raw, name)
     if unknown := set(own) - set(THRESHOLDS):
         raise ValueError(f"{name} has no {sorted(unknown)[0]!r}; it takes {', '.join(THRESHOLDS)}")
@@ -230,8 +224,7 @@ def _curves(raw: Any, name: str) -> dict[str, Curve]:
 
 
 def _attributes(raw: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-    """Every attribute has levels, every level a name and phrases; the attributes are those that
-    `parse` knows."""
+    """Every attribute that `parse` knows has levels, every level a name and phrases."""
     for attribute, levels in raw.items():
         if not isinstance(levels, list) or not levels:
             raise ValueError(f"{attribute} is {shown(levels)}, not a list of levels")

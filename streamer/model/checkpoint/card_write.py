@@ -1,5 +1,4 @@
-"""What was calibrated into a model's card. In: thresholds per preset, or curves. Out:
-`streamer.json`, whole or untouched."""
+"""Into a model's card. In: thresholds, or curves. Out: `streamer.json`, whole or untouched."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What safetensors files hold, from their headers alone. In: a model directory. Out: one Entry per
-wanted tensor."""
+"""What safetensors files hold, by headers alone. In: a directory. Out: wanted tensors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What tensors a checkpoint must hold. In: Shapes, a directory. Out: its tensors, or a ModelError
-before any is read.
+"""What tensors a checkpoint must hold. In: Shapes, a directory. Out: its tensors, or a ModelError.
 
 Only headers are read. A config that does not fit its weights would fail somewhere inside a product,
 or, worse, run.
@@ -19,8 +18,7 @@ _LAYER = re.compile(r"^(model|audio_tower)\.layers\.(\d{1,9})\.")
 
 
 def check_layout(directory: Path, shapes: Shapes) -> list[Entry]:
-    """The wanted tensors; raises ModelError unless every one is there, once, in the shape that
-    config.json says."""
+    """The tensors; ModelError unless each is there, once, in the shape that config.json says."""
     listed = list(entries(directory))
     if not listed:
         raise ModelError(directory, "no weights of a Qwen2.5-Omni thinker in its safetensors files")

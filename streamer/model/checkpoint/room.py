@@ -1,5 +1,4 @@
-"""Whether a model fits in memory. In: its shapes, an engine. Out: nothing, or a ModelError before a
-weight is read."""
+"""Does a model fit in memory? In: its shapes, an engine. Out: nothing, or a ModelError, at once."""
 
 from __future__ import annotations
 

@@ -52,8 +52,7 @@ def line(value: Any, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TextShape:
-    """The language model: Qwen2 with rotary positions (audio-only mrope is plain rope, all rows
-    equal)."""
+    """The language model: Qwen2; of audio alone its mrope is plain rope, all rows equal."""
 
     hidden: int
     layers: int
@@ -110,8 +109,7 @@ def read_shapes(config: Any) -> Shapes:
 
 
 def _size(c: dict[str, Any], name: str, default: int | None = None) -> int:
-    """A count of something: 0 is no count, and never stands for the default. null is: published
-    files hold it."""
+    """A count: 0 is none, and never stands for the default. null does: published files hold it."""
     return whole(
         default if default is not None and c.get(name) is None else c[name], name, 1, MAX_SIZE
     )
@@ -147,8 +145,7 @@ def _text(c: dict[str, Any], tied: bool) -> TextShape:
 
 
 def _rope_theta(c: dict[str, Any]) -> float:
-    """Beside the sizes in 4.x, within `rope_parameters` in 5.x. Other kinds of rope turn otherwise:
-    refused."""
+    """Beside the sizes in 4.x, in `rope_parameters` in 5.x. Other kinds of rope are refused."""
     name = "rope_parameters" if c.get("rope_parameters") is not None else "rope_scaling"
     rope = {} if c.get(name) is None else an_object(c[name], name)
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -177,8 +174,7 @@ def _audio(c: dict[str, Any]) -> AudioShape:
 
 
 def _check(shapes: Shapes) -> None:
-    """Raise ValueError for sizes that fit no model of this architecture, or not what our log-mel
-    gives."""
+    """ValueError for sizes that fit no such model, or not what our log-mel gives."""
     text = shapes.text
     audio = shapes.audio
     if text.heads % text.kv_heads or text.head_dim % 2:

@@ -1,5 +1,4 @@
-"""A model directory's tokenizer. In: tokenizer.json (or vocab.json and merges.txt). Out: ids, or a
-`Vocabulary`.
+"""A model's tokenizer. In: tokenizer.json (or vocab.json, merges.txt). Out: ids, a `Vocabulary`.
 
 Byte-level BPE as in Qwen2: each id is a string of stand-in characters, one per byte
 (`transformers/convert_slow_tokenizer.py`, `bytes_to_unicode`).
@@ -96,8 +95,7 @@ def _load(directory: Path) -> tokenizers.Tokenizer:
 
 @cache
 def _bytes_of_characters() -> dict[int, int]:
-    """Stand-in code point -> byte: printable bytes stand for themselves, the others follow from 256
-    on."""
+    """Stand-in code point -> byte: printable ones as they are, the others from 256 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {byte: byte for byte in plain} | {256 + i: byte for i, byte in enumerate(others)}

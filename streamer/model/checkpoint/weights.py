@@ -1,5 +1,4 @@
-"""A checkpoint's directory in, its tensors out: the thinker's text model and audio tower, nothing
-else.
+"""A checkpoint's directory in; the thinker's text model and audio tower out, nothing else.
 
 Reads the published layout: one safetensors file or shards with an index, the full model's
 `thinker.` prefixes or a thinker alone, transformers 4.x names (`model.layers...`) or 5.x
@@ -82,8 +81,7 @@ def not_finite(file: Path, name: str) -> ModelError:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files of a directory, checked against the index where there is one. Raises
-    ModelError."""
+    """A directory's safetensors files, checked against its index, if any. Raises ModelError."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         files = [directory / name for name in _shards(index)]
@@ -120,8 +118,7 @@ def _shards(index: Path) -> list[str]:
 
 
 def wanted_name(name: str) -> str | None:
-    """A checkpoint's tensor name in 4.x form, or None for what is not used (vision, talker,
-    token2wav)."""
+    """A tensor's name in 4.x form; None for what is not used (vision, talker, token2wav)."""
     if name.startswith(("talker.", "token2wav.")):
         return None
     for pattern, new in _RENAMED:

@@ -1,5 +1,4 @@
-"""The language model in a few fixed shapes, for a GPU. In: short rows of ids. Out: logits, from a
-replayed CUDA graph.
+"""The language model in fixed shapes, for a GPU. In: short rows. Out: logits, by a CUDA graph.
 
 A step of few rows is over on a GPU before Python has sent off half of its 400 operations. So every
 length, position and slot is a number in device memory, nothing waits for the host, and each shape
@@ -91,8 +90,7 @@ class GraphText(TextModel):
 
     @torch.inference_mode()
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
-        for."""
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32."""
         fixed = self.fixed(audio, spans) if slots is self._slots else None
         if fixed is None:
             return super().step(ids, audio, spans, slots)
@@ -145,8 +143,7 @@ class GraphText(TextModel):
     def _attend_all(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, q: int
     ) -> Tensor:
-        """[rows * q, heads * head_dim]; the head group is folded into the query rows: no copies of
-        keys."""
+        """[rows * q, heads * head_dim]; head groups are folded into queries: no copies of keys."""
         s = self.shape
         group = self._group
         folded = queries.reshape(-1, q, s.kv_heads, group, s.head_dim).permute(0, 2, 3, 1, 4)
@@ -156,8 +153,7 @@ class GraphText(TextModel):
         return out.reshape(-1, s.heads * s.head_dim)
 
     def _mask(self, position: Tensor, length: int) -> Tensor:
-        """[rows, 1, group * q, length], added to the scores: 0 where kv_index <= position, else
-        -inf."""
+        """[rows, 1, group * q, length], added to scores: 0 up to the position, else -inf."""
         later = torch.arange(length, device=position.device) > position[..., None]
         mask = torch.zeros(later.shape, dtype=self.embedding.dtype, device=position.device)
         return mask.masked_fill_(later, -torch.inf).repeat(1, self._group, 1)[:, None]

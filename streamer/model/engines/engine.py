@@ -1,5 +1,4 @@
-"""One model's step. In: rows (a KV slot, new ids or embeddings each). Out: logits where they are
-asked for.
+"""One model's step. In: rows (a KV slot, new ids or embeddings). Out: logits where asked for.
 
 Draft, verify and prefill are one operation: feed row i its n_i new positions. Nothing else writes
 to the KV slots. What runs the model comes from outside: torch (engines/text.py), the compiled
@@ -129,8 +128,7 @@ class Engine:
         return 1 if self.tower is None else self.tower.windows_at_once
 
     def encode(self, features: Floats) -> Any:
-        """Embeddings [B, n, hidden] of windows [B, mels, T]. Raises RuntimeError for an engine
-        without a tower."""
+        """Embeddings [B, n, hidden] of [B, mels, T]. Raises RuntimeError without a tower."""
         if self.tower is None:
             raise RuntimeError("this engine has no audio tower; give one to hear with")
         return self.tower.encode(features)

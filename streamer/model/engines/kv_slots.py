@@ -1,5 +1,4 @@
-"""The KV memory of one engine. In: slot numbers and positions. Out: views of keys and values, no
-copies.
+"""The KV memory of one engine. In: slots and positions. Out: views of keys and values, no copies.
 
 One array each for keys and values, [layers, slots, kv_heads, max_len, head_dim], NumPy's or
 torch's; for the compiled kernels the keys lie in panels of positions and sizes are padded. A slot
@@ -44,8 +43,7 @@ class KVSlots:
         return len(self._free)
 
     def beginning(self, slot: int, n: int) -> tuple[Any, Any]:
-        """Views of the first `n` positions of `slot`, or of the panels that hold them: keys,
-        values."""
+        """Views of keys and values of the first `n` positions of `slot`, or of their panels."""
         return self.keys[:, slot, :, : -(-n // self._panel)], self.values[:, slot, :, :n]
 
     def acquire(self) -> int:

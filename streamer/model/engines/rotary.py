@@ -24,8 +24,7 @@ def rotary(length: int, head_dim: int, theta: float) -> tuple[Floats, Floats]:
 
 
 def sinusoids(length: int, channels: int, max_timescale: float = 10_000.0) -> Floats:
-    """[length, channels]: sines, then cosines, as whisper's encoder uses them; they are not stored
-    in checkpoints."""
+    """[length, channels]: sines, then cosines, as in whisper's encoder; no checkpoint has them."""
     step = math.log(max_timescale) / (channels // 2 - 1)
     angle = np.arange(length)[:, None] * np.exp(-step * np.arange(channels // 2))
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)

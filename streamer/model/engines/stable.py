@@ -1,5 +1,4 @@
-"""`TextModel` with one numeric class for all shapes, `--engine stable`. In: embeddings of packed
-rows. Out: hidden.
+"""`TextModel` with one numeric class for all shapes, `--engine stable`.
 
 A matrix library picks its kernel by the number of rows, and another kernel adds in another order:
 one id at a time and a block of five differ in the last bits, and once in a while in an id. Here
@@ -46,8 +45,7 @@ class StableText(TextModel):
 
 
 def one_by_one(queries: Tensor, keys: Tensor, values: Tensor, n: int) -> Tensor:
-    """Attention of the last `n` positions, each as if it were the last: the arguments of
-    `TextModel._weigh`."""
+    """Attention of the last `n` positions, each as if it were the last, as `_weigh` takes it."""
     if n == 1:
         return F.scaled_dot_product_attention(queries, keys, values)
     end = keys.shape[2]

@@ -1,5 +1,4 @@
-"""transformers' own modules as an engine, `--engine stock`. In: ids and windows. Out: logits and
-embeddings.
+"""transformers' own modules, `--engine stock`. In: ids and windows. Out: logits and embeddings.
 
 The oracle, and the way out where a kernel is suspected: row by row, the cache rebuilt from the slot
 in each step. Slow.
@@ -48,8 +47,7 @@ class StockText:
 
     @torch.inference_mode()
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
-        for."""
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32."""
         x = self.embed(ids)
         for first, embeds in audio:
             x[first : first + len(embeds)] = embeds

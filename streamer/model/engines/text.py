@@ -1,5 +1,4 @@
-"""The language model as a plain function of its weights. In: embeddings [N, hidden] of packed
-rows. Out: hidden.
+"""The language model as a function of its weights. In: packed rows [N, hidden]. Out: hidden.
 
 Equal to `Qwen2_5OmniThinkerTextModel` (transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py)
 to 1e-5 in fp32; tests/model/engines/test_engine.py holds it against the stock modules. What it
@@ -60,8 +59,7 @@ class TextModel:
 
     @torch.inference_mode()
     def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
-        """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
-        for."""
+        """Feed packed `ids`; logits [sum of num_logits, vocab] float32."""
         return self.fed(ids, audio, spans, slots).float().cpu().numpy()
 
     def fed(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Tensor:
@@ -114,8 +112,7 @@ class TextModel:
         return F.linear(x, weight, bias)
 
     def _rms(self, x: Tensor, weight: Tensor) -> Tensor:
-        """As Qwen2RMSNorm writes it; on a CPU F.rms_norm takes three times as long for one row
-        (2026-11)."""
+        """As Qwen2RMSNorm; on a CPU F.rms_norm takes three times as long for a row (2026-11)."""
         wide = x.float()
         scale = (wide * wide).mean(-1, keepdim=True).add_(self.shape.eps).rsqrt_()
         return weight * (wide * scale).to(x.dtype)
@@ -139,8 +136,7 @@ class TextModel:
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """One row's attention, [n, heads * head_dim]; the head group is folded into the query rows:
-        no copies."""
+        """One row's attention, [n, heads * head_dim]; head groups are folded: no copies."""
         s = self.shape
         end = span.start + span.n
         here = slice(span.first, span.first + span.n)
@@ -158,13 +154,11 @@ class TextModel:
     def _weigh(
         self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int
     ) -> Tensor:
-        """Attention of `n` positions, the last ones of `keys`; `queries` [1, kv_heads, group * n,
-        head_dim]."""
+        """Of the last `n` positions of `keys`; queries [1, kv_heads, group * n, head_dim]."""
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
     def _angles(self, spans: Seq[Span]) -> tuple[Tensor, Tensor]:
-        """cos and sin [N, 1, head_dim] of every packed position, from tables that grow by
-        doubling."""
+        """cos and sin [N, 1, head_dim] of packed positions; the tables grow by doubling."""
         end = max(span.start + span.n for span in spans)
         if end > len(self._cos):
             self._cos, self._sin = self._rotary(max(end, 2 * len(self._cos), 1024))
@@ -182,8 +176,7 @@ class TextModel:
         return cos.to(self.embedding), sin.to(self.embedding)
 
     def _fuse(self, weights: dict[str, Tensor], prefix: str) -> Layer:
-        """One layer's weights; q, k, v and gate, up each become one matrix: one product instead of
-        three or two."""
+        """One layer's weights; q, k, v and gate, up are one matrix each: fewer products."""
 
         def take(*names: str) -> Tensor:
             return torch.cat([weights.pop(prefix + name) for name in names]).contiguous()

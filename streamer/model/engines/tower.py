@@ -1,5 +1,4 @@
-"""The audio tower as a plain function of its weights. In: log-mel [B, mels, T] of windows. Out:
-embeddings.
+"""The audio tower as a function of its weights. In: log-mel [B, mels, T]. Out: embeddings.
 
 Equal to `Qwen2_5OmniAudioEncoder` window by window
 (transformers/models/qwen2_5_omni/modeling_qwen2_5_omni.py); windows of 2 * n_window frames never

@@ -14,8 +14,7 @@ T = TypeVar("T")
 
 
 def put(cells: Any, table: Any, /, **numbers: int) -> None:
-    """Write numbers into `cells` by their names in `table`. Raises AttributeError for a name that
-    is not there."""
+    """Write numbers into `cells` by their names in `table`. Raises AttributeError for others."""
     for name, number in numbers.items():
         cells[getattr(table, name)] = number
 

@@ -52,8 +52,7 @@ def sums(raw, best):
 
 @compiled
 def measure(raw, chosen):
-    """Of the raw softmax: entropy in nats, p1 - p2 of the two likeliest, log-probability of
-    `chosen`."""
+    """Of the raw softmax: entropy in nats, p1 - p2 of the likeliest, log p of `chosen`."""
     first = first_best(raw)
     best = raw[first]
     second = BANNED

@@ -27,8 +27,7 @@ LOOK_S = 0.005  # for so long a look at what else runs on this machine counts
 
 
 def num_running() -> int | None:
-    """How many threads run or want to on this machine, the caller included; None where that is not
-    to be had."""
+    """Threads that run or want to on this machine, with the caller; None where it does not say."""
     try:
         with open("/proc/loadavg", "rb", buffering=0) as file:
             return int(file.read(128).split()[3].split(b"/")[0])
@@ -67,8 +66,7 @@ class Crew:
         return self.num_threads > 1 and products >= 2 * WORTH
 
     def take(self, products: float) -> int:
-        """How many threads may help with so many multiplications; if any, `lead` must follow, which
-        lets them go."""
+        """How many threads may help with so many products; if any, `lead` must follow."""
         if not self.is_worth(products) or not self._busy.acquire(blocking=False):
             return 0
         wanted = min(self.num_threads - 1, int(products / WORTH) - 1)
@@ -78,8 +76,7 @@ class Crew:
         return free
 
     def lead(self, job: NDArray[np.int64], others: int, example: NDArray[Any]) -> None:
-        """Do `job` with up to so many others, as many as `take` gave. example: of the weights'
-        kind."""
+        """Do `job` with as many others as `take` gave. example: of the weights' kind."""
         try:
             post = self.start(example)
             post.job[:] = job
@@ -96,8 +93,7 @@ class Crew:
             return self._posts[kind]
 
     def _free_cores(self) -> int:
-        """Cores that nothing runs on just now, the caller's own not counted; all where the machine
-        does not say."""
+        """Cores that nothing runs on, the caller's left out; all where the machine does not say."""
         now = time.monotonic()
         if now - self._looked_at > LOOK_S:
             running = self._running()

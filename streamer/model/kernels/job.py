@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.kernels.arithmetic import BLOCK, QUERIES
+from streamer.model.kernels.attention import BLOCK, QUERIES
 from streamer.model.kernels.cells import (
     BEGINS,
     BOARD_CELLS,
@@ -76,8 +76,7 @@ def chunk_begins(rows: int, chunks: int) -> list[int]:
 
 
 def attention_room(queries: int, dim: int, threads: int) -> Floats:
-    """Each thread's scores of a block, folded queries, weighted sums of values, their totals, the
-    largest scores."""
+    """Each thread's scores of a block, folded queries, sums of values, totals, largest scores."""
     return np.zeros(threads * queries * (BLOCK + dim + up(dim) + 2), np.float32)
 
 

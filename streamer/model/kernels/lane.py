@@ -52,8 +52,7 @@ class Writer:
         self.is_rare = False
 
     def begin(self, answer: NDArray[np.int64], n: int, wanted: int) -> None:
-        """The first `n` ids of `answer` [>= n + wanted] are said; up to `wanted`, 1 or more, are
-        written behind them."""
+        """`n` ids of `answer` [>= n + wanted] are said; up to `wanted`, 1 or more, are written."""
         if len(answer) < n + wanted or wanted < 1:
             raise ValueError(f"{len(answer)} places do not hold {n} ids and {wanted} more")
         if len(self._signals) < 3 * wanted:

@@ -47,8 +47,7 @@ Ints = NDArray[np.int32]
 
 @functools.lru_cache(maxsize=16)
 def rule_book(vocabulary: Vocabulary, rules: Rules) -> Ints | None:
-    """The book, or None for rules that have too many states. Takes 0.3 s for Qwen's 151,936 ids,
-    once."""
+    """The book; None for too many states. Takes 0.3 s for Qwen's 151,936 ids, once."""
     if max(rules.comma_gap, rules.end_gap, rules.ngram, rules.loop_max_period) > MOST:
         return None
     starts, characters = _characters(vocabulary)
@@ -105,8 +104,7 @@ def _flags(vocabulary: Vocabulary) -> Ints:
 
 @functools.lru_cache(maxsize=4)
 def _characters(vocabulary: Vocabulary) -> tuple[Ints, Ints]:
-    """(where each id's characters begin [num_ids + 1], all characters with their bits); U+FFFD is
-    never read."""
+    """(where each id's characters begin [num_ids + 1], all with their bits), but U+FFFD."""
     texts = [(text or "").replace(REPLACEMENT, "") for text in vocabulary.texts]
     joined = "".join(texts)
     lookup = np.zeros(0x110000, np.int32)
@@ -141,8 +139,7 @@ def _sets(vocabulary: Vocabulary, rules: Rules) -> list[NDArray[Any]]:
 
 
 def _ends_and_ids(sets: Sequence[NDArray[Any]], at: int) -> Ints:
-    """Where in the book each set begins and the last one ends, for a table that begins at `at`;
-    behind it all their ids."""
+    """Where each set begins and the last ends, for a table at `at`; behind it all their ids."""
     ends = np.cumsum([0, *map(len, sets)]) + at + len(sets) + 1
     return np.concatenate([ends, *sets]).astype(np.int32)
 

@@ -29,8 +29,7 @@ SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 
 class FastText:
-    """Weights packed in panels; `step` feeds any number of rows at once. Not thread-safe: its work
-    memory is one."""
+    """Weights in panels; `step` feeds any number of rows. Not thread-safe: one work memory."""
 
     writes = True  # rows may bring writers
 
@@ -158,8 +157,7 @@ class FastText:
         return rows * self._weights.size + 2 * s.layers * s.heads * s.head_dim * seen
 
     def _reserve(self, rows: int, length: int) -> None:
-        """Work memory for `rows` packed rows and slots read up to `length`; grows by doubling,
-        never shrinks."""
+        """Work memory for `rows` packed rows and slots up to `length`; grows by doubling."""
         s = self.shape
         threads = self._crew.num_threads
         if rows <= self._rows and length <= self._length:

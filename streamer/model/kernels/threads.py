@@ -40,8 +40,7 @@ def num_cores() -> int:
 
 
 def num_kernel_threads(most: int = MOST) -> int:
-    """Threads of the compiled kernels: the cores, at most `most`; OMP_NUM_THREADS in the
-    environment bounds it too."""
+    """Of the compiled kernels: the cores, at most `most`, and OMP_NUM_THREADS."""
     if os.name != "posix":  # they are woken by a pipe
         return 1
     said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]

@@ -24,8 +24,7 @@ from streamer.model.kernels.threads import the_crew
 
 
 class FastTower:
-    """`encode` turns windows into embeddings, 25 per second of audio. Threads may share it: nothing
-    is kept."""
+    """`encode` gives 25 embeddings per second of audio. Threads may share it: nothing is kept."""
 
     # each is a product large enough: together they take as long as one after the other
     windows_at_once = 1
@@ -124,8 +123,7 @@ class FastTower:
 
 
 def _convolution(weight: Floats, channels: int) -> Floats:
-    """[out, in, 3] -> panels of [3 * channels, out]: the three frames one behind the other, `in`
-    padded."""
+    """[out, in, 3] -> panels of [3 * channels, out]: the three frames in a row, `in` padded."""
     out, depth, _ = weight.shape
     flat = np.zeros((out, 3, channels), np.float32)
     flat[:, :, :depth] = weight.transpose(0, 2, 1)
@@ -135,8 +133,7 @@ def _convolution(weight: Floats, channels: int) -> Floats:
 def _take_layer(
     w: Mapping[str, Floats], p: str, matrices: list[Floats], vectors: list[Floats]
 ) -> None:
-    """One layer's weights, in the order in which tower_arithmetic.py reads them; k has no
-    bias."""
+    """One layer's weights, in tower_arithmetic.py's order; k has no bias."""
     q_bias = w[p + "self_attn.q_proj.bias"]
     bias = np.concatenate([q_bias, np.zeros_like(q_bias), w[p + "self_attn.v_proj.bias"]])
     qkv = np.concatenate([w[f"{p}self_attn.{name}_proj.weight"] for name in "qkv"])

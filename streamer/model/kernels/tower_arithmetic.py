@@ -1,8 +1,9 @@
 """The audio tower's arithmetic, compiled by numba. In: log-mel frames of one window. Out: its
 embeddings.
 
-As arithmetic.py: one thread, no GIL, sums in a fixed order. A convolution is a product of
-overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels] array lie one behind the other.
+As arithmetic.py: one thread, no GIL, sums in a fixed order; a layer is as text_arithmetic.py's. A
+convolution is a product of overlapping rows: the frames t - 1, t, t + 1 of a [frames, channels]
+array lie one behind the other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.model.kernels.arithmetic import (
-    attend,
     compiled,
     exp,
     f4,
@@ -18,8 +18,8 @@ from streamer.model.kernels.arithmetic import (
     part,
     product,
     spread,
-    store,
 )
+from streamer.model.kernels.attention import attend, store
 from streamer.model.kernels.simd import fma, keep_apart, make_fold
 
 _ZERO = f4(0.0)
@@ -77,8 +77,7 @@ def add(x, vector, rows, width):
 
 @part
 def convolve(frames, first, count, mels, hidden, wide, weights, vectors):
-    """The first convolution, of frames [first, first + count): frames [all + 2, mels] -> hidden
-    [all + 2, wide]."""
+    """The first convolution, of `count` frames: [all + 2, mels] -> hidden [all + 2, wide]."""
     inner = hidden[(first + 1) * wide :]
     spread(vectors, inner, count, wide)
     product(frames[first * mels :], mels, weights, wide - wide, inner, count, 3 * mels, wide)
@@ -87,8 +86,7 @@ def convolve(frames, first, count, mels, hidden, wide, weights, vectors):
 
 @part
 def halve(hidden, first, x, rows, sizes, weights, vectors, places):
-    """The second convolution, of positions [first, first + rows), and their sinusoids: x [rows,
-    wide]."""
+    """The second convolution of `rows` positions, and their sinusoids: x [rows, wide]."""
     wide = padded_to_panels(sizes[2])
     spread(vectors[wide:], x, rows, wide)
     at = 3 * sizes[4] * wide
@@ -99,10 +97,10 @@ def halve(hidden, first, x, rows, sizes, weights, vectors, places):
 
 
 @part
-def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):
-    """The first part of an encoder layer: keys and values of positions [first, first + rows), the
-    queries in b."""
+def listen(x, rows, first, sizes, layer, a, b):
+    """A layer's first part: keys and values of `rows` positions, the queries in b."""
     _, heads, width, _, _, _ = sizes
+    weights, at, vectors, keys, values = layer
     wide = padded_to_panels(width)
     dim = width // heads
     both = padded_to_panels(3 * width)
@@ -114,9 +112,10 @@ def listen(x, rows, first, sizes, weights, at, vectors, keys, values, a, b):
 
 
 @part
-def understand(x, rows, seen, sizes, weights, at, vectors, keys, values, a, b, room):
+def understand(x, rows, seen, sizes, layer, a, b, room):
     """The rest of the layer over x [rows, wide], in place; each position sees all `seen`."""
     _, heads, width, ffn, _, _ = sizes
+    weights, at, vectors, keys, values = layer
     wide = padded_to_panels(width)
     dim = width // heads
     both = padded_to_panels(3 * width)
@@ -154,8 +153,7 @@ def pool(x, rows, sizes, weights, at, vectors, a, out):
 
 @part
 def tower_sizes(sizes):
-    """Weights of both convolutions, of one layer, and how many numbers of `vectors` one layer
-    has."""
+    """Weights of both convolutions, weights of one layer, its numbers of `vectors`."""
     _, _, width, ffn, mels, _ = sizes
     wide = padded_to_panels(width)
     both = padded_to_panels(3 * width)
@@ -168,18 +166,18 @@ def tower_sizes(sizes):
 
 
 @part
-def encode_phase(
-    phase, place, frames, sizes, weights, vectors, places, keys, values, hidden, work, room, out
-):
+def encode_phase(phase, place, frames, sizes, tables, slots, hidden, work, room, out):
     """Phase 0 ... layers + 1 of one window; each needs the phase before it of all positions.
 
     place: first, rows, seen, count: positions [first, first + rows) of `seen`, of `count` frames.
-    frames [count + 2, mels] and hidden [count + 2, wide] have zeros at both ends. work: x, a, b;
-    they and `out` begin at `first`. places [positions, wide]: the sinusoids, flat. weights,
-    vectors: in the order of use, flat. keys, values [2, ...]: by turns, a layer's and the one's
-    before it.
+    frames [count + 2, mels] and hidden [count + 2, wide] have zeros at both ends. tables: weights
+    and vectors in the order of use, flat; the sinusoids [positions, wide], flat. slots: keys,
+    values [2, ...]: by turns, a layer's and the one's before it. work: x, a, b; they and `out`
+    begin at `first`.
     """
     first, rows, seen, count = place
+    weights, vectors, places = tables
+    keys, values = slots
     x, a, b = work
     layers = sizes[0]
     wide = padded_to_panels(sizes[2])
@@ -191,16 +189,14 @@ def encode_phase(
         halve(hidden, first, x, rows, sizes, weights, vectors, places)
     else:
         i = phase - 2
-        begin = at + i * of_layer
         own = vectors[2 * wide + i * small :]
-        of_i = i % 2
-        understand(x, rows, seen, sizes, weights, begin, own, keys[of_i], values[of_i], a, b, room)
+        layer = (weights, at + i * of_layer, own, keys[i % 2], values[i % 2])
+        understand(x, rows, seen, sizes, layer, a, b, room)
     if 0 < phase <= layers:
         i = phase - 1
-        begin = at + i * of_layer
         own = vectors[2 * wide + i * small :]
-        of_i = i % 2
-        listen(x, rows, first, sizes, weights, begin, own, keys[of_i], values[of_i], a, b)
+        layer = (weights, at + i * of_layer, own, keys[i % 2], values[i % 2])
+        listen(x, rows, first, sizes, layer, a, b)
     elif phase > layers:
         own = vectors[2 * wide + layers * small :]
         pool(x, rows, sizes, weights, at + layers * of_layer, own, a, out)

@@ -13,16 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from streamer.model.kernels.arithmetic import (
-    BLOCK,
-    compiled,
-    layer_sizes,
-    padded_to_panels,
-    part,
-    remember,
-    respond,
-    speak,
-)
+from streamer.model.kernels.arithmetic import compiled, part
 from streamer.model.kernels.atomics import (
     add_to,
     at_address,
@@ -47,13 +38,10 @@ from streamer.model.kernels.cells import (
     SPAN,
     TEXT,
     THROUGH,
-    TOWER,
 )
-from streamer.model.kernels.simd import PANEL
-from streamer.model.kernels.tower_arithmetic import encode_phase
+from streamer.model.kernels.phases import text_phase, tower_phase
 from streamer.model.kernels.write import write
 
-_PANEL = np.int64(PANEL)
 _COLUMNS = len(SPAN)
 MOST_FAILURES = 10_000  # of a sleep, in a row: then the pipe is gone
 
@@ -87,9 +75,9 @@ def work(board, job, pipe, who, example):
                 chunk = turn % job[CHUNKS]
                 _wait_for_others(board, job, phase, chunk)
                 if job[IS_TOWER] > 0:
-                    _tower_phase(job, job[OWN:], phase, chunk, who, example)
+                    tower_phase(job, job[OWN:], phase, chunk, who, example)
                 else:
-                    _text_phase(job, job[OWN:], phase, chunk, who, example)
+                    text_phase(job, job[OWN:], phase, chunk, who, example)
                 put_in(board, THROUGH + APART * chunk, phase + 1)
         if who == 0:
             _close(board, job)
@@ -129,8 +117,7 @@ def _close(board, job):
 
 @part
 def _goes_on(job, own):
-    """Choose the next id of every row that has a writer; whether there are rows to feed, which are
-    the job now."""
+    """Choose the next id of every row that has a writer; whether there are rows to feed now."""
     if own[TEXT.lanes] == 0:
         return False
     spans = carray(at_address(own[TEXT.spans]), (own[TEXT.num_spans], _COLUMNS), np.int64)
@@ -189,169 +176,3 @@ def _cut(spans, begins, chunks, parts, looks):
             wanted += parts[c, n, SPAN.num_logits]
             n += 1
         parts[c, num, SPAN.slot] = n
-
-
-@part
-def _floats(address, size):
-    return carray(at_address(address), size, np.float32)
-
-
-@compiled
-def _look_up(ids, table, hidden, x, wide):
-    """Rows of x become the embeddings of `ids`; those of -1 stay as they are."""
-    for m in range(len(ids)):
-        if ids[m] >= 0:
-            for i in range(hidden):
-                x[m * wide + i] = table[ids[m] * hidden + i]
-
-
-@part
-def _room(address, who, queries, block, dim):
-    """Thread `who`'s own: scores, folded queries, sums, totals, the largest scores
-    (model/kernels/job.py)."""
-    wide = padded_to_panels(dim)
-    at = address + 4 * who * queries * (block + dim + wide + 2)
-    scores = _floats(at, queries * block)
-    folded = _floats(at + 4 * queries * block, queries * dim)
-    at += 4 * queries * (block + dim)
-    sums = _floats(at, queries * wide)
-    totals = _floats(at + 4 * queries * wide, queries)
-    return scores, folded, sums, totals, _floats(at + 4 * queries * (wide + 1), queries)
-
-
-@part
-def _text_phase(job, own, phase, chunk, who, example):
-    """Phase l: the rest of layer l - 1, then keys and values of layer l; after the last one,
-    logits."""
-    sizes = (
-        own[TEXT.layers],
-        own[TEXT.heads],
-        own[TEXT.kv_heads],
-        own[TEXT.head_dim],
-        own[TEXT.hidden],
-        own[TEXT.ffn],
-    )
-    layers = own[TEXT.layers]
-    kv_heads = own[TEXT.kv_heads]
-    dim = own[TEXT.head_dim]
-    hidden = own[TEXT.hidden]
-    begin = job[BEGINS + chunk]
-    wide = padded_to_panels(hidden)
-    rows = job[BEGINS + chunk + 1] - begin
-    num = own[TEXT.num_spans]
-    parts = carray(at_address(own[TEXT.parts]), (job[CHUNKS], num + 1, _COLUMNS), np.int64)[chunk]
-    spans = parts[: parts[num, SPAN.slot]]
-    of_layer, small = layer_sizes(sizes)
-    weights = carray(at_address(own[TEXT.weights]), 1, example.dtype)
-    vectors = _floats(own[TEXT.vectors], layers * small + wide)
-    eps = _floats(own[TEXT.eps], 1)[0]
-    cos = carray(at_address(own[TEXT.cos]), (own[TEXT.num_angles], dim // 2), np.float32)
-    sin = carray(at_address(own[TEXT.sin]), (own[TEXT.num_angles], dim // 2), np.float32)
-    keys = carray(
-        at_address(own[TEXT.keys]),
-        (layers, own[TEXT.num_slots], kv_heads, own[TEXT.length] // _PANEL, dim, _PANEL),
-        np.float32,
-    )
-    values = carray(
-        at_address(own[TEXT.values]),
-        (layers, own[TEXT.num_slots], kv_heads, own[TEXT.length], padded_to_panels(dim)),
-        np.float32,
-    )
-    x = _floats(own[TEXT.x] + 4 * begin * wide, rows * wide)
-    a = _floats(own[TEXT.a] + 4 * begin * own[TEXT.a_width], rows * own[TEXT.a_width])
-    b = _floats(own[TEXT.b] + 4 * begin * own[TEXT.b_width], rows * own[TEXT.b_width])
-    if phase == 0:
-        ids = carray(at_address(own[TEXT.ids]), begin + rows, np.int64)[begin:]
-        _look_up(ids, _floats(own[TEXT.table], hidden), hidden, x, wide)
-    else:
-        i = phase - 1
-        room = _room(own[TEXT.room], who, own[TEXT.num_queries], BLOCK, dim)
-        respond(
-            x,
-            rows,
-            spans,
-            sizes,
-            eps,
-            weights,
-            i * of_layer,
-            vectors[i * small :],
-            keys[i],
-            values[i],
-            (a, b),
-            room,
-        )
-    if phase < layers:
-        remember(
-            x,
-            rows,
-            spans,
-            sizes,
-            eps,
-            weights,
-            phase * of_layer,
-            vectors[phase * small :],
-            (cos, sin),
-            keys[phase],
-            values[phase],
-            (a, b),
-        )
-    else:
-        logits = carray(
-            at_address(own[TEXT.logits]), (own[TEXT.num_logits], own[TEXT.columns]), np.float32
-        )[parts[num, SPAN.start] :]
-        head = carray(at_address(own[TEXT.head]), 1, example.dtype)
-        speak(x, spans, sizes, eps, head, vectors[layers * small :], a, logits)
-
-
-@part
-def _tower_phase(job, own, phase, chunk, who, example):
-    sizes = (
-        own[TOWER.layers],
-        own[TOWER.heads],
-        own[TOWER.width],
-        own[TOWER.ffn],
-        own[TOWER.mels],
-        own[TOWER.output],
-    )
-    heads = own[TOWER.heads]
-    width = own[TOWER.width]
-    output = own[TOWER.output]
-    first = job[BEGINS + chunk]
-    count = own[TOWER.num_frames]
-    positions = own[TOWER.positions]
-    rows = job[BEGINS + chunk + 1] - first
-    wide = padded_to_panels(width)
-    dim = width // heads
-    length = padded_to_panels(positions)
-    columns = padded_to_panels(output)
-    frames = _floats(own[TOWER.frames], (count + 2) * own[TOWER.mels])
-    hidden = _floats(own[TOWER.hidden], (count + 2) * wide)
-    weights = carray(at_address(own[TOWER.weights]), 1, example.dtype)
-    vectors = _floats(own[TOWER.vectors], own[TOWER.num_vectors])
-    places = _floats(own[TOWER.places], positions * wide)
-    keys = carray(
-        at_address(own[TOWER.keys]), (2, 1, heads, length // _PANEL, dim, _PANEL), np.float32
-    )
-    values = carray(
-        at_address(own[TOWER.values]), (2, 1, heads, length, padded_to_panels(dim)), np.float32
-    )
-    x = _floats(own[TOWER.x] + 4 * first * wide, rows * wide)
-    a = _floats(own[TOWER.a] + 4 * first * own[TOWER.a_width], rows * own[TOWER.a_width])
-    b = _floats(own[TOWER.b] + 4 * first * own[TOWER.b_width], rows * own[TOWER.b_width])
-    room = _room(own[TOWER.room], who, own[TOWER.num_queries], BLOCK, dim)
-    out = _floats(own[TOWER.out] + 4 * (first // 2) * columns, rows // 2 * columns)
-    encode_phase(
-        phase,
-        (first, rows, positions, count),
-        frames,
-        sizes,
-        weights,
-        vectors,
-        places,
-        keys,
-        values,
-        hidden,
-        (x, a, b),
-        room,
-        out,
-    )

@@ -47,8 +47,7 @@ def write(spans, ids, lanes, logits, columns):
 
 @part
 def _write_one(lane, logits):
-    """Choose and append one id from the logits at that address; the id if it is to be fed, else
-    -1."""
+    """Choose and append one id from the logits at that address; it if it is to be fed, or -1."""
     if lane[LANE.home] == 0:
         lane[LANE.home] = logits
     book = carray(at_address(lane[LANE.book]), lane[LANE.book_length], np.int32)

@@ -12,8 +12,7 @@ from types import ModuleType
 
 
 def onnxruntime() -> ModuleType:
-    """The module; a telemetry that was already begun by another import of this process is not ours
-    to end."""
+    """The module; what another import of it in this process has begun is not ours to end."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before the import, which reads it
     import onnxruntime as module
 

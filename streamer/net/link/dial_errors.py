@@ -1,5 +1,4 @@
-"""Why there is no link to a verifier. In: what a dial or a link ended with. Out: one line, and
-whether to try again."""
+"""Why there is no link. In: how a dial or link ended. Out: a line, and whether to try again."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ class VerifierSilent(Exception):
 
 
 def is_final(error: Exception, was_linked: bool) -> bool:
-    """Whether to connect again makes no sense, as far as one can tell. It is tried all the same,
-    seldom."""
+    """Whether to connect again makes no sense, as it seems. It is tried all the same, seldom."""
     if isinstance(error, ssl.SSLCertVerificationError) or is_no_tls(error):
         return not was_linked
     if not isinstance(error, InvalidStatus):

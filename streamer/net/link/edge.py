@@ -21,18 +21,20 @@ from websockets.exceptions import WebSocketException
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.link import wire
 from streamer.core.link.backoff import Redial
-from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
+from streamer.core.link.decoding_terms import DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
+from streamer.core.link.plausible import RemoteFault
 from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import VerifierAddress, dial
 from streamer.net.link.dial_errors import VerifierSilent
 from streamer.net.link.open_link import OpenLink
 from streamer.net.link.presence import Presence
 from streamer.net.link.remote_target import RemoteTarget
-from streamer.stages.plumbing.ports import TargetLost
+from streamer.stages.plumbing.target import TargetLost
 
 
 class EdgeLink:
-    """Implements stages/plumbing/ports.py's Cloud. `run` it until it is cancelled."""
+    """Implements stages/plumbing/target.py's Cloud. `run` it until it is cancelled."""
 
     is_remote = True
     is_busy = False

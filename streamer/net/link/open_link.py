@@ -1,5 +1,4 @@
-"""One websocket to a verifier, from its dial to its end. In: what turns have to say. Out: what the
-verifier says, each message to its turn.
+"""One websocket to a verifier, to its end. In: what turns have to say. Out: each reply to its turn.
 
 One message is written at a time, and chosen when the one before it is written: goodbyes first, then
 a ping, what turns ask, and audio last. A verifier says no more than it was asked: who does, floods.

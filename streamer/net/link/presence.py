@@ -1,5 +1,4 @@
-"""What is known of the verifier. In: what the link and its turns meet. Out: whether to ask it, and
-in one line why not."""
+"""What is known of the verifier. In: what its turns meet. Out: whether to ask it, or why not."""
 
 from __future__ import annotations
 

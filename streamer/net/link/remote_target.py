@@ -1,5 +1,4 @@
-"""One turn on the link. In: what was heard, requests. Out: verdicts. Implements
-stages/plumbing/ports.py's Target."""
+"""One turn on the link: target.py's Target. In: what was heard, requests. Out: verdicts."""
 
 from __future__ import annotations
 
@@ -21,15 +20,14 @@ from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.reply_waiters import ReplyWaiters
 from streamer.net.link.turn_link import TurnLink
 from streamer.net.link.unheard_audio import UnheardAudio
-from streamer.stages.plumbing.ports import LateRanges, TargetLost
+from streamer.stages.plumbing.target import LateRanges, TargetLost
 
 # Before a turn that found no place asks again; the last one from then on.
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 class RemoteTarget:
-    """Takes at once what it is told; `verify` waits for as long as its caller does, through any
-    number of links."""
+    """Takes at once what it is told; `verify` waits as its caller does, through all links."""
 
     def __init__(
         self,
@@ -58,8 +56,7 @@ class RemoteTarget:
 
     @property
     def is_up(self) -> bool:
-        """Whether to ask for this turn: not while it has no place there, nor while it has still to
-        catch up."""
+        """Whether to ask: not while it has no place there, nor while it has to catch up."""
         is_held_up = self._is_rejected or (self._is_behind and not self.turn.is_ready)
         return self._lost is None and not is_held_up
 

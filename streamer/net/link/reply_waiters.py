@@ -63,8 +63,7 @@ class ReplyWaiters:
             waiter.over.set()
 
     def given_up(self) -> float:
-        """Nobody waits any longer: when the oldest request was asked that is given up now; infinity
-        where there is none."""
+        """Nobody waits longer: when the oldest of those given up now was asked, or infinity."""
         fresh = [waiter for waiter in self._waiting.values() if not waiter.is_given_up]
         for waiter in fresh:
             waiter.is_given_up = True

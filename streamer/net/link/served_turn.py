@@ -1,5 +1,4 @@
-"""One turn on a verifier: who hears and judges it, and the link it is on. In: its work, in order.
-Out: replies.
+"""One turn on a verifier, who judges it, its link. In: its work, in order. Out: replies.
 
 `run` is its life, a task of its own: what one turn brings, or breaks, is its own.
 """
@@ -15,11 +14,11 @@ import numpy as np
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import Refusal
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 from streamer.core.link.send_window import PIECE_SAMPLES
 from streamer.core.link.verifier_turn import Broken, End, Hear, ServedTurn, VerifyWork, Work
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.stages.plumbing.ports import Judge
+from streamer.stages.plumbing.target import Judge
 
 # messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer
 MAX_WORK = 32
@@ -75,8 +74,7 @@ class RunningTurn:
         self.say(wire.Rejected(self.state.channel, self.state.epoch, broken.is_final, str(broken)))
 
     async def give(self, work: Work) -> None:
-        """Have it done; waits while MAX_WORK wait. Of a turn that has just ended, nothing is
-        done."""
+        """Have it done; waits while MAX_WORK wait. Nothing is done of a turn that has ended."""
         try:
             await self._give.send((self.state.epoch, work))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -158,7 +156,7 @@ class RunningTurn:
                     self.say(wire.Refused(state.channel, epoch, reply.number, reply.reason))
                 else:
                     self._metrics.verdict(work.request, reply)
-                    self.say(wire.judged_message(state.channel, epoch, reply))
+                    self.say(packing.judged_message(state.channel, epoch, reply))
 
     def _say_heard(self) -> None:
         t = self.state

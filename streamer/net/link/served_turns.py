@@ -1,5 +1,4 @@
-"""Every turn of a verifier, by its session and by its link's channel. In: messages of links. Out:
-each at its turn."""
+"""A verifier's turns, by session and link's channel. In: messages. Out: each at its turn."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
 from streamer.net.link.served_turn import DownLink, RunningTurn
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.stages.plumbing.ports import Judge
+from streamer.stages.plumbing.target import Judge
 
 _logger = logging.getLogger("streamer")
 
@@ -73,8 +72,7 @@ class ServedTurns:
         turn.say_opened(self._model.fingerprint)
 
     async def take(self, link: DownLink, message: wire.OfTurn) -> None:
-        """A turn's message; of a channel without a turn, none: it was rejected, and more was on its
-        way."""
+        """A turn's message; of a rejected turn more may be on its way, and is dropped."""
         turn = self._channels.get((link, message.channel))
         if turn is None:
             return
@@ -114,8 +112,7 @@ class ServedTurns:
             await waiting[0].over.wait()
 
     async def _make_room(self, tenant: str) -> None:
-        """For one turn more: the one held longest goes. Raises Broken where none can go, or nobody
-        may come."""
+        """For one turn more the one held longest goes. Raises Broken where none may."""
         # others may come while the held one ends
         while (told := self._admission.why_full(tenant)) is not None:
             held = next((t for t in self._turns.values() if self._can_go(t, tenant)), None)
@@ -154,8 +151,7 @@ class ServedTurns:
             turn.over.set()
 
     async def _hold(self, turn: RunningTurn) -> None:
-        """Until the edge comes back, or for `hold_s`; to a verifier that is going down nobody can
-        come back."""
+        """Until the edge is back, or for `hold_s`; not at all where the verifier is going down."""
         came_back = turn.came_back  # of this hold: there may be another one by its end
         with anyio.move_on_after(0.0 if self._admission.is_draining else self._hold_s):
             await came_back.wait()

@@ -1,5 +1,4 @@
-"""`streamer verifier`'s server. In: links of edges, many turns on each. Out: verdicts; a KV slot
-per turn.
+"""`streamer verifier`'s server. In: links, many turns on each. Out: verdicts; a KV slot per turn.
 
 Admission, HTTP and drain are net/service/service.py's. A turn outlives its link for `hold_s`: the
 edge that comes back finds it as it was. Bounds: `max_sessions` turns, of which one without a link
@@ -23,10 +22,11 @@ from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
 from streamer.net.link.served_turns import ServedTurns
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.big_messages import PacedConnection
+from streamer.net.service.handler import Address, Query
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
-from streamer.net.service.service import Address, Query, Service
-from streamer.stages.plumbing.ports import Judge
+from streamer.net.service.service import Service
+from streamer.stages.plumbing.target import Judge
 
 HOLD_S = 30.0
 IDLE_S = 10.0  # an edge pings every second
@@ -39,8 +39,7 @@ OpenJudge = Callable[[ServedTurn], Judge]
 
 @dataclass(frozen=True)
 class VerifierTerms:
-    """hold_s: how long a turn waits for an edge whose link was cut. idle_s: how long a link may say
-    nothing."""
+    """hold_s: for an edge whose link was cut. idle_s: for a link that says nothing."""
 
     hold_s: float = HOLD_S
     idle_s: float = IDLE_S
@@ -69,8 +68,7 @@ class VerifierServer:
         self._links: set[ServedLink] = set()
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the
-        port is taken."""
+        """Until `stop` or SIGTERM; `ready` is told the port. Raises OSError where it is taken."""
         await self._service.run(address, ready)
 
     def stop(self) -> None:
@@ -97,8 +95,7 @@ class VerifierServer:
         return self.turns.lag_s
 
     def check(self, query: Query, tenant: str) -> HttpRefusal | None:
-        """A link is of use to an edge while a turn more can be opened, or while it may have turns
-        to come back to."""
+        """A link is of use where a turn more has room, or where there may be some to resume."""
         if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
             return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
         return None if self.turns.num_held else self._admission.check_room(tenant)

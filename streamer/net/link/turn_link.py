@@ -22,8 +22,7 @@ class TurnLink(Protocol):
     def verdict_came(self) -> None: ...
 
     def failed(self, asked_at: float) -> None:
-        """A verdict asked for then did not come in time: ask the verifier whether it is there, and
-        again after a pause."""
+        """A verdict asked for then is late: ask whether the verifier is there, and pause."""
         ...
 
     def rejected(self, reason: str) -> None:

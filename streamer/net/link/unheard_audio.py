@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 from streamer.core.link.send_window import MAX_PIECES, SendWindow
 
 
@@ -23,7 +23,7 @@ class UnheardAudio:
         return self._window.room(self._num_samples)
 
     def sent(self, message: wire.AudioMessage, now: float) -> None:
-        num_samples = wire.num_samples_of(message)
+        num_samples = packing.num_samples_of(message)
         self._pieces.append((num_samples, message.start + num_samples, now))
         self._window.sent(num_samples)
 

@@ -31,25 +31,15 @@ class AnswerInHand:
             else:
                 out.append(s.text_delta(*place, event.text))
         if is_told:
-            out.append(
-                {
-                    "type": "streamer.delta",
-                    "item_id": item,
-                    "text": event.text,
-                    "ids": list(event.ids),
-                    "verified": event.verified,
-                    "at_ms": round(event.at_ms, 3),
-                }
-            )
+            out.append(s.delta(item, event))
         return out
 
     def described(self, found: Description, item: str, place: tuple[str, str]) -> list[Out]:
         """The turn is over."""
         status = "cancelled" if found.stop_reason == "cancelled" else "completed"
         out = self._begin(place)
-        details = (
-            {"type": "cancelled", "reason": "client_cancelled"} if status == "cancelled" else None
-        )
+        cancelled = {"type": "cancelled", "reason": "client_cancelled"}
+        details = cancelled if status == "cancelled" else None
         if self._is_transcription:
             out.append(s.transcription_done(item, found.text, found.audio_s))
         else:

@@ -1,5 +1,4 @@
-"""What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent with
-one clear line.
+"""What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent.
 
 Strict where a value matters, deaf to fields that mean nothing here (voices, tools, instructions).
 msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself; lone surrogates
@@ -30,8 +29,7 @@ class Format(Struct):
 
 
 class Vad(Struct):
-    """Turn detection; semantic_vad is taken as server_vad, since voice activity is what there
-    is."""
+    """Turn detection; semantic_vad is taken as server_vad: there is voice activity alone."""
 
     type: Literal["server_vad", "semantic_vad"] = "server_vad"
     threshold: float = 0.5

@@ -1,5 +1,4 @@
-"""One socket of a session. In: its messages. Out: the session's events from a given number on,
-until either side ends.
+"""One socket of a session. In: its messages. Out: the session's events from a given number on.
 
 Four tasks: read, write, watch whether the client still reads, acknowledge. Audio is pushed back by
 not reading on; what waits to be sent is bounded by the Journal, and how long it may wait by the
@@ -37,8 +36,7 @@ class Connection:
         self.is_handed_over = False
 
     async def run(self, first: int, greeting: Sequence[str] = ()) -> bool:
-        """Serve until the socket is closed: event `first` and all after it. Whether the client said
-        goodbye."""
+        """Serve event `first` and all after it. Whether the client said goodbye."""
         self._pulse.sent(first)
         self._journal.read_by(True)
         try:

@@ -1,5 +1,4 @@
-"""One connection's protocol, without a socket. In: client events and session events. Out: server
-events, actions.
+"""One connection's protocol. In: client and session events. Out: server events, actions.
 
 Pure bookkeeping of items, responses and what is in force; the server performs the actions and sends
 the events.
@@ -7,14 +6,13 @@ the events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
+from streamer.net.realtime.actions import Action, Do, Feed, Reopen
 from streamer.net.realtime.answer_in_hand import AnswerInHand
 from streamer.net.realtime.server_events import Event as Out
 from streamer.net.realtime.settings_of import SettingsOf
@@ -36,30 +34,6 @@ from streamer.stages.events import (
 )
 
 MAX_APPEND_BYTES = 15 << 20  # as OpenAI's
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    pcm: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Reopen:
-    """Listen by other options from here on; a turn that voice activity has begun ends here."""
-
-    options: SessionOptions
-
-
-@dataclass(frozen=True, slots=True)
-class Do:
-    """Call this method of the session: commit, clear, answer or cancel. `cause`: the client event's
-    id."""
-
-    name: str
-    cause: str | None
-
-
-Action = Feed | Reopen | Do
 Result = tuple[list[Out], list[Action]]
 
 
@@ -113,14 +87,10 @@ class Conversation:
             case c.ResponseCancel():
                 return self._cancel(event)
             case c.ItemCreate():
-                return [
-                    s.error(
-                        "items are made of audio only; append it", "unsupported", event.event_id
-                    )
-                ], []
+                text = "items are made of audio only; append it"
             case _:
                 text = f"{event.__struct_config__.tag} is not supported; items are not kept"
-                return [s.error(text, "unsupported", event.event_id)], []
+        return _refused(text, "unsupported", event.event_id)
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         """The PCM of a message that is nothing but audio, else None."""
@@ -135,9 +105,8 @@ class Conversation:
     def binary(self, pcm: bytes) -> Result:
         """A binary message: raw PCM16, where the client has asked for that."""
         if not self.extensions.binary:
-            return [
-                s.error("binary messages need session.streamer.binary", "binary_not_enabled", None)
-            ], []
+            text = "binary messages need session.streamer.binary"
+            return _refused(text, "binary_not_enabled", None)
         return self._append(pcm, None)
 
     def fed(self, num_bytes: int) -> None:
@@ -175,23 +144,9 @@ class Conversation:
         match event:
             case SpeechStarted(at_ms=at_ms):
                 self.turns.started()
-                at_ms += self._before_ms
-                return [
-                    {
-                        "type": "input_audio_buffer.speech_started",
-                        "audio_start_ms": at_ms,
-                        "item_id": item,
-                    }
-                ]
+                return [s.speech_started(item, at_ms + self._before_ms)]
             case SpeechStopped(at_ms=at_ms):
-                at_ms += self._before_ms
-                return [
-                    {
-                        "type": "input_audio_buffer.speech_stopped",
-                        "audio_end_ms": at_ms,
-                        "item_id": item,
-                    }
-                ]
+                return [s.speech_stopped(item, at_ms + self._before_ms)]
             case TurnCommitted(turn=turn):
                 self.turns.closed(turn, self.options.answers_itself)
                 previous = self._last_item
@@ -218,36 +173,39 @@ class Conversation:
     def _append(self, pcm: bytes, cause: str | None) -> Result:
         if len(pcm) > MAX_APPEND_BYTES:
             text = f"append at most {MAX_APPEND_BYTES >> 20} MiB of audio at a time"
-            return [s.error(text, "append_too_large", cause)], []
+            return _refused(text, "append_too_large", cause)
         return [], [Feed(pcm)] if pcm else []
 
     def _update(self, config: c.SessionConfig, cause: str | None) -> Result:
         try:
             options, extensions = self._settings.of(config, self.options, self.extensions)
         except ValueError as wrong:
-            return [s.error(str(wrong), "invalid_value", cause)], []
-        if options == self.options:
-            self.extensions = extensions
-            return [{"type": "session.updated", "session": self._session()}], []
-        if not self.options.answers_itself and (self.turns.is_open or self.turns.is_unasked):
+            return _refused(str(wrong), "invalid_value", cause)
+        is_same = options == self.options
+        if (
+            not is_same
+            and not self.options.answers_itself
+            and (self.turns.is_open or self.turns.is_unasked)
+        ):
             text = (
                 "audio waits to be committed or answered; do that, or clear it, before it is heard "
                 "by other options"
             )
-            return [s.error(text, "session_busy", cause)], []
+            return _refused(text, "session_busy", cause)
         self.options = options
         self.extensions = extensions
-        return [{"type": "session.updated", "session": self._session()}], [Reopen(options)]
+        out: list[Out] = [{"type": "session.updated", "session": self._session()}]
+        return out, [] if is_same else [Reopen(options)]
 
     def _respond(self, cause: str | None) -> Result:
         if self._kind == "transcription":
-            return [s.error("a transcription session answers by itself", "unsupported", cause)], []
+            return _refused("a transcription session answers by itself", "unsupported", cause)
         if self.options.answers_itself and self._may_ask:
             self._may_ask = False
             return [], []
         if not self.turns.is_unasked:
             text = "there is no turn to answer; append audio and commit first"
-            return [s.error(text, "response_create_nothing_to_answer", cause)], []
+            return _refused(text, "response_create_nothing_to_answer", cause)
         self.turns.ask()
         return [], [Do("answer", cause)]
 
@@ -256,11 +214,8 @@ class Conversation:
         turns = self.turns
         known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
-            return [
-                s.error(
-                    "no such response is in progress", "response_cancel_not_active", event.event_id
-                )
-            ], []
+            text = "no such response is in progress"
+            return _refused(text, "response_cancel_not_active", event.event_id)
         return [], [Do("cancel", event.event_id)]
 
     def _session(self) -> Out:
@@ -274,3 +229,8 @@ class Conversation:
         """(response id, id of its item)."""
         item = self._item(turn)
         return item.replace("item_", "resp_"), f"{item}_answer"
+
+
+def _refused(text: str, code: str, cause: str | None) -> Result:
+    """An error event, and nothing to do."""
+    return [s.error(text, code, cause)], []

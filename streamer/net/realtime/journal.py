@@ -1,5 +1,4 @@
-"""What a session says to its client, numbered from 0. In: events. Out: the same as JSON, from any
-number still kept.
+"""What a session says, numbered from 0. In: events. Out: them as JSON, from any number kept.
 
 A client that comes back asks for the next event by its number, so what it may not have read is
 kept. Bounds: `room` waits while MAX_UNSENT events wait for the socket and somebody reads; KEPT of
@@ -27,8 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """One writer appends, one reader takes `journal[number]` and `confirm`s. `is_read`: somebody is
-    reading."""
+    """One appends, one takes `journal[number]` and `confirm`s. is_read: somebody reads."""
 
     def __init__(self, name: str) -> None:
         self.first = 0  # the oldest event that is kept

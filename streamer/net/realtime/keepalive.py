@@ -1,5 +1,4 @@
-"""Whether the other side of a socket still reads. In: how far a Journal was sent. Out: how far it
-was read, or the end.
+"""Does the other side still read? In: how far a Journal was sent. Out: how far it was read.
 
 A socket takes megabytes before a send waits, so pings go out between the events as marks: a pong
 says that what was sent before it was read. Patience is only spent while it is the client's turn,
@@ -26,8 +25,7 @@ PATIENCE_S = 8.0
 
 
 class Pulse:
-    """Of one socket: its reader says when it waits, its writer what it has `sent`. `watch` returns
-    when patience is over."""
+    """Of one socket: told what its reader waits for and its writer sent. See `watch`."""
 
     def __init__(self, socket: PacedConnection, journal: Journal) -> None:
         # for messages of the client
@@ -54,8 +52,7 @@ class Pulse:
         self._waits_since = math.inf
 
     async def watch(self) -> bool:
-        """Returns True when the client has not read for PATIENCE_S, False when the socket is
-        closed."""
+        """True when nothing was read for PATIENCE_S, False when the socket is closed."""
         while True:
             await self._until_due()
             num_sent = self.num_sent

@@ -1,5 +1,4 @@
-"""What a client says that comes back, and what it is told. In: a URL's query and a Talk. Out: where
-it goes on.
+"""A client that comes back. In: a URL's query and a Talk. Out: where it goes on, and what is lost.
 
 `?resume=ID` continues a session whose link was cut. `&event=M`: from event M on; without it, from
 the first that no socket was given. `&bytes=N`: the client still has its audio from byte N on.
@@ -43,8 +42,7 @@ class Resume:
             )
 
     def begin(self, talk: Talk, event_id: str) -> tuple[int, str]:
-        """The number of the first event to send, and the event that tells what was taken and what
-        is lost."""
+        """The first event's number, and the event that tells what was taken and is lost."""
         journal = talk.journal
         wanted = journal.num_read if self.event is None else self.event
         first = max(journal.first, journal.num_sent if self.event is None else wanted)

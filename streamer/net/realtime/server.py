@@ -22,9 +22,10 @@ from streamer.net.realtime.session import OpenSession
 from streamer.net.realtime.sessions import HOLD_S, Hub
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.big_messages import PacedConnection
+from streamer.net.service.handler import Address, Query
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
-from streamer.net.service.service import Address, Query, Service
+from streamer.net.service.service import Service
 from streamer.net.service.status import new_session_id
 
 PATH = "/v1/realtime"
@@ -48,8 +49,7 @@ class ServerTerms:
 
 
 class RealtimeServer:
-    """Serves one model pair to many clients. `run` returns when it was told to stop and has
-    drained."""
+    """Serves one pair to many clients. `run` returns when told to stop, and drained."""
 
     max_message_bytes = MAX_MESSAGE_BYTES
     kind = "server"
@@ -69,8 +69,7 @@ class RealtimeServer:
         self._hub: Hub
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Listen, tell `ready` the port, serve until `stop` or SIGTERM. Raises OSError when the
-        port is taken."""
+        """Until `stop` or SIGTERM; `ready` is told the port. Raises OSError where it is taken."""
         await self._service.run(address, ready)
 
     def stop(self) -> None:

@@ -1,5 +1,4 @@
-"""What the server sends, as plain dicts in OpenAI Realtime's shapes. In: ids and texts. Out: dicts
-without `event_id`.
+"""What the server sends, in OpenAI Realtime's shapes: dicts without `event_id`.
 
 Every event is valid under the official client's strict types (tests/net). `streamer.*` events are
 ours and go only to clients that asked for them.
@@ -9,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamer.core.description import Description
+from streamer.core.description import Description, TextDelta
 from streamer.stages.events import (
     BaselineKnown,
     CoachNews,
@@ -62,21 +61,25 @@ def error(message: str, code: str, cause: str | None, kind: str = "invalid_reque
     return {"type": "error", "error": found}
 
 
-def user_item(item_id: str, status: str) -> Event:
-    content = [{"type": "input_audio", "transcript": None}]
-    return {
-        "id": item_id,
-        "object": "realtime.item",
-        "type": "message",
-        "role": "user",
-        "status": status,
-        "content": content,
-    }
+def speech_started(item_id: str, at_ms: int) -> Event:
+    kind = "input_audio_buffer.speech_started"
+    return {"type": kind, "audio_start_ms": at_ms, "item_id": item_id}
+
+
+def speech_stopped(item_id: str, at_ms: int) -> Event:
+    kind = "input_audio_buffer.speech_stopped"
+    return {"type": kind, "audio_end_ms": at_ms, "item_id": item_id}
+
+
+def _item(item_id: str, role: str, status: str, content: list[Event]) -> Event:
+    head = {"id": item_id, "object": "realtime.item", "type": "message"}
+    return {**head, "role": role, "status": status, "content": content}
 
 
 def committed(item_id: str, previous: str | None) -> list[Event]:
     """A turn's audio is an item of the conversation now."""
-    item = user_item(item_id, "completed")
+    content = [{"type": "input_audio", "transcript": None}]
+    item = _item(item_id, "user", "completed", content)
     return [
         {"type": "input_audio_buffer.committed", "item_id": item_id, "previous_item_id": previous},
         {"type": "conversation.item.added", "previous_item_id": previous, "item": item},
@@ -86,14 +89,7 @@ def committed(item_id: str, previous: str | None) -> list[Event]:
 
 def answer_item(item_id: str, status: str, text: str | None) -> Event:
     content = [] if text is None else [{"type": "output_text", "text": text}]
-    return {
-        "id": item_id,
-        "object": "realtime.item",
-        "type": "message",
-        "role": "assistant",
-        "status": status,
-        "content": content,
-    }
+    return _item(item_id, "assistant", status, content)
 
 
 def response(
@@ -124,47 +120,40 @@ def response(
 def response_begins(response_id: str, item_id: str) -> list[Event]:
     place = {"response_id": response_id, "output_index": 0}
     item = answer_item(item_id, "in_progress", None)
+    empty = {"part": {"type": "text", "text": ""}}
     return [
         {"type": "response.created", "response": response(response_id, "in_progress", [], None, 0)},
         {"type": "response.output_item.added", **place, "item": item},
         {"type": "conversation.item.added", "previous_item_id": None, "item": item},
-        {
-            "type": "response.content_part.added",
-            **place,
-            "item_id": item_id,
-            "content_index": 0,
-            "part": {"type": "text", "text": ""},
-        },
+        {"type": "response.content_part.added", **_part(response_id, item_id), **empty},
     ]
+
+
+def _part(response_id: str, item_id: str) -> Event:
+    """Where an answer's text goes."""
+    place = {"response_id": response_id, "output_index": 0}
+    return {**place, "item_id": item_id, "content_index": 0}
 
 
 def response_ends(
     response_id: str, item_id: str, text: str, status: str, details: Event | None, num_ids: int
 ) -> list[Event]:
     place = {"response_id": response_id, "output_index": 0}
-    part = {**place, "item_id": item_id, "content_index": 0}
+    part = _part(response_id, item_id)
     item = answer_item(item_id, "completed" if status == "completed" else "incomplete", text)
+    done = response(response_id, status, [item], details, num_ids)
     return [
         {"type": "response.output_text.done", **part, "text": text},
         {"type": "response.content_part.done", **part, "part": {"type": "text", "text": text}},
         {"type": "response.output_item.done", **place, "item": item},
         {"type": "conversation.item.done", "previous_item_id": None, "item": item},
-        {
-            "type": "response.done",
-            "response": response(response_id, status, [item], details, num_ids),
-        },
+        {"type": "response.done", "response": done},
     ]
 
 
 def text_delta(response_id: str, item_id: str, text: str) -> Event:
-    return {
-        "type": "response.output_text.delta",
-        "response_id": response_id,
-        "item_id": item_id,
-        "output_index": 0,
-        "content_index": 0,
-        "delta": text,
-    }
+    part = _part(response_id, item_id)
+    return {"type": "response.output_text.delta", **part, "delta": text}
 
 
 def transcription_delta(item_id: str, text: str) -> Event:
@@ -175,23 +164,20 @@ def transcription_delta(item_id: str, text: str) -> Event:
 def transcription_done(item_id: str, text: str, seconds: float) -> Event:
     kind = "conversation.item.input_audio_transcription.completed"
     usage = {"type": "duration", "seconds": round(seconds, 3)}
-    return {
-        "type": kind,
-        "item_id": item_id,
-        "content_index": 0,
-        "transcript": text,
-        "usage": usage,
-    }
+    place = {"item_id": item_id, "content_index": 0}
+    return {"type": kind, **place, "transcript": text, "usage": usage}
 
 
 def live_update(item_id: str, update: LiveUpdate) -> Event:
-    heard_s = round(update.heard_s, 3)
-    return {
-        "type": "streamer.live_update",
-        "item_id": item_id,
-        "text": update.text,
-        "heard_s": heard_s,
-    }
+    told = {"text": update.text, "heard_s": round(update.heard_s, 3)}
+    return {"type": "streamer.live_update", "item_id": item_id, **told}
+
+
+def delta(item_id: str, found: TextDelta) -> Event:
+    """Committed ids with their text, where the client asked for events."""
+    told = {"text": found.text, "ids": list(found.ids), "verified": found.verified}
+    at_ms = round(found.at_ms, 3)
+    return {"type": "streamer.delta", "item_id": item_id, **told, "at_ms": at_ms}
 
 
 def measures(item_id: str, found: Measures) -> Event:
@@ -220,8 +206,7 @@ def _later(row: Event, seconds: float) -> Event:
 
 
 def description(item_id: str, found: Description) -> Event:
-    """Everything that is known of a turn: attributes, counts, times, and a warning where blocks
-    went unverified."""
+    """All that is known of a turn, and a warning where blocks went unverified."""
     left_out = ("file", "ids", "parts")
     row = {name: value for name, value in found.as_json().items() if name not in left_out}
     if found.measures is None:
@@ -231,25 +216,19 @@ def description(item_id: str, found: Description) -> Event:
 
 def transcription_failed(item_id: str, message: str) -> Event:
     kind = "conversation.item.input_audio_transcription.failed"
-    return {
-        "type": kind,
-        "item_id": item_id,
-        "content_index": 0,
-        "error": {"type": "server_error", "code": "turn_failed", "message": message},
-    }
+    found = {"type": "server_error", "code": "turn_failed", "message": message}
+    return {"type": kind, "item_id": item_id, "content_index": 0, "error": found}
 
 
 def ack(num_bytes: int, num_messages: int) -> Event:
-    """What was taken of the session's audio (bytes of PCM) and of its client's messages of any
-    kind."""
+    """What was taken: bytes of PCM, and the client's messages of any kind."""
     return {"type": "streamer.ack", "bytes": num_bytes, "messages": num_messages}
 
 
 def resumed(
     num_bytes: int, num_messages: int, event: int, lost_events: int, lost_bytes: int | None
 ) -> Event:
-    """Where a resumed session goes on. `event`: the number of the next one. lost_bytes None: the
-    client did not say."""
+    """Where a session goes on. event: the next one. lost_bytes None: nobody asked."""
     return {
         "type": "streamer.resumed",
         "bytes": num_bytes,

@@ -1,5 +1,4 @@
-"""One client's session, which outlives its sockets. In: the client's messages, in order. Out: a
-Journal of events.
+"""A client's session, which outlives its sockets. In: its messages, in order. Out: a Journal.
 
 The session listens in its own task. A message that was received whole is taken whole, even if its
 socket dies meanwhile: so the counts that a client resumes by are exact.
@@ -12,8 +11,9 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 import anyio
 
+from streamer.net.realtime.actions import Action, Do, Feed, Reopen
 from streamer.net.realtime.client_events import BadEvent, decode
-from streamer.net.realtime.conversation import Action, Conversation, Do, Feed, Reopen
+from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.server_events import Event, ack, error
 from streamer.net.service.metrics import Metrics
@@ -27,8 +27,7 @@ OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
 
 
 class Talk:
-    """`run` it in a task of its own; `take` messages; read `journal`; `end` it. `over` is set when
-    it has ended."""
+    """`run` it in a task; `take` messages; read `journal`; `end` it, and it is `over`."""
 
     def __init__(
         self, conversation: Conversation, open_session: OpenSession, metrics: Metrics
@@ -65,8 +64,7 @@ class Talk:
         return waiting
 
     async def run(self) -> None:
-        """Listen until `end`. Errors of the session come out of here, when everything else has
-        ended."""
+        """Listen until `end`. The session's errors come out of here, when all else has ended."""
         self.journal.append(self.conversation.opened())
         try:
             with self._life:
@@ -79,8 +77,7 @@ class Talk:
                 self._scope.cancel()
 
     async def take(self, message: str | bytes) -> None:
-        """One message of the client, done when its effect is in order; waits while the session
-        does."""
+        """One message, done when its effect is in order; waits while the session does."""
         async with self._taking:
             self._taken.set()
             with anyio.CancelScope() as self._scope:  # a session that dies answers nobody
@@ -93,8 +90,7 @@ class Talk:
                     self.num_messages += 1
 
     def take_nowait(self, message: str | bytes) -> bool:
-        """`take` audio where nothing has to wait: that is nearly every message. False: nothing was
-        done."""
+        """`take` audio where nothing has to wait, as most often. False: nothing was done."""
         if (
             self._session is None
             or self._taking.locked()

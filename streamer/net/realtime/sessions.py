@@ -1,5 +1,4 @@
-"""Every session of a server, by its id: with a client, or held for one whose link was cut. In:
-sockets.
+"""Every session of a server, by its id: with a client, or held for one that was cut. In: sockets.
 
 Bounded: sessions with and without a client are at most `max_sessions`; one that is held keeps its
 place, as its client was promised. A session ends when its client says goodbye, or when it was held
@@ -102,8 +101,7 @@ class Hub:
             await self._hold(place)
 
     async def drain(self, within_s: float) -> None:
-        """No more audio; what was said is answered and read; then close 1012, so that clients come
-        again."""
+        """What was said is answered and read; then close 1012, so that clients come again."""
         async with anyio.create_task_group() as group:
             for place in list(self._places.values()):
                 group.start_soon(_drain, place, within_s)
@@ -159,8 +157,7 @@ class Hub:
                 place.connection = None
 
     async def _hold(self, place: SessionPlace) -> None:
-        """Until the client comes back (its new socket's task goes on then), or the session ends by
-        itself."""
+        """Until the client is back, in its new socket's task, or the session ends by itself."""
         session_id = place.talk.conversation.id
         if session_id not in self._places:
             return

@@ -1,5 +1,4 @@
-"""Which of a session's turns are open, committed, asked for, answered. In: what happens. Out:
-numbers and yes or no."""
+"""Which turns are open, committed, asked for, answered. In: what happens. Out: numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Who may connect, decided before the upgrade. In: an HTTP request's path, query and headers. Out:
-whose session it would be, or a refusal.
+"""Who may connect, before the upgrade. In: path, query, headers. Out: whose session, or a refusal.
 
 Shared by every service of ours: keys, Origin, capacity, drain. Keys are compared in constant time.
 A browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
@@ -112,8 +111,7 @@ class Admission:
         headers: Mapping[str, str],
         query: Mapping[str, Sequence[str]] | None = None,
     ) -> HttpRefusal | str:
-        """Why nobody like this may connect, or whose session it would be. Names of headers are in
-        lower case."""
+        """Why nobody like this may connect, or whose session it is. Headers are in lower case."""
         if path not in self.paths:
             return HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
         tenant = self._tenant_of(headers, query or {})

@@ -1,5 +1,4 @@
-"""Room for messages that are larger than most. In: a client's bytes, as they come. Out: a pause for
-a client that has no room yet.
+"""Room for large messages. In: a client's bytes. Out: a pause for a client that has no room yet.
 
 websockets holds a message in memory until it is whole. A client may append 15 MiB of audio at once,
 and a hundred clients at the same moment must not fill the memory. So NUM_BIG messages beyond
@@ -35,8 +34,8 @@ class Reading(Enum):
 class BigMessages:
     """The room of one service."""
 
-    def __init__(self, num_big: int = NUM_BIG) -> None:
-        self._num_free = num_big
+    def __init__(self) -> None:
+        self._num_free = NUM_BIG
         self._waiting: deque[PacedConnection] = deque()
 
     @property

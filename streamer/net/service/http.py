@@ -1,5 +1,4 @@
-"""Plain HTTP beside the websocket. In: a request. Out: a response; the page's files, read once at
-start.
+"""Plain HTTP beside the websocket. In: a request. Out: a response; a page's files, read once.
 
 The page never has the key in a URL or a cookie: it is typed there and sent as a subprotocol
 (admission.py). websockets adds headers to a response that it sends, so who keeps one hands out
@@ -42,8 +41,7 @@ SINGLE = ("authorization", "origin", "host")
 
 
 def read_page(folder: Path) -> dict[str, Response]:
-    """path -> answer, for every file of a folder whose kind is known; index.html is `/`. Nothing
-    else is served."""
+    """path -> answer, of a folder's files of known kinds; index.html is `/`. No others."""
     files = sorted(file for file in folder.glob("*") if file.suffix in MIME)
     found = {
         f"/{file.name}": answer(
@@ -77,8 +75,7 @@ def url_of(request: Request) -> SplitResult:
 
 
 def headers_of(request: Request) -> dict[str, str] | HttpRefusal:
-    """Header -> value, names in lower case; a doubled one that decides who may come in is
-    refused."""
+    """Header -> value, names in lower case; one that decides is refused where doubled."""
     found: dict[str, str] = {}
     for name, value in request.headers.raw_items():
         key = name.lower()

@@ -1,5 +1,4 @@
-"""What a running service tells Prometheus, in seconds and bytes. In: events of its sessions. Out:
-the text of /metrics."""
+"""What a service tells Prometheus, in seconds and bytes. In: events. Out: the text of /metrics."""
 
 from __future__ import annotations
 
@@ -67,23 +66,31 @@ class Linked(Protocol):
 
 
 class ServiceMetrics:
-    """What every service counts. `watch` a gauge by a function; the rest is counted as it
-    happens."""
+    """What every service counts. `watch` a gauge by a function; others count as things happen."""
 
     def __init__(self) -> None:
-        self._registry = r = CollectorRegistry()
-        ProcessCollector(registry=r)
-        self.loop_lag = Histogram(
-            "streamer_loop_lag_seconds", "Event loop's delay", buckets=SECONDS, registry=r
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self.loop_lag = self._seconds("streamer_loop_lag_seconds", "Event loop's delay")
+        self.refusals = self._counter(
+            "streamer_refusals", "Connections refused", "status", STATUSES
         )
-        self.refusals = Counter("streamer_refusals", "Connections refused", ["status"], registry=r)
-        _begin(self.refusals, STATUSES)
-        self.resumed = Counter(
-            "streamer_resumed", "Sessions that their client came back to", registry=r
+        self.resumed = self._counter("streamer_resumed", "Sessions that their client came back to")
+        self.failed = self._counter(
+            "streamer_sessions_failed", "Sessions that an internal error ended"
         )
-        self.failed = Counter(
-            "streamer_sessions_failed", "Sessions that an internal error ended", registry=r
-        )
+
+    def _seconds(self, name: str, what: str) -> Histogram:
+        return Histogram(name, what, buckets=SECONDS, registry=self._registry)
+
+    def _counter(
+        self, name: str, what: str, label: str = "", values: Iterable[str] = ()
+    ) -> Counter:
+        """values: of the label. Their series begin as 0, so that a first event is a rise."""
+        found = Counter(name, what, [label] if label else [], registry=self._registry)
+        for value in values:
+            found.labels(value)
+        return found
 
     def build(self, version: str) -> None:
         """Tell which version runs."""
@@ -103,17 +110,15 @@ class VerifierMetrics(ServiceMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        r = self._registry
-        self.refused = Counter(
-            "streamer_requests_refused", "Requests not applied", ["reason"], registry=r
+        self.refused = self._counter(
+            "streamer_requests_refused", "Requests not applied", "reason", REFUSALS
         )
-        _begin(self.refused, REFUSALS)
-        self.verdicts = Counter("streamer_verdicts", "Requests answered", registry=r)
-        self.judging = Counter(
-            "streamer_judging_seconds", "From a request's turn to its reply, summed", registry=r
+        self.verdicts = self._counter("streamer_verdicts", "Requests answered")
+        self.judging = self._counter(
+            "streamer_judging_seconds", "From a request's turn to its reply, summed"
         )
-        self.uploaded = Counter("streamer_uploaded_ids", "Draft ids judged", registry=r)
-        self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
+        self.uploaded = self._counter("streamer_uploaded_ids", "Draft ids judged")
+        self.accepted = self._counter("streamer_accepted_ids", "Of them, accepted")
 
     def verdict(self, request: VerifyRequest, verdict: Verdict) -> None:
         self.verdicts.inc()
@@ -122,42 +127,29 @@ class VerifierMetrics(ServiceMetrics):
 
 
 class Metrics(ServiceMetrics):
-    """Of `streamer serve`. `notices` are told of turns that went unverified; all are counted."""
+    """Of `streamer serve`. Turns that went unverified are counted, and told of in notices."""
 
-    def __init__(self, notices: Notices | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        r = self._registry
-        self._notices = notices or Notices()
-        self.ttft = Histogram(
-            "streamer_ttft_seconds",
-            "First text after a turn's last sample",
-            buckets=SECONDS,
-            registry=r,
+        self._notices = Notices()
+        self.ttft = self._seconds("streamer_ttft_seconds", "First text after a turn's last sample")
+        self.itl = self._seconds("streamer_itl_seconds", "Between two deltas of one answer")
+        self.turns = self._counter(
+            "streamer_turns", "Turns by how they ended", "stop_reason", STOP_REASONS
         )
-        self.itl = Histogram(
-            "streamer_itl_seconds", "Between two deltas of one answer", buckets=SECONDS, registry=r
+        self.uploaded = self._counter("streamer_uploaded_ids", "Draft ids given to the cloud")
+        self.accepted = self._counter("streamer_accepted_ids", "Of them, accepted")
+        self.unverified = self._counter(
+            "streamer_turns_unverified", "Turns with blocks that were to be verified and were not"
         )
-        self.turns = Counter(
-            "streamer_turns", "Turns by how they ended", ["stop_reason"], registry=r
+        self.cloud_calls = self._counter("streamer_cloud_calls", "Requests to the cloud")
+        self.failures = self._counter(
+            "streamer_turns_failed", "Turns that ended without a description"
         )
-        _begin(self.turns, STOP_REASONS)
-        self.uploaded = Counter("streamer_uploaded_ids", "Draft ids given to the cloud", registry=r)
-        self.accepted = Counter("streamer_accepted_ids", "Of them, accepted", registry=r)
-        self.unverified = Counter(
-            "streamer_turns_unverified",
-            "Turns with blocks that were to be verified and were not",
-            registry=r,
+        self.slow_readers = self._counter(
+            "streamer_slow_readers", "Connections cut off: nothing was read"
         )
-        self.cloud_calls = Counter("streamer_cloud_calls", "Requests to the cloud", registry=r)
-        self.failures = Counter(
-            "streamer_turns_failed", "Turns that ended without a description", registry=r
-        )
-        self.slow_readers = Counter(
-            "streamer_slow_readers", "Connections cut off: nothing was read", registry=r
-        )
-        self.drops = Counter(
-            "streamer_drops", "Connections that ended without a goodbye", registry=r
-        )
+        self.drops = self._counter("streamer_drops", "Connections that ended without a goodbye")
         self._sessions: Sessions | None = None
         self._last_ms: dict[int, float] = {}  # per session, of its latest delta
 
@@ -242,9 +234,3 @@ class Metrics(ServiceMetrics):
     def forget(self, session: int) -> None:
         """The session has ended."""
         self._last_ms.pop(session, None)
-
-
-def _begin(counter: Counter, labels: Iterable[str]) -> None:
-    """Series that are there, as 0, before anything has happened: so the first event is a rise."""
-    for label in labels:
-        counter.labels(label)

@@ -1,5 +1,4 @@
-"""What whoever runs a service is told of others. In: states and events. Out: few plain lines, on
-stderr if wanted."""
+"""What whoever runs a service is told. In: states and events. Out: few plain lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A websocket service on one port, with what every service of ours needs. In: a handler. Out: a run
-until SIGTERM.
+"""A websocket service on one port, with all that ours need. In: a handler. Out: a run to SIGTERM.
 
 /healthz, /readyz, /statusz, /metrics and the files of a page beside it; admission before the
 upgrade; TLS; drain. Shared by the realtime server and the verifier's.
@@ -11,17 +10,13 @@ import logging
 import os
 import signal
 import socket as socket_module
-import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 import msgspec
-from anyio.abc import TaskGroup
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import InvalidHandshake
 from websockets.http11 import Request, Response
@@ -29,6 +24,7 @@ from websockets.typing import Subprotocol
 
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.big_messages import BigMessages, PacedConnection, connections_of
+from streamer.net.service.handler import Address, Handler
 from streamer.net.service.http import answer, headers_of, refused, url_of
 from streamer.net.service.metrics import ServiceMetrics
 from streamer.net.service.notices import Few, Notices
@@ -42,50 +38,12 @@ MAX_QUEUE = 2
 RECEIVE_BYTES = 128 << 10
 DRAIN_S = 30.0
 LAG_EVERY_S = 0.1
-Query = Mapping[str, Sequence[str]]
 _logger = logging.getLogger("streamer")
 # what a client does wrong on the wire is counted, not logged
 _quiet = logging.getLogger("streamer.wire")
 _quiet.setLevel(logging.CRITICAL)
 # asyncio tells of each write to a client that has gone, and one client can cause thousands
 _few = Few()
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where to listen; `tls` for wss."""
-
-    host: str = "127.0.0.1"
-    port: int = 8765
-    tls: ssl.SSLContext | None = None
-
-
-class Handler(Protocol):
-    """What a service does."""
-
-    max_message_bytes: int
-    kind: str  # what it says of itself: server or verifier
-
-    @property
-    def lag_s(self) -> float:
-        """Seconds of audio that were taken and are not heard, of who is furthest behind."""
-        ...
-
-    def start(self, group: TaskGroup) -> None:
-        """Called before the first client; tasks of this group end with the service."""
-        ...
-
-    def check(self, query: Query, tenant: str) -> HttpRefusal | None:
-        """Why a client that may connect has no place, or None."""
-        ...
-
-    async def serve(self, socket: PacedConnection, query: Query) -> None:
-        """One client, from the upgrade to its end; what it raises ends this client alone."""
-        ...
-
-    async def drain(self, within_s: float) -> None:
-        """Bring what is in flight to an end and close every socket with 1012."""
-        ...
 
 
 class Service:
@@ -116,8 +74,7 @@ class Service:
         self._stop.set()
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Listen, tell `ready` the port, serve until `stop` or a signal. Raises OSError when the
-        port is taken."""
+        """Until `stop` or a signal; `ready` is told the port. Raises OSError where it is taken."""
         logging.getLogger("asyncio").addFilter(_few)
         self._metrics.watch(
             "streamer_tasks", "Tasks of the event loop", lambda: len(anyio.get_running_tasks())
@@ -275,6 +232,5 @@ def _may_upgrade(socket: ServerConnection, request: Request) -> bool:
 
 
 def _subprotocol(socket: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """`realtime` where it is offered (browsers); the Python client offers none and must get
-    none."""
+    """`realtime` where it is offered (browsers); the Python client offers none, gets none."""
     return next((protocol for protocol in offered if protocol == "realtime"), None)

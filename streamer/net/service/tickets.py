@@ -1,5 +1,4 @@
-"""A way in that somebody with the key has given. In: a key. Out: a short text that lets one client
-into one replica, once.
+"""A way in, given by who has the key. In: a key. Out: a text that lets one client in, once.
 
 A client that is sent on to another address must not take its key along (websockets does not), and a
 browser cannot. So the director, which saw the key, signs a ticket, and the ticket stands in the

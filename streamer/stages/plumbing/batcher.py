@@ -1,5 +1,4 @@
-"""One model's thread. In: steps of many streams. Out: what each comes to; ready rows go into one
-engine step.
+"""One model's thread. In: steps of many streams. Out: their results; ready rows share a step.
 
 The event loop never waits for torch: it hands steps over and awaits an event. Bounded by its
 callers: a stream has at most one submission in hand per task, and a slot per turn.
@@ -61,8 +60,7 @@ class _Ticket:
 
 
 class Batcher:
-    """`async with Batcher(rounds): await batcher.submit(steps)`, from any number of tasks of one
-    event loop."""
+    """`async with Batcher(rounds): await batcher.submit(steps)`, from any task of one loop."""
 
     def __init__(self, rounds: Scheduler, name: str) -> None:
         self.statistics = Statistics()

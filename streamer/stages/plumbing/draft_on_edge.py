@@ -1,5 +1,4 @@
-"""What the edge does alone, on its engine's thread: hear the end, draft, gate, show what stands.
-Out: what it needs.
+"""What the edge does alone, on its thread: hear the end, draft, gate, show. Out: what it needs.
 
 The state machine is driven here while it asks for the edge only; whatever else it wants comes back
 as an action. So a block costs no way to the event loop and back, and the next one is drafted while
@@ -20,8 +19,9 @@ from streamer.core.decoding.speculate import Speculator
 from streamer.core.rules.form import Ranges
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
-from streamer.stages.plumbing.ports import Cloud, Parts
+from streamer.stages.plumbing.ports import Parts
 from streamer.stages.plumbing.put import put
+from streamer.stages.plumbing.target import Cloud
 
 # deltas that the next stage has no room for; then drafting waits for it
 MAX_UNSAID = 8

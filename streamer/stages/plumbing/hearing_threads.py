@@ -1,5 +1,4 @@
-"""Who may hear on a worker thread, of all streams together. In: calls that hear. Out: what they
-return.
+"""Who may hear on a worker thread, of all streams. In: calls that hear. Out: what they return.
 
 Two ways, since hearing is what a busy machine is busiest with: pieces wait for their turn, and the
 end of a turn goes past them, for there someone waits for the first word: a turn that its client
@@ -29,8 +28,7 @@ class _Waiter:
 
 
 class HearingThreads:
-    """Shared by all streams of a describer, on one event loop; each hears through a `Seat` of its
-    own."""
+    """Of all streams of a describer, on one event loop; each hears through its `Seat`."""
 
     def __init__(self, num_pieces: int = NUM_PIECES, num_ends: int = NUM_ENDS) -> None:
         self.limiter = anyio.CapacityLimiter(num_pieces + num_ends)

@@ -1,5 +1,4 @@
-"""The target in this process. In: what a turn heard, requests. Out: verdicts, by the model's own
-thread."""
+"""The target in this process. In: what was heard, requests. Out: verdicts, by its own thread."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.rules.form import Ranges
 from streamer.core.rules.settings import Rules
 from streamer.stages.plumbing.batcher import Batcher
-from streamer.stages.plumbing.ports import Hearer, LateRanges, Side, Steps
+from streamer.stages.plumbing.ports import Hearer, Side, Steps
+from streamer.stages.plumbing.target import LateRanges
 
 
 class BlockVerifier(Protocol):
@@ -23,7 +23,7 @@ class BlockVerifier(Protocol):
 
 
 class LocalTarget:
-    """See ports.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
+    """See target.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
 
     One that has missed a deadline is not asked again before it has answered: each question would
     cost a budget.
@@ -54,8 +54,7 @@ class LocalTarget:
             await self._batcher.submit(steps)
 
     async def finish(self, closed: Closed, ranges: LateRanges) -> None:
-        """The last window; where `prefills` says so it is prefilled now, else with the first
-        request."""
+        """The last window, prefilled now where `prefills` says so, else with the first request."""
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
         self._verifier = self._verifier_of(self._hearer, await ranges())
@@ -89,7 +88,7 @@ class LocalTarget:
 
 
 class LocalCloud:
-    """See ports.py's Cloud."""
+    """See target.py's Cloud."""
 
     is_up = True
     is_remote = False

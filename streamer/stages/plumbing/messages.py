@@ -9,7 +9,8 @@ import anyio
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.stages.plumbing.ports import Hearer, LateRanges, Target
+from streamer.stages.plumbing.ports import Hearer
+from streamer.stages.plumbing.target import LateRanges, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Commit:
-    """Ends the turn behind `rest`, its last piece; `turn` is its number once `is_done`, None where
-    there is none."""
+    """Ends the turn behind `rest`; `turn` is its number once `is_done`, None for none."""
 
     rest: Piece | None = None
     is_done: anyio.Event = field(default_factory=anyio.Event)
@@ -54,8 +54,7 @@ Command = Piece | Commit | Clear | Answer | Mark
 
 @dataclass(eq=False, slots=True)
 class Turn:
-    """One turn's hearers, each with a KV slot until the stream's books close it. `failed`: why it
-    cannot go on."""
+    """One turn's hearers, with KV slots until it is closed. failed: why it cannot go on."""
 
     number: int
     edge: Hearer | None = None
@@ -118,8 +117,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """A turn's answer is over. prefilled_at: when the first step gave the first id, in the stream's
-    clock."""
+    """An answer is over. prefilled_at: when the first id was there, in the stream's clock."""
 
     ready: Ready
     stop_reason: str

@@ -1,5 +1,4 @@
-"""Where a stream's events leave it. Bounded: 256 events, and 10 s of waiting for a reader that
-takes none."""
+"""Where a stream's events leave it. Bounded: 256 events, and 10 s for a reader that takes none."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class Outlet:
         return Outlet(self._stream.clone())
 
     async def send(self, event: Event) -> None:
-        """Hand `event` to the reader. Raises SlowReader; a reader that has gone away is no
-        error."""
+        """Hand `event` to the reader, who may have gone away. Raises SlowReader."""
         try:
             # nearly always there is room, and no need of a clock
             self._stream.send_nowait(event)

@@ -1,12 +1,11 @@
-"""What the stages need of the models, as Protocols: the describer assembles them, no stage imports
-torch.
+"""What the stages need of the models, as Protocols: assembly/ joins them, no stage sees torch.
 
 Steps are opaque here: a hearer, drafter or target makes them, its side's batcher runs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,18 +17,16 @@ from streamer.core.coach.coaching import CoachEvent
 from streamer.core.confidence import Piece
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.speculate import Speculator
-from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
 from streamer.core.measures.live_measures import Measures
 from streamer.core.rules.form import Ranges
-from streamer.core.rules.settings import Rules
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.hearing_threads import HearingThreads
+from streamer.stages.plumbing.target import Cloud, Target
 
 Steps = Any
-LateRanges = Callable[[], Awaitable[Ranges]]  # known a little after the turn's end
 
 
 class Measurer(Protocol):
@@ -56,8 +53,7 @@ class Ear(Protocol):
 
 
 class Hearing(Protocol):
-    """model/audio/turn_cutter.py: bytes to items. Blocking: it is called on a worker thread, one
-    call at a time."""
+    """model/audio/turn_cutter.py: bytes to items. On a worker thread, one call at a time."""
 
     @property
     def num_turns(self) -> int: ...
@@ -91,120 +87,7 @@ class Drafter(Protocol):
     def draft(self, n: int) -> Steps: ...
 
     def hold(self, ranges: Ranges) -> int:
-        """From now on say levels within `ranges`. The answer is cut to its ids that do; how many
-        is returned."""
-        ...
-
-
-class Target(Protocol):
-    """One turn on the model that verifies: in this process (stages/plumbing/local_target.py), or
-    elsewhere (net/link/edge.py)."""
-
-    async def hear(self, heard: Heard) -> None:
-        """Prefill what was heard; one that is elsewhere takes it and returns at once."""
-        ...
-
-    async def finish(self, closed: Closed, ranges: LateRanges) -> None:
-        """The turn is over. ranges: of the levels that its sentence may say."""
-        ...
-
-    async def prefilled(self) -> None:
-        """Wait until all that was heard is prefilled; not for long where the target is away."""
-        ...
-
-    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Judge a block. Raises TargetLost where there is no sense in waiting."""
-        ...
-
-    @property
-    def is_up(self) -> bool:
-        """Whether it is worth asking for this turn now, where its Cloud is up."""
-        ...
-
-    def has_sent(self, number: int) -> bool:
-        """Whether the request of this number has left for the target."""
-        ...
-
-    def failed(self) -> None:
-        """A verdict did not come in time."""
-        ...
-
-    @property
-    def traffic(self) -> tuple[int, int]:
-        """Bytes up and down, on the way to a target elsewhere."""
-        ...
-
-    def close(self) -> None:
-        """Give the KV slot back."""
-        ...
-
-
-class Judge(Protocol):
-    """One turn of an edge elsewhere, on this verifier's model; one call at a time."""
-
-    async def hear(self, samples: Any) -> None:
-        """Samples [n] float32 at 16 kHz."""
-        ...
-
-    async def finish(self) -> None: ...
-
-    def judge(
-        self, request: VerifyRequest, runs_on: bool
-    ) -> AsyncGenerator[Verdict | Refusal, None]:
-        """The reply, and with `runs_on` those to the empty drafts that would follow, to the
-        answer's end."""
-        ...
-
-    def close(self) -> None:
-        """Give the KV slot back."""
-        ...
-
-
-class TargetLost(RuntimeError):
-    """The target will not answer this turn any more; one line says why, and the way out."""
-
-
-class Cloud(Protocol):
-    """Where turns are verified. `is_up`: it is worth asking now. `is_remote`: asking costs a round
-    trip."""
-
-    @property
-    def is_up(self) -> bool: ...
-    @property
-    def is_remote(self) -> bool: ...
-    @property
-    def is_busy(self) -> bool:
-        """Whether it has other turns' work in hand: then it hears a turn's end only when it is
-        asked."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """For error messages."""
-        ...
-
-    @property
-    def model(self) -> str:
-        """The fingerprint that a verifier elsewhere told last; "" for one in this process."""
-        ...
-
-    @property
-    def is_linked(self) -> bool:
-        """Whether it can be reached now."""
-        ...
-
-    @property
-    def trouble(self) -> str:
-        """Why it may be away, for error messages."""
-        ...
-
-    @property
-    def unheard_s(self) -> float:
-        """Seconds of audio that turns wait for it to hear: on their way, where it is elsewhere."""
-        ...
-
-    def listen(self, rules: Rules) -> Target:
-        """A turn begins, which is verified by these rules."""
+        """Say levels within `ranges` from now on; how many ids of the answer are kept by that."""
         ...
 
 
@@ -218,8 +101,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One turn's answer with what the stages measured; times in ms since its last sample was
-    fed."""
+    """One turn's answer, with times in ms since its last sample was fed."""
 
     closed: Closed
     text: str
@@ -234,8 +116,7 @@ class Written:
 
 
 class Parts(Protocol):
-    """Everything of the models that one stream needs. `edge` is absent in mode cloud, `cloud` where
-    none is used."""
+    """What one stream needs of the models. No `edge` in mode cloud; `cloud` where it is used."""
 
     @property
     def edge(self) -> Side | None: ...

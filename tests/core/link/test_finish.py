@@ -8,7 +8,8 @@ import pytest
 from toy_parts import MODEL, VOCABULARY
 
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
+from streamer.core.link.decoding_terms import DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.link.verifier_turn import Broken, End, ServedTurn
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 
 IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
 
@@ -29,20 +29,20 @@ def test_a_request_arrives_within_its_budget(
 ):
     """At most 24 bytes and 3 per id, for any vocabulary of Qwen's size."""
     request = VerifyRequest(number, base, prefix, unverified, draft)
-    data = wire.encode(wire.verify_message(channel, epoch, request))
+    data = wire.encode(packing.verify_message(channel, epoch, request))
     assert len(data) <= 24 + 3 * (len(unverified) + len(draft)) + (len(unverified) > 85)
     message = wire.decode_up(data)
     assert (message.channel, message.epoch) == (channel, epoch)
-    assert wire.request_of(message) == request
+    assert packing.request_of(message) == request
 
 
 def test_a_verdict_is_a_few_bytes():
     """And 2 for each id that stands; what was rounded to float16 arrives as it was."""
     told = tuple(np.array([-0.001, -2.5, 0.0, -7.7, -1e4], np.float16).tolist())
     verdict = Verdict(20, 4, 151_000, told)
-    data = wire.encode(wire.judged_message(0, 1, verdict))
+    data = wire.encode(packing.judged_message(0, 1, verdict))
     assert len(data) <= 13 + 2 * len(told)
-    arrived = wire.verdict_of(wire.decode_down(data))
+    arrived = packing.verdict_of(wire.decode_down(data))
     assert (arrived, arrived.log_probs) == (verdict, told)
 
 
@@ -50,8 +50,8 @@ def test_a_verdict_is_a_few_bytes():
 def test_log_probabilities_that_cannot_be_are_garbage(told):
     data = np.array(told, "<f2").tobytes()
     with pytest.raises(wire.WireError, match="log-probabilities"):
-        wire.verdict_of(wire.Judged(0, 1, 20, 1, 9, data))
-    assert wire.verdict_of(wire.Judged(0, 1, 20, 1, 9)).log_probs == ()
+        packing.verdict_of(wire.Judged(0, 1, 20, 1, 9, data))
+    assert packing.verdict_of(wire.Judged(0, 1, 20, 1, 9)).log_probs == ()
 
 
 @settings(max_examples=300)
@@ -72,12 +72,12 @@ def test_known_garbage(data):
 
 def test_half_ids_and_half_samples_are_garbage():
     with pytest.raises(wire.WireError, match="whole number of ids"):
-        wire.unpack_ids(b"1234")
+        packing.unpack_ids(b"1234")
     for is_float, size in ((False, 3), (True, 6)):
         with pytest.raises(wire.WireError, match="whole number of samples"):
-            wire.unpack_audio(wire.AudioMessage(0, 0, bytes(size), is_float))
+            packing.unpack_audio(wire.AudioMessage(0, 0, bytes(size), is_float))
     with pytest.raises(wire.WireError, match="no audio"):
-        wire.unpack_audio(wire.AudioMessage(0, 0, np.array([np.nan], "<f4").tobytes(), True))
+        packing.unpack_audio(wire.AudioMessage(0, 0, np.array([np.nan], "<f4").tobytes(), True))
 
 
 @given(st.lists(st.integers(-32_768, 32_767), max_size=50), st.booleans())
@@ -86,10 +86,10 @@ def test_samples_arrive_bit_for_bit(values, is_loud):
     samples = np.array(values, np.float32) / 32_768
     if is_loud:
         samples = np.concatenate([samples, np.array([1.5, 1e-9], np.float32)])
-    data, is_float = wire.pack_audio(samples)
+    data, is_float = packing.pack_audio(samples)
     assert is_float == is_loud
     assert len(data) == (4 if is_float else 2) * len(samples)
-    assert np.array_equal(wire.unpack_audio(wire.AudioMessage(0, 0, data, is_float)), samples)
+    assert np.array_equal(packing.unpack_audio(wire.AudioMessage(0, 0, data, is_float)), samples)
 
 
 @given(

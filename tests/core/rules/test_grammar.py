@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.sentence_quality import measure
 from pipelines.embedded import sentences
 from pipelines.embedded import tokenizer as words
 from pipelines.embedded.labels import ATTRIBUTES
 from streamer.core.attributes import parse
 from streamer.core.rules.constrain import constrain
-from streamer.core.rules.quality import measure
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import Stop, loop_suspected, stop
 from streamer.core.text.vocabulary import Vocabulary

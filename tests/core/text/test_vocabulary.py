@@ -37,9 +37,7 @@ def test_table_counts_what_the_characters_say(texts: list[str]) -> None:
         ends = [k for k in places if text[k] in SENTENCE_ENDS]
         assert table.content[i] == count(text)
         assert table.before[i] == count(text[: places[0]] if places else text)
-        assert table.after[i] == count(text[places[-1] + 1 :] if places else text)
         assert table.first[i] == (ord(text[0]) if text else -1)
-        assert table.last[i] == (ord(text[-1]) if text else -1)
         assert table.pure_han[i] == (bool(text) and all(map(is_han, text)))
         assert table.comma[i] == any(c in COMMA_LIKE for c in text)
         assert table.comma_first[i] == bool(places and text[places[0]] in COMMA_LIKE)
@@ -91,7 +89,7 @@ def test_never_emitted_ids() -> None:
     assert not vocabulary.never[eos]
     assert vocabulary.never[eos + 1]
     assert all(vocabulary.never[eos + 2 :]), "padding is never emitted"
-    assert all(vocabulary.special[eos:])
+    assert not any(vocabulary.texts[eos:])
 
 
 def test_text_of_shows_no_special_and_no_replacement_character() -> None:

@@ -24,13 +24,15 @@ from websockets.asyncio.server import serve
 from bench.proxy import Proxy, Toxics
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, RemoteFault, RemoteTurn
+from streamer.core.link.decoding_terms import DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
+from streamer.core.link.plausible import RemoteFault
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.edge import EdgeLink
 from streamer.net.link.remote_target import REOPEN_S
-from streamer.stages.plumbing.ports import TargetLost
+from streamer.stages.plumbing.target import TargetLost
 
 
 @asynccontextmanager

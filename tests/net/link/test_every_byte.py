@@ -13,11 +13,11 @@ from tqdm import tqdm
 from bench.proxy import Proxy
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import backoff, wire
-from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link import remote_target as far
-from streamer.stages.plumbing.ports import TargetLost
+from streamer.stages.plumbing.target import TargetLost
 
 SOUND = np.random.default_rng(3).integers(-9_000, 9_000, 1_600).astype(np.float32) / 32768
 NUM_IDS = 1 << 20

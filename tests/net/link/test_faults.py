@@ -13,7 +13,7 @@ from speech import SAMPLES
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.stages.events import TurnFailed
-from streamer.stages.plumbing.ports import TargetLost
+from streamer.stages.plumbing.target import TargetLost
 
 
 def port_of(url):

@@ -209,7 +209,8 @@ import secrets, sys
 from websockets.sync.client import connect
 from streamer.core.link import wire
 from streamer.core.rules.sampling import Sampling
-from streamer.core.link.edge_turn import FIRST, DecodingTerms, RemoteTurn
+from streamer.core.link.decoding_terms import FIRST, DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.rules.settings import Rules
 import numpy as np
 

@@ -17,8 +17,9 @@ from oracles import target_alone
 from streamer.core.decoding.gate import Gate
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms, RemoteTurn
+from streamer.core.link import packing, wire
+from streamer.core.link.decoding_terms import DecodingTerms
+from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
@@ -165,7 +166,7 @@ def test_a_verdict_of_first_answers_no_other_request(when):
     again = VerifyRequest(2, 0, prefix_hash(()), (5, 6), ())
     assert turn.ask(again) is None
     *_, last = iter(turn.pull, None)
-    assert last == wire.verify_message(0, 1, again), "it is sent"
+    assert last == packing.verify_message(0, 1, again), "it is sent"
     assert turn.take(wire.Judged(0, 1, 2, 0, 8)) == Verdict(2, 0, 8)
 
 

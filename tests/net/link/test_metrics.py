@@ -13,7 +13,7 @@ from wire import http, serving
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.description import TextDelta
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.service.admission import Admission

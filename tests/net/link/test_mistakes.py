@@ -13,12 +13,12 @@ from wire import serving
 
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
-from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.net.link.edge import EdgeLink
-from streamer.stages.plumbing.ports import TargetLost
+from streamer.stages.plumbing.target import TargetLost
 
 TERMS = DecodingTerms("tokenizer", "zh", 1_000, Rules(), Sampling())
 

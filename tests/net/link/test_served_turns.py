@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 from streamer.core.link.verifier_turn import Broken, VerifierModel
 from streamer.core.rules.settings import Rules
 from streamer.net.link.served_turns import ServedTurns
@@ -222,7 +222,7 @@ async def test_a_request_of_an_older_link_is_refused_and_not_judged():
         await turns.open(second, opening(1, 0, 2))
         turns._channels[second, 0].state.is_finished = True
         await turns.take(
-            second, wire.verify_message(0, 1, VerifyRequest(7, 0, prefix_hash(()), (), ()))
+            second, packing.verify_message(0, 1, VerifyRequest(7, 0, prefix_hash(()), (), ()))
         )
         await anyio.wait_all_tasks_blocked()
         assert second.messages[1:] == [wire.Refused(0, 1, 7, "epoch")]

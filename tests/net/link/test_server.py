@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http
 
 from streamer import Describer, ModelError
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 from streamer.core.rules.settings import Rules
 from streamer.model.checkpoint.card import read_card
 from streamer.model.thinker import EMBEDDED
@@ -120,7 +120,7 @@ async def test_a_repeat_is_answered_once_more_and_an_older_link_is_not_heard(ver
             wire.AudioMessage(3, 0, bytes(32_000), False),
             wire.Finish(3, 16_000),
         )
-        ask = [wire.verify_message(3, 1, request)] * 2
+        ask = [packing.verify_message(3, 1, request)] * 2
         await say(old, *ask)
         replies = []
         while len(replies) < 2:
@@ -131,7 +131,7 @@ async def test_a_repeat_is_answered_once_more_and_an_older_link_is_not_heard(ver
             new,
             opening(9, session, 2, tokenizer=tokenizer),
             wire.Finish(9, 16_000),
-            wire.verify_message(9, 2, request),
+            packing.verify_message(9, 2, request),
         )
         told = await hear(new)
         assert told == wire.OpenedMessage(9, 2, 16_000, told.model)

@@ -10,13 +10,13 @@ import pytest
 from edge_turns import FIRST, TERMS, sound, speak_and_ask
 from far import Slow, finish, free_port, hear, honest, linked, lying, serving_judges, until
 
-from streamer.core.link import wire
+from streamer.core.link import packing, wire
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.link.patience import Patience
 from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES
 from streamer.net.link.open_link import MAX_PINGS
 from streamer.net.link.presence import MAX_TRIES
-from streamer.stages.plumbing.ports import TargetLost
+from streamer.stages.plumbing.target import TargetLost
 
 
 async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
@@ -109,7 +109,7 @@ def test_pieces_that_wait_go_together(piece):
     assert turn.pull(0) is None
     while (message := turn.pull(1_000_000)) is not None:
         assert message.start == sum(map(len, found))
-        found.append(wire.unpack_audio(message))
+        found.append(packing.unpack_audio(message))
     assert all(len(part) == PIECE_SAMPLES for part in found[:-1])
     assert np.array_equal(np.concatenate(found), samples[: turn.num_samples])
 

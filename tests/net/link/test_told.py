@@ -19,7 +19,7 @@ from wire import session_update, until
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import describe_turn, join_parts, unverified
 from streamer.core.link import wire
-from streamer.core.link.edge_turn import DecodingTerms
+from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.service.notices import EVERY_S, Notices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.quality import (
+from bench.sentence_quality import (
     adjacent_repeats,
     is_one_sentence,
     measure,

@@ -1,0 +1,206 @@
+"""Attention over KV slots, compiled by numba: the text model's, and the tower's over a window.
+In: flat float32 arrays. Out: written into them.
+
+As arithmetic.py: one thread, and sums in a fixed order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamer.model.kernels.arithmetic import (
+    compiled,
+    exp,
+    f4,
+    fill,
+    multiply,
+    padded_to_panels,
+    part,
+)
+from streamer.model.kernels.cells import SPAN
+from streamer.model.kernels.simd import PANEL, keep_apart, make_fold
+
+# of one row: queries, and positions they look at, whose scores are held at a time
+QUERIES = 64
+BLOCK = 128
+_sum = make_fold("sum")
+_max = make_fold("max")
+_ONE = f4(1.0)
+_ZERO = f4(0.0)
+_LEAST_SCORE = f4(-np.inf)
+
+
+@compiled
+def store(qkv, step, spans, heads, kv_heads, dim, keys, values):
+    """Keys and values of every packed position go into its row's slot.
+
+    keys [slots, kv_heads, length / PANEL, dim, PANEL]: panels of positions, as `multiply` reads
+    weights. values [slots, kv_heads, length, padded dim].
+    """
+    keep_apart()
+    for r in range(spans.shape[0]):
+        slot = spans[r, SPAN.slot]
+        for i in range(spans[r, SPAN.n]):
+            row = qkv[(spans[r, SPAN.first] + i) * step : (spans[r, SPAN.first] + i + 1) * step]
+            at = spans[r, SPAN.start] + i
+            for h in range(kv_heads):
+                k = (heads + h) * dim
+                v = (heads + kv_heads + h) * dim
+                for j in range(dim):
+                    keys[slot, h, at // PANEL, j, at % PANEL] = row[k + j]
+                    values[slot, h, at, j] = row[v + j]
+
+
+@compiled
+def soften(scores, step, rows, count, first, seen, best, totals, sums, wide):
+    """Every row of scores [rows, step], one block's: exp(scores - the largest so far), zeros where
+    nothing is seen.
+
+    Row m sees first + m % count + 1 positions of the block, or `seen` where that is not 0. What it
+    has so far, best [rows], totals [rows] and sums [rows, wide], follows a new largest score. A row
+    that sees nothing stays as it is, and a sum is one of lanes by position: neither later blocks
+    nor zeros change a bit. step: a multiple of PANEL.
+    """
+    keep_apart()
+    for m in range(rows):
+        limit = seen if seen else first + m % count + 1
+        row = scores[m * step : (m + 1) * step]
+        for i in range(max(limit, 0), step):
+            row[i] = -np.inf
+        if limit > 0:
+            top = _max(row, 0, step)
+            if top > best[m]:
+                scale = exp(best[m] - top)
+                best[m] = top
+                totals[m] *= scale
+                for i in range(m * wide, (m + 1) * wide):
+                    sums[i] *= scale
+            top = best[m]
+        else:
+            top = _ZERO
+        for i in range(step):
+            row[i] = exp(row[i] - top)
+        totals[m] += _sum(row, 0, step)
+
+
+@compiled
+def fold(qkv, step, first, count, head, group, dim, out):
+    """The queries of one head group as rows [group * count, dim], scaled."""
+    keep_apart()
+    scale = _ONE / np.sqrt(f4(dim))
+    for g in range(group):
+        for i in range(count):
+            at = (first + i) * step + (head + g) * dim
+            q = qkv[at : at + dim]
+            to = out[(g * count + i) * dim : (g * count + i + 1) * dim]
+            for j in range(dim):
+                to[j] = q[j] * scale
+
+
+@compiled
+def unfold(sums, wide, totals, first, count, head, group, dim, out, step):
+    """`fold` the other way: weighted sums [group * count, wide] over their totals."""
+    keep_apart()
+    for g in range(group):
+        for i in range(count):
+            m = g * count + i
+            at = (first + i) * step + (head + g) * dim
+            to = out[at : at + dim]
+            part = sums[m * wide : m * wide + dim]
+            scale = _ONE / totals[m]
+            for j in range(dim):
+                to[j] = part[j] * scale
+
+
+@part
+def weigh(at, start, count, seen, group, dim, keys, values, room):
+    """Folded queries [group * count, dim] over key head `at`: sums of values, their totals."""
+    scores, folded, sums, totals, best = room
+    panel = np.int64(PANEL)
+    length = values.shape[2]
+    wide = values.shape[3]
+    rows = group * count
+    flat_keys = keys.reshape(-1)
+    flat_values = values.reshape(-1)
+    end = seen if seen else start + count
+    fill(sums, rows * wide, _ZERO)
+    fill(totals, rows, _ZERO)
+    fill(best, rows, _LEAST_SCORE)
+    for block in range(0, end, BLOCK):
+        depth = min(BLOCK, end - block)
+        padded = padded_to_panels(depth)
+        fill(scores, rows * padded, _ZERO)
+        multiply(
+            folded,
+            dim,
+            flat_keys,
+            (at * length + block) * dim,
+            panel,
+            dim * PANEL,
+            scores,
+            padded,
+            rows,
+            dim,
+            padded // PANEL,
+        )
+        soften(
+            scores,
+            padded,
+            rows,
+            count,
+            start - block,
+            seen - block if seen else 0,
+            best,
+            totals,
+            sums,
+            wide,
+        )
+        multiply(
+            scores,
+            padded,
+            flat_values,
+            (at * length + block) * wide,
+            wide,
+            panel,
+            sums,
+            wide,
+            rows,
+            depth,
+            wide // PANEL,
+        )
+
+
+@compiled
+def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):
+    """Attention of every row over its own slot, into `out`. The head group is folded into the query
+    rows: no copies.
+
+    Blocks of positions lie where they lie in the slot, so that each query sums in one order however
+    its row is cut. seen: 0 where a position sees itself and what lies before it, else how many
+    positions all see.
+    """
+    keep_apart()
+    group = heads // kv_heads
+    for r in range(spans.shape[0]):
+        slot = spans[r, SPAN.slot]
+        start = spans[r, SPAN.start]
+        first = spans[r, SPAN.first]
+        n = spans[r, SPAN.n]
+        for at in range(slot * kv_heads, (slot + 1) * kv_heads):
+            head = (at - slot * kv_heads) * group
+            for begin in range(0, n, QUERIES):
+                count = min(QUERIES, n - begin)
+                fold(qkv, step, first + begin, count, head, group, dim, room[1])
+                weigh(at, start + begin, count, seen, group, dim, keys, values, room)
+                unfold(
+                    room[2],
+                    values.shape[3],
+                    room[3],
+                    first + begin,
+                    count,
+                    head,
+                    group,
+                    dim,
+                    out,
+                    out_step,
+                )
