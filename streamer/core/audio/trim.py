@@ -2,9 +2,8 @@
 
 How long somebody waited before they spoke, or after, says nothing of how they spoke. And what is
 heard begins at a sample that the sound itself names. So the same speech gives the same log-mel
-frames wherever it lies in a recording. A start moved by a fraction of a frame changed 0.4 of the
-seven levels on people before, and 0.1 to 0.2 with it; a second of silence around the speech 0.6,
-and 0.2 with it (docs/measured.md).
+frames wherever it lies in a recording, also in a room that is not quiet: a sound is what rises
+over the room's own noise. What it changed of the seven levels on people: docs/measured.md.
 """
 
 from __future__ import annotations
@@ -14,17 +13,34 @@ from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import PCM16_SCALE, SAMPLE_RATE_HZ, WINDOW_SAMPLES, Samples
 
-# A sound is what is louder than this over so many samples. Speech far below it is hardly more than
-# the steps of PCM16; a room's own noise above it is heard as before.
+# A sound is what is louder than this over so many samples, and 6 dB louder than the room. Speech
+# far below it is hardly more than the steps of PCM16.
 SOUND_DBFS = -55.0
 SOUND_SAMPLES = SAMPLE_RATE_HZ // 50
-LEAD_SAMPLES = SAMPLE_RATE_HZ // 32  # heard before the first sound is known as one
-TAIL_SAMPLES = SAMPLE_RATE_HZ // 10  # and behind the last one: speech fades
+OVER_ROOM = 4  # in energy
+# This loud it is a sound in any room: of somebody who speaks over loud music nothing is cut.
+LOUD_DBFS = -35.0
+# The room is the quietest stretch so far that is steady: within 3 dB of the one before it. Noise
+# that sets in after digital silence, as where a microphone is opened, is steady a little later.
+STEADY = 2  # in energy
+# Heard before the first sound is known as one, and behind the last: speech rises and fades. Where
+# the turn itself has no more, silence stands for it: so the first sound has its place in a frame.
+LEAD_SAMPLES = SAMPLE_RATE_HZ // 10
+TAIL_SAMPLES = SAMPLE_RATE_HZ // 10
 # A pause inside a turn waits until sound follows it, but no more than a window of it.
 MAX_PAUSE_SAMPLES = WINDOW_SAMPLES
 KEPT_SAMPLES = WINDOW_SAMPLES  # of a turn without any sound, the last 2 s are heard
+Energies = NDArray[np.int64]
 NOTHING: Samples = np.zeros(0, np.float32)
-_ENOUGH = int(SOUND_SAMPLES * (float(PCM16_SCALE) * 10 ** (SOUND_DBFS / 20)) ** 2)
+
+
+def _energy(dbfs: float) -> int:
+    """Of SOUND_SAMPLES at that level, in steps of PCM16."""
+    return int(SOUND_SAMPLES * (float(PCM16_SCALE) * 10 ** (dbfs / 20)) ** 2)
+
+
+_SOUND, _LOUD = _energy(SOUND_DBFS), _energy(LOUD_DBFS)
+_NO_ROOM = _LOUD  # none is known yet
 
 
 class Trim:
@@ -35,11 +51,13 @@ class Trim:
         self._held = NOTHING  # not given yet
         self._has_begun = False
         self._tail = 0  # samples that may still be given without a sound among them
-        self._squares = np.zeros(SOUND_SAMPLES - 1, np.int64)  # of the samples before the next
+        self._squares = np.zeros(2 * SOUND_SAMPLES - 1, np.int64)  # of the samples before the next
+        self._room = _NO_ROOM
 
     def push(self, samples: Samples) -> Samples:
         """The samples that are heard for certain now."""
-        sounds = self._sounds(samples)
+        levels, enough = self._levels(samples)
+        sounds = np.flatnonzero(levels >= enough)
         first_new = len(self._held)
         self._held = np.concatenate([self._held, samples])
         if not self._has_begun:
@@ -47,16 +65,17 @@ class Trim:
                 self._held = self._held[-KEPT_SAMPLES:]
                 return NOTHING
             self._has_begun = True
-            skipped = max(0, first_new + int(sounds[0]) - LEAD_SAMPLES)
-            self._held = self._held[skipped:]
-            first_new -= skipped
+            first = self._first(first_new + int(sounds[0]) + 1, int(enough[sounds[0]]))
+            missing = np.zeros(max(0, LEAD_SAMPLES - first), np.float32)
+            self._held = np.concatenate([missing, self._held[max(0, first - LEAD_SAMPLES) :]])
+            first_new += LEAD_SAMPLES - first
         if len(sounds):
             return self._give(first_new + int(sounds[-1]) + 1, TAIL_SAMPLES)
         return self._give(0, self._tail)
 
     def finish(self) -> Samples:
-        """The turn is over: what is left to hear, which is nothing where there was a sound."""
-        return NOTHING if self._has_begun else self._held
+        """The turn is over: the silence that is left to hear; without any sound, what there was."""
+        return np.zeros(self._tail, np.float32) if self._has_begun else self._held
 
     def _give(self, end: int, tail: int) -> Samples:
         """The held samples before `end`, `tail` more of those behind it, and what is too much to
@@ -68,14 +87,38 @@ class Trim:
         self._held = self._held[wanted:]
         return given
 
-    def _sounds(self, samples: Samples) -> NDArray[np.intp]:
-        """Which of them end a stretch that is loud enough. Whole numbers: no rounding, so no cut
-        decides."""
-        whole = np.rint(samples * PCM16_SCALE).astype(np.int64)
-        squares = np.concatenate([self._squares, whole * whole])
-        self._squares = squares[-(SOUND_SAMPLES - 1) :]
-        sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(squares)])
-        return np.flatnonzero(sums[SOUND_SAMPLES:] - sums[:-SOUND_SAMPLES] >= _ENOUGH)
+    def _first(self, end: int, enough: int) -> int:
+        """The first sound of those held before `end`, as the room is known now: a turn may begin
+        within speech, and its first dip tells how loud the room is."""
+        begin = max(0, end - KEPT_SAMPLES)
+        squares = np.concatenate(
+            [np.zeros(SOUND_SAMPLES - 1, np.int64), _squares(self._held[begin:end])]
+        )
+        return begin + int(np.argmax(_stretches(squares) >= enough))
+
+    def _levels(self, samples: Samples) -> tuple[Energies, Energies]:
+        """Of the stretch that each of them ends: its energy, and how much makes it a sound."""
+        squares = np.concatenate([self._squares, _squares(samples)])
+        self._squares = squares[-(2 * SOUND_SAMPLES - 1) :]
+        stretches = _stretches(squares)
+        before, now = stretches[:-SOUND_SAMPLES], stretches[SOUND_SAMPLES:]
+        steady = (now > 0) & (now <= STEADY * before) & (before <= STEADY * now)
+        rooms = np.concatenate([[self._room], np.where(steady, now, _NO_ROOM)])
+        rooms = np.minimum.accumulate(rooms)
+        self._room = int(rooms[-1])
+        return now, np.clip(OVER_ROOM * rooms[1:], _SOUND, _LOUD)
+
+
+def _squares(samples: Samples) -> Energies:
+    """Whole numbers: no rounding, so no cut decides."""
+    whole = np.rint(np.clip(samples, -1, 1) * PCM16_SCALE).astype(np.int64)
+    return whole * whole
+
+
+def _stretches(squares: Energies) -> Energies:
+    """The sums of all SOUND_SAMPLES that follow each other."""
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(squares)])
+    return sums[SOUND_SAMPLES:] - sums[:-SOUND_SAMPLES]
 
 
 def trimmed(samples: Samples) -> Samples:

@@ -173,7 +173,9 @@ def test_parts_keep_every_sample_in_order(total, limit, lengths, settled):
             items += cutter.settle(settled)
     items += cutter.close()
     heard = [item.samples for item in items if isinstance(item, Heard)]
-    np.testing.assert_array_equal(np.concatenate([source[:0], *heard]), source)
+    whole = np.concatenate([source[:0], *heard])
+    # silence stands before and behind each part
+    np.testing.assert_array_equal(whole[whole != 0], source)
     closed = [item for item in items if isinstance(item, Closed)]
     assert [item.num_samples for item in closed] == lengths
     assert [item.goes_on for item in closed] == [True] * (len(closed) - 1) + [False] * bool(closed)
