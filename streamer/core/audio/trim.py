@@ -70,8 +70,10 @@ class Trim:
 
     def _sounds(self, samples: Samples) -> NDArray[np.intp]:
         """Which of them end a stretch that is loud enough. Whole numbers: no rounding, so no cut
-        decides."""
-        whole = np.rint(samples * PCM16_SCALE).astype(np.int64)
+        decides. One at full scale is a sound: what is beyond it needs no square, which would not
+        fit."""
+        in_range = np.clip(samples * PCM16_SCALE, -PCM16_SCALE, PCM16_SCALE)
+        whole = np.rint(in_range).astype(np.int64)
         squares = np.concatenate([self._squares, whole * whole])
         self._squares = squares[-(SOUND_SAMPLES - 1) :]
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(squares)])

@@ -84,3 +84,15 @@ def test_without_any_sound_the_last_second_is_heard() -> None:
 
 def test_sound_from_the_first_sample_to_the_last_is_heard_whole() -> None:
     assert np.array_equal(trimmed(sound(3)), sound(3))
+
+
+@pytest.mark.parametrize("peak", [1.0, 4.0, 2.0**17, 2.0**31])
+def test_far_beyond_full_scale_is_a_sound(peak: float) -> None:
+    """Arrays may hold integers as they are: the square of one is more than 64 bits hold."""
+    tone = np.tile(np.float32([peak, -peak]), SECOND // 2)
+    whole = np.concatenate([silence(SECOND), tone, silence(SECOND)])
+    heard = trimmed(whole)
+    assert SECOND <= len(heard) <= SECOND + LEAD_SAMPLES + TAIL_SAMPLES + 320
+    trim = Trim()
+    pieces = [trim.push(piece) for piece in np.split(whole, range(77, len(whole), 77))]
+    assert np.array_equal(np.concatenate([*pieces, trim.finish()]), heard)
