@@ -26,6 +26,10 @@ def text(x: float, y: float, words: str, size: int = 13, more: str = "") -> str:
     return f'<text x="{x:g}" y="{y:g}" font-size="{size}" {more}>{escape(words)}</text>'
 
 
+def heading(title: str, told: str) -> list[str]:
+    return [text(20, 40, title, 19, 'font-weight="bold"'), text(20, 64, told, 13, f'fill="{SOFT}"')]
+
+
 def box(
     x: float, y: float, w: float, h: float, room: str, title: str, lines: Sequence[str] = ()
 ) -> str:
@@ -195,14 +199,10 @@ def flow() -> str:
         *stages(),
         *models(),
         *hops(),
-        text(20, 40, "One turn: from samples to text", 19, 'font-weight="bold"'),
-        text(
-            20,
-            64,
+        *heading(
+            "One turn: from samples to text",
             "A number at an arrow is its bound. The state machine in core/decoding "
             "decides what draft does next.",
-            13,
-            f'fill="{SOFT}"',
         ),
         box(
             20,
@@ -279,13 +279,9 @@ def room_boxes() -> list[str]:
 def rooms() -> str:
     """The rooms of streamer/, and which of them may import which."""
     parts = [
-        text(20, 40, "Rooms and doors", 19, 'font-weight="bold"'),
-        text(
-            20,
-            64,
+        *heading(
+            "Rooms and doors",
             "An arrow means: may import. tests/test_doors.py holds every file to it.",
-            13,
-            f'fill="{SOFT}"',
         ),
         *room_boxes(),
         arrow([(175, 164), (175, 226)]),

@@ -42,6 +42,9 @@ class AudioArray(Audio):
         self._samples = samples.reshape(len(samples), -1)
         super().__init__(NAME, int(sample_rate), self._samples.shape[1], len(samples))
 
+    def close(self) -> None:
+        """It holds nothing that was opened."""
+
     def __iter__(self) -> Iterator[Block]:
         for at in range(0, self.num_frames, BLOCK_FRAMES):
             block = self._samples[at : at + BLOCK_FRAMES]

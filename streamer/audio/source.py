@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,7 +22,7 @@ class AudioError(Exception):
         self.reason = reason
 
 
-class Audio:
+class Audio(ABC):
     """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever
     happens.
 
@@ -61,12 +62,13 @@ class Audio:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Gives back what it holds; a second call does nothing."""
 
+    @abstractmethod
     def __iter__(self) -> Iterator[Block]:
         """Blocks [n, channels] float32, full scale 1.0. Raises AudioError where none can be had."""
-        raise NotImplementedError
 
     def _in_range(self, block: Block, num_before: int) -> Block:
         """A block of floats with what is a little over full scale clipped.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import json
 import os
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Any, TextIO
 
 from streamer.config import ConfigError
 from streamer.core.description import Description
+from streamer.model.runtime.lock import is_ours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,13 +163,9 @@ def _plain(value: Any) -> Any:
 
 def _hold(file: TextIO, path: Path) -> None:
     """Raises ConfigError where another run has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not is_ours(file):
         told = f"{path} is written by another run; wait for its end, or give another --out"
-        raise ConfigError(told) from None
-    except OSError:  # a file system without locks
-        return
+        raise ConfigError(told)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from streamer.commands.tune_options import TuneOptions
+from streamer.model.runtime.lock import is_ours
 from streamer.tune.turn import TuneError
 
 FREE = {"jobs", "json", "save_minutes", "judged", "out"}  # may change between two starts
@@ -33,7 +33,9 @@ def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
         try:
             work.mkdir(exist_ok=True)
             held = os.open(work, os.O_RDONLY)
-            _hold(held, work)
+            if not is_ours(held):
+                why = f"{work} is in use by another run"
+                raise TuneError(f"{why}; wait for its end, or give another --out")
             _claim(work, told)
             for half in work.glob(HALF + "*"):  # of a run that was killed
                 shutil.rmtree(half)
@@ -44,17 +46,6 @@ def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
     finally:
         if held >= 0:
             os.close(held)
-
-
-def _hold(folder: int, work: Path) -> None:
-    """Raises TuneError where another run has it, and OSError."""
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        told = f"{work} is in use by another run; wait for its end, or give another --out"
-        raise TuneError(told) from None
-    except OSError:  # a file system without locks
-        return
 
 
 def _claim(work: Path, told: dict[str, object]) -> None:

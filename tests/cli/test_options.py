@@ -11,8 +11,8 @@ from places import ROOT
 from streamer.cli import build_parser, main
 from streamer.commands.options_page import page
 from streamer.commands.table import COMMANDS
-from streamer.config import Config
-from streamer.contradictions import check_given
+from streamer.config import Config, ConfigError
+from streamer.contradictions import combined
 from streamer.core.declare import declared, flag_of, taken
 
 
@@ -43,8 +43,12 @@ def test_channels_apart_want_a_file(capsys):
 def test_a_pipeline_may_be_overruled(tmp_path):
     """What the command line does not say is no contradiction: a pipeline's verifier is left alone
     in mode edge."""
-    check_given({"mode": "edge"}, Config(mode="edge", cloud="ws://127.0.0.1:9"))
-    check_given({"cloud_key": "k"}, Config(cloud="ws://127.0.0.1:9", cloud_key="k"))
+    pipeline = tmp_path / "away.toml"
+    pipeline.write_text('cloud = "ws://127.0.0.1:9"\n')
+    assert combined(str(pipeline), {"mode": "edge"}).mode == "edge"
+    assert combined(str(pipeline), {"cloud_key": "k"}).cloud_key == "k"
+    with pytest.raises(ConfigError, match="--cloud-key is for a verifier elsewhere"):
+        combined(None, {"cloud_key": "k"})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +143,7 @@ def test_every_option_s_help_names_its_default(command):
 
 def test_every_example_can_be_typed():
     """Of each option, in docs/options.md, and of each group, in --help."""
-    parser = build_parser()
+    parser, num = build_parser(), 0
     for name, command in COMMANDS.items():
         for owner in [command.options] + [Config] * command.has_config:
             for each, about, _ in declared(owner):
@@ -149,7 +153,9 @@ def test_every_example_can_be_typed():
                     risk = "--risk 0.05 " * (name == "calibrate" and "--risk" not in example)
                     words = [name, *command.arguments.split(), *(risk + example).split()]
                     given = vars(parser.parse_args(words))
-                    command.options(**taken(command.options, given))
+                    assert command.options(**taken(command.options, given)), words
+                    num += 1
+    assert num > 60
 
 
 def test_the_page_of_options_is_current():

@@ -45,6 +45,7 @@ async def test_a_terminal_shows_the_level(server, listening):
     while "▮".encode() * 10 not in seen or not seen.endswith(b"\x1b[2m\x1b[0m"):
         seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), 20)
     os.close(master)
+    assert "。".encode() not in seen, "sentences go to stdout alone"
 
 
 async def test_ctrl_c_while_someone_speaks_still_brings_the_sentence(server, listening):

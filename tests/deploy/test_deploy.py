@@ -66,8 +66,10 @@ def asked_for(expression):
 
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.stem)
 def test_manifests_are_of_their_schemas(file):
-    for one in yaml.safe_load_all(file.read_text("utf-8")):
-        kubernetes_validate.validate(one, VERSION, strict=True)
+    manifests = list(yaml.safe_load_all(file.read_text("utf-8")))
+    assert manifests
+    for one in manifests:
+        kubernetes_validate.validate(one, VERSION, strict=True)  # raises where it is not
 
 
 def test_the_kustomization_names_every_manifest():

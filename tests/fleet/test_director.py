@@ -114,6 +114,7 @@ async def test_who_leaves_makes_place():
         for _ in range(3):
             async with connect(url) as ws:
                 await created(ws)
+                assert (await fetched(url, "/v1/replica"))[0] == 503, "the only place is taken"
             with anyio.fail_after(20):
                 while (await fetched(url, "/v1/replica"))[0] != 200:
                     await anyio.sleep(0.05)
@@ -335,6 +336,7 @@ async def test_one_that_left_and_came_back_is_open_again_to_who_follows():
         known.set([])
         known.set([one])
         await until(lambda: not roster.candidates[0].is_leaving)
+        assert [candidate.address for candidate in roster.candidates] == [one]
 
 
 async def test_an_old_ticket_in_an_address_is_not_taken_along():

@@ -147,4 +147,5 @@ async def test_one_that_cannot_be_started_is_tried_again():
         await until(lambda: placement.log.count(("start", "server-1", 9_100)) > 1)
         placement.fails = set()
         await until(lambda: len(roster.known) == 2)
+        assert {known.address for known in roster.known} == {"ws://server-1", "ws://server-2"}
         answer(roster)

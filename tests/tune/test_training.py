@@ -88,7 +88,8 @@ def test_it_learns_on_what_the_engine_says(turns, examples):
 
 
 def test_any_seed_will_do():
-    Adapted(EDGE, shapes_of(EDGE), "cpu", torch.float32, 1, seed=2**64)
+    model = Adapted(EDGE, shapes_of(EDGE), "cpu", torch.float32, 1, seed=2**64)
+    assert model.adapter()
 
 
 def test_only_adapters_are_learnt():

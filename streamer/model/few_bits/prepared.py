@@ -3,8 +3,8 @@ when they are read, or tower and text of them.
 
 What is read stays mapped: it is there at once, and processes share its pages. It lies in the
 user's cache, named after the checkpoint's fingerprint: another checkpoint has another name, so a
-stale one is never found. It is written beside its place and moved there when it is whole. Each part
-is read with its length and CRC-32.
+stale one is never found. It is written beside its place, by one run at a time, and moved there when
+it is whole. Each part is read with its length and CRC-32.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import os
 import shutil
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
@@ -31,6 +32,7 @@ from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.engine import Text, Tower
 from streamer.model.few_bits.model import FewBitsText, FewBitsTower
 from streamer.model.few_bits.parts import Part, flat, names_of, parts_of, whole
+from streamer.model.runtime.lock import is_ours
 from streamer.model.runtime.told import Told, quiet
 
 VERSION = 2  # of the layout; another one is not read
@@ -117,39 +119,51 @@ class Prepared:
         return found
 
     def write(self, told: Told) -> None:
-        """Convert the checkpoint, part by part. Raises ModelError, also where the disk is full."""
-        self._check_disk()
+        """Convert the checkpoint, part by part. Raises ModelError, also where the disk is full, or
+        another run writes here."""
         names = names_of(self._shapes)
         made = parts_of(self._directory, self._shapes, self._engine)
-        beside: Path | None = None
         try:
-            self.at.parent.mkdir(parents=True, exist_ok=True)
-            beside = Path(mkdtemp(prefix=".", dir=self.at.parent))
-            index = {}
-            for i, (name, part) in enumerate(made):
-                save_file(flat(part), beside / name)
-                index[name] = _sum_of(beside / name)
-                told(i + 1, len(names))
-            (beside / INDEX).write_text(json.dumps(index), "utf-8")
-            shutil.rmtree(self.at, ignore_errors=True)
-            beside.replace(self.at)
+            with _making(self.at.parent) as beside:
+                self._check_disk()
+                index = {}
+                for i, (name, part) in enumerate(made):
+                    save_file(flat(part), beside / name)
+                    index[name] = _sum_of(beside / name)
+                    told(i + 1, len(names))
+                (beside / INDEX).write_text(json.dumps(index), "utf-8")
+                shutil.rmtree(self.at, ignore_errors=True)
+                beside.replace(self.at)
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise ModelError(
                 self.at, f"cannot be written ({why}); set STREAMER_CACHE to another place"
             ) from None
-        finally:
-            if beside is not None:
-                shutil.rmtree(beside, ignore_errors=True)
 
     def _check_disk(self) -> None:
         """Raise ModelError where it will not fit, before any work."""
         home = self.at.parent
-        there = next(folder for folder in (home, *home.parents) if folder.exists())
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(home).free
         if free < self.num_bytes + SPARE_BYTES:
             needs = f"{self.num_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-            raise ModelError(there, f"{needs}; make room, or set STREAMER_CACHE to another place")
+            raise ModelError(home, f"{needs}; make room, or set STREAMER_CACHE to another place")
+
+
+@contextmanager
+def _making(home: Path) -> Iterator[Path]:
+    """A new folder in `home`, which nobody else writes in meanwhile. It goes at the end, and so
+    does what killed runs left. Raises ModelError and OSError."""
+    home.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        folder = os.open(home, os.O_RDONLY)
+        stack.callback(os.close, folder)
+        if not is_ours(folder):
+            raise ModelError(home, "is written by another run; wait for its end")
+        for left in home.glob(".*"):
+            shutil.rmtree(left, ignore_errors=True)
+        beside = Path(mkdtemp(prefix=".", dir=home))
+        stack.callback(shutil.rmtree, beside, ignore_errors=True)
+        yield beside
 
 
 def _sum_of(file: Path) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from streamer.model.kernels.arithmetic import compiled
+from streamer.model.kernels.simd import fma_function, fold_lanes, function, lanes_of, splat
 from streamer.model.kernels.threads import num_cores, num_kernel_threads
 
 COLUMNS = 4  # of a panel: they lie side by side, 16 bytes of each in turn
@@ -95,7 +96,7 @@ def _emit(b: ir.IRBuilder, begins: list[ir.Value], steps: _Steps, rows: int, bit
     cells = [(r, c) for r in range(rows) for c in range(COLUMNS)]
     totals = {at: cgutils.alloca_once_value(b, ir.Constant(_FLOATS, None)) for at in cells}
     sums = {at: cgutils.alloca_once(b, _SUMS) for at in cells}  # LLVM keeps them in registers
-    fma = _function(b, "llvm.fma.v8f32", _FLOATS, [_FLOATS] * 3)
+    fma = fma_function(b, _FLOATS)
     with cgutils.for_range(b, steps.groups, intp=number) as group:
         for at in cells:
             b.store(ir.Constant(_SUMS, None), sums[at])
@@ -104,13 +105,13 @@ def _emit(b: ir.IRBuilder, begins: list[ir.Value], steps: _Steps, rows: int, bit
             _add_vector(b, xs, w, k, sums, bits)
         for c in range(COLUMNS):
             at = b.add(b.mul(group.index, number(COLUMNS)), number(c))
-            scale = _splat(b, b.load(b.gep(scales, [at])), _FLOATS)
+            scale = splat(b, b.load(b.gep(scales, [at])), _FLOATS)
             for r in range(rows):
                 whole = b.sitofp(b.load(sums[r, c]), _FLOATS)
                 b.store(b.call(fma, [whole, scale, b.load(totals[r, c])]), totals[r, c])
     for r, c in cells:
         cell = b.gep(y, [b.add(b.mul(steps.y, number(r)), number(c))])
-        b.store(_folded(b, b.load(totals[r, c])), cell)
+        b.store(fold_lanes(b, b.load(totals[r, c]), b.fadd), cell)
 
 
 def _add_vector(
@@ -119,7 +120,7 @@ def _add_vector(
     """BYTES weights of each column, times the rows."""
     number = k.type
     line = b.gep(w, [b.mul(b.lshr(k, number(1)) if bits == 4 else k, number(COLUMNS * BYTES))])
-    fetch = _function(b, "llvm.prefetch.p0i8", ir.VoidType(), [_I8.as_pointer()] + [_I32] * 3)
+    fetch = function(b, "llvm.prefetch.p0i8", ir.VoidType(), [_I8.as_pointer()] + [_I32] * 3)
     b.call(fetch, [b.gep(line, [number(AHEAD)]), _I32(0), _I32(3), _I32(1)])
     raw = ir.VectorType(_I8, BYTES).as_pointer()
     given = []
@@ -131,7 +132,7 @@ def _add_vector(
         weights = b.sext(weights, _WEIGHTS)
         if bits == 4:  # the low halves of the bytes, then their high ones
             odd = b.trunc(b.and_(k, number(1)), _I16)
-            up = _splat(b, b.sub(_I16(12), b.mul(odd, _I16(4))), _WEIGHTS)
+            up = splat(b, b.sub(_I16(12), b.mul(odd, _I16(4))), _WEIGHTS)
             weights = b.ashr(b.shl(weights, up), ir.Constant(_WEIGHTS, [12] * BYTES))
         for r, x in enumerate(given):
             b.store(b.add(b.load(sums[r, c]), _pairs(b, x, weights)), sums[r, c])
@@ -140,33 +141,10 @@ def _add_vector(
 def _pairs(b: ir.IRBuilder, x: ir.Value, w: ir.Value) -> ir.Value:
     """x * w, neighbours added, int32."""
     if _HAS_AVX2:
-        return b.call(_function(b, "llvm.x86.avx2.pmadd.wd", _SUMS, [_WEIGHTS] * 2), [x, w])
+        return b.call(function(b, "llvm.x86.avx2.pmadd.wd", _SUMS, [_WEIGHTS] * 2), [x, w])
     wide = ir.VectorType(_I32, BYTES)
     product = b.mul(b.sext(x, wide), b.sext(w, wide))
-    return b.add(*(_part(b, product, list(range(odd, BYTES, 2))) for odd in (0, 1)))
-
-
-def _splat(b: ir.IRBuilder, value: ir.Value, kind: ir.Type) -> ir.Value:
-    one = b.insert_element(ir.Constant(kind, ir.Undefined), value, _I32(0))
-    return _part(b, one, [0] * kind.count)
-
-
-def _folded(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
-    """Lane j + j + 4, then + j + 2, then + j + 1."""
-    width = vector.type.count
-    while width > 1:
-        width //= 2
-        vector = b.fadd(*(_part(b, vector, [k + at for k in range(width)]) for at in (0, width)))
-    return b.extract_element(vector, _I32(0))
-
-
-def _part(b: ir.IRBuilder, vector: ir.Value, places: list[int]) -> ir.Value:
-    which = ir.Constant(ir.VectorType(_I32, len(places)), places)
-    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), which)
-
-
-def _function(b: ir.IRBuilder, name: str, gives: ir.Type, takes: list[ir.Type]) -> ir.Function:
-    return cgutils.get_or_insert_function(b.module, ir.FunctionType(gives, takes), name)
+    return b.add(*(lanes_of(b, product, list(range(odd, BYTES, 2))) for odd in (0, 1)))
 
 
 _T1, _T2, _T3 = (_make_tile(rows) for rows in (1, 2, 3))

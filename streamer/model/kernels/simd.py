@@ -8,6 +8,7 @@ instructions of it (AVX2, AVX-512, NEON).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -97,14 +98,14 @@ def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: i
     sums = [cgutils.alloca_once(b, _VECTOR) for _ in cells]  # LLVM keeps them in registers
     for total, cell in zip(sums, cells, strict=True):
         b.store(b.load(cell, align=4), total)
-    fma = _fma_function(b, _VECTOR, f"v{LANES}f32")
+    fma = fma_function(b, _VECTOR)
     row_starts = [b.gep(at.x, [b.mul(x_step, number(m))]) for m in range(rows)]
     starts = [b.gep(at.w, [b.add(b.mul(w_next, number(p)), number(v))]) for p, v in columns]
     with cgutils.for_range(b, count, intp=number) as loop:
         step = b.mul(loop.index, w_step)
         weights = [_load(b, b.gep(start, [step]), at.is_half) for start in starts]
         for m, row in enumerate(row_starts):
-            x = _splat(b, b.load(b.gep(row, [loop.index])))
+            x = splat(b, b.load(b.gep(row, [loop.index])), _VECTOR)
             for i, weight in enumerate(weights):
                 total = sums[m * len(weights) + i]
                 b.store(b.call(fma, [x, weight, b.load(total)]), total)
@@ -118,16 +119,37 @@ def _load(b: ir.IRBuilder, pointer: ir.Value, is_half: bool) -> ir.Value:
     return b.load(b.bitcast(pointer, _VECTOR.as_pointer()), align=4)
 
 
-def _splat(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    empty = ir.Constant(_VECTOR, ir.Undefined)
-    first = b.insert_element(empty, value, ir.Constant(_I32, 0))
-    return b.shuffle_vector(first, empty, ir.Constant(ir.VectorType(_I32, LANES), None))
+def splat(b: ir.IRBuilder, value: ir.Value, kind: ir.VectorType) -> ir.Value:
+    """`value` in every lane of a `kind`."""
+    one = b.insert_element(ir.Constant(kind, ir.Undefined), value, _I32(0))
+    return lanes_of(b, one, [0] * kind.count)
 
 
-def _fma_function(b: ir.IRBuilder, kind: ir.Type, suffix: str) -> ir.Function:
-    return cgutils.get_or_insert_function(
-        b.module, ir.FunctionType(kind, [kind] * 3), f"llvm.fma.{suffix}"
-    )
+def lanes_of(b: ir.IRBuilder, vector: ir.Value, places: list[int]) -> ir.Value:
+    """A vector of the lanes at `places`."""
+    which = ir.Constant(ir.VectorType(_I32, len(places)), places)
+    return b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), which)
+
+
+def fold_lanes(b: ir.IRBuilder, vector: ir.Value, join: Callable[..., ir.Value]) -> ir.Value:
+    """All lanes joined: j with j + n / 2, then with j + n / 4 and so on to j + 1."""
+    width = vector.type.count
+    while width > 1:
+        width //= 2
+        low, high = (lanes_of(b, vector, [k + at for k in range(width)]) for at in (0, width))
+        vector = join(low, high)
+    return b.extract_element(vector, _I32(0))
+
+
+def fma_function(b: ir.IRBuilder, kind: ir.Type) -> ir.Function:
+    """LLVM's own for float32, or for a vector of it."""
+    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    return function(b, f"llvm.fma.{lanes}f32", kind, [kind] * 3)
+
+
+def function(b: ir.IRBuilder, name: str, gives: ir.Type, takes: list[ir.Type]) -> ir.Function:
+    """One of LLVM's, by its name."""
+    return cgutils.get_or_insert_function(b.module, ir.FunctionType(gives, takes), name)
 
 
 def make_fold(kind: str) -> Any:
@@ -156,7 +178,7 @@ def _emit_fold(b: ir.IRBuilder, kind: str, start: ir.Value, count: ir.Value) -> 
         return b.select(b.fcmp_ordered(">", a, c), a, c) if kind == "max" else b.fadd(a, c)
 
     number = count.type
-    fma = _fma_function(b, _VECTOR, f"v{LANES}f32")
+    fma = fma_function(b, _VECTOR)
     empty = ir.Constant(_VECTOR, [float("-inf") if kind == "max" else 0.0] * LANES)
     totals = [cgutils.alloca_once_value(b, empty) for _ in range(PANEL // LANES)]
     with cgutils.for_range_slice(b, number(0), count, number(PANEL), intp=number) as (i, _):
@@ -170,21 +192,7 @@ def _emit_fold(b: ir.IRBuilder, kind: str, start: ir.Value, count: ir.Value) -> 
     while len(parts) > 1:
         half = len(parts) // 2
         parts = [join(parts[i], parts[i + half]) for i in range(half)]
-    vector = parts[0]
-    width = LANES
-    while width > 1:
-        width //= 2
-        places = [
-            ir.Constant(ir.VectorType(_I32, width), [k + at for k in range(width)])
-            for at in (0, width)
-        ]
-        vector = join(
-            *(
-                b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), place)
-                for place in places
-            )
-        )
-    return b.extract_element(vector, _I32(0))
+    return fold_lanes(b, parts[0], join)
 
 
 @intrinsic
@@ -204,7 +212,7 @@ def fma(_context: Any, a: Any, x: Any, y: Any) -> Any:
     """a * x + y, rounded once; float32."""
 
     def codegen(_: Any, b: ir.IRBuilder, _signature: Any, values: Any) -> Any:
-        return b.call(_fma_function(b, _FLOAT, "f32"), values)
+        return b.call(fma_function(b, _FLOAT), values)
 
     return types.float32(types.float32, types.float32, types.float32), codegen
 

@@ -1,4 +1,4 @@
-"""What loading stands on: ONNX Runtime by its one door, and how far loading is.
+"""What loading stands on: ONNX Runtime by its one door, how far loading is, locks.
 
 Imports nothing of ours.
 """

@@ -2,7 +2,7 @@
 
 import { nameAttributes } from "./attributes.js";
 import { Chart } from "./chart.js";
-import { CoachView } from "./coach.js";
+import { CoachView, dropOlder } from "./coach.js";
 import { describe, listen } from "./jobs.js";
 import { Problem } from "./problems.js";
 import { View } from "./view.js";
@@ -39,6 +39,7 @@ async function startListening() {
   view.noProblem();
   try {
     await describing;
+    if (at("coaching").checked && dropOlder()) view.problem("usual-older");
     const coach = screen.coach.wanted;
     listening = await listen(screen, { ...server(), coach }, () => {
       view.problem("gone");

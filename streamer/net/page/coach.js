@@ -7,6 +7,9 @@ import { reportOf } from "./report.js";
 import { put, say } from "./words.js";
 
 const USUAL = "streamer.usual"; // in localStorage: a baseline that its speaker keeps
+// A baseline's numbers, as core/coach/baseline.py names them.
+const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
+  change change_sd frame_level_dbfs frame_level_sd_db glide glide_sd`.split(/\s+/);
 const FRESH_S = 8; // a word stays so long
 const LEARN_S = 30;
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
@@ -157,8 +160,17 @@ export function whyOf({ measure, value, usual }) {
 // The baseline that its speaker keeps, or null.
 function kept() {
   try {
-    return JSON.parse(localStorage.getItem(USUAL));
+    const usual = JSON.parse(localStorage.getItem(USUAL));
+    const isWhole = NAMES.every((name) => typeof usual[name] === "number");
+    return isWhole && Object.keys(usual).length === NAMES.length ? usual : null;
   } catch {
     return null;
   }
+}
+
+// Whether one went that cannot be used: the server refuses what an older form of this page kept.
+export function dropOlder() {
+  const isOlder = localStorage.getItem(USUAL) !== null && kept() === null;
+  if (isOlder) localStorage.removeItem(USUAL);
+  return isOlder;
 }

@@ -201,4 +201,5 @@ def test_the_tiny_and_the_shipped_checkpoints_pass(tiny_pair):
     from streamer.model.thinker import EMBEDDED
 
     for directory in (*tiny_pair, EMBEDDED / "edge", EMBEDDED / "cloud"):
-        check_layout(directory, read_shapes(json.loads((directory / "config.json").read_text())))
+        shapes = read_shapes(json.loads((directory / "config.json").read_text()))
+        assert len(check_layout(directory, shapes)) > 100 * (EMBEDDED in directory.parents)

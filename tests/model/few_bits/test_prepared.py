@@ -1,6 +1,9 @@
 """The converted form on disk: the same bits, checked when it is read, never half there."""
 
 import shutil
+import signal
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -93,7 +96,60 @@ def test_no_room_is_told_before_any_work(model, home, monkeypatch, capsys):
     assert "GB are needed" in told
     assert "STREAMER_CACHE" in told
     assert told.count("\n") == 1
-    assert not home.exists()
+    assert not [path for path in home.rglob("*") if path.is_file()]
+
+
+def begun(model):
+    """`--prepare` in a process of its own, which waits for a line behind its third part."""
+    code = """import sys
+from pathlib import Path
+from streamer.model.few_bits.prepared import Prepared
+from streamer.model.thinker import shapes_of
+def told(done, total):
+    if done == 3:
+        print("three parts", flush=True)
+        sys.stdin.readline()
+model = Path(sys.argv[1])
+Prepared(model, shapes_of(model), "int8").write(told)"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(model)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "three parts\n"
+    return process
+
+
+def test_what_a_killed_run_left_goes(model, home):
+    """Also what another model's left, and before the disk is looked at: it may be all of it."""
+    at = prepared_of(model).at
+    with begun(model) as process:
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert [path.name for path in at.parent.glob(".*/*")]
+    assert not at.exists()
+    other = prepared_of(model, "int4")
+    other.write(lambda done, total: None)
+    assert list(at.parent.iterdir()) == [other.at]
+
+
+def test_two_at_once_do_not_clash(model, home, capsys):
+    wanted = logits_of(model, "int8")
+    with begun(model) as process:
+        assert main(["models", "--prepare", str(model)]) == 1
+        told = capsys.readouterr().err
+        assert "is written by another run; wait for its end" in told
+        assert told.count("\n") == 1
+        process.communicate("go on\n")
+    assert process.returncode == 0
+    at = prepared_of(model).at
+    assert list(at.parent.iterdir()) == [at]
+    assert main(["models", "--prepare", str(model)]) == 0  # over the one that is there
+    assert list(at.parent.iterdir()) == [at]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ModelWarning)
+        assert np.array_equal(logits_of(model, "int8"), wanted)
 
 
 def test_a_place_that_cannot_be_written_to_is_one_line(model, home, capsys):

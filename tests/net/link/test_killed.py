@@ -259,6 +259,7 @@ async def test_a_killed_edge_leaves_its_slot():
         process.communicate()
         await until_metric(url, "streamer_sessions_held", 1)
         await until_metric(url, "streamer_sessions", 0)
+        assert await anyio.to_thread.run_sync(metric, url, "streamer_sessions_held") == 0
 
 
 def resident_mb(process):

@@ -68,6 +68,7 @@ async def test_a_client_that_vanished_is_noticed_though_nothing_is_said():
         await until(ws, "session.created")
         ws.transport.pause_reading()  # no pong, no close
         await until_gone(server, sessions)
+        assert "streamer_sessions 0.0" in server.metrics.text().decode()
         ws.transport.abort()
 
 
@@ -95,3 +96,4 @@ async def test_a_place_is_free_again_when_its_client_has_gone():
             async with connect(url) as a, connect(url) as b:
                 await asyncio.gather(until(a, "session.created"), until(b, "session.created"))
             await until_gone(server, sessions)
+            assert "streamer_sessions 0.0" in server.metrics.text().decode()

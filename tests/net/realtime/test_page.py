@@ -388,7 +388,7 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
             " usually", ", usually"
         )
         await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
-        await guest.until_said("#nudge", "Go on?")
+        await guest.until_said("#nudge", "Keep talking")
         assert await guest.fits()
         drawn = """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
             .data.some((value) => value > 0)"""
@@ -401,6 +401,22 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
             assert sentence in text
         await guest.page.click("#keep")
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
+
+
+@pytest.mark.parametrize("older", ['{"rate_syllables_per_s": 5.0, "speech_s": 30.0}', "null"])
+async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_path, older):
+    """The server would refuse it, and nobody could speak until the browser's store was cleared."""
+    save_speech(tmp_path / "speech.wav", recording(2), 48_000)
+    async with visiting(server, tmp_path / "speech.wav") as guest:
+        keep = "([name, value]) => localStorage.setItem(name, value)"
+        await guest.page.evaluate(keep, ["streamer.usual", older])
+        await guest.page.check("#coaching")
+        await guest.page.click("#mic")
+        await guest.until_said("#problem", "an older form of this page; it is learnt anew")
+        await guest.until_said("#learning", "learning how you usually speak")
+        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
+        await guest.page.click("#mic")
+        assert await guest.until_described()
 
 
 async def test_without_a_coach_the_page_asks_for_none(server, wanted):

@@ -175,6 +175,7 @@ async def test_a_goodbye_ends_the_session_at_once():
         with anyio.fail_after(5):
             while sessions or server._hub.talks:
                 await anyio.sleep(0.01)
+        assert "streamer_sessions 0.0" in server.metrics.text().decode()
 
 
 async def test_a_client_that_does_not_count_goes_on_with_what_it_was_not_sent():
