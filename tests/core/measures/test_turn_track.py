@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from streamer.core.measures.frames import decibel
 from streamer.core.measures.nuclei import MISSED, Envelope
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.measures.turn_track import Frames, TurnTrack
@@ -21,7 +22,8 @@ def frames(num=300, level=1e-2, f0=200.0, **changed):
         "speech": np.ones(num, bool),
         "clipped": np.zeros(num, np.float32),
     }
-    return Frames(**(fields | changed))
+    fields |= changed
+    return Frames(level_db=decibel(fields["power"][:, 0]), **fields)
 
 
 def test_even_speech():
@@ -132,7 +134,7 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
             short.forget(2)
             dropped += 32
         kept, every = short.frames(), whole.frames()
-        for name in ("power", "f0", "speech", "clipped", "vowel_db"):
+        for name in ("power", "level_db", "f0", "speech", "clipped", "vowel_db"):
             assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
         assert kept.peaks.tolist() == [peak - dropped for peak in every.peaks if peak >= dropped]
         assert np.array_equal(short.frames().until(40).nuclei(), kept.until(40).nuclei())
