@@ -30,7 +30,15 @@ from streamer.core.measures.frames import (
     vowel_loudness,
 )
 from streamer.core.measures.growing import Growing
-from streamer.core.measures.nuclei import MISSED, Doubles, Envelope, Indices, nuclei
+from streamer.core.measures.nuclei import (
+    PER_NUCLEUS,
+    Doubles,
+    Envelope,
+    Indices,
+    movement,
+    nuclei,
+    syllable_rate,
+)
 from streamer.core.measures.pitch import PitchStats, in_range, pitch_stats
 from streamer.core.measures.speech_measures import FULL_SCALE, SpeechMeasures
 
@@ -129,6 +137,7 @@ class TurnTrack:
             on_mel_frames(self._speech.values, end),
             self._clipped.values[:end],
             vowel_db[:end],
+            movement(vowel_db[:end]),
             peaks[: np.searchsorted(peaks, end)],
         )
 
@@ -140,8 +149,8 @@ class TurnTrack:
 @dataclass(frozen=True)
 class Frames:
     """Frames of 10 ms: power in BANDS_HZ [n, 3], its level in dBFS, F0 in Hz or 0, speech, how many
-    samples are at full scale, and of the vowels' envelope its level in dB and which frames are its
-    peaks."""
+    samples are at full scale, and of the vowels' envelope its level in dB, what its movement adds
+    to the syllables, and which frames are its peaks."""
 
     power: Floats
     level_db: Floats
@@ -149,6 +158,7 @@ class Frames:
     speech: Flags
     clipped: Floats
     vowel_db: Doubles
+    movement: Doubles
     peaks: Indices
 
     def last(self, seconds: float) -> Frames:
@@ -169,6 +179,7 @@ class Frames:
             self.speech[first:end],
             self.clipped[first:end],
             self.vowel_db[first:end],
+            self.movement[first:end],
             self.peaks[low:high] - first,
         )
 
@@ -186,9 +197,8 @@ class Frames:
         active_db, heard = active_level(power, self.speech, self.level_db)
         level_low, level_high = percentiles(self.level_db[heard], 5, 95)
         found = self.pitch(heard & (self.level_db > active_db - PITCHED_DB))
-        syllables = MISSED * len(self.nuclei())
         return SpeechMeasures(
-            rate_syllables_per_s=FRAMES_PER_S * syllables / spoken,
+            rate_syllables_per_s=syllable_rate(self.syllables().sum(), spoken / FRAMES_PER_S),
             pitch_median_hz=found.median_hz if found else None,
             pitch_sd_semitones=found.sd_semitones if found else None,
             pitch_range_semitones=found.range_semitones if found else None,
@@ -209,6 +219,13 @@ class Frames:
     def nuclei(self) -> Indices:
         """Frames of the syllables' nuclei, in order."""
         return nuclei(self.vowel_db, self.peaks, self.f0 > 0, self.speech)
+
+    def syllables(self) -> Doubles:
+        """What each frame adds to a rate's sum [n]: nothing where no frame is a nucleus."""
+        at = self.nuclei()
+        added = np.where(self.speech & bool(len(at)), self.movement, 0.0)
+        added[at] += PER_NUCLEUS
+        return added
 
     def pitch(self, loud: Flags) -> PitchStats | None:
         """Of the frames that are loud and voiced; None where these are too few."""
