@@ -13,7 +13,7 @@ from streamer.core.coach.evidence import Seconds
 from streamer.core.coach.voice import Heard
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, active_level
 from streamer.core.measures.growing import Growing
-from streamer.core.measures.nuclei import MISSED
+from streamer.core.measures.nuclei import syllable_rate
 from streamer.core.measures.pitch import in_range, pitch_stats
 from streamer.core.measures.turn_track import Flags, Frames
 
@@ -35,7 +35,7 @@ class Learner:
         self._glide = Seconds(GLIDE_SPREAD, True)
         self._power = Growing()
         self._f0 = Growing()
-        self._num_peaks = 0
+        self._syllables = 0.0
         self._num_spoken = 0
         self._num_paused = 0  # frames of pauses that speech followed
         self._gap = 0
@@ -62,9 +62,9 @@ class Learner:
             return
         filled = without_gaps(frames.speech)[begin:end]
         speech = frames.speech[begin:end]
-        peaks = frames.until(known).nuclei()
+        added = frames.until(known).syllables()
         self._num_spoken += int(filled.sum())
-        self._num_peaks += int(((peaks >= begin) & (peaks < end)).sum())
+        self._syllables += float(added[begin:end].sum())
         self._power.append(frames.power[begin:end, 0][speech])
         self._f0.append(frames.f0[begin:end][filled])
         for is_spoken in filled.tolist():
@@ -82,7 +82,7 @@ class Learner:
         power = self._power.values
         pitch = pitch_stats(voiced)
         values = [
-            MISSED * self._num_peaks / self.speech_s,
+            syllable_rate(self._syllables, self.speech_s),
             pitch.median_hz,
             pitch.sd_semitones,
             float(active_level(power, np.ones(len(power), bool))[0]),

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, decibel
-from streamer.core.measures.nuclei import MISSED
+from streamer.core.measures.nuclei import syllable_rate
 from streamer.core.measures.turn_track import Flags, Floats, Frames
 
-MAX_POINTS = 360_000  # an hour in steps of 10 ms, 3.6 MB; of a longer recording the step doubles
+MAX_POINTS = 360_000  # an hour in steps of 10 ms, 4.7 MB; of a longer recording the step doubles
 RATE_STEP_S = 0.5
 RATE_OVER_S = 2.0  # the rate at a time is that of the 2 s around it,
 MIN_RATE_S = 1.0  # where so much of them is no pause
@@ -20,13 +19,14 @@ MIN_RATE_S = 1.0  # where so much of them is no pause
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """One point per step. f0_hz: 0 where unvoiced; power: mean square; nuclei: of syllables."""
+    """One point per step. f0_hz: 0 where unvoiced or nobody speaks; power: mean square; syllables:
+    what each adds to a rate's sum (nuclei.py)."""
 
     step_s: float
     f0_hz: Floats
     power: Floats
     speech: Flags
-    nuclei: NDArray[np.uint8]
+    syllables: Floats
 
     def __len__(self) -> int:
         return len(self.f0_hz)
@@ -34,10 +34,9 @@ class Curves:
     @classmethod
     def of(cls, frames: Frames) -> Curves:
         """Of one turn, in steps of 10 ms."""
-        nuclei = np.zeros(len(frames.f0), np.uint8)
-        nuclei[frames.nuclei()] = 1
         power = np.ascontiguousarray(frames.power[:, 0])
-        return cls(1 / FRAMES_PER_S, frames.f0, power, frames.speech.copy(), nuclei)
+        syllables = frames.syllables().astype(np.float32)
+        return cls(1 / FRAMES_PER_S, frames.f0, power, frames.speech.copy(), syllables)
 
     @classmethod
     def joined(cls, turns: Sequence[Curves]) -> Curves:
@@ -47,7 +46,7 @@ class Curves:
             np.concatenate([turn.f0_hz for turn in turns]),
             np.concatenate([turn.power for turn in turns]),
             np.concatenate([turn.speech for turn in turns]),
-            np.concatenate([turn.nuclei for turn in turns]),
+            np.concatenate([turn.syllables for turn in turns]),
         )
         return found.thinned(MAX_POINTS)
 
@@ -79,15 +78,15 @@ class Curves:
         """(time in s, syllables per second of speech around it), every RATE_STEP_S. None in a
         pause."""
         talking = self._talking()
-        nuclei = np.concatenate([[0], np.cumsum(self.nuclei)])
+        added = np.concatenate([[0], np.cumsum(self.syllables, dtype=float)])
         spoken = np.concatenate([[0], np.cumsum(talking)])
         half = round(RATE_OVER_S / 2 / self.step_s)
         for i in range(int(len(self) * self.step_s / RATE_STEP_S) + 1):
             at = round(i * RATE_STEP_S / self.step_s)
             first, last = max(0, at - half), min(len(self), at + half)
             seconds = float(spoken[last] - spoken[first]) * self.step_s
-            count = MISSED * float(nuclei[last] - nuclei[first])
-            yield i * RATE_STEP_S, count / seconds if seconds >= MIN_RATE_S else None
+            rate = syllable_rate(float(added[last] - added[first]), max(seconds, MIN_RATE_S))
+            yield i * RATE_STEP_S, rate if seconds >= MIN_RATE_S else None
 
     def _talking(self) -> Flags:
         """From the first speech to the last, without pauses."""
@@ -108,5 +107,5 @@ class Curves:
             (f0.sum(1) / num).astype(np.float32),
             self.power[:even].reshape(-1, 2).mean(1),
             self.speech[:even:2] | self.speech[1:even:2],
-            self.nuclei[:even].reshape(-1, 2).sum(1, dtype=np.uint8),
+            self.syllables[:even].reshape(-1, 2).sum(1),
         )

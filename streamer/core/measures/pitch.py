@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import percentiles
+from streamer.core.measures.frames import median, percentiles
 
 OCTAVE = 12.0  # semitones: further from the median a frame is a tracker's error
 MIN_SEMITONES = 0.1
@@ -39,14 +39,14 @@ def in_range(voiced_hz: NDArray[np.float32]) -> NDArray[np.float32]:
 def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
     """`voiced_hz` [n], n > 0, all above 0. Frames an octave off the median count for the median
     alone."""
-    median = float(np.median(voiced_hz))
-    semitones = 12 * np.log2(voiced_hz / median)
+    middle_hz = median(voiced_hz)
+    semitones = 12 * np.log2(voiced_hz / middle_hz)
     is_near = np.abs(semitones) < OCTAVE
     near = semitones[is_near]
     low, high = percentiles(near, 5, 95)
     near_hz = voiced_hz[is_near]
     return PitchStats(
-        median_hz=median,
+        median_hz=middle_hz,
         sd_semitones=max(MIN_SEMITONES, float(np.std(near))),
         range_semitones=float(high - low),
         mean_hz=float(np.mean(near_hz)),

@@ -21,6 +21,7 @@ from streamer.core.measures.frames import (
     active_level,
     decibel,
     frame_power,
+    median,
     on_mel_frames,
     pause_frames,
     percentiles,
@@ -29,7 +30,15 @@ from streamer.core.measures.frames import (
     vowel_loudness,
 )
 from streamer.core.measures.growing import Growing
-from streamer.core.measures.nuclei import MISSED, Doubles, Envelope, Indices, nuclei
+from streamer.core.measures.nuclei import (
+    PER_NUCLEUS,
+    Doubles,
+    Envelope,
+    Indices,
+    movement,
+    nuclei,
+    syllable_rate,
+)
 from streamer.core.measures.pitch import PitchStats, in_range, pitch_stats
 from streamer.core.measures.speech_measures import FULL_SCALE, SpeechMeasures
 
@@ -54,6 +63,7 @@ class TurnTrack:
     def __init__(self, pitch_hop: int) -> None:
         self._pitch_hop = pitch_hop
         self._power = Growing(len(BANDS_HZ))
+        self._level_db = Growing()
         self._envelope = Envelope()
         self._f0 = Growing()
         self._speech = Growing(dtype=bool)  # per 512 samples
@@ -71,13 +81,17 @@ class TurnTrack:
 
     def add_mel(self, raw: Floats) -> None:
         """[n_frames, 128] log10 mel power, of whole frames of 10 ms."""
-        self._power.append(np.stack([frame_power(raw, *band) for band in BANDS_HZ], 1))
+        power = np.stack([frame_power(raw, *band) for band in BANDS_HZ], 1)
+        self._power.append(power)
+        self._level_db.append(decibel(power[:, 0]))
         self._envelope.add(vowel_loudness(raw))
 
-    def add_speech(self, probability: Floats) -> None:
-        """[n], per 512 samples."""
+    def add_speech(self, probability: Floats) -> Flags:
+        """[n], per 512 samples. Returns where somebody speaks, [n]."""
         is_on = bool(len(self._speech) and self._speech.values[-1])
-        self._speech.append(speaking(probability, is_on))
+        speech = speaking(probability, is_on)
+        self._speech.append(speech)
+        return speech
 
     def add_pitch(self, f0_hz: Floats) -> None:
         """[n], per `pitch_hop` samples; 0 where unvoiced."""
@@ -104,6 +118,7 @@ class TurnTrack:
         counted from behind them."""
         frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
         self._power.drop(frames)
+        self._level_db.drop(frames)
         self._envelope.drop(frames)
         self._clipped.drop(frames)
         self._speech.drop(num_units * UNIT_SAMPLES // SPEECH_SAMPLES)
@@ -117,10 +132,12 @@ class TurnTrack:
         vowel_db, peaks = self._envelope.so_far()
         return Frames(
             self._power.values[:end],
+            self._level_db.values[:end],
             f0,
             on_mel_frames(self._speech.values, end),
             self._clipped.values[:end],
             vowel_db[:end],
+            movement(vowel_db[:end]),
             peaks[: np.searchsorted(peaks, end)],
         )
 
@@ -131,14 +148,17 @@ class TurnTrack:
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames of 10 ms: power in BANDS_HZ [n, 3], F0 in Hz or 0, speech, how many samples are at
-    full scale, and of the vowels' envelope its level in dB and which frames are its peaks."""
+    """Frames of 10 ms: power in BANDS_HZ [n, 3], its level in dBFS, F0 in Hz or 0, speech, how many
+    samples are at full scale, and of the vowels' envelope its level in dB, what its movement adds
+    to the syllables, and which frames are its peaks."""
 
     power: Floats
+    level_db: Floats
     f0: Floats
     speech: Flags
     clipped: Floats
     vowel_db: Doubles
+    movement: Doubles
     peaks: Indices
 
     def last(self, seconds: float) -> Frames:
@@ -154,10 +174,12 @@ class Frames:
         low, high = np.searchsorted(self.peaks, (first, end))
         return Frames(
             self.power[first:end],
+            self.level_db[first:end],
             self.f0[first:end],
             self.speech[first:end],
             self.clipped[first:end],
             self.vowel_db[first:end],
+            self.movement[first:end],
             self.peaks[low:high] - first,
         )
 
@@ -172,12 +194,11 @@ class Frames:
         first, end = span_of(self.speech)
         pauses = pause_frames(~self.speech[first:end])
         spoken = end - first - int(pauses.sum())
-        active_db, heard = active_level(power, self.speech)
-        level_low, level_high = percentiles(decibel(power[heard]), 5, 95)
-        found = self.pitch(heard & (decibel(power) > active_db - PITCHED_DB))
-        syllables = MISSED * len(self.nuclei())
+        active_db, heard = active_level(power, self.speech, self.level_db)
+        level_low, level_high = percentiles(self.level_db[heard], 5, 95)
+        found = self.pitch(heard & (self.level_db > active_db - PITCHED_DB))
         return SpeechMeasures(
-            rate_syllables_per_s=FRAMES_PER_S * syllables / spoken,
+            rate_syllables_per_s=syllable_rate(self.syllables().sum(), spoken / FRAMES_PER_S),
             pitch_median_hz=found.median_hz if found else None,
             pitch_sd_semitones=found.sd_semitones if found else None,
             pitch_range_semitones=found.range_semitones if found else None,
@@ -199,6 +220,13 @@ class Frames:
         """Frames of the syllables' nuclei, in order."""
         return nuclei(self.vowel_db, self.peaks, self.f0 > 0, self.speech)
 
+    def syllables(self) -> Doubles:
+        """What each frame adds to a rate's sum [n]: nothing where no frame is a nucleus."""
+        at = self.nuclei()
+        added = np.where(self.speech & bool(len(at)), self.movement, 0.0)
+        added[at] += PER_NUCLEUS
+        return added
+
     def pitch(self, loud: Flags) -> PitchStats | None:
         """Of the frames that are loud and voiced; None where these are too few."""
         voiced = in_range(self.f0[loud & (self.f0 > 0)])
@@ -206,13 +234,12 @@ class Frames:
 
     def snr_db(self, heard: Flags) -> float | None:
         """Speech over what sounds where nobody speaks; None where there is too little of that."""
-        edges = np.diff(self.speech, prepend=False, append=False)
-        near = self.speech.copy()
-        for edge in np.flatnonzero(edges).tolist():
-            near[max(0, edge - GUARD_FRAMES) : edge + GUARD_FRAMES] = True
-        noise = self.power[~near, 0]
+        near = np.zeros(len(self.speech) + 2 * GUARD_FRAMES, bool)
+        for shift in range(2 * GUARD_FRAMES + 1):
+            near[shift : shift + len(self.speech)] |= self.speech
+        noise = self.power[~near[GUARD_FRAMES:-GUARD_FRAMES], 0]
         if len(noise) < MIN_NOISE_FRAMES:
             return None
-        noise_power = float(np.median(noise)) + 1e-12
+        noise_power = median(noise) + 1e-12
         speech_power = max(float(self.power[heard, 0].mean()) - noise_power, 1e-12)
         return float(10 * np.log10(speech_power / noise_power))

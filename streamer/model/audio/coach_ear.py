@@ -74,8 +74,8 @@ class CoachEar:
         track.add_samples(samples)
         self._mel.push(samples)
         frames = self._voice.push(samples)
-        track.add_speech(np.array([frame.probability for frame in frames], np.float32))
-        track.add_pitch(self._pitch.push(samples))
+        speech = track.add_speech(np.array([frame.probability for frame in frames], np.float32))
+        track.add_pitch(self._pitch.push(samples, speech))
         self._events += self._coaching.step()
 
     def _add_mel(self, blocks: Floats) -> None:

@@ -24,6 +24,7 @@ from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
 from streamer.model.audio.vad import VoiceActivity
 
 Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
@@ -51,13 +52,15 @@ class TurnMeasurer:
 
     def work(self, is_told: bool = False) -> Measures | None:
         """Hear what waits. is_told: where 200 ms have come since the last time, and return what is
-        known then. To hear less at once costs more, and nobody would be told."""
+        known then. To hear less at once costs more, and nobody would be told: but F0's blocks are
+        heard as soon as they can be, so that none is left for the turn's end."""
         with self._working:
             num = self.num_pushed // EVERY_SAMPLES
-            if is_told and num == self._num_told:
+            is_due = num > self._num_told
+            if is_told and not is_due and self.num_pushed < self._pitch.due:
                 return None
             self._hear()
-            if not is_told or self.is_over:
+            if not (is_told and is_due) or self.is_over:
                 return None
             self._num_told = num
             return measure_so_far(self._turn, self._track)
@@ -86,19 +89,18 @@ class TurnMeasurer:
             piece = samples[at : at + AT_ONCE]
             self._track.add_samples(piece)
             self._mel.push(piece)
-            self._judge(piece)
-            self._track.add_pitch(self._pitch.push(piece))
+            self._track.add_pitch(self._pitch.push(piece, self._judge(piece)))
 
     def _end(self) -> None:
         num = self._track.num_samples
         self._mel_left = -(-num // FRAME_SAMPLES) - self._track.num_heard
         self._mel.finish()
-        self._judge(np.zeros(-num % SPEECH_SAMPLES, np.float32))
-        self._track.add_pitch(self._pitch.finish())
+        speech = self._judge(np.zeros(-num % SPEECH_SAMPLES, np.float32))
+        self._track.add_pitch(self._pitch.finish(speech))
 
-    def _judge(self, samples: Floats) -> None:
+    def _judge(self, samples: Floats) -> Flags:
         frames = self._voice.push(samples)
-        self._track.add_speech(np.array([frame.probability for frame in frames], np.float32))
+        return self._track.add_speech(np.array([frame.probability for frame in frames], np.float32))
 
     def _add_mel(self, blocks: Floats) -> None:
         """[n, 128, 20]"""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from streamer.core.measures.curves import Curves
-from streamer.core.measures.nuclei import MISSED
+from streamer.core.measures.nuclei import PER_NUCLEUS, STEADY
 
 
 def curves(num=1_000, **changed):
@@ -13,7 +13,7 @@ def curves(num=1_000, **changed):
         "f0_hz": np.full(num, 200, np.float32),
         "power": np.full(num, 0.01, np.float32),
         "speech": np.ones(num, bool),
-        "nuclei": (np.arange(num) % 25 == 12).astype(np.uint8),
+        "syllables": 2 * PER_NUCLEUS * (np.arange(num) % 25 == 12),
     }
     return Curves(0.01, **(fields | changed))
 
@@ -29,11 +29,11 @@ def test_pauses_lie_between_speech():
 def test_the_rate_leaves_pauses_out():
     speech = np.ones(1_000, bool)
     speech[400:700] = False
-    nuclei = curves().nuclei * speech
-    rates = dict(curves(speech=speech, nuclei=nuclei).rates())
+    syllables = curves().syllables * speech
+    rates = dict(curves(speech=speech, syllables=syllables).rates())
     assert list(rates) == [i / 2 for i in range(21)]
-    assert rates[2.0] == pytest.approx(4 * MISSED)
-    assert rates[3.5] == pytest.approx(4 * MISSED, rel=0.1)  # 1.5 s of it are speech
+    assert rates[2.0] == pytest.approx(8 * PER_NUCLEUS + STEADY)
+    assert rates[3.5] == pytest.approx(8 * PER_NUCLEUS + STEADY, rel=0.15)  # 1.5 s are speech
     assert rates[5.5] is None
 
 
@@ -46,7 +46,7 @@ def test_a_step_doubles_where_points_are_too_many():
     assert (found.step_s, len(found)) == (0.02, 500)
     assert found.f0_hz[:3].tolist() == [100, 200, 0]
     assert found.power[0] == pytest.approx(0.02)
-    assert found.nuclei.sum() == curves().nuclei.sum()
+    assert found.syllables.sum() == pytest.approx(curves().syllables.sum())
     assert curves().thinned(1_000).step_s == 0.01
     assert len(Curves.joined([curves()] * 3)) == 3_000
 

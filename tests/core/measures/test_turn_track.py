@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from streamer.core.measures.nuclei import MISSED, Envelope
+from streamer.core.measures.frames import decibel
+from streamer.core.measures.nuclei import Envelope, movement
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.measures.turn_track import Frames, TurnTrack
 
@@ -16,12 +17,14 @@ def frames(num=300, level=1e-2, f0=200.0, **changed):
     fields = {
         "power": np.full((num, 3), level, np.float32),
         "vowel_db": vowel_db,
+        "movement": movement(vowel_db),
         "peaks": peaks,
         "f0": np.full(num, f0, np.float32),
         "speech": np.ones(num, bool),
         "clipped": np.zeros(num, np.float32),
     }
-    return Frames(**(fields | changed))
+    fields |= changed
+    return Frames(level_db=decibel(fields["power"][:, 0]), **fields)
 
 
 def test_even_speech():
@@ -86,11 +89,12 @@ def test_nobody_speaks():
 def test_syllables_are_the_peaks_of_loudness():
     """Four a second, for 3 s; none of them where no voice is."""
     time_s = np.arange(300) / 100
-    loudness = (0.01 * (1.05 - np.cos(2 * np.pi * 4 * time_s))).astype(np.float32)
-    found = frames(loudness=loudness).measures()
-    assert found.rate_syllables_per_s == pytest.approx(4 * MISSED)
+    loudness = [(0.01 * (1.05 - np.cos(2 * np.pi * n * time_s))).astype("f4") for n in (4, 6)]
+    found, faster = (frames(loudness=each).measures() for each in loudness)
+    assert found.rate_syllables_per_s == pytest.approx(4, abs=1)
+    assert faster.rate_syllables_per_s > found.rate_syllables_per_s + 1
     assert found.rate_syllables_per_min == 60 * found.rate_syllables_per_s
-    silent = frames(loudness=loudness, f0=0.0).measures()
+    silent = frames(loudness=loudness[0], f0=0.0).measures()
     assert (silent.rate_syllables_per_s, silent.pitch_median_hz) == (0, None)
 
 
@@ -132,7 +136,7 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
             short.forget(2)
             dropped += 32
         kept, every = short.frames(), whole.frames()
-        for name in ("power", "f0", "speech", "clipped", "vowel_db"):
+        for name in ("power", "level_db", "f0", "speech", "clipped", "vowel_db"):
             assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
         assert kept.peaks.tolist() == [peak - dropped for peak in every.peaks if peak >= dropped]
         assert np.array_equal(short.frames().until(40).nuclei(), kept.until(40).nuclei())
