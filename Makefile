@@ -12,6 +12,8 @@ TRAIN ?=
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM = false
+# Compiled modules are kept: a test starts hundreds of processes, and each would compile all of ours.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run test test-long docs options train bench clean
 setup: $(STAMP)

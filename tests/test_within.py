@@ -61,26 +61,36 @@ async def test_without_measures_nothing_changes(monkeypatch) -> None:
     assert found.text.endswith("。")
 
 
+def drawn_ranges(seed: int) -> dict[str, tuple[int, ...]]:
+    chance = random.Random(seed)
+    return {
+        name: tuple(sorted(chance.choices(range(num), k=2)))
+        for name, num in NUM_LEVELS.items()
+        if name in MEASURES and chance.random() < 0.8
+    }
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 5))]
+)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-async def test_exact_says_what_the_cloud_says_within_any_ranges(monkeypatch, temperature) -> None:
+async def test_exact_says_what_the_cloud_says_within_any_ranges(
+    monkeypatch, temperature, seed
+) -> None:
     """So does the edge keep to them, and the sentence has its form."""
-    for seed in range(5):
-        chance = random.Random(seed)
-        ranges = {
-            name: tuple(sorted(chance.choices(range(num), k=2)))
-            for name, num in NUM_LEVELS.items()
-            if name in MEASURES and chance.random() < 0.8
-        }
-        monkeypatch.setattr(parts, "said_ranges", lambda *told, r=ranges: r)
-        texts = {}
-        for mode in ("edge", "exact", "cloud"):
-            found, phrases = await said(mode, SAMPLES[:2], temperature=temperature, seed=seed)
-            texts[mode] = [one.text for one in found]
-            for one in found:
-                told = parse(one.text, phrases)
-                assert None not in told.values()
-                assert all(low <= told[n] <= high for n, (low, high) in ranges.items())
-        assert texts["exact"] == texts["cloud"]
+    texts = {}
+    for mode in ("edge", "exact", "cloud"):
+        async with Describer.open(mode=mode, temperature=temperature, seed=seed) as describer:
+            for i in range(5):
+                ranges = drawn_ranges(i)
+                monkeypatch.setattr(parts, "said_ranges", lambda *told, r=ranges: r)
+                found = [await describer.describe(str(f), measures=True) for f in SAMPLES[:2]]
+                texts[mode, i] = [one.text for one in found]
+                for one in found:
+                    told = parse(one.text, describer.attributes)
+                    assert None not in told.values()
+                    assert all(low <= told[n] <= high for n, (low, high) in ranges.items())
+    assert all(texts["exact", i] == texts["cloud", i] for i in range(5))
 
 
 async def test_a_verifier_elsewhere_is_told_the_ranges() -> None:

@@ -16,8 +16,10 @@ def run(monkeypatch, capsys, *options):
 def test_toy_sizes_on_a_cpu(monkeypatch, capsys):
     monkeypatch.setattr(large, "CONTEXT", 30)
     before = torch.get_num_threads()
-    try:
-        status, told = run(monkeypatch, capsys, "--models", "toy", "--rounds", "2")
+    try:  # more threads than free cores spend their time on waiting
+        status, told = run(
+            monkeypatch, capsys, "--models", "toy", "--rounds", "2", "--threads", "1"
+        )
     finally:
         torch.set_num_threads(before)
     assert status == 0

@@ -51,12 +51,15 @@ def test_while_modules_are_imported(module: str) -> None:
     assert (done.returncode, done.stderr) == (130, "")
 
 
-def long_recording(path: Path) -> None:
-    """An hour: it takes minutes."""
+@pytest.fixture(scope="module")
+def hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording that takes minutes."""
+    path = tmp_path_factory.mktemp("long") / "hour.flac"
     audio, rate = soundfile.read(SAMPLES[0], dtype="int16")
     with soundfile.SoundFile(path, "w", rate, 1) as long:
         for _ in range(3600 * rate // len(audio)):
             long.write(audio)
+    return path
 
 
 @contextlib.contextmanager
@@ -86,11 +89,11 @@ def wait_for(is_so: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_label_leaves_the_recording_in_hand_and_says_how_to_go_on(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, hour: Path, number: signal.Signals
 ) -> None:
     """Ctrl-C reaches all its processes, and SIGTERM the first one alone."""
     shutil.copy(SAMPLES[0], tmp_path / "a.wav")
-    long_recording(tmp_path / "z.flac")
+    os.link(hour, tmp_path / "z.flac")
     out = tmp_path / "labels.jsonl"
     with labelling(tmp_path, "--out", out, "--jobs", 1) as process:
         wait_for(lambda: out.exists() and out.read_text("utf-8"))  # the first row
@@ -104,11 +107,13 @@ def test_label_leaves_the_recording_in_hand_and_says_how_to_go_on(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
-def test_a_recording_that_ends_its_process_is_a_row_with_an_error(tmp_path: Path) -> None:
+def test_a_recording_that_ends_its_process_is_a_row_with_an_error(
+    tmp_path: Path, hour: Path
+) -> None:
     """It is tried twice. The one behind it, which waited in the same process, is labelled."""
     for name in ("a.wav", "zz.wav"):
         shutil.copy(SAMPLES[0], tmp_path / name)
-    long_recording(tmp_path / "z.flac")
+    os.link(hour, tmp_path / "z.flac")
     out = tmp_path / "labels.jsonl"
     with labelling(tmp_path, "--out", out, "--jobs", 1) as process:
         wait_for(lambda: out.exists() and out.read_text("utf-8"))

@@ -109,7 +109,8 @@ async def test_clients_are_spread_and_the_one_too_many_is_refused_at_once():
         assert refused.value.response.body.startswith(b"every server is full, or none is there")
 
 
-async def test_who_leaves_makes_place():
+async def test_who_leaves_makes_place(monkeypatch):
+    monkeypatch.setattr(of_roster, "HANDSHAKE_S", 1.0)
     async with fleet(num=1, max_sessions=1) as (url, _):
         for _ in range(3):
             async with connect(url) as ws:

@@ -35,13 +35,21 @@ def verifying(*options, port=0, **environment):
 
 
 @contextlib.contextmanager
-def verifiers(*options, num_ahead=3):
-    """A function that gives one fresh verifier process after another: (its port, the process)."""
+def verifiers(num, num_ahead=3):
+    """A function that gives one fresh verifier process after another, `num` of them: (its port, the
+    process)."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(num_ahead) as pool:
-        started = [pool.submit(stack.enter_context, verifying(*options)) for _ in range(num_ahead)]
+        started, left = [], iter(range(num))
+
+        def start():
+            if next(left, None) is not None:
+                started.append(pool.submit(stack.enter_context, verifying()))
+
+        for _ in range(num_ahead):
+            start()
 
         def another():
-            started.append(pool.submit(stack.enter_context, verifying(*options)))
+            start()
             url, process = started.pop(0).result()
             return int(url.rsplit(":", 1)[1]), process
 

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import hashlib
 
+import numpy as np
 from fake_session import opening
 from far import Slow, serving_judges
 from wire import running
@@ -99,8 +100,8 @@ def frame(opcode, data=b"", fin=True, rsv=0):
         if len(data) < 65_536
         else bytes([0xFF]) + len(data).to_bytes(8, "big")
     )
-    masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
-    return bytes([0x80 * fin | rsv << 4 | opcode]) + size + mask + masked
+    masked = np.frombuffer(data, np.uint8) ^ np.resize(np.frombuffer(mask, np.uint8), len(data))
+    return bytes([0x80 * fin | rsv << 4 | opcode]) + size + mask + masked.tobytes()
 
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10

@@ -7,14 +7,16 @@ import json
 import random
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
+import anyio
 import pipecat_types
-import processes
 import pytest
 from in_process import in_process
 from openai.types import realtime as types
 from processes import listening
 
+from streamer import Describer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
 
@@ -28,10 +30,16 @@ def serving(*options, **environment):
 
 
 def describe_files(files, mode):
-    """What `streamer describe --json` says, a row for each."""
-    status, rows, told = processes.describe(*files, "--mode", mode)
-    assert status == 0, told
-    return rows
+    """What `streamer describe --json` says, a row for each; in this process, on a thread of its
+    own, as the caller's loop may run. clients/test_file.py and link/test_describe.py hold the
+    command to it."""
+
+    async def described():
+        async with Describer.open(mode=mode) as describer:
+            return [(await describer.describe(file)).as_json() for file in files]
+
+    with ThreadPoolExecutor(1) as pool:
+        return json.loads(json.dumps(pool.submit(anyio.run, described).result()))
 
 
 def http(url, path, headers=None):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamer.core.coach.baseline import Baseline
@@ -136,7 +136,6 @@ def test_what_is_usual_is_learnt_in_any_pieces_and_few_seconds_lean_on_people():
     assert short.found() is None
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**31))
 def test_no_voice_is_nudged_more_often_than_allowed(seed):
     chance = np.random.default_rng(seed)

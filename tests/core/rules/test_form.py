@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.embedded import sentences
@@ -171,7 +171,6 @@ RANGES = st.dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(RANGES, st.integers(0, 10_000))
 def test_within_ranges_it_is_the_same_form_without_the_other_levels(family, ranges, seed) -> None:
     """Every sentence that it lets through is whole and says no other level, every sentence of the

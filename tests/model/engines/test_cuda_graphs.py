@@ -1,13 +1,11 @@
 """The fixed shapes against the ragged model; on a GPU the captured graphs against both."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 
 from bench.large import random_weights
+from streamer.cli import main
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.cuda_graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText
 from streamer.model.engines.engine import Engine, Row, Span
@@ -182,14 +180,11 @@ def test_every_shape_is_captured_ahead():
     ],
     ids=lambda c: c[0],
 )
-def test_no_gpu_is_one_clear_line(command, samples):
-    command = [str(samples[0]) if word.endswith(".wav") else word for word in command]
-    done = subprocess.run(
-        [sys.executable, "-m", "streamer", *command], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    [told] = [line for line in done.stderr.splitlines() if not line.startswith("loading ")]
+def test_no_gpu_is_one_clear_line(command, samples, capsys):
+    assert main([str(samples[0]) if word.endswith(".wav") else word for word in command]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    [told] = [line for line in err.splitlines() if not line.startswith("loading ")]
     assert "device cuda: there is no GPU that torch" in told
     assert "take --device cpu" in told
 

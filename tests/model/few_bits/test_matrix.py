@@ -106,20 +106,17 @@ torch.manual_seed(0)
 print([pack(torch.randn(30, 200), form).times(torch.randn(5, 200)).tolist() for form in FORMS.values()])"""
 
 
-def test_another_processor_gives_the_same_bits():
+def test_another_processor_gives_the_same_bits(capsys):
     """One without vectors of integers, of which LLVM makes what it can."""
-    plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", PRODUCT],
-            env={**os.environ, **more},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for more in ({}, plain)
-    ]
-    assert said[0] == said[1]
+    done = subprocess.run(
+        [sys.executable, "-c", PRODUCT],
+        env={**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    exec(PRODUCT, {})
+    assert capsys.readouterr().out == done.stdout != ""
 
 
 def ids_of(n, seed):

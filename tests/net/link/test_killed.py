@@ -88,7 +88,7 @@ async def test_killed_at_any_moment_and_another_comes(wanted, times):
     """SIGKILL; a fresh process is in its place while exact still waits. Exact goes on where it was,
     gated and --degrade do not wait for it."""
     chance, done = random.Random(times), 0
-    with verifiers() as another:
+    with verifiers(times + 1) as another:
         port, process = await anyio.to_thread.run_sync(another)
         async with (
             Proxy(port, Toxics(latency_s=0.005)) as proxy,

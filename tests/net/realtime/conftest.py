@@ -3,6 +3,8 @@
 import os
 
 import pytest
+import pytest_asyncio
+from browser import chromium
 from speech import SAMPLES
 from wire import describe_files, serving
 
@@ -17,3 +19,10 @@ def server():
 def wanted():
     """What `streamer describe` says about the bundled recordings, in exact mode, by file name."""
     return {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact")}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser():
+    """Without a microphone; each guest has a context of its own."""
+    async with chromium() as found:
+        yield found

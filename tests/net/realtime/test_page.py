@@ -27,6 +27,8 @@ from streamer.core.attributes import ENGLISH
 from streamer.core.coach.baseline import Baseline
 from streamer.net.realtime.server import PAGE
 
+LOOP = pytest.mark.asyncio(loop_scope="module")  # that of a browser for all its guests
+
 
 def samples_of(messages):
     """(PCM16 in a session's messages as floats, its rate)."""
@@ -77,7 +79,8 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
     assert sentence.endswith("。")
 
 
-async def test_files_say_what_describe_says(server, wanted, tmp_path):
+@LOOP
+async def test_files_say_what_describe_says(server, wanted, tmp_path, browser):
     """Chosen and dropped; two in a row; longer than a turn, in parts; what is no sound is told in
     one line."""
     soundfile.write(tmp_path / "long.wav", speech(65, 3), 16_000, subtype="PCM_16")
@@ -86,7 +89,7 @@ async def test_files_say_what_describe_says(server, wanted, tmp_path):
         (tmp_path / name).write_bytes(b"no sound at all")
     described = describe_files([tmp_path / "long.wav"], "exact")[0]
     first, second, third = (wanted[file.name] for file in SAMPLES[:3])
-    async with visiting(server) as guest:
+    async with visiting(server, browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[:2])
         await guest.until_said("#history", first["text"])
         await guest.until_said("#facts", SAMPLES[1].name)
@@ -115,9 +118,10 @@ async def test_files_say_what_describe_says(server, wanted, tmp_path):
         ]
 
 
-async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted):
+@LOOP
+async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted, browser):
     levels = json.loads(http(server, "/attributes.json")[1])
-    async with visiting(server) as guest:
+    async with visiting(server, browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[0])
         await guest.until_described()
         for name, level in wanted[SAMPLES[0].name]["attributes"].items():
@@ -129,9 +133,10 @@ async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted):
             assert await guest.text(f"#attribute-{name} .level") == told
 
 
-async def test_what_went_unverified_is_told():
+@LOOP
+async def test_what_went_unverified_is_told(browser):
     with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
-        async with visiting(url) as guest:
+        async with visiting(url, browser=browser) as guest:
             await guest.page.set_input_files("#file", [SAMPLES[0], SAMPLES[0]])
             await guest.until_said("#history", "that the gate wanted verified went unverified")
             await guest.until_described()
@@ -194,11 +199,12 @@ async def test_a_keyboard_is_enough(server, wanted, tmp_path):
         assert await guest.tab() == "history"
 
 
-async def test_a_key_is_typed_and_a_phone_is_wide_enough(tmp_path):
+@LOOP
+async def test_a_key_is_typed_and_a_phone_is_wide_enough(tmp_path, browser):
     """One line says what is wrong, and the field is ready; no URL holds the key; unverified text is
     told from verified."""
     with serving("--mode", "edge", "--api-key", "s3cret") as (url, _):
-        async with visiting(url, size=(375, 740), tolerates=LINK_ERRORS) as guest:
+        async with visiting(url, size=(375, 740), tolerates=LINK_ERRORS, browser=browser) as guest:
             assert await guest.fits()
             for key, told in (
                 ("", "The server wants an API key. Type it"),
@@ -268,8 +274,9 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             assert (await guest.until_described()).endswith("。")
 
 
-async def test_a_microphone_that_is_missing_is_told(server):
-    async with visiting(server) as guest:
+@LOOP
+async def test_a_microphone_that_is_missing_is_told(server, browser):
+    async with visiting(server, browser=browser) as guest:
         for reason, told in (
             ("NotFoundError", "There is no microphone."),
             ("NotAllowedError", "The microphone is not allowed."),
@@ -283,9 +290,10 @@ async def test_a_microphone_that_is_missing_is_told(server):
             assert await guest.text("#mic") == "Speak"
 
 
-async def test_one_screen_however_long_the_history(server):
+@LOOP
+async def test_one_screen_however_long_the_history(server, browser):
     """A laptop's window needs no scrolling; the list of earlier sentences scrolls by itself."""
-    async with visiting(server, size=(1280, 720)) as guest:
+    async with visiting(server, size=(1280, 720), browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[2:3] * 7)
         await guest.page.locator("#history li:nth-child(6)").wait_for(state="attached")
         assert await guest.page.evaluate(
@@ -335,6 +343,7 @@ def test_a_wheel_holds_the_page(tmp_path):
         "--quiet",
         "--disable-pip-version-check",
         "--no-deps",
+        "--no-build-isolation",  # torch brings setuptools
         "-w",
         tmp_path,
         tree,
@@ -419,8 +428,9 @@ async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_
         assert await guest.until_described()
 
 
-async def test_without_a_coach_the_page_asks_for_none(server, wanted):
-    async with visiting(server) as guest:
+@LOOP
+async def test_without_a_coach_the_page_asks_for_none(server, wanted, browser):
+    async with visiting(server, browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[0])
         assert await guest.until_described() == wanted[SAMPLES[0].name]["text"]
         asked = json.loads(taken(guest.sockets)[0])["session"]["streamer"]

@@ -5,9 +5,8 @@ import re
 
 import numpy as np
 import pytest
-import pytest_asyncio
 import soundfile
-from browser import LINK_ERRORS, chromium, visiting
+from browser import LINK_ERRORS, visiting
 from fake_session import opening
 from wire import running
 
@@ -25,12 +24,6 @@ def sound(tmp_path):
         return tmp_path / name
 
     return save
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser():
-    async with chromium() as found:
-        yield found
 
 
 @pytest.fixture
