@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 
 @contextmanager
-def started(*command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started(
+    *command: str, python: str = sys.executable
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process that says one line when it is ready, and that line."""
-    run = [sys.executable, "-m", *command]
+    run = [python, "-m", *command]
     process = subprocess.Popen(run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamer.model.checkpoint.room import BITS
-from streamer.model.kernels.few_bits import BYTES, COLUMNS, multiply
+from streamer.model.kernels.few_bits import multiply
+from streamer.model.kernels.few_bits_tile import BYTES, COLUMNS
 
 PANELS_AT_ONCE = 32  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.

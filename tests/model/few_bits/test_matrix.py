@@ -80,16 +80,18 @@ def test_a_row_of_zeros_stays_zero(form):
 
 
 @FORM
+@pytest.mark.parametrize(("out", "inner"), [(160, 96), (70, 500)])
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 17, 64])
-def test_a_row_is_the_same_bits_in_any_company(n, form):
-    matrix, x = pack(drawn(160, 96), form), drawn(n, 96, seed=n)
+def test_a_row_is_the_same_bits_in_any_company(n, out, inner, form):
+    matrix, x = pack(drawn(out, inner), form), drawn(n, inner, seed=n)
     assert torch.equal(matrix.times(x), torch.cat([matrix.times(row[None]) for row in x]))
 
 
 @FORM
 @pytest.mark.parametrize("threads", [2, 5])
-def test_threads_share_a_product_to_the_last_bit(form, threads, monkeypatch):
-    matrix, x = pack(drawn(1_000, 96), form), drawn(5, 96, seed=1)
+@pytest.mark.parametrize("n", [5, 20])
+def test_threads_share_a_product_to_the_last_bit(form, n, threads, monkeypatch):
+    matrix, x = pack(drawn(1_000, 96), form), drawn(n, 96, seed=1)
     alone = matrix.times(x)
     monkeypatch.setattr(kernel, "num_threads", lambda: threads)
     monkeypatch.setattr(kernel, "WORTH", 1)
@@ -103,7 +105,7 @@ if "NUMBA_CPU_NAME" in __import__("os").environ:
 import torch
 from streamer.model.few_bits.matrix import FORMS, pack
 torch.manual_seed(0)
-print([pack(torch.randn(30, 200), form).times(torch.randn(5, 200)).tolist() for form in FORMS.values()])"""
+print([pack(torch.randn(30, 200), form).times(torch.randn(20, 200)).tolist() for form in FORMS.values()])"""
 
 
 def test_another_processor_gives_the_same_bits(capsys):
