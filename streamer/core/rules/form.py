@@ -34,7 +34,7 @@ COMMA = "，"
 END = "。"
 MAX_OPENING = 8  # characters before the first phrase
 MAX_STEPS = 1 << 14  # that are remembered
-MAX_SETS = 256  # of allowed ids
+MAX_SETS = 1 << 10  # of allowed ids, some dozens each
 
 
 class Place(NamedTuple):
@@ -80,6 +80,7 @@ class SentenceForm:
         self.can_be_said = sum(spelled) == self._all
         self._steps: dict[tuple[State, int], State | None] = {}
         self._sets: dict[State, Ids] = {}
+        self._wider: SentenceForm | None = None  # which allows all that this one does, and more
 
     def within(self, ranges: Ranges) -> SentenceForm:
         """The sentences of this form that say no level out of `ranges`. An attribute that would
@@ -96,6 +97,7 @@ class SentenceForm:
             found._bits |= {phrase: self._bits[phrase] for phrase in kept}
         found._steps = {}
         found._sets = {}
+        found._wider = self
         return found
 
     @cached_property
@@ -165,6 +167,8 @@ class SentenceForm:
 
     def _likely(self, state: State) -> set[int]:
         """All ids that may keep the form there, by their first character, and few others."""
+        if self._wider is not None:  # that one is kept, while one within ranges is a turn's own
+            return set(self._wider.allowed(state).tolist())
         place = Place(0, state, is_first=True) if isinstance(state, str) else state
         rests = [COMMA + END if rest == "" else rest[0] for rest in self._rests(place)]
         heads = set("".join(rests))
