@@ -72,7 +72,10 @@ def calls_of(name):
 
 
 def test_every_code_of_an_error_is_told():
-    codes = {call.args[1].value for call in calls_of("error") if len(call.args) > 2}
+    calls = (call for name in ("error", "_refused") for call in calls_of(name))
+    told = [call.args[1] for call in calls if len(call.args) > 2]
+    codes = {code.value for code in told if isinstance(code, ast.Constant)}
+    assert [code.id for code in told if isinstance(code, ast.Name)] == ["code"], "of _refused"
     assert first_names(page("realtime.md"), "code") == codes
 
 

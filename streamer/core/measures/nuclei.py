@@ -106,7 +106,7 @@ def moved(level_db: Doubles, num: int, most_db: float) -> Doubles:
 
 def syllable_rate(added: float, seconds: float) -> float:
     """Syllables per second of speech, of what its frames add. seconds > 0."""
-    return max(0.0, added / seconds + STEADY)
+    return max(0.0, float(added) / seconds + STEADY)
 
 
 def _level_db(held: Doubles) -> Doubles:

@@ -58,10 +58,10 @@ def _until(head: str) -> int | None:
 
 def _is_signed(key: str, replica: str, head: str, signature: str) -> bool:
     wanted = _signature(key, replica, head).encode()
-    return hmac.compare_digest(wanted, signature.encode("utf-8", "surrogateescape"))
+    return hmac.compare_digest(wanted, signature.encode("utf-8", "surrogatepass"))
 
 
 def _signature(key: str, replica: str, head: str) -> str:
-    told = f"{replica} {head}".encode("utf-8", "surrogateescape")
+    told = f"{replica} {head}".encode("utf-8", "surrogatepass")
     signed = hmac.digest(key.encode(), told, hashlib.sha256)
     return signed[:_SIGNED_BYTES].hex()

@@ -202,4 +202,4 @@ def test_the_tiny_and_the_shipped_checkpoints_pass(tiny_pair):
 
     for directory in (*tiny_pair, EMBEDDED / "edge", EMBEDDED / "cloud"):
         shapes = read_shapes(json.loads((directory / "config.json").read_text()))
-        assert len(check_layout(directory, shapes)) > 100 * (EMBEDDED in directory.parents)
+        assert check_layout(directory, shapes)
