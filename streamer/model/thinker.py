@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.choices import EngineName
 from streamer.core.rules.form import FREE, Ranges, SentenceForm
 from streamer.core.rules.settings import ALL, Rules
@@ -122,7 +124,8 @@ def load(
     except TokenizerError as error:
         raise ModelError(directory, str(error).removeprefix(f"{directory}: ")) from None
     prompt = prompt_of(tokenizer, card, shapes.audio_id)
-    length = len(prompt.turn(math.ceil(card.max_turn_s * EMBEDDINGS_PER_S))) + SPARE_IDS
+    most_s = card.max_turn_s + AROUND_SAMPLES / SAMPLE_RATE_HZ
+    length = len(prompt.turn(math.ceil(most_s * EMBEDDINGS_PER_S))) + SPARE_IDS
     if length > shapes.text.max_positions:
         raise ModelError(
             directory,

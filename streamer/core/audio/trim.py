@@ -27,6 +27,7 @@ STEADY = 2  # in energy
 # the turn itself has no more, silence stands for it: so the first sound has its place in a frame.
 LEAD_SAMPLES = SAMPLE_RATE_HZ // 10
 TAIL_SAMPLES = SAMPLE_RATE_HZ // 10
+AROUND_SAMPLES = LEAD_SAMPLES + TAIL_SAMPLES  # so much more than the turn itself may be heard
 # A pause inside a turn waits until sound follows it, but no more than a window of it.
 MAX_PAUSE_SAMPLES = WINDOW_SAMPLES
 KEPT_SAMPLES = WINDOW_SAMPLES  # of a turn without any sound, the last 2 s are heard
@@ -89,8 +90,9 @@ class Trim:
 
     def _first(self, end: int, enough: int) -> int:
         """The first sound of those held before `end`, as the room is known now: a turn may begin
-        within speech, and its first dip tells how loud the room is."""
-        begin = max(0, end - KEPT_SAMPLES)
+        within speech, and its first dip tells how loud the room is. So far back that its lead is
+        held too, however the turn was cut."""
+        begin = max(0, end - KEPT_SAMPLES + LEAD_SAMPLES)
         squares = np.concatenate(
             [np.zeros(SOUND_SAMPLES - 1, np.int64), _squares(self._held[begin:end])]
         )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import packing, wire
 from streamer.core.rules.form import FREE, Ranges
@@ -153,10 +154,8 @@ class ServedTurn:
         fresh = samples[self.num_samples - start :]
         if not len(fresh):
             return None
-        if (
-            self.is_finished
-            or self.num_samples + len(fresh) > self._model.max_turn_s * SAMPLE_RATE_HZ
-        ):
+        most = self._model.max_turn_s * SAMPLE_RATE_HZ + AROUND_SAMPLES
+        if self.is_finished or self.num_samples + len(fresh) > most:
             raise Broken(
                 f"a turn is at most {self._model.max_turn_s:g} s, and over once it is finished"
             )

@@ -22,8 +22,9 @@ STABLE_SAMPLES = 1_600
 # in every block, it encodes 17 windows again instead of 551 (and 23 at the end either way); on
 # the clips above it changes nothing.
 REST_SAMPLES = WINDOW_SAMPLES // 2
-# 300 s, where the stock extractor cuts; a raw window is 102 kB, so at most 15 MB
-MAX_WINDOWS = 150
+# 300 s, where the stock extractor cuts, and one for the silence around them (core/audio/trim.py);
+# a raw window is 102 kB, so at most 15 MB
+MAX_WINDOWS = 151
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
 from streamer.core.audio.trim import (
+    AROUND_SAMPLES,
     KEPT_SAMPLES,
     LEAD_SAMPLES,
     MAX_PAUSE_SAMPLES,
@@ -67,6 +68,20 @@ def test_it_begins_before_the_first_sound_and_ends_behind_the_last() -> None:
     at = next(i for i in range(begin) if np.array_equal(voice[i : i + 400], heard[:400]))
     assert begin - LEAD_SAMPLES <= at <= begin
     assert end + TAIL_SAMPLES <= at + len(heard) <= end + TAIL_SAMPLES + 320
+
+
+@pytest.mark.parametrize("piece", [160, 1_600, 16_000])
+def test_no_cut_decides_what_leads_a_sound_where_a_loud_fan_has_just_stopped(piece: int) -> None:
+    """The fan is a sound then: looking back for the first one ends within it."""
+    fan, room = with_noise(silence(5 * SECOND), -40), with_noise(silence(SECOND), -52)
+    whole = np.concatenate([fan, room, on_grid(sound(1))])
+    trim = Trim()
+    pieces = [trim.push(whole[i : i + piece]) for i in range(0, len(whole), piece)]
+    assert np.array_equal(np.concatenate([*pieces, trim.finish()]), trimmed(whole))
+
+
+def test_what_is_heard_is_longer_than_the_turn_by_no_more_than_is_told() -> None:
+    assert len(trimmed(sound(3))) - 3 * SECOND <= AROUND_SAMPLES
 
 
 @pytest.mark.parametrize("before", [0, 37, SECOND])

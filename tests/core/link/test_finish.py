@@ -3,10 +3,14 @@ time it is told."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from toy_parts import MODEL, VOCABULARY
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.trim import AROUND_SAMPLES, trimmed
 from streamer.core.link import wire
 from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.link.edge_turn import RemoteTurn
@@ -77,3 +81,16 @@ def test_a_range_without_a_level_ends_the_turn() -> None:
     served, _ = link(RemoteTurn(0, bytes(16), TERMS))
     with pytest.raises(Broken, match="holds none"):
         served.take(wire.FinishWithin(0, 0, {"rate": (3, 2)}))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_longest_turn_that_is_all_sound_fits_with_the_silence_around_it(more: int) -> None:
+    """The bound is the edge's own: of a turn of max_turn_s it hears so much, and no more."""
+    longest = int(MODEL.max_turn_s * SAMPLE_RATE_HZ)
+    heard = trimmed(np.full(longest, 0.5, np.float32))
+    turn = RemoteTurn(0, bytes(16), TERMS)
+    turn.hear(np.pad(heard, (0, more * (longest + AROUND_SAMPLES + 1 - len(heard)))))
+    turn.finish()
+    with pytest.raises(Broken, match="60 s") if more else nullcontext():
+        served, _ = link(turn)
+        assert served.is_finished
