@@ -35,8 +35,8 @@ MEASURES = {  # the field of SpeechMeasures that an attribute is a level of; aro
     "timbre": "timbre_db",
 }
 # How far a measure is from the truth at most in four of five recordings of 558 people that the
-# models learnt from; level, pauses and timbre are measured as the labels measure them. The rate's is
-# that of nuclei alone, which erred more than the sum of nuclei.py does.
+# models learnt from; level, pauses and timbre are measured as the labels measure them. The rate's
+# is that of nuclei alone, which erred more than the sum of nuclei.py does.
 ERRORS = {
     "rate": 0.2,
     "pitch": 0.02,
