@@ -144,7 +144,8 @@ def decode(message: str | bytes) -> ClientEvent:
     try:
         event: ClientEvent = _decoder.decode(message)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        why = str(error)
+        # One line, whatever the client wrote: a type may hold a line break.
+        why = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
         known = f"; known are {', '.join(OPTIONS)}" if "unknown field" in why else ""
         why = (why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}...") + known
         raise BadEvent(f"no event of the protocol: {why}") from None
