@@ -42,18 +42,15 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
         return _tell_missing(takes, options)
     with ExitStack() as stack:
         if options.log:
-            name = options.log
+            named = f"--log {options.log}: cannot be written"
 
             def lost(why: str) -> None:
-                fail(
-                    f"--log {name}: cannot be written ({why}); what is said of it is missing there"
-                )
+                fail(f"{named} ({why}); what is said of it is missing there")
 
             try:
-                stack.enter_context(logging_to(name, lost, text=options.log_text))
+                stack.enter_context(logging_to(options.log, lost, text=options.log_text))
             except OSError as error:
-                told = f"--log {options.log}: cannot be written ({error.strerror})"
-                raise ConfigError(told) from None
+                raise ConfigError(f"{named} ({error.strerror})") from None
         return anyio.run(_describe_all, takes, config, options)
 
 

@@ -25,11 +25,9 @@ def session(
     kind: str, session_id: str, model: str, options: SessionOptions, extensions: Event
 ) -> Event:
     """The session as it is in force, for session.created and session.updated."""
-    found = options.turn_detection
-    detection = (
-        None
-        if found is None
-        else {
+    detection: Event | None = None
+    if (found := options.turn_detection) is not None:
+        detection = {
             "type": "server_vad",
             "threshold": found.threshold,
             "prefix_padding_ms": found.prefix_padding_ms,
@@ -37,7 +35,6 @@ def session(
             "create_response": options.answers_itself,
             "interrupt_response": False,
         }
-    )
     # The client's strict types know 24000 alone: any other rate is told where they do not look.
     rate = options.sample_rate_hz
     kind_of_audio = "audio/pcm" if options.encoding == "pcm16" else f"audio/{options.encoding}"
@@ -95,17 +92,15 @@ def answer_item(item_id: str, status: str, text: str | None) -> Event:
 def response(
     response_id: str, status: str, output: list[Event], details: Event | None, num_ids: int
 ) -> Event:
-    usage = (
-        None
-        if status == "in_progress"
-        else {
+    usage: Event | None = None
+    if status != "in_progress":
+        usage = {
             "total_tokens": num_ids,
             "input_tokens": 0,
             "output_tokens": num_ids,
             "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
             "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
         }
-    )
     return {
         "id": response_id,
         "object": "realtime.response",
