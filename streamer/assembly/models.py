@@ -175,6 +175,7 @@ class Models:
         return {}
 
     def drafter(self, listener: Listener, rules: Rules) -> GenerateDrafter | IncrementalDrafter:
+        """For one turn on the edge."""
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":

@@ -187,6 +187,7 @@ def key_of(given: str | None) -> str | None:
 
 
 def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """Of a certificate chain and its key, both PEM files; None without them. Raises ConfigError."""
     if (cert is None) != (key is None):
         raise ConfigError("TLS needs both --cert and --key")
     if cert is None:

@@ -21,6 +21,7 @@ class ReplicaPlan:
     shown_host: str  # in its address; nothing: the node's own
 
     def options(self) -> ServeOptions | VerifierOptions:
+        """Of the command that it runs. Raises ConfigError."""
         from streamer.commands.service_options import ServeOptions, VerifierOptions
         from streamer.core.declare import taken
 

@@ -92,6 +92,7 @@ def answer_item(item_id: str, status: str, text: str | None) -> Event:
 def response(
     response_id: str, status: str, output: list[Event], details: Event | None, num_ids: int
 ) -> Event:
+    """An answer as it stands. num_ids: its tokens, once it has ended."""
     usage: Event | None = None
     if status != "in_progress":
         usage = {
@@ -113,6 +114,7 @@ def response(
 
 
 def response_begins(response_id: str, item_id: str) -> list[Event]:
+    """An answer and its one item, both empty."""
     place = {"response_id": response_id, "output_index": 0}
     item = answer_item(item_id, "in_progress", None)
     empty = {"part": {"type": "text", "text": ""}}
@@ -133,6 +135,7 @@ def _part(response_id: str, item_id: str) -> Event:
 def response_ends(
     response_id: str, item_id: str, text: str, status: str, details: Event | None, num_ids: int
 ) -> list[Event]:
+    """The whole text, and how it ended: completed, cancelled or failed, with details of that."""
     place = {"response_id": response_id, "output_index": 0}
     part = _part(response_id, item_id)
     item = answer_item(item_id, "completed" if status == "completed" else "incomplete", text)
