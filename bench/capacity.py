@@ -26,7 +26,7 @@ from websockets.asyncio.client import connect
 
 from bench.arms import models_of
 from bench.clips import Clip, held_out
-from bench.common import median, progress, table, write
+from bench.common import median, progress, table_of, write
 from bench.keep import options_of
 from bench.processes import serving
 from bench.watched import Between, Passing, opened
@@ -225,7 +225,7 @@ def main() -> None:
     options = options_of(parser)
     with serving("streamer", "verifier", "--port", "0", "--max-sessions", "64") as (url, _):
         rows = asyncio.run(measure(url, options))
-    print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    print(table_of(rows))
     print("written:", write("capacity", rows))
 
 

@@ -1,5 +1,5 @@
-"""What every bench shares. In: rows of numbers. Out: JSON lines with commit and machine, medians, a
-progress bar."""
+"""What every bench shares. In: rows of numbers. Out: JSON lines with commit and machine, medians,
+tables, pictures, a progress bar."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import json
 import platform
 import statistics
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from tqdm import tqdm
 
 from bench.keep import place
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
@@ -75,6 +78,27 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     lines += ["| " + " | ".join(_cell(v) for v in row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str] | None = None) -> str:
+    """The same of rows that are dicts. columns: key -> header; None: all of the first row."""
+    columns = columns or {key: key for key in rows[0]}
+    return table(list(columns.values()), [[row.get(key, "") for key in columns] for row in rows])
+
+
+def panels(rows: int, columns: int, size: tuple[float, float], **more: Any) -> tuple[Figure, Any]:
+    """An empty picture and its axes [rows, columns]; size in inches, more: of Figure.subplots."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, **more)
+
+
+def saved(figure: Figure, name: str) -> Path:
+    """The picture as NAME.png, where bench/keep.py says."""
+    file = place(f"{name}.png")
+    figure.savefig(file, dpi=110)
+    return file
 
 
 def _cell(value: Any) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import anyio
 import numpy as np
 
-from bench.common import progress, table, write
+from bench.common import progress, table_of, write
 from bench.confidence_fit import fit
 from bench.confidence_plot import NUM_BINS, bins_of, plot
 from bench.keep import options_of
@@ -60,7 +60,7 @@ def main() -> None:
     for mode in MODES:
         found[mode] = told(clips, anyio.run(described, clips, mode))
         rows += rows_of(mode, found[mode])
-    print(table(list(rows[0]), [list(row.values()) for row in rows]))
+    print(table_of(rows))
     print("\nwritten:", write("confidence", rows), plot(found))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.keep import place
+from bench.common import panels, saved
 
 NUM_BINS = 10
 LEAST = 20  # levels in a bin: of fewer a dot says nothing
@@ -22,14 +22,8 @@ def bins_of(sure: np.ndarray) -> np.ndarray:
 
 def plot(found: Mapping[str, Sequence[Any]]) -> Path:
     """Reliability above, how often each confidence is said below; a column for each mode."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(
-        2, len(found), figsize=(11, 5), height_ratios=(3.5, 1), sharex=True, sharey="row"
-    )
+    shares = {"height_ratios": (3.5, 1), "sharex": True, "sharey": "row"}
+    figure, axes = panels(2, len(found), (11, 5), **shares)
     for column, (mode, told) in zip(axes.T, found.items(), strict=True):
         sure = np.array([one.sure for one in told])
         right = np.array([one.is_right for one in told], float)
@@ -39,11 +33,7 @@ def plot(found: Mapping[str, Sequence[Any]]) -> Path:
         column[1].set(xlabel="confidence")
     axes[0, 0].set(ylabel="share that is right")
     axes[1, 0].set(ylabel="levels")
-    figure.tight_layout()
-    file = place("confidence.png")
-    figure.savefig(file, dpi=100)
-    plt.close(figure)
-    return file
+    return saved(figure, "confidence")
 
 
 def reliability(axis: Any, sure: np.ndarray, right: np.ndarray, colour: str) -> None:

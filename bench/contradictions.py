@@ -20,7 +20,7 @@ from typing import Any
 
 import anyio
 
-from bench.common import mean, progress, table, write
+from bench.common import mean, progress, table_of, write
 from bench.keep import options_of
 from bench.people_clips import chosen, clip_of, joined_s, read, rows_of
 from streamer import Describer, Description
@@ -51,7 +51,7 @@ def main() -> None:
     for row, names in zip(rows, [*([name] for name in MEASURES), list(MEASURES)], strict=False):
         row["words right"] = right(found, truths, names)
     print(f"{len(known)} recordings, mode {options.mode}\n")
-    print(table(list(rows[0]), [list(row.values()) for row in rows]))
+    print(table_of(rows))
     arm = {"mode": options.mode, "words": "free" if options.free else "held to the measures"}
     print("\nwritten:", write("contradictions", [{**arm, **row} for row in rows]))
 

@@ -15,15 +15,16 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from bench.common import median, progress, table, write
+from bench.common import median, panels, progress, saved, table_of, write
 from bench.engine_limits import PROMPT, Arm, limit_ms
 from bench.engine_stock import stock_cache, stock_step
-from bench.keep import options_of, place
+from bench.keep import options_of
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
 from streamer.model.engines.stock import load_stock
@@ -38,6 +39,34 @@ from streamer.model.thinker import resolve, shapes_of
 SPARE = 64
 NUM_ROWS = (1, 4, 16, 64)
 NUM_IDS = (1, 2, 5, 9)
+STEP_COLUMNS = {  # of all threads: shared
+    "model": "model",
+    "rows": "rows",
+    "q": "ids",
+    "ms": "ms",
+    "torch_ratio": "torch / ours",
+    "stock_ratio": "modules / ours",
+    "limit_ms": "limit ms",
+    "reached": "of the limit",
+    "to_one": "to 1 x 1",
+    "shared_ratio": "",
+    "shared_ms": "ms",
+    "shared_limit_ms": "limit ms",
+    "shared_reached": "of the limit",
+    "shared_to_one": "to 1 x 1",
+}
+TOWER_COLUMNS = {
+    "model": "model",
+    "ms": "window ms",
+    "torch_ratio": "torch / ours",
+    "stock_ratio": "stock tower / ours",
+}
+STYLES: dict[str, dict[str, Any]] = {
+    "ms": {"marker": "o"},
+    "shared_ms": {"marker": "x", "linewidth": 0.8},
+    "stock": {"linestyle": ":"},
+    "limit_ms": {"linestyle": "--", "linewidth": 0.8},
+}
 
 
 def main() -> None:
@@ -55,50 +84,9 @@ def main() -> None:
         rows += steps_of(role, options.rounds, options.context)
         rows.append(tower_of(role, options.rounds))
     threads = the_crew().num_threads
-    header = (
-        "model",
-        "rows",
-        "ids",
-        "ms",
-        "torch / ours",
-        "modules / ours",
-        "limit ms",
-        "of the limit",
-        "to 1 x 1",
-        f"{threads} threads",
-        "ms",
-        "limit ms",
-        "of the limit",
-        "to 1 x 1",
-    )
-    names = (
-        "model",
-        "rows",
-        "q",
-        "ms",
-        "torch_ratio",
-        "stock_ratio",
-        "limit_ms",
-        "reached",
-        "to_one",
-        "shared_ratio",
-        "shared_ms",
-        "shared_limit_ms",
-        "shared_reached",
-        "shared_to_one",
-    )
-    steps = [row for row in rows if row["what"] == "step"]
-    print(table(header, [[row[name] for name in names] for row in steps]))
-    print(
-        table(
-            ("model", "window ms", "torch / ours", "stock tower / ours", f"{threads} threads"),
-            [
-                [r[k] for k in ("model", "ms", "torch_ratio", "stock_ratio", "shared_ratio")]
-                for r in rows
-                if r["what"] == "tower"
-            ],
-        )
-    )
+    steps, towers = ([row for row in rows if row["what"] == what] for what in ("step", "tower"))
+    print(table_of(steps, STEP_COLUMNS | {"shared_ratio": f"{threads} threads"}))
+    print(table_of(towers, TOWER_COLUMNS | {"shared_ratio": f"{threads} threads"}))
     print("written:", write("engine", rows), plot(steps))
 
 
@@ -202,55 +190,32 @@ def figures(times: dict[str, list[float]]) -> dict[str, float]:
     }
 
 
-def plot(rows: Sequence[dict[str, Any]]) -> str:
+def plot(rows: Sequence[dict[str, Any]]) -> Path:
     """Milliseconds per step against rows, one panel per model."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(12, 4.4), constrained_layout=True, sharey=True)
+    figure, axes = panels(1, 2, (12, 4.4), sharey=True)
     for axis, model in zip(axes, ("edge", "cloud"), strict=True):
         for i, q in enumerate(NUM_IDS):
             mine = [row for row in rows if row["model"] == model and row["q"] == q]
             x = [row["rows"] for row in mine]
-            axis.plot(
-                x, [row["ms"] for row in mine], marker="o", color=f"C{i}", label=f"{q} ids per row"
-            )
-            axis.plot(
-                x, [row["shared_ms"] for row in mine], marker="x", linewidth=0.8, color=f"C{i}"
-            )
-            axis.plot(
-                x, [row["ms"] * row["stock_ratio"] for row in mine], linestyle=":", color=f"C{i}"
-            )
-            axis.plot(
-                x, [row["limit_ms"] for row in mine], linestyle="--", linewidth=0.8, color=f"C{i}"
-            )
-        axis.set(
-            title=f"{model}, {rows[0]['context']} positions",
-            xlabel="rows",
-            xscale="log",
-            yscale="log",
-        )
+            stock = [row["ms"] * row["stock_ratio"] for row in mine]
+            axis.plot(x, stock, color=f"C{i}", **STYLES["stock"])
+            for name in ("ms", "shared_ms", "limit_ms"):
+                label = f"{q} ids per row" if name == "ms" else None
+                y = [row[name] for row in mine]
+                axis.plot(x, y, color=f"C{i}", label=label, **STYLES[name])
+        title = f"{model}, {rows[0]['context']} positions"
+        axis.set(title=title, xlabel="rows", xscale="log", yscale="log")
         axis.set_xticks(NUM_ROWS, [str(rows) for rows in NUM_ROWS])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("ms per step")
-    threads = the_crew().num_threads
-    axes[1].plot([], [], color="black", marker="x", linewidth=0.8, label=f"up to {threads} threads")
-    axes[1].plot([], [], color="black", linestyle=":", label="transformers' modules, one thread")
-    axes[1].plot(
-        [],
-        [],
-        color="black",
-        linestyle="--",
-        linewidth=0.8,
-        label="the machine's limit, one thread",
-    )
+    labels = {"shared_ms": f"up to {the_crew().num_threads} threads"}
+    labels |= {"stock": "transformers' modules, one thread"}
+    labels |= {"limit_ms": "the machine's limit, one thread"}
+    for name, label in labels.items():
+        axes[1].plot([], [], color="black", label=label, **STYLES[name])
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside right center", fontsize=9)
-    file = place("engine.png")
-    figure.savefig(file, dpi=120)
-    return str(file)
+    return saved(figure, "engine")
 
 
 if __name__ == "__main__":

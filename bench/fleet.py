@@ -16,24 +16,20 @@ assumed says so.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from bench.common import merge, table, write
+from bench.common import merge, panels, saved, table_of, write
 from bench.fleet_live import QUESTIONS, Amounts, measure
 from bench.fleet_paper import ARMS
 from bench.fleet_tables import breaks, capacities, fleets, lazy_against_eager, slack
-from bench.keep import options_of, place
+from bench.keep import options_of
 
 
 def plot(
     fleets: list[dict[str, Any]], lazy: list[dict[str, Any]], slack: list[dict[str, Any]]
-) -> str:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+) -> Path:
+    figure, axes = panels(1, 3, (14, 4))
     of = [row for row in fleets if row["people"] == 100_000]
     names = [f"{row['arm']}\n(edge: {row['edge']})" for row in of]
     axes[0].barh(names, [row["dollars_per_1000_speaker_hours"] for row in of], color="#00796b")
@@ -54,13 +50,7 @@ def plot(
     axes[2].set_xlabel("machines, one of which is lost")
     axes[2].set_ylabel("load that recovers within 3 s")
     axes[2].legend()
-    file = place("fleet.png")
-    figure.savefig(file, dpi=110)
-    return str(file)
-
-
-def show(rows: list[dict[str, Any]]) -> str:
-    return table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    return saved(figure, "fleet")
 
 
 def main() -> None:
@@ -87,13 +77,10 @@ def main() -> None:
     }
     tables["breaks"] = breaks(tables["fleets"])
     for name, rows in tables.items():
-        print(f"\n{name}\n{show(rows)}")
+        print(f"\n{name}\n{table_of(rows)}")
     all_rows = [{"table": name, **row} for name, rows in tables.items() for row in rows]
-    print(
-        "\nwritten:",
-        write("fleet", all_rows),
-        plot(tables["fleets"], tables["lazy"], tables["slack"]),
-    )
+    picture = plot(tables["fleets"], tables["lazy"], tables["slack"])
+    print("\nwritten:", write("fleet", all_rows), picture)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,7 @@ def fleets(capacities: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 drafters = math.ceil(people / drafting) if edge == "server" else 0
                 machines = math.ceil((verifiers + drafters) / GPUS_PER_MACHINE)
                 spare = max(1, math.ceil(0.1 * machines))
+                dollars_h = (machines + spare) * GPUS_PER_MACHINE * CLOUD.dollars_h
                 rows.append(
                     {
                         "people": people,
@@ -111,11 +112,7 @@ def fleets(capacities: list[dict[str, Any]]) -> list[dict[str, Any]]:
                         "verifiers": verifiers,
                         "drafters": drafters,
                         "machines": machines + spare,
-                        "dollars_per_1000_speaker_hours": 1_000
-                        * (machines + spare)
-                        * GPUS_PER_MACHINE
-                        * CLOUD.dollars_h
-                        / people,
+                        "dollars_per_1000_speaker_hours": 1_000 * dollars_h / people,
                         "audio_gbit_s": _audio_gbit_s(people, each["arm"]),
                     }
                 )

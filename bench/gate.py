@@ -24,7 +24,7 @@ import numpy as np
 import soundfile
 
 from bench.arms import Run, models_of, run
-from bench.common import mean, progress, table, write
+from bench.common import mean, panels, progress, saved, table_of, write
 from bench.keep import options_of, place
 from streamer.assembly.models import Models
 from streamer.calibrate.clips import hear_clip
@@ -38,20 +38,6 @@ LENGTHS_S = (3, 10, 30, 60)
 CACHE = Path(".cache/embedded")
 PRESETS = ("fluent", "quality")
 CLIPS = {"fresh": ("gate_fresh", 5077), "seen": ("gate_test", 22)}  # folder and seed
-COLUMNS = (
-    "clips",
-    "risk",
-    "loss",
-    "se",
-    "forced",
-    "skipped",
-    "accuracy",
-    "cloud",
-    "edge",
-    "of cloud's",
-    "accepted / uploaded",
-    "changed attributes",
-)
 
 
 @dataclass(frozen=True)
@@ -80,11 +66,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=150, help="clips of each length")
     parser.add_argument("--clips", choices=CLIPS, default="fresh", help="see above")
-    parser.add_argument(
-        "--calibrate",
-        action="store_true",
-        help="first make clips and derive the shipped thresholds",
-    )
+    told = "first make clips and derive the shipped thresholds"
+    parser.add_argument("--calibrate", action="store_true", help=told)
     parser.add_argument("--calibrate-num", type=int, default=150, help="its clips of each length")
     options = options_of(parser)
     if options.calibrate:
@@ -94,64 +77,47 @@ def main() -> None:
     presets = [shipped(models, name) for name in PRESETS]
     rows = [row for preset in presets for row in rows_of(models, clips, preset)]
     print(f"\n{len(clips)} recordings that chose and certified nothing\n")
-    print(
-        table(
-            ("preset", "length", *COLUMNS),
-            [(r["preset"], r["length"], *(r[c] for c in COLUMNS)) for r in rows],
-        )
-    )
-    ran = [row for preset in presets for row in really(models, clips, preset)]
+    print(table_of(rows))
+    ran = [row for preset in presets for row in really(clips, preset)]
     print("\nGated mode itself, every third of them\n")
-    print(table(tuple(ran[0]), [tuple(r.values()) for r in ran]))
+    print(table_of(ran))
     unseen = [row for preset in presets for row in unseen_speakers(clips, preset)]
     print("\nEach speaker, at a threshold certified on the other speakers of these recordings\n")
-    print(table(tuple(unseen[0]), [tuple(r.values()) for r in unseen]))
+    print(table_of(unseen))
     name = "gate" if options.clips == "fresh" else f"gate_{options.clips}"
     print("\nwritten:", write(name, [*rows, *ran, *unseen]), plot(models, clips, presets, name))
 
 
 def calibrate(num: int) -> None:
     """The shipped thresholds: these clips, this command."""
-    files = [
-        str(file) for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)
-    ]
-    plotted = ("--plot", str(place("gate_calibration.png")))
-    subprocess.run(
-        [sys.executable, "-m", "pipelines.embedded.thresholds", *plotted, *files], check=True
-    )
+    files = [file for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)]
+    plotted = ("--plot", place("gate_calibration.png"))
+    pipeline("thresholds", *plotted, *files)
+
+
+def pipeline(name: str, *arguments: object) -> None:
+    """Run one of pipelines/embedded. Raises CalledProcessError."""
+    command = [sys.executable, "-m", f"pipelines.embedded.{name}", *map(str, arguments)]
+    subprocess.run(command, check=True)
 
 
 def recordings(name: str, seconds: int, num: int, seed: int) -> list[Path]:
     """`num` held-out recordings, made where they are not there yet."""
     folder = CACHE / name / str(seconds)
     if not (folder / "labels.jsonl").exists():
-        command = [
-            sys.executable,
-            "-m",
-            "pipelines.embedded.heldout",
-            "--out",
-            folder,
-            "--num",
-            num,
-            "--seconds",
-            seconds,
-            "--seed",
-            seed,
-        ]
-        subprocess.run([str(part) for part in command], check=True)
+        drawn = ("--num", num, "--seconds", seconds, "--seed", seed)
+        pipeline("heldout", "--out", folder, *drawn)
     return sorted(folder.glob("*.wav"))[:num]
 
 
 def hear_all(models: Models, num: int, folder: str, seed: int) -> list[Heard]:
     """Every clip with speech; those taken for silence are told."""
-    wanted = [
-        (seconds, file) for seconds in LENGTHS_S for file in recordings(folder, seconds, num, seed)
-    ]
+    wanted = [(s, file) for s in LENGTHS_S for file in recordings(folder, s, num, seed)]
     labels: dict[Path, dict[str, Any]] = {}
-    for folder in {file.parent for _, file in wanted}:
-        for line in (folder / "labels.jsonl").read_text().splitlines():
+    for home in {file.parent for _, file in wanted}:
+        for line in (home / "labels.jsonl").read_text().splitlines():
             row = json.loads(line)
-            labels[folder / row["file"]] = row
+            labels[home / row["file"]] = row
     found = []
     for seconds, file in progress(wanted, "hearing"):
         clip = hear_clip(models, str(file))
@@ -162,9 +128,8 @@ def hear_all(models: Models, num: int, folder: str, seed: int) -> list[Heard]:
             name: {signal: turns[0] for signal, turns in of.items()}
             for name, of in clip.paths.items()
         }
-        found.append(
-            Heard(file, seconds, labels[file]["voice"].split("+")[1], labels[file]["levels"], paths)
-        )
+        row = labels[file]
+        found.append(Heard(file, seconds, row["voice"].split("+")[1], row["levels"], paths))
     return found
 
 
@@ -189,8 +154,8 @@ def differing(models: Models, way: Way, other: Way) -> float:
 
 def rows_of(models: Models, clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
     """One row a length, then one for all."""
-    groups = [(f"{s} s", [c for c in clips if c.seconds == s]) for s in LENGTHS_S]
-    return [row_of(models, of, preset, name) for name, of in [*groups, ("all", list(clips))]]
+    groups = {f"{s} s": [c for c in clips if c.seconds == s] for s in LENGTHS_S}
+    return [row_of(models, of, preset, name) for name, of in (groups | {"all": clips}).items()]
 
 
 def row_of(models: Models, clips: Sequence[Heard], preset: Shipped, length: str) -> dict[str, Any]:
@@ -230,40 +195,30 @@ def skipped(ways: Sequence[Way]) -> float:
 
 def accepted(ways: Sequence[Way]) -> float:
     uploads = [d.block for w in ways for d in w.decisions if d.uploaded]
-    return (
-        sum(b.n_accepted for b in uploads) / sum(len(b.ids) for b in uploads)
-        if uploads
-        else float("nan")
-    )
+    if not uploads:
+        return float("nan")
+    return sum(b.n_accepted for b in uploads) / sum(len(b.ids) for b in uploads)
 
 
-def really(models: Models, clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
+def really(clips: Sequence[Heard], preset: Shipped) -> list[dict[str, Any]]:
     """Gated mode as a user runs it: it must walk the path that was promised for; its own counts, a
     row a length."""
     own = models_of(mode="gated", preset=preset.name)
-    some = clips[::3]
-    runs = [
-        run(own, soundfile.read(clip.file, dtype="float32")[0])
-        for clip in progress(some, f"gated {preset.name}")
+    pairs = [
+        (clip, run(own, soundfile.read(clip.file, dtype="float32")[0]))
+        for clip in progress(clips[::3], f"gated {preset.name}")
     ]
-    pairs = list(zip(some, runs, strict=True))
-    groups = [(f"{s} s", [pair for pair in pairs if pair[0].seconds == s]) for s in LENGTHS_S]
-    return [counted(of, preset, name) for name, of in [*groups, ("all", pairs)]]
+    groups = {f"{s} s": [pair for pair in pairs if pair[0].seconds == s] for s in LENGTHS_S}
+    return [counted(of, preset, name) for name, of in (groups | {"all": pairs}).items()]
 
 
 def counted(pairs: Sequence[tuple[Heard, Run]], preset: Shipped, length: str) -> dict[str, Any]:
     ways = [at(clip.paths[preset.name][preset.signal], preset.limit) for clip, _ in pairs]
-    names = (
-        "n_drafted",
-        "n_uploaded",
-        "n_accepted",
-        "n_wasted",
-        "n_ahead_wasted",
-        "cloud_calls",
-        "blocks",
-    )
+    names = ("n_drafted", "n_uploaded", "n_accepted", "n_wasted", "n_ahead_wasted")
+    names += ("cloud_calls", "blocks")
     total = {name: sum(getattr(r.counts, name) for _, r in pairs) for name in names}
     rejected = total["n_uploaded"] - total["n_accepted"]
+    outside = max(0, total["n_wasted"] - rejected)
     return {
         "preset": preset.name,
         "ran": length,
@@ -272,8 +227,7 @@ def counted(pairs: Sequence[tuple[Heard, Run]], preset: Shipped, length: str) ->
         "skipped": 1 - total["cloud_calls"] / total["blocks"],
         "accepted / uploaded": total["n_accepted"] / total["n_uploaded"],
         "wasted / drafted": total["n_wasted"] / total["n_drafted"],
-        "outside the uploads' rejections": max(0, total["n_wasted"] - rejected)
-        / total["n_drafted"],
+        "outside the uploads' rejections": outside / total["n_drafted"],
         "ahead wasted / drafted": total["n_ahead_wasted"] / total["n_drafted"],
     }
 
@@ -283,19 +237,14 @@ def unseen_speakers(clips: Sequence[Heard], preset: Shipped) -> list[dict[str, A
     does not cover."""
     rows = []
     everyone = []
+    promise = preset.promise
+    promised = (preset.name, preset.signal, preset.k, promise.risk, promise.confidence)
     for speaker in sorted({clip.speaker for clip in clips}):
-        own, others = (
-            [
-                [c.paths[preset.name][preset.signal]]
-                for c in clips
-                if (c.speaker == speaker) == is_own
-            ]
-            for is_own in (True, False)
-        )
-        promise = preset.promise
-        found = certify(
-            [others], preset.name, preset.signal, preset.k, promise.risk, promise.confidence
-        )
+        by_side: dict[bool, list[list[Paths]]] = {True: [], False: []}
+        for clip in clips:
+            by_side[clip.speaker == speaker].append([clip.paths[preset.name][preset.signal]])
+        own, others = by_side[True], by_side[False]
+        found = certify([others], *promised)
         losses = losses_of(own, np.array([SIGNALS[preset.signal] * found.threshold]))[:, 0]
         everyone += losses.tolist()
         rows.append({"preset": preset.name, "speaker": speaker, **mean_and_error(losses)})
@@ -310,24 +259,15 @@ def mean_and_error(losses: np.ndarray) -> dict[str, Any]:
 def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped], name: str) -> Path:
     """Loss, accuracy and accepted / uploaded against the share of blocks skipped, at every
     threshold."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+    figure, axes = panels(1, 3, (15, 4.2))
     for preset, colour in zip(presets, ("tab:blue", "tab:orange"), strict=True):
         paths = [clip.paths[preset.name][preset.signal] for clip in clips]
         limits = np.quantile([w.least for of in paths for w in of[:-1]], np.linspace(0, 1, 60))
         curve = [point(models, clips, paths, float(limit)) for limit in limits]
         chosen = point(models, clips, paths, preset.limit)
         for axis, key in zip(axes, ("loss", "accuracy", "accepted"), strict=True):
-            axis.plot(
-                [p["skipped"] for p in curve],
-                [p[key] for p in curve],
-                color=colour,
-                label=preset.name,
-            )
+            x = [p["skipped"] for p in curve]
+            axis.plot(x, [p[key] for p in curve], color=colour, label=preset.name)
             axis.plot(chosen["skipped"], chosen[key], "o", color=colour)
         axes[0].axhline(preset.promise.risk, color=colour, linestyle=":")
     axes[1].axhline(0.98, color="grey", linestyle=":")
@@ -337,25 +277,18 @@ def plot(models: Models, clips: Sequence[Heard], presets: Sequence[Shipped], nam
         axis.set(xlabel="blocks skipped", title=title)
         axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
-    file = place(f"{name}.png")
-    figure.savefig(file, dpi=100)
-    plt.close(figure)
-    return file
+    return saved(figure, name)
 
 
 def point(
     models: Models, clips: Sequence[Heard], paths: Sequence[Paths], limit: float
 ) -> dict[str, float]:
+    """Of one preset at one threshold."""
     ways = [at(of, limit) for of in paths]
     gated = mean(accuracy(models, way, clip) for way, clip in zip(ways, clips, strict=True))
     cloud = mean(accuracy(models, of[-1], clip) for of, clip in zip(paths, clips, strict=True))
-    lost = mean(map(loss_of, ways))
-    return {
-        "skipped": skipped(ways),
-        "loss": lost,
-        "accuracy": gated / cloud,
-        "accepted": accepted(ways),
-    }
+    found = {"skipped": skipped(ways), "loss": mean(map(loss_of, ways))}
+    return found | {"accuracy": gated / cloud, "accepted": accepted(ways)}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Which library multiplies by weights of few bits fastest? Out: a table, JSON lines.
+"""Which library multiplies by weights of few bits fastest? Out: a table_of, JSON lines.
 
 `python -m bench.kernels [--size 3b]`, 2 minutes, 3 GB: the products of two layers, 1 to 48 rows, in
 each kernel that is there: ours (which the engines take), torch's own for 8 and 4 bits, oneDNN's and
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.common import progress, table, write
+from bench.common import progress, table_of, write
 from bench.keep import options_of
 from bench.shapes import SIZES
 from streamer.model.checkpoint.shapes import TextShape
@@ -45,7 +45,7 @@ def main() -> int:
     rows = [
         row for name, form in FORMS.items() for row in measured(name, form, weights, options.rounds)
     ]
-    print(table(list(rows[0]), [list(row.values()) for row in rows]))
+    print(table_of(rows))
     print("written:", write("kernels", [vars(options), *rows]))
     return 0
 

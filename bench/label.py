@@ -21,7 +21,7 @@ from typing import Any
 
 import soundfile
 
-from bench.common import table, write
+from bench.common import table_of, write
 from bench.keep import options_of
 from bench.measures import chosen
 
@@ -37,7 +37,7 @@ def main() -> None:
     options = options_of(parser)
     files = [row["file"] for row in chosen(options)]
     rows = [row_of(mode, files) for mode in MODES]
-    print(table(NAMES, [list(row.values()) for row in rows]))
+    print(table_of(rows))
     print(write("label", rows))
 
 

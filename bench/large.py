@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.common import mean, median, progress, table, write
+from bench.common import mean, median, progress, table_of, write
 from bench.keep import options_of
 from streamer.model.checkpoint.layout import text_layout
 from streamer.model.checkpoint.room import EMBEDDING
@@ -84,10 +84,10 @@ def main() -> int:
         return 2
     torch.set_num_threads(options.threads)
     rows = [row for name in options.models for row in steps_of(name, options)]
-    print(table(rows[0], [list(row.values()) for row in rows]))
+    print(table_of(rows))
     rounded = heard(options.clips) if options.clips else []
     if rounded:
-        print(table(rounded[0], [list(row.values()) for row in rounded]))
+        print(table_of(rounded))
     print("written:", write("large", [vars(options), *rows, *rounded]))
     return 0
 

@@ -23,14 +23,15 @@ import argparse
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from bench.arms import models_of, run_paced
 from bench.clips import Clip, held_out
-from bench.common import median, progress, write
-from bench.keep import options_of, place
+from bench.common import median, panels, progress, saved, write
+from bench.keep import options_of
 from bench.processes import serving
 from bench.server_watch import Watch
 from bench.socket_clients import Timing, play, play_all
@@ -93,11 +94,8 @@ def measure(
     cells = [(seconds, num) for seconds in options.seconds for num in options.clients]
     for seconds, num in progress(cells, "cells"):
         clips = held_out(8 if seconds == 20 else 16, seconds)
-        some = (
-            (clips * num)[: max(num, options.num)]
-            if num > 1
-            else (clips * options.num)[: options.num]
-        )
+        num_turns = max(num, options.num)
+        some = (clips * num_turns)[:num_turns]
         watch = Watch(url, pid)
         pairs: list[tuple[Timing, float]] = []
         if num == 1:
@@ -107,12 +105,8 @@ def measure(
         else:
             ours = asyncio.run(watched(watch, play_all(url, some, num)))
         row = summarise(ours, arm="streamer", seconds=seconds, clients=num) | watch.read(num)
-        theirs = summarise(
-            asyncio.run(play_all(baseline, some, num, BASELINE_SPEED)),
-            arm="generate()",
-            seconds=seconds,
-            clients=num,
-        )
+        plain = asyncio.run(play_all(baseline, some, num, BASELINE_SPEED))
+        theirs = summarise(plain, arm="generate()", seconds=seconds, clients=num)
         row["ttft_ratio"] = row["ttft"]["p50"] / theirs["ttft"]["p50"]
         row["total_ratio"] = row["total"]["p50"] / theirs["total"]["p50"]
         row |= overhead(pairs) if pairs else {}
@@ -125,55 +119,36 @@ def line_of(row: dict[str, Any]) -> str:
     ttft = row["ttft"]
     behind_s = row["behind_max"] / 1000 + row["audio_lag_max_s"]
     told = (
-        f"{row['seconds']} s, {row['clients']} clients: TTFT p50 {ttft['p50']:.0f} p95 "
-        f"{ttft['p95']:.0f} ms, "
-        f"{row['ttft_ratio']:.2f} of generate() (whole {row['total_ratio']:.2f}), at most "
-        f"{behind_s:.1f} s behind, "
-        f"loop over 20 ms: {row['loop_over_20ms']:.3f}"
+        f"{row['seconds']} s, {row['clients']} clients: "
+        f"TTFT p50 {ttft['p50']:.0f} p95 {ttft['p95']:.0f} ms, "
+        f"{row['ttft_ratio']:.2f} of generate() (whole {row['total_ratio']:.2f}), "
+        f"at most {behind_s:.1f} s behind, loop over 20 ms: {row['loop_over_20ms']:.3f}"
     )
-    return told + (
-        f", overhead {row['overhead']:.2f} ({row['overhead_ms']:.1f} ms)"
-        if "overhead" in row
-        else ""
-    )
+    if "overhead" in row:
+        told += f", overhead {row['overhead']:.2f} ({row['overhead_ms']:.1f} ms)"
+    return told
 
 
-def plot(rows: Sequence[dict[str, Any]]) -> str:
+def plot(rows: Sequence[dict[str, Any]]) -> Path:
     """TTFT against the length of the turn, a line per number of clients; beside it, over the
     baseline's."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
+    figure, (left, right) = panels(1, 2, (11, 4.2))
     ours = [row for row in rows if row["arm"] == "streamer"]
     for num in sorted({row["clients"] for row in ours}):
         mine = [row for row in ours if row["clients"] == num]
         x = [row["seconds"] for row in mine]
-        left.plot(
-            x,
-            [row["ttft"]["p50"] for row in mine],
-            marker="o",
-            label=f"{num} client{'s' * (num > 1)}",
-        )
-        left.plot(
-            x, [row["ttft"]["p95"] for row in mine], linestyle=":", color=left.lines[-1].get_color()
-        )
+        p50, p95 = ([row["ttft"][p] for row in mine] for p in ("p50", "p95"))
+        left.plot(x, p50, marker="o", label=f"{num} client{'s' * (num > 1)}")
+        left.plot(x, p95, linestyle=":", color=left.lines[-1].get_color())
         right.plot(x, [row["ttft_ratio"] for row in mine], marker="o")
     left.set(title="First text after the end of speech (dotted: p95)", ylabel="ms", yscale="log")
-    right.set(
-        title="Over one-shot generate() behind the same socket",
-        ylabel="ratio of medians",
-        ylim=(0, None),
-    )
+    title = "Over one-shot generate() behind the same socket"
+    right.set(title=title, ylabel="ratio of medians", ylim=(0, None))
     left.legend()
     for axis in (left, right):
         axis.set_xlabel("seconds of speech")
         axis.grid(alpha=0.3)
-    file = place("latency.png")
-    figure.savefig(file, dpi=110)
-    return str(file)
+    return saved(figure, "latency")
 
 
 def main() -> None:

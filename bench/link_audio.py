@@ -21,22 +21,13 @@ import numpy as np
 import soundfile
 
 from bench.clips import held_out
-from bench.common import mean, median, progress, table, write
+from bench.common import mean, median, progress, table_of, write
 from bench.keep import options_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 
 LENGTHS_S = (3, 30, 60)
 PIECES_MS = (100, 500, None)  # None: the whole clip
 MBIT = (0.256, 1, 20)
-COLUMNS = (
-    "clip_s",
-    "piece",
-    "size_ratio",
-    "encode_ms_per_s",
-    "decode_ms_per_s",
-    "last_piece_bytes_saved",
-    *(f"last_piece_ms_saved_at_{mbit:g}_mbit" for mbit in MBIT),
-)
 
 
 def flac_of(pcm16: np.ndarray) -> bytes:
@@ -84,24 +75,17 @@ def main() -> None:
     options = options_of(parser)
     rows = []
     for seconds in LENGTHS_S:
-        clips = [
-            np.round(clip.samples * 32_768).clip(-32_768, 32_767).astype(np.int16)
-            for clip in held_out(options.num, seconds)
-        ]
+        scaled = [np.round(clip.samples * 32_768) for clip in held_out(options.num, seconds)]
+        clips = [each.clip(-32_768, 32_767).astype(np.int16) for each in scaled]
         for piece_ms in PIECES_MS:
             found = [coded(clip, piece_ms) for clip in progress(clips, f"{seconds} s")]
             row = {
                 name: (mean if name == "size_ratio" else median)(one[name] for one in found)
                 for name in found[0]
             }
-            rows.append(
-                {
-                    "clip_s": seconds,
-                    "piece": "whole" if piece_ms is None else f"{piece_ms} ms",
-                    **row,
-                }
-            )
-    print(table(COLUMNS, [[row[name] for name in COLUMNS] for row in rows]))
+            piece = "whole" if piece_ms is None else f"{piece_ms} ms"
+            rows.append({"clip_s": seconds, "piece": piece, **row})
+    print(table_of(rows))
     print("written:", write("link_audio", rows))
 
 

@@ -1,4 +1,4 @@
-"""Are 8 and 4 bits as fast as llama.cpp's? In: a published shape. Out: a table, JSON lines.
+"""Are 8 and 4 bits as fast as llama.cpp's? In: a published shape. Out: a table_of, JSON lines.
 
 `python -m bench.llama --python ENV/bin/python [--size 3b] [--threads 2]`, 6 minutes and 10 GB: a
 step of one token, one of five (a verified block), and the first token after a turn of 30 s, on the
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from bench.common import merge, progress, table
+from bench.common import merge, progress, table_of
 from bench.keep import options_of
 from bench.llama_side import clock_of
 from bench.processes import started
@@ -61,7 +61,7 @@ def main() -> int:
     torch.set_num_threads(1)  # as where they are loaded: few_bits/prepared.py
     shapes = of_layers(SIZES[options.size], options.layers)
     rows = [row for bits in options.bits for row in measured(shapes, bits, options)]
-    print(table(list(rows[0]), [list(row.values()) for row in rows]))
+    print(table_of(rows))
     told = {"size": options.size, "layers": shapes.text.layers}
     print("written:", merge("llama", [{**row, **told} for row in rows]))
     return 0

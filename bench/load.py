@@ -21,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -29,8 +30,8 @@ import torch
 
 from bench.arms import models_of
 from bench.clips import held_out
-from bench.common import table, write
-from bench.keep import options_of, place
+from bench.common import panels, saved, table, write
+from bench.keep import options_of
 from bench.load_player import Player, turns_of
 from bench.one_shot_server import OneShot, opening
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
@@ -100,18 +101,8 @@ def summarise(
 def in_own_process(
     arm: str, num: int, seconds: float, options: argparse.Namespace
 ) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "bench.load",
-        "--one",
-        arm,
-        str(num),
-        "--seconds",
-        str(seconds),
-        "--threads",
-        str(options.threads),
-    ]
+    command = [sys.executable, "-m", "bench.load", "--one", arm, str(num)]
+    command += ["--seconds", str(seconds), "--threads", str(options.threads)]
     out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     row: dict[str, Any] = json.loads(out.splitlines()[-1])
     return row
@@ -132,10 +123,9 @@ def climb(seconds: float, options: argparse.Namespace) -> list[dict[str, Any]]:
             rows.append(row)
             print(
                 f"{arm}, {num} streams of {seconds:g} s: first text p50 {row['ttft_p50_ms']:.0f}, "
-                "p95 "
-                f"{row['ttft_p95_ms']:.0f} ms, late {row['late_p95_ms']:.0f} ms, CPU s per "
-                "stream-minute "
-                f"{row['cpu_s_per_stream_minute']:.2f}, holds: {row['holds']}",
+                f"p95 {row['ttft_p95_ms']:.0f} ms, late {row['late_p95_ms']:.0f} ms, "
+                f"CPU s per stream-minute {row['cpu_s_per_stream_minute']:.2f}, "
+                f"holds: {row['holds']}",
                 flush=True,
             )
             nums[arm] = min(2 * num, MOST)
@@ -165,73 +155,39 @@ def main() -> None:
         print(json.dumps(anyio.run(level, arm, int(num), options.seconds[0], options.threads)))
         return
     rows = [row for seconds in options.seconds for row in climb(seconds, options)]
-    names = (
-        "seconds",
-        "arm",
-        "streams",
-        "ttft_p50_ms",
-        "ttft_p95_ms",
-        "late_p95_ms",
-        "cpu_s_per_stream_minute",
-        "mb_per_stream",
-    )
+    names = ("seconds", "arm", "streams", "ttft_p50_ms", "ttft_p95_ms", "late_p95_ms")
+    names += ("cpu_s_per_stream_minute", "mb_per_stream")
     print(table(names, [[row[name] for name in names] for row in rows]))
     for seconds, arm in itertools.product(options.seconds, options.arms):
-        held = [
-            row["streams"]
-            for row in rows
-            if (row["seconds"], row["arm"]) == (seconds, arm) and row["holds"]
-        ]
+        own = [row for row in rows if (row["seconds"], row["arm"]) == (seconds, arm)]
+        held = [row["streams"] for row in own if row["holds"]]
         print(arm, "sustains", max(held, default=0), f"streams of {seconds:g} s")
     print("written:", write("load", rows), plot(rows, options.limit_ms))
 
 
-def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> str:
+def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> Path:
     """First text against the number of streams."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     lengths = list(dict.fromkeys(row["seconds"] for row in rows))
-    figure, axes = pyplot.subplots(
-        1,
-        len(lengths),
-        figsize=(4 + 3.2 * len(lengths), 4.4),
-        sharey=True,
-        squeeze=False,
-        constrained_layout=True,
-    )
+    size = (4 + 3.2 * len(lengths), 4.4)
+    figure, axes = panels(1, len(lengths), size, sharey=True, squeeze=False)
     for axis, seconds in zip(axes[0], lengths, strict=True):
         here = [row for row in rows if row["seconds"] == seconds]
         for i, arm in enumerate(ARMS):
             mine = [row for row in here if row["arm"] == arm]
             x = [row["streams"] for row in mine]
             y = [row["ttft_p95_ms"] for row in mine]
-            axis.plot(
-                x,
-                y,
-                marker="o",
-                linestyle="--" if arm == "transformers" else "-",
-                color=f"C{i}",
-                label=arm,
-            )
+            style = "--" if arm == "transformers" else "-"
+            axis.plot(x, y, marker="o", linestyle=style, color=f"C{i}", label=arm)
         axis.axhline(limit_ms, color="black", linewidth=0.8)
-        axis.set(
-            xscale="log",
-            yscale="log",
-            xlabel="streams at once, in real time",
-            title=f"turns of {seconds:g} s",
-        )
+        axis.set(xscale="log", yscale="log", title=f"turns of {seconds:g} s")
+        axis.set_xlabel("streams at once, in real time")
         ticks = sorted({row["streams"] for row in here})
         axis.set_xticks(ticks, [str(num) for num in ticks])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("first text, p95, ms")
     axes[0][0].legend()
-    file = place("load.png")
-    figure.savefig(file, dpi=120)
-    return str(file)
+    return saved(figure, "load")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.common import progress, table, write
+from bench.common import progress, table_of, write
 from bench.keep import options_of
 
 ENGINES = ("fast", "int8", "int4")
@@ -56,7 +56,7 @@ def main() -> int:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=["int8", "int4"])
     options = options_of(parser)
     rows = list(measured(options.directory, options.engines))
-    print(table(list(rows[0]), [list(row.values()) for row in rows]))
+    print(table_of(rows))
     print("written:", write("loading", [{"engines": options.engines}, *rows]))
     return 0
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from bench.keep import place
+from bench.common import panels, saved
 from bench.network_rows import ARMS, of
 
 Lines = dict[str, tuple[list[float], list[float]]]
@@ -77,16 +78,9 @@ def lines(rows: Sequence[dict[str, Any]], x: str, y: str) -> Lines:
     return found
 
 
-def draw(curves: Sequence[Sequence[tuple[str, str, str, Lines]]], name: str) -> str:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+def draw(curves: Sequence[Sequence[tuple[str, str, str, Lines]]], name: str) -> Path:
     size = (4.6 * len(curves[0]), 0.8 + 3.9 * len(curves))
-    figure, axes = pyplot.subplots(
-        len(curves), len(curves[0]), figsize=size, squeeze=False, constrained_layout=True
-    )
+    figure, axes = panels(len(curves), len(curves[0]), size, squeeze=False)
     for line, described in zip(axes, curves, strict=True):
         for axis, (title, below, beside_it, arms) in zip(line, described, strict=True):
             for arm, (x, y) in arms.items():
@@ -99,7 +93,4 @@ def draw(curves: Sequence[Sequence[tuple[str, str, str, Lines]]], name: str) -> 
             axis.grid(alpha=0.3)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
-    file = place(f"{name}.png")
-    figure.savefig(file, dpi=100)
-    pyplot.close(figure)
-    return str(file)
+    return saved(figure, name)

@@ -56,10 +56,8 @@ def summarise(
         if "edge only" in found:
             row |= beside_the_edge(played, found["edge only"], where["rtt_ms"])
         if name in EXACT:
-            row["mismatches"] = sum(
-                p.described.ids != c.described.ids
-                for p, c in zip(played, found["cloud only"], strict=True)
-            )
+            pairs = zip(played, found["cloud only"], strict=True)
+            row["mismatches"] = sum(p.described.ids != c.described.ids for p, c in pairs)
         rows.append({column: None if is_nan(value) else value for column, value in row.items()})
     return rows
 
@@ -81,10 +79,7 @@ def times(played: Sequence[Played]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for what in ("ttft_ms", "total_ms"):
         values = [getattr(d, what) for d in ones if getattr(d, what) is not None]
-        row |= {
-            f"{what}_p50": float(np.percentile(values, 50)),
-            f"{what}_p95": float(np.percentile(values, 95)),
-        }
+        row |= {f"{what}_p{p}": float(np.percentile(values, p)) for p in (50, 95)}
     return row | {
         "tokens_per_s": median(d.tokens_per_s for d in ones),
         "stall_ms_per_call": sum(d.stall_ms for d in ones) / calls if calls else 0.0,

@@ -16,35 +16,12 @@ from bench.network_rows import ARMS, EXACT, is_nan, of
 
 GATED = ("ours, gated fluent", "ours, gated quality")
 COLUMNS = (
-    "arm",
-    "num",
-    "ttft_ms_p50",
-    "ttft_ms_p95",
-    "total_ms_p50",
-    "total_ms_p95",
-    "tokens_per_s",
-    "speed_vs_plain",
-    "speed_vs_best_k",
-    "ttft_vs_cloud",
-    "total_vs_cloud",
-    "total_vs_edge",
-    "over_edge_bound",
-    "over_edge_bound_heard",
-    "end_ms",
-    "stall_ms_per_call",
-    "kb_up",
-    "bytes_down",
-    "cloud_calls",
-    "cloud_ms_per_id",
-    "cloud_ms_vs_cloud",
-    "cloud_ids_per_id",
-    "acceptance",
-    "accepted_per_judged",
-    "wasted",
-    "ahead_wasted",
-    "verified_share",
-    "accuracy",
-    "mismatches",
+    *("arm", "num", "ttft_ms_p50", "ttft_ms_p95", "total_ms_p50", "total_ms_p95", "tokens_per_s"),
+    *("speed_vs_plain", "speed_vs_best_k", "ttft_vs_cloud", "total_vs_cloud", "total_vs_edge"),
+    *("over_edge_bound", "over_edge_bound_heard", "end_ms", "stall_ms_per_call", "kb_up"),
+    *("bytes_down", "cloud_calls", "cloud_ms_per_id", "cloud_ms_vs_cloud", "cloud_ids_per_id"),
+    *("acceptance", "accepted_per_judged", "wasted", "ahead_wasted", "verified_share"),
+    *("accuracy", "mismatches"),
 )
 
 
@@ -100,15 +77,10 @@ def readme(rows: Sequence[dict[str, Any]]) -> str:
     """The tables of docs/measured.md: one per bandwidth, one of slowed edges. Lines that no row has
     a figure for are left out."""
     slowed = [r for r in rows if r["edge_ms"]]
-    tables = [
-        _readme(
-            [r for r in rows if r["mbit"] == mbit and not r["edge_ms"]],
-            f"{mbit:g} Mbit/s, round trip",
-            "rtt_ms",
-            README,
-        )
-        for mbit in dict.fromkeys(r["mbit"] for r in rows)
-    ]
+    tables = []
+    for mbit in dict.fromkeys(r["mbit"] for r in rows):
+        here = [r for r in rows if r["mbit"] == mbit and not r["edge_ms"]]
+        tables.append(_readme(here, f"{mbit:g} Mbit/s, round trip", "rtt_ms", README))
     if slowed:
         link = f"{slowed[0]['rtt_ms']:g} ms, {slowed[0]['mbit']:g} Mbit/s"
         name = f"{link}, each token of the edge longer by"

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.common import median, progress, table, write
+from bench.common import median, progress, table_of, write
 from bench.keep import options_of
 from streamer.model.engines.engine import Engine, Row
 from streamer.model.engines.load import load_weights
@@ -58,23 +58,15 @@ def main() -> int:
     shape = shapes_of(directory).text
     with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
         warnings.simplefilter("ignore")  # of exporters: what they write is checked below
-        peers = dict(
-            _peers(
-                Step(TextModel(load_weights(directory, torch.float32, "cpu"), shape)),
-                folder,
-                options,
-            )
-        )
+        step = Step(TextModel(load_weights(directory, torch.float32, "cpu"), shape))
+        peers = dict(_peers(step, Path(folder), options.threads))
         if list(peers) == ["torch, eager"]:
             print("bench.peers: no peer is installed here; pip install '.[peers]'", file=sys.stderr)
             return 2
         ours = FastText(load_weights(directory, torch.float32, "cpu"), shape)
         texts = {"ours": ours, "transformers' modules": StockText(load_stock(directory), shape)}
-        rows = [
-            row for context in CONTEXTS for row in compare(texts, peers, context, options.rounds)
-        ]
-    names = ("context", "arm", "ms", "ratio to ours", "same ids", "largest difference")
-    print(table(names, [[row[name] for name in names] for row in rows]))
+        rows = [row for n in CONTEXTS for row in compare(texts, peers, n, options.rounds)]
+    print(table_of(rows))
     print("written:", write("peers", rows))
     return 0
 
@@ -114,7 +106,7 @@ class Step(torch.nn.Module):
         return text.logits(x), torch.stack([k for k, _ in new]), torch.stack([v for _, v in new])
 
 
-def _peers(step: Step, folder: str, options: argparse.Namespace) -> Iterator[tuple[str, Run]]:
+def _peers(step: Step, folder: Path, threads: int) -> Iterator[tuple[str, Run]]:
     """Every peer that can be had here; one line for each that cannot."""
     s = step.text.shape
     cache = torch.zeros(s.layers, s.kv_heads, 10, s.head_dim)
@@ -122,12 +114,10 @@ def _peers(step: Step, folder: str, options: argparse.Namespace) -> Iterator[tup
     yield "torch, eager", lambda *given: tuple(part.numpy() for part in _eager(step, *given))  # type: ignore[misc]
     for kind in (_openvino, _onnxruntime):
         try:
-            yield from kind(step, example, Path(folder), options.threads)
+            yield from kind(step, example, folder, threads)
         except ImportError as missing:
-            print(
-                f"{kind.__name__[1:]}: not available here ({missing.name} is not installed; pip "
-                "install '.[peers]')"
-            )
+            told = f"{missing.name} is not installed; pip install '.[peers]'"
+            print(f"{kind.__name__[1:]}: not available here ({told})")
 
 
 @torch.inference_mode()
@@ -143,11 +133,8 @@ def _openvino(step: Step, example: Any, folder: Path, threads: int) -> Iterator[
     import openvino
 
     model = openvino.convert_model(step, example_input=example)
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-    }
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    settings["INFERENCE_NUM_THREADS"] = threads
     made = openvino.compile_model(model, "CPU", settings)
 
     def run(*given: Any) -> Any:
@@ -169,15 +156,8 @@ def _onnxruntime(step: Step, example: Any, folder: Path, threads: int) -> Iterat
     folded = folder / "folded.onnx"
     lengths = {"keys": {2: "n"}, "values": {2: "n"}}
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        torch.onnx.export(
-            step,
-            example,
-            plain,
-            dynamo=False,
-            input_names=names,
-            dynamic_axes=lengths,
-            opset_version=17,
-        )
+        how = {"dynamo": False, "opset_version": 17}
+        torch.onnx.export(step, example, plain, input_names=names, dynamic_axes=lengths, **how)
     # the exporter writes weights as constants, and the quantiser skips those
     once = runtime.SessionOptions()
     once.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -187,30 +167,26 @@ def _onnxruntime(step: Step, example: Any, folder: Path, threads: int) -> Iterat
     quantize_dynamic(folded, small)
     logging.disable(logging.NOTSET)
     found = sum(node.op_type == "MatMulInteger" for node in onnx.load(small).graph.node)
-    if found != 4 * step.text.shape.layers + 1:
-        raise RuntimeError(
-            f"int8: {found} products of {4 * step.text.shape.layers + 1} were quantised"
-        )
+    if found != (wanted := 4 * step.text.shape.layers + 1):
+        raise RuntimeError(f"int8: {found} products of {wanted} were quantised")
     for name, file in (("ONNX Runtime", plain), ("ONNX Runtime, int8", small)):
         settings = runtime.SessionOptions()
         settings.intra_op_num_threads = threads
         settings.log_severity_level = 3
         made = runtime.InferenceSession(file, settings, providers=["CPUExecutionProvider"])
-        yield (
-            name,
-            lambda *given, made=made: made.run(
-                None, dict(zip(names, _inputs(*given), strict=True))
-            ),
-        )
+
+        def run(*given: Any, made: Any = made) -> Any:
+            return made.run(None, dict(zip(names, _inputs(*given), strict=True)))
+
+        yield name, run
 
 
 def compare(
     texts: dict[str, Any], peers: dict[str, Run], context: int, rounds: int
 ) -> list[dict[str, Any]]:
     """Greedy ids of every arm, then all arms in turn."""
-    ids = torch.randint(
-        0, 900, (context,), generator=torch.Generator().manual_seed(context)
-    ).tolist()
+    chance = torch.Generator().manual_seed(context)
+    ids = torch.randint(0, 900, (context,), generator=chance).tolist()
     arms: dict[str, Callable[[], object]] = {}
     said = {}
     logits = {}
@@ -220,10 +196,8 @@ def compare(
         at = PROMPT + context
         engine.step([Row(slot, PROMPT, ids, num_logits=0)])
         if isinstance(text, StockText):
-            keys, values = (
-                part[:, 0, :, :at].numpy().copy()
-                for part in (engine.slots.keys, engine.slots.values)
-            )
+            parts = (engine.slots.keys, engine.slots.values)
+            keys, values = (part[:, 0, :, :at].numpy().copy() for part in parts)
 
         def say(token, i, engine=engine, at=at):
             return engine.step([Row(0, at + i, [token])])[0].numpy()
@@ -242,20 +216,20 @@ def compare(
             if i >= 5:
                 times[name].append(1000 * (time.perf_counter() - started))
     wanted = "transformers' modules"
-    return [
-        {
-            "context": context,
-            "arm": name,
-            "ms": median(of_arm),
-            "ratio to ours": median(t / o for t, o in zip(of_arm, times["ours"], strict=True)),
-            "same ids": (
-                f"{sum(a == b for a, b in zip(said[name], said[wanted], strict=True))} of "
-                f"{NUM_GREEDY}"
-            ),
-            "largest difference": f"{abs(logits[name] - logits[wanted]).max():.1e}",
-        }
-        for name, of_arm in times.items()
-    ]
+    rows = []
+    for name, of_arm in times.items():
+        num_same = sum(a == b for a, b in zip(said[name], said[wanted], strict=True))
+        rows.append(
+            {
+                "context": context,
+                "arm": name,
+                "ms": median(of_arm),
+                "ratio to ours": median(t / o for t, o in zip(of_arm, times["ours"], strict=True)),
+                "same ids": f"{num_same} of {NUM_GREEDY}",
+                "largest difference": f"{abs(logits[name] - logits[wanted]).max():.1e}",
+            }
+        )
+    return rows
 
 
 def greedy(say: Callable[[int, int], np.ndarray]) -> tuple[list[int], np.ndarray]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.common import progress, table, write
+from bench.common import progress, table, table_of, write
 from bench.keep import options_of
 from bench.people_changes import CHANGES
 from bench.people_clips import Clip, recordings
@@ -187,7 +187,7 @@ def run_noise(folder: Path, say: Say, name: str) -> None:
 
 def print_rows(title: str, rows: Sequence[dict[str, Any]]) -> None:
     if rows:
-        print(f"\n{title}\n\n{table(tuple(rows[0]), [tuple(row.values()) for row in rows])}")
+        print(f"\n{title}\n\n{table_of(rows)}")
 
 
 if __name__ == "__main__":

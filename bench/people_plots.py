@@ -6,13 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-from bench.keep import place
+from bench.common import panels, saved
 from bench.people_clips import Clip
 from bench.people_table import Said, length_order
 from pipelines.embedded.confusion import draw
@@ -26,20 +22,15 @@ COLOURS = {"edge": "tab:blue", "cloud": "tab:orange", "gated": "tab:green", "exa
 def plot_confusion(clips: Sequence[Clip], said: Said, name: str) -> Path:
     """Which level was said for which there was: a row for edge, one for cloud."""
     modes = [mode for mode in ("edge", "cloud") if mode in said] or list(said)[:1]
-    figure, axes = plt.subplots(
-        len(modes),
-        len(ATTRIBUTES),
-        figsize=(3.1 * len(ATTRIBUTES), 3.4 * len(modes)),
-        squeeze=False,
-        layout="constrained",
-    )
+    size = (3.1 * len(ATTRIBUTES), 3.4 * len(modes))
+    figure, axes = panels(len(modes), len(ATTRIBUTES), size, squeeze=False)
     for mode, row in zip(modes, axes, strict=True):
         for attribute, axis in zip(ATTRIBUTES, row, strict=True):
             if (table := counts(clips, said[mode], attribute)).any():
                 draw(axis, table, f"{mode}, {attribute}")
             axis.set_xticks(range(NUM_LEVELS[attribute]))
             axis.set_yticks(range(NUM_LEVELS[attribute]))
-    return saved(figure, f"{name}_confusion.png")
+    return saved(figure, f"{name}_confusion")
 
 
 def counts(clips: Sequence[Clip], found: Sequence[Any], attribute: str) -> np.ndarray:
@@ -57,22 +48,17 @@ def counts(clips: Sequence[Clip], found: Sequence[Any], attribute: str) -> np.nd
 
 def plot_table(rows: Sequence[Row], name: str) -> Path:
     """Exact by attribute beside the constant, then exact by language and by length."""
-    figure, axes = plt.subplots(
-        1, 3, figsize=(17, 4.4), layout="constrained", width_ratios=(3, 2, 2)
-    )
+    figure, axes = panels(1, 3, (17, 4.4), width_ratios=(3, 2, 2))
     draw_all(axes[0], [row for row in rows if row["by"] == "all"])
     draw_means(axes[1], rows, "language", largest)
     draw_means(axes[2], rows, "length", by_length)
-    return saved(figure, f"{name}.png")
+    return saved(figure, name)
 
 
 def draw_all(axis: Any, rows: Sequence[Row]) -> None:
     """Every attribute's share of exact levels, by mode."""
-    bars(
-        axis,
-        {row["mode"]: [row[a]["exact"] or 0.0 for a in ATTRIBUTES] for row in rows},
-        ATTRIBUTES,
-    )
+    exact = {row["mode"]: [row[a]["exact"] or 0.0 for a in ATTRIBUTES] for row in rows}
+    bars(axis, exact, ATTRIBUTES)
     constant = [rows[0][a]["constant"] or 0.0 for a in ATTRIBUTES]
     at = np.arange(len(ATTRIBUTES))
     axis.hlines(constant, at - 0.4, at + 0.4, "k", label="always the most frequent level")
@@ -96,10 +82,10 @@ def by_length(rows: Sequence[Row]) -> list[str]:
     return sorted({row["group"] for row in rows}, key=length_order)
 
 
-def largest(rows: Sequence[Row], num: int = 6) -> list[str]:
-    """The groups with the most clips."""
+def largest(rows: Sequence[Row]) -> list[str]:
+    """The six groups with the most clips."""
     sizes = {row["group"]: row["clips"] for row in rows}
-    return sorted(sizes, key=lambda group: -sizes[group])[:num]
+    return sorted(sizes, key=lambda group: -sizes[group])[:6]
 
 
 def mean_of(rows: Sequence[Row], mode: str, group: str) -> float:
@@ -118,9 +104,7 @@ def bars(axis: Any, values: dict[str, list[float]], names: Sequence[str]) -> Non
 def plot_pairs(rows: Sequence[Row], name: str) -> Path:
     """Strict, ties and reversed, stacked; and by how much the other attributes moved."""
     modes = list(dict.fromkeys(row["mode"] for row in rows))
-    figure, axes = plt.subplots(
-        2, len(modes), figsize=(6.5 * len(modes), 7), squeeze=False, layout="constrained"
-    )
+    figure, axes = panels(2, len(modes), (6.5 * len(modes), 7), squeeze=False)
     for column, mode in zip(axes.T, modes, strict=True):
         own = [row for row in rows if row["mode"] == mode and row["attribute"] != "all"]
         names = [f"{row['attribute']}\n{row['size']}" for row in own]
@@ -132,33 +116,20 @@ def plot_pairs(rows: Sequence[Row], name: str) -> Path:
         )
         for label, heights, under, colour in stacked:
             column[0].bar(names, heights, bottom=under, color=colour, label=label)
-        bars(
-            column[1],
-            {
-                "said": [row["others moved"] for row in own],
-                "labels": [row["others moved, labels"] for row in own],
-            },
-            names,
-        )
+        moved = {"said": "others moved", "labels": "others moved, labels"}
+        bars(column[1], {label: [row[key] for row in own] for label, key in moved.items()}, names)
         column[0].set(title=f"{mode}: pairs told apart", ylim=(0, 1))
         column[1].set(title=f"{mode}: levels by which the others moved, a pair")
         for axis in column:
             axis.tick_params(axis="x", labelsize=6)
             axis.legend(fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.1))
-    return saved(figure, f"{name}_pairs.png")
+    return saved(figure, f"{name}_pairs")
 
 
 def plot_robust(rows: Sequence[Row], name: str) -> Path:
     """Levels changed of seven by each change of the sound, stacked by attribute."""
     modes = list(dict.fromkeys(row["mode"] for row in rows))
-    figure, axes = plt.subplots(
-        1,
-        len(modes),
-        figsize=(8 * len(modes), 4.4),
-        squeeze=False,
-        sharex=True,
-        layout="constrained",
-    )
+    figure, axes = panels(1, len(modes), (8 * len(modes), 4.4), squeeze=False, sharex=True)
     for axis, mode in zip(axes[0], modes, strict=True):
         own = [row for row in rows if row["mode"] == mode and row["change"] != "none"][::-1]
         names, under = [row["change"] for row in own], np.zeros(len(own))
@@ -171,11 +142,4 @@ def plot_robust(rows: Sequence[Row], name: str) -> Path:
         axis.set(title=f"{mode}: levels of seven that change, {own[0]['clips']} clips")
         axis.legend(fontsize=7, ncols=7, loc="upper center", bbox_to_anchor=(0.5, -0.08))
         axis.grid(axis="x", alpha=0.3)
-    return saved(figure, f"{name}_robust.png")
-
-
-def saved(figure: Any, name: str) -> Path:
-    file = place(name)
-    figure.savefig(file, dpi=90)
-    plt.close(figure)
-    return file
+    return saved(figure, f"{name}_robust")

@@ -20,7 +20,7 @@ import numpy as np
 
 from bench.arms import Arm, Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
-from bench.common import mean, progress, table, write
+from bench.common import mean, progress, table_of, write
 from bench.keep import options_of
 from bench.sentence_quality import measure
 from bench.stressed_edges import blurred, longer
@@ -42,6 +42,7 @@ ARMS: dict[str, dict[str, Any]] = {
         "min_new_tokens": 0,
     },
 }
+NUM_PAIRS = 20  # of sentences to read
 # Each rule alone switched off; what is left is the default.
 RULES_OFF: dict[str, dict[str, Any]] = {
     "none": {},
@@ -55,50 +56,31 @@ RULES_OFF: dict[str, dict[str, Any]] = {
     "loop, global": {"loop_global": False},
     "never emitted": {"clean": False},
 }
-COLUMNS = (
-    "accuracy",
-    "density_in_range",
-    "density_over_40",
-    "repeated_2",
-    "repeated_3",
-    "adjacent",
-    "one_sentence",
-    "call_rate",
-    "accepted_per_uploaded",
-    "wasted_per_drafted",
-    "verified_share",
-)
+# keys of a row, as the tables show them: of sentences, then of modes
+SENTENCES = ("accuracy", "density_in_range", "density_over_40", "repeated_2", "repeated_3")
+SENTENCES += ("adjacent", "one_sentence")
+MODES = ("call_rate", "accepted_per_uploaded", "wasted_per_drafted", "verified_share")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--num", type=int, default=66, help="clips, shared among 3, 10, 30 and 60 s"
-    )
+    told = "clips, shared among 3, 10, 30 and 60 s"
+    parser.add_argument("--num", type=int, default=66, help=told)
     options = options_of(parser)
-    clips = [
-        clip for seconds in (3, 10, 30, 60) for clip in held_out(-(-options.num // 4), seconds)
-    ]
+    num = -(-options.num // 4)
+    clips = [clip for seconds in (3, 10, 30, 60) for clip in held_out(num, seconds)]
     runs = {name: run_all(models_of(**arm), clips, name) for name, arm in ARMS.items()}
     rows = [summarise(name, models_of(**ARMS[name]), clips, found) for name, found in runs.items()]
     print(f"\n{len(clips)} held-out clips of 3, 10, 30 and 60 s\n")
-    print(table(("arm", *COLUMNS), [(row["arm"], *(row[c] for c in COLUMNS)) for row in rows]))
+    print(table_of(rows, {name: name for name in ("arm", *SENTENCES, *MODES)}))
     print_pairs(clips, runs)
     stressed = stress(clips, CACHE)
     clean = clean_changes(clips)
-    print(
-        "\nEach rule off in turn, on the STRESS set; changed: clean clips whose ids change without "
-        "the rule\n"
-    )
-    print(
-        table(
-            ("rule off", *COLUMNS[:7], "stopped by loop", "changed"),
-            [
-                (r["arm"], *(r[c] for c in COLUMNS[:7]), r["loops"], clean[r["arm"]])
-                for r in stressed
-            ],
-        )
-    )
+    told = "changed: clean clips whose ids change without the rule"
+    print(f"\nEach rule off in turn, on the STRESS set; {told}\n")
+    columns = {"arm": "rule off"} | {name: name for name in SENTENCES}
+    columns |= {"loops": "stopped by loop", "changed": "changed"}
+    print(table_of([r | {"changed": clean[r["arm"]]} for r in stressed], columns))
     print("\nwritten:", write("quality", [*rows, *({"set": "stress", **row} for row in stressed)]))
 
 
@@ -115,6 +97,7 @@ def summarise(
     counts = [r.counts for r in runs]
     drafted = sum(c.n_drafted for c in counts)
     uploaded = sum(c.n_uploaded for c in counts)
+    calls = sum(c.cloud_calls for c in counts)
     return {
         "arm": name,
         "num_clips": len(clips),
@@ -125,18 +108,17 @@ def summarise(
         "repeated_3": mean(q.repeated_trigrams for q in found),
         "adjacent": sum(q.adjacent_repeats for q in found),
         "one_sentence": mean(q.one_sentence for q in found),
-        "call_rate": sum(c.cloud_calls for c in counts)
-        / max(1, sum(c.blocks or c.cloud_calls for c in counts)),
-        "accepted_per_uploaded": sum(c.n_accepted for c in counts) / uploaded
-        if uploaded
-        else float("nan"),
-        "wasted_per_drafted": sum(c.n_wasted for c in counts) / drafted
-        if drafted
-        else float("nan"),
+        "call_rate": calls / max(1, sum(c.blocks or c.cloud_calls for c in counts)),
+        "accepted_per_uploaded": ratio(sum(c.n_accepted for c in counts), uploaded),
+        "wasted_per_drafted": ratio(sum(c.n_wasted for c in counts), drafted),
         "verified_share": mean(c.verified_share for c in counts),
         "loops": sum(r.stop_reason == "loop" for r in runs),
         "accuracy_by_length": by_length(clips, runs),
     }
+
+
+def ratio(part: int, whole: int) -> float:
+    return part / whole if whole else float("nan")
 
 
 def accuracy(found: Run, clip: Clip) -> float:
@@ -153,12 +135,12 @@ def by_length(clips: Sequence[Clip], runs: Sequence[Run]) -> dict[str, float]:
     }
 
 
-def print_pairs(clips: Sequence[Clip], runs: dict[str, list[Run]], num: int = 20) -> None:
+def print_pairs(clips: Sequence[Clip], runs: dict[str, list[Run]]) -> None:
     """Sentence pairs to read: before (`generate`, no rules) and after (gated fluent)."""
-    print(f"\n{num} sentence pairs: the seeds' start, then gated fluent")
+    print(f"\n{NUM_PAIRS} sentence pairs: the seeds' start, then gated fluent")
     before = runs["seeds' start"]
     after = runs["gated fluent"]
-    for i in range(0, len(clips), max(1, len(clips) // num)):
+    for i in range(0, len(clips), max(1, len(clips) // NUM_PAIRS)):
         print(f"  {clips[i].name}\n    - {before[i].text}\n    + {after[i].text}")
 
 
@@ -173,10 +155,7 @@ def stress(
     beyond = str(longer(folder / "longer"))
     rows = []
     for name, change in rules_off.items():
-        options = {k: v for k, v in change.items() if k == "min_new_tokens"}
-        rules = dataclasses.replace(
-            Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"}
-        )
+        options = without(change)
         arms: list[tuple[dict[str, Any], Sequence[Clip]]] = [
             ({"edge": bad}, some),
             ({"edge": beyond}, long),
@@ -185,27 +164,26 @@ def stress(
         runs: list[Run] = []
         heard: list[Clip] = []
         for arm, which in arms:
-            models = models_of(mode="edge", rules=rules, **options, **arm)
+            models = models_of(mode="edge", **options, **arm)
             runs += run_all(models, which, f"stress, {name}")
             heard += which
         rows.append(summarise(name, models, heard, runs))
     return rows
 
 
+def without(change: dict[str, Any]) -> dict[str, Any]:
+    """Config's keywords for the rules with this change; one of its keys is Config's own."""
+    own = {name: value for name, value in change.items() if name == "min_new_tokens"}
+    rules = {name: value for name, value in change.items() if name not in own}
+    return {"rules": dataclasses.replace(Rules(), **rules), **own}
+
+
 def clean_changes(clips: Sequence[Clip]) -> dict[str, int]:
     """On clean clips: how many sentences change when a rule is switched off."""
     found: dict[str, list[list[int]]] = {}
     for name, change in RULES_OFF.items():
-        options = {k: v for k, v in change.items() if k == "min_new_tokens"}
-        rules = dataclasses.replace(
-            Rules(), **{k: v for k, v in change.items() if k != "min_new_tokens"}
-        )
-        found[name] = [
-            r.ids
-            for r in run_all(
-                models_of(mode="edge", rules=rules, **options), clips, f"clean, {name}"
-            )
-        ]
+        models = models_of(mode="edge", **without(change))
+        found[name] = [r.ids for r in run_all(models, clips, f"clean, {name}")]
     return {
         name: sum(a != b for a, b in zip(ids, found["none"], strict=True))
         for name, ids in found.items()

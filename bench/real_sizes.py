@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.arms import models_of
 from bench.clips import Clip, held_out
-from bench.common import median, progress, table, write
+from bench.common import median, progress, table_of, write
 from bench.keep import options_of
 from bench.processes import BadLink, Cell, linked
 from bench.slowed import Costs, slow
@@ -59,12 +59,12 @@ def main() -> int:
     edge, cloud = Costs(*options.edge), Costs(*options.cloud)
     if options.paper:
         rows = [on_paper(rtt / 1000, edge.step_ms / 1000) for rtt in options.rtt]
-        print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+        print(table_of(rows))
         return 0
     command = [f"--{name.replace('_', '-')}={value}" for name, value in vars(cloud).items()]
     with linked("bench.slowed", *command) as (_, link):
         rows = asyncio.run(measure(options, edge, link))
-    print(table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    print(table_of(rows))
     told = {"edge": options.edge, "cloud": options.cloud, "seconds": options.seconds}
     print("written:", write(options.name, [told, *rows]))
     return 0

@@ -47,15 +47,10 @@ class Watch:
     def _lag(self) -> tuple[float, float, float]:
         """(measurements, those over 20 ms, their sum in seconds)"""
         text = self._metrics()
-        found = {
-            k: float(v)
-            for k, v in re.findall(r"^streamer_loop_lag_seconds_(\S*) (\S+)$", text, re.M)
-        }
-        return (
-            found["count"],
-            found["count"] - found[f'bucket{{le="{TARGET_LAG_S}"}}'],
-            found["sum"],
-        )
+        lines = re.findall(r"^streamer_loop_lag_seconds_(\S*) (\S+)$", text, re.M)
+        found = {name: float(value) for name, value in lines}
+        late = found["count"] - found[f'bucket{{le="{TARGET_LAG_S}"}}']
+        return found["count"], late, found["sum"]
 
     def _metrics(self) -> str:
         with urllib.request.urlopen(self._url) as answer:
@@ -65,7 +60,5 @@ class Watch:
         """Resident memory of the process."""
         if self._pid is None:
             return 0.0
-        return (
-            int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())[0])
-            / 1024
-        )
+        told = Path(f"/proc/{self._pid}/status").read_text()
+        return int(re.findall(r"VmRSS:\s+(\d+) kB", told)[0]) / 1024

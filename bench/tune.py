@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.common import table, write
+from bench.common import table_of, write
 from bench.keep import options_of
 from streamer.commands.tune_options import TuneOptions
 from streamer.model.thinker import EMBEDDED
@@ -42,7 +42,7 @@ def main() -> int:
     options = options_of(parser)
     with tempfile.TemporaryDirectory() as folder:
         rows = run(Path(folder), options)
-    print(table(rows[0], [list(row.values()) for row in rows]))
+    print(table_of(rows))
     told = {name: str(value) for name, value in vars(options).items() if name != "data"}
     print("written:", write("tune", [told, *rows]))
     return 0

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ import torch
 from bench.arms import models_of, run
 from bench.assisted import hearing
 from bench.clips import Clip, held_out
-from bench.common import median, progress, table, write
+from bench.common import median, panels, progress, saved, table_of, write
 from bench.generate_arms import (
     ASSISTED,
     BASES,
@@ -40,7 +41,7 @@ from bench.generate_arms import (
     has_compiler,
     one_shot,
 )
-from bench.keep import options_of, place
+from bench.keep import options_of
 from streamer.model.engines.stock import load_stock
 
 LENGTHS = (3, 10, 20, 30, 60)
@@ -49,6 +50,16 @@ OURS = {
     f"{kind}, {mode}": (engine, mode)
     for kind, engine in (("ours", "fast"), ("stock", "stock"))
     for mode in MODES
+}
+COLUMNS = {
+    "seconds": "audio, s",
+    "arm": "arm",
+    "first_ms": "first text ms",
+    "total_ms": "total ms",
+    "tokens_per_s": "tokens/s",
+    "first_ratio": "first / generate()",
+    "total_ratio": "total / generate()",
+    "speed_ratio": "tokens/s / generate()",
 }
 ARMS = (*BASES, STATIC, COMPILED, *ASSISTED, *OURS)
 
@@ -76,39 +87,16 @@ def main() -> None:
     rows = []
     for seconds in sorted(options.lengths):
         clips = held_out(options.num, seconds)
-        rows += [
-            row | {"seconds": seconds}
-            for row in compare(arms, clips, options.repeats, f"{seconds} s")
-        ]
-    print(shown(rows))
-    print(
-        "ratios: medians of pairs in this run; edge against generate() of the edge, all others of "
-        "the cloud"
-    )
+        compared = compare(arms, clips, options.repeats, f"{seconds} s")
+        rows += [row | {"seconds": seconds} for row in compared]
+    print(table_of(rows, COLUMNS))
+    told = "edge against generate() of the edge, all others of the cloud"
+    print(f"ratios: medians of pairs in this run; {told}")
     for r in rows:
         if "over_assisted" in r:
-            print(
-                f"{r['seconds']} s: ids/s of exact mode are {r['over_assisted']:.1f} times those "
-                f"of {ASSISTED[1]}"
-            )
+            times = f"{r['over_assisted']:.1f} times those of {ASSISTED[1]}"
+            print(f"{r['seconds']} s: ids/s of exact mode are {times}")
     print("\nwritten:", write("vs_transformers", rows), plot(rows))
-
-
-def shown(rows: Sequence[dict]) -> str:
-    """The table of them."""
-    header = (
-        "audio",
-        "arm",
-        "first text ms",
-        "total ms",
-        "tokens/s",
-        "first / generate()",
-        "total / generate()",
-        "tokens/s / generate()",
-    )
-    columns = ["arm", "first_ms", "total_ms", "tokens_per_s"]
-    columns += ["first_ratio", "total_ratio", "speed_ratio"]
-    return table(header, [(f"{r['seconds']} s", *(r[name] for name in columns)) for r in rows])
 
 
 def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Callable[[np.ndarray], Timing]]:
@@ -130,13 +118,10 @@ def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Callable[[np.nda
     of_cloud = functools.partial(one_shot, cloud, stock_cloud)
     arms = {BASES[0]: functools.partial(one_shot, edge, stock_edge), BASES[1]: of_cloud}
     arms[STATIC] = functools.partial(of_cloud, cache_implementation="static")
-    arms[COMPILED] = functools.partial(
-        of_cloud, cache_implementation="static", compile_config=compiled()
-    )
+    arms[COMPILED] = functools.partial(arms[STATIC], compile_config=compiled())
     arms[ASSISTED[0]] = functools.partial(of_cloud, assistant_model=stock_edge)
-    arms[ASSISTED[1]] = functools.partial(
-        of_cloud, assistant_model=hearing(load_stock(edge.directory))
-    )
+    mended = hearing(load_stock(edge.directory))
+    arms[ASSISTED[1]] = functools.partial(of_cloud, assistant_model=mended)
     if COMPILED in chosen and not has_compiler():
         print(f"{COMPILED}: not available here: no compiler")
         del arms[COMPILED]
@@ -171,27 +156,22 @@ def compare(
     rows = []
     for name, timings in found.items():
         base = found[BASES[0] if name.endswith("edge") else BASES[1]]
+        pairs = list(zip(timings, base, strict=True))
         rows.append(
             {
                 "arm": name,
                 "first_ms": 1000 * median(t.first_s for t in timings),
                 "total_ms": 1000 * median(t.total_s for t in timings),
                 "tokens_per_s": median(t.tokens_per_s for t in timings),
-                "first_ratio": median(
-                    t.first_s / b.first_s for t, b in zip(timings, base, strict=True)
-                ),
-                "total_ratio": median(
-                    t.total_s / b.total_s for t, b in zip(timings, base, strict=True)
-                ),
-                "speed_ratio": median(
-                    t.tokens_per_s / b.tokens_per_s for t, b in zip(timings, base, strict=True)
-                ),
+                "first_ratio": median(t.first_s / b.first_s for t, b in pairs),
+                "total_ratio": median(t.total_s / b.total_s for t, b in pairs),
+                "speed_ratio": median(t.tokens_per_s / b.tokens_per_s for t, b in pairs),
                 "num_ids": median(t.num_ids for t in timings),
             }
         )
         if name == "ours, exact" and (assisted := found.get(ASSISTED[1])):
-            pairs = zip(timings, assisted, strict=True)
-            rows[-1]["over_assisted"] = median(t.tokens_per_s / a.tokens_per_s for t, a in pairs)
+            against = zip(timings, assisted, strict=True)
+            rows[-1]["over_assisted"] = median(t.tokens_per_s / a.tokens_per_s for t, a in against)
     return rows
 
 
@@ -200,14 +180,9 @@ def timed(models: Any, samples: np.ndarray) -> Timing:
     return Timing(found.ttft_s, found.total_s, found.tokens_per_s or float("nan"), len(found.ids))
 
 
-def plot(rows: Sequence[dict[str, Any]]) -> str:
+def plot(rows: Sequence[dict[str, Any]]) -> Path:
     """First text after the end of the audio, and ids per second, against the turn's length."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.2), constrained_layout=True)
+    figure, (left, right) = panels(1, 2, (12, 4.2))
     # those are 1
     names = [n for n in dict.fromkeys(row["arm"] for row in rows) if n not in BASES]
     for i, name in enumerate(names):
@@ -225,9 +200,7 @@ def plot(rows: Sequence[dict[str, Any]]) -> str:
         axis.grid(alpha=0.3)
         axis.axhline(1.0, color="black", linewidth=0.8)
     figure.legend(loc="outside right center", fontsize=9)
-    file = place("vs_transformers.png")
-    figure.savefig(file, dpi=110)
-    return str(file)
+    return saved(figure, "vs_transformers")
 
 
 if __name__ == "__main__":

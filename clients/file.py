@@ -24,14 +24,8 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 try:
     import numpy as np
     import soundfile
+    from websockets import ConnectionClosed, InvalidMessage, InvalidStatus, WebSocketException
     from websockets.asyncio.client import connect
-    from websockets.exceptions import (
-        ConnectionClosed,
-        InvalidHandshake,
-        InvalidMessage,
-        InvalidStatus,
-        InvalidURI,
-    )
 except ImportError as missing:
     package = (missing.name or str(missing)).partition(".")[0]
     way_out = "pip install websockets numpy soundfile, or `uv run file.py`"
@@ -41,6 +35,11 @@ DIM = "\x1b[2m"
 PLAIN = "\x1b[0m"
 PIECE_S = 0.02
 RATES_HZ = (8_000, 48_000)  # a server takes these
+CANNOT_OPEN = {
+    FileNotFoundError: "no such file",
+    IsADirectoryError: "is a directory; name the files in it, e.g. DIRECTORY/*.wav",
+    PermissionError: "no permission to read it",
+}
 
 # The link. mic.py and file.py hold the same text, because each is a single file on purpose;
 # tests/clients compares the two.
@@ -87,15 +86,21 @@ class Link:
     def __init__(self, url, key, session):
         self.url = address_of(url)
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        session = {"type": "transcription", **session}
+        self.hello = json.dumps({"type": "session.update", "session": session})
         self.kept = collections.deque()  # the messages from number num_taken on
-        self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
-        self.session_id = None
-        self.num_events = 0
+        self.num_kept_bytes = 0
+        self.has_more = asyncio.Event()
         self.broken_at = None
         self.is_told = False
-        self.has_more = asyncio.Event()
-        self.put({"type": "session.update", "session": {"type": "transcription", **session}})
-        self.hello = self.kept[0]
+        self.anew()
+
+    def anew(self):
+        """Begin a session with what the last one did not take. Call this after Gone."""
+        if not self.kept or self.kept[0] is not self.hello:
+            self.kept.appendleft(self.hello)
+        self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
+        self.session_id = None
 
     @property
     def is_full(self):
@@ -113,9 +118,8 @@ class Link:
         Gone."""
         while True:
             try:
-                async with connect(
-                    self._address(), additional_headers=self.headers, **CALM
-                ) as socket:
+                connecting = connect(self._address(), additional_headers=self.headers, **CALM)
+                async with connecting as socket:
                     return await self._converse(socket, hear)
             except ConnectionClosed as closed:
                 code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
@@ -124,24 +128,15 @@ class Link:
                 reason = f"{self.url}: the connection broke ({told or code})"
             except InvalidStatus as refused:
                 reason = self._refused(refused.response)
-            except (OSError, InvalidHandshake, InvalidURI, ValueError) as error:
+            except (OSError, WebSocketException, ValueError) as error:
                 reason = f"{self.url}: cannot be reached {self._why(error)}"
             await self._wait(reason)
 
-    def anew(self):
-        """Another session gets what the last one did not take. Call this after Gone."""
-        if self.num_taken:
-            self.kept.appendleft(self.hello)
-        self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
-        self.session_id = None
-
     def _address(self):
-        resume = {
-            "resume": self.session_id,
-            "event": self.num_events,
-            "bytes": self.num_taken_bytes,
-        }
-        query = {"intent": "transcription"} | (resume if self.session_id else {})
+        query = {"intent": "transcription"}
+        if self.session_id:
+            query |= {"resume": self.session_id, "event": self.num_events}
+            query["bytes"] = self.num_taken_bytes
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
 
     async def _converse(self, socket, hear):
@@ -160,24 +155,19 @@ class Link:
 
     def _note(self, event):
         self.num_events += 1
-        match event["type"]:
-            case "session.created":
-                self.session_id = event["session"]["id"]
-                self.num_sent = 0
-                self.broken_at = None
-                self.is_told = False
-            case "streamer.resumed":
-                self._forget(event["messages"])
-                self.num_events = event["event"]
-                self.num_sent = self.num_taken
-                self.broken_at = None
-                self.is_told = False
-                if event["lost_events"]:
-                    raise Failed(
-                        f"{event['lost_events']} events are lost; the link was broken for too long"
-                    )
-            case "streamer.ack":
-                self._forget(event["messages"])
+        kind = event["type"]
+        if kind in ("streamer.ack", "streamer.resumed"):
+            self._forget(event["messages"])
+        if kind in ("session.created", "streamer.resumed"):
+            self.num_sent = self.num_taken
+            self.broken_at = None
+            self.is_told = False
+        if kind == "session.created":
+            self.session_id = event["session"]["id"]
+        elif kind == "streamer.resumed":
+            self.num_events = event["event"]
+            if lost := event["lost_events"]:
+                raise Failed(f"{lost} events are lost; the link was broken for too long")
 
     def _forget(self, num_taken):
         while self.num_taken < num_taken:
@@ -197,40 +187,33 @@ class Link:
                 await self.has_more.wait()
 
     def _why(self, error):
-        is_tls = self.url.startswith("wss:")
-        is_first = self.session_id is None
         if isinstance(error, ssl.SSLCertVerificationError):
-            told = error.verify_message.rstrip(".")
-            return (
-                f"(its certificate does not verify: {told}); name the PEM file of its authority in "
-                "SSL_CERT_FILE"
-            )
+            told = f"(its certificate does not verify: {error.verify_message.rstrip('.')})"
+            return f"{told}; name the PEM file of its authority in SSL_CERT_FILE"
+        is_tls = self.url.startswith("wss:")
         # so a connection ends within the handshake of TLS
         is_cut = isinstance(error, ConnectionResetError) and not error.errno
-        if is_first and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
+        if self.session_id is None and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
             return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
-        if is_first and not is_tls and isinstance(error, InvalidMessage):
+        if self.session_id is None and not is_tls and isinstance(error, InvalidMessage):
             return "(it speaks TLS, it seems); with --cert a server is reached by wss://"
         return f"({error or type(error).__name__}); is `streamer serve` running?"
 
     def _refused(self, response):
-        told = (response.body or b"").decode(
-            errors="replace"
-        ).strip() or f"status {response.status_code}"
-        if self.session_id is not None and response.status_code in (400, 404):
+        status = response.status_code
+        told = (response.body or b"").decode(errors="replace").strip() or f"status {status}"
+        reason = f"{self.url}: refused ({told})"
+        if self.session_id is not None and status in (400, 404):
             raise Gone
-        if response.status_code == 401:
-            raise Failed(
-                f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or "
-                "STREAMER_API_KEY"
-            )
-        if response.status_code == 404 and "connect to /v1/verify" in told:
-            raise Failed(
-                f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`"
-            )
-        if response.status_code != 503:
-            raise Failed(f"{self.url}: refused ({told})")
-        return f"{self.url}: refused ({told})"
+        if status == 401:
+            reason = f"{self.url}: refused ({told.partition(';')[0]})"
+            raise Failed(f"{reason}; give --api-key KEY or STREAMER_API_KEY")
+        if status == 404 and "connect to /v1/verify" in told:
+            ways = "give the address of a `streamer serve`"
+            raise Failed(f"{self.url}: this is a `streamer verifier`; {ways}")
+        if status != 503:
+            raise Failed(reason)
+        return reason
 
     async def _wait(self, reason):
         """Wait before the next attempt. Without a session there is none: a wrong address is told at
@@ -253,29 +236,19 @@ class Recording:
     its very samples."""
 
     def __init__(self, path):
-        # num_samples: given so far
         self.path = path
-        self.num_samples = 0
+        self.num_samples = 0  # given so far
         try:
             with open(path, "rb") as file:
                 if not file.read(1):
                     raise Failed(f"{path}: is empty (0 bytes)")
             self.file = soundfile.SoundFile(path)
-        except FileNotFoundError:
-            raise Failed(f"{path}: no such file") from None
-        except IsADirectoryError:
-            raise Failed(
-                f"{path}: is a directory; name the files in it, e.g. DIRECTORY/*.wav"
-            ) from None
-        except PermissionError:
-            raise Failed(f"{path}: no permission to read it") from None
-        except (OSError, ValueError) as error:
-            raise Failed(f"{path}: cannot be opened ({error})") from None
         except soundfile.LibsndfileError as error:
-            why = error.error_string.rstrip(".")
-            raise Failed(
-                f"{path}: is no recording that libsndfile can read ({why}); convert it first"
-            ) from None
+            why = f"is no recording that libsndfile can read ({error.error_string.rstrip('.')})"
+            raise Failed(f"{path}: {why}; convert it first") from None
+        except (OSError, ValueError) as error:
+            why = CANNOT_OPEN.get(type(error), f"cannot be opened ({error})")
+            raise Failed(f"{path}: {why}") from None
         if self.file.frames == 0:
             raise Failed(f"{path}: holds no samples, only a header")
         # soundfile seeks after every read. An MP3 decoder starts afresh at a seek, gives wrong
@@ -283,18 +256,16 @@ class Recording:
         self.file.seekable = lambda: False
         self.rate = self.file.samplerate
         if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
-            raise Failed(
-                f"{path}: its rate of {self.rate} Hz is outside 8000..48000; resample it first"
-            )
+            told = f"its rate of {self.rate} Hz is outside 8000..48000"
+            raise Failed(f"{path}: {told}; resample it first")
 
     def pieces(self):
         """Pieces of 20 ms each. Raises Failed."""
         try:
             n = int(self.rate * PIECE_S)
             while len(samples := self.file.read(50 * n, dtype="float32", always_2d=True)):
-                pcm = np.clip(np.round(samples.mean(axis=1) * 32_768), -32_768, 32_767).astype(
-                    "<i2"
-                )
+                scaled = np.round(samples.mean(axis=1) * 32_768)
+                pcm = np.clip(scaled, -32_768, 32_767).astype("<i2")
                 for at in range(0, len(pcm), n):
                     self.num_samples += len(pcm[at : at + n])
                     yield pcm[at : at + n].tobytes()
@@ -352,14 +323,8 @@ class Screen:
             several = self.parts if len(self.parts) > 1 else []
             text = "".join(part["text"] for part in self.parts)
             audio_s = round(sum(part["audio_s"] for part in self.parts), 3)
-            row = {
-                "file": path,
-                **last,
-                "text": text,
-                "audio_s": audio_s,
-                "warning": warning,
-                "parts": several,
-            }
+            whole = {"text": text, "audio_s": audio_s, "warning": warning, "parts": several}
+            row = {"file": path, **last, **whole}
             print(json.dumps(row, ensure_ascii=False), flush=True)
         elif not self.options.quiet:
             first_ms = last.get("ttft_ms")
@@ -385,23 +350,14 @@ async def describe(path, options):
     """Describe one file. Raises Failed and Gone."""
     recording = Recording(path)
     screen = Screen(options, recording)
-    heard = {
-        "input": {"format": {"type": "audio/pcm", "rate": recording.rate}, "turn_detection": None}
-    }
-    extensions = {
-        "binary": True,
-        "events": True,
-        "acks": True,
-        "live_update_s": options.live_updates,
-    }
+    sound = {"type": "audio/pcm", "rate": recording.rate}
+    audio = {"input": {"format": sound, "turn_detection": None}}
+    every_s = options.live_updates
+    extensions = {"binary": True, "events": True, "acks": True, "live_update_s": every_s}
     key = options.api_key or os.environ.get("STREAMER_API_KEY")
-    link = Link(options.url, key, {"audio": heard, "streamer": extensions})
+    link = Link(options.url, key, {"audio": audio, "streamer": extensions})
     work = link.run(screen.hear), play(link, recording, screen, options.speed)
-    tasks = [asyncio.create_task(each) for each in work]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    for task in tasks:
-        if task.done():
-            task.result()
+    await asyncio.gather(*work)
     screen.finish()
 
 
@@ -411,35 +367,30 @@ def run(path, options):
         try:
             return asyncio.run(describe(path, options))
         except Gone:
-            print(
-                f"file.py: {path}: the server started anew; once more from the beginning",
-                file=sys.stderr,
-            )
+            told = "the server started anew; once more from the beginning"
+            print(f"file.py: {path}: {told}", file=sys.stderr)
     raise Failed(f"{path}: the server forgot the session three times")
 
 
 def main():
     parser = argparse.ArgumentParser(description="Stream recordings to a streamer server.")
-    parser.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads")
-    parser.add_argument(
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="any format libsndfile reads")
+    add(
         "--url",
         default=f"ws://127.0.0.1:{PORT}{PATH}",
         help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert",
     )
-    parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
-    parser.add_argument(
-        "--speed", type=float, default=1.0, metavar="N", help="times real time; default 1"
-    )
-    parser.add_argument(
+    add("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
+    add("--speed", type=float, default=1.0, metavar="N", help="times real time; default 1")
+    add(
         "--live-updates",
         type=float,
         metavar="S",
         help="a sentence every so many seconds, on stderr",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object per file on stdout, nothing else"
-    )
-    parser.add_argument("--quiet", action="store_true", help="the sentence only")
+    add("--json", action="store_true", help="one JSON object per file on stdout, nothing else")
+    add("--quiet", action="store_true", help="the sentence only")
     options = parser.parse_args()
     if not 0.01 <= options.speed <= 1000:
         parser.error(f"--speed is {options.speed}; it may be 0.01 to 1000")

@@ -26,14 +26,8 @@ import time
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 try:
+    from websockets import ConnectionClosed, InvalidMessage, InvalidStatus, WebSocketException
     from websockets.asyncio.client import connect
-    from websockets.exceptions import (
-        ConnectionClosed,
-        InvalidHandshake,
-        InvalidMessage,
-        InvalidStatus,
-        InvalidURI,
-    )
 except ImportError as missing:
     package = (missing.name or str(missing)).partition(".")[0]
     way_out = "pip install websockets sounddevice, or `uv run mic.py`"
@@ -93,15 +87,21 @@ class Link:
     def __init__(self, url, key, session):
         self.url = address_of(url)
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        session = {"type": "transcription", **session}
+        self.hello = json.dumps({"type": "session.update", "session": session})
         self.kept = collections.deque()  # the messages from number num_taken on
-        self.num_taken = self.num_taken_bytes = self.num_kept_bytes = self.num_sent = 0
-        self.session_id = None
-        self.num_events = 0
+        self.num_kept_bytes = 0
+        self.has_more = asyncio.Event()
         self.broken_at = None
         self.is_told = False
-        self.has_more = asyncio.Event()
-        self.put({"type": "session.update", "session": {"type": "transcription", **session}})
-        self.hello = self.kept[0]
+        self.anew()
+
+    def anew(self):
+        """Begin a session with what the last one did not take. Call this after Gone."""
+        if not self.kept or self.kept[0] is not self.hello:
+            self.kept.appendleft(self.hello)
+        self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
+        self.session_id = None
 
     @property
     def is_full(self):
@@ -119,9 +119,8 @@ class Link:
         Gone."""
         while True:
             try:
-                async with connect(
-                    self._address(), additional_headers=self.headers, **CALM
-                ) as socket:
+                connecting = connect(self._address(), additional_headers=self.headers, **CALM)
+                async with connecting as socket:
                     return await self._converse(socket, hear)
             except ConnectionClosed as closed:
                 code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
@@ -130,24 +129,15 @@ class Link:
                 reason = f"{self.url}: the connection broke ({told or code})"
             except InvalidStatus as refused:
                 reason = self._refused(refused.response)
-            except (OSError, InvalidHandshake, InvalidURI, ValueError) as error:
+            except (OSError, WebSocketException, ValueError) as error:
                 reason = f"{self.url}: cannot be reached {self._why(error)}"
             await self._wait(reason)
 
-    def anew(self):
-        """Another session gets what the last one did not take. Call this after Gone."""
-        if self.num_taken:
-            self.kept.appendleft(self.hello)
-        self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
-        self.session_id = None
-
     def _address(self):
-        resume = {
-            "resume": self.session_id,
-            "event": self.num_events,
-            "bytes": self.num_taken_bytes,
-        }
-        query = {"intent": "transcription"} | (resume if self.session_id else {})
+        query = {"intent": "transcription"}
+        if self.session_id:
+            query |= {"resume": self.session_id, "event": self.num_events}
+            query["bytes"] = self.num_taken_bytes
         return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
 
     async def _converse(self, socket, hear):
@@ -166,24 +156,19 @@ class Link:
 
     def _note(self, event):
         self.num_events += 1
-        match event["type"]:
-            case "session.created":
-                self.session_id = event["session"]["id"]
-                self.num_sent = 0
-                self.broken_at = None
-                self.is_told = False
-            case "streamer.resumed":
-                self._forget(event["messages"])
-                self.num_events = event["event"]
-                self.num_sent = self.num_taken
-                self.broken_at = None
-                self.is_told = False
-                if event["lost_events"]:
-                    raise Failed(
-                        f"{event['lost_events']} events are lost; the link was broken for too long"
-                    )
-            case "streamer.ack":
-                self._forget(event["messages"])
+        kind = event["type"]
+        if kind in ("streamer.ack", "streamer.resumed"):
+            self._forget(event["messages"])
+        if kind in ("session.created", "streamer.resumed"):
+            self.num_sent = self.num_taken
+            self.broken_at = None
+            self.is_told = False
+        if kind == "session.created":
+            self.session_id = event["session"]["id"]
+        elif kind == "streamer.resumed":
+            self.num_events = event["event"]
+            if lost := event["lost_events"]:
+                raise Failed(f"{lost} events are lost; the link was broken for too long")
 
     def _forget(self, num_taken):
         while self.num_taken < num_taken:
@@ -203,40 +188,33 @@ class Link:
                 await self.has_more.wait()
 
     def _why(self, error):
-        is_tls = self.url.startswith("wss:")
-        is_first = self.session_id is None
         if isinstance(error, ssl.SSLCertVerificationError):
-            told = error.verify_message.rstrip(".")
-            return (
-                f"(its certificate does not verify: {told}); name the PEM file of its authority in "
-                "SSL_CERT_FILE"
-            )
+            told = f"(its certificate does not verify: {error.verify_message.rstrip('.')})"
+            return f"{told}; name the PEM file of its authority in SSL_CERT_FILE"
+        is_tls = self.url.startswith("wss:")
         # so a connection ends within the handshake of TLS
         is_cut = isinstance(error, ConnectionResetError) and not error.errno
-        if is_first and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
+        if self.session_id is None and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
             return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
-        if is_first and not is_tls and isinstance(error, InvalidMessage):
+        if self.session_id is None and not is_tls and isinstance(error, InvalidMessage):
             return "(it speaks TLS, it seems); with --cert a server is reached by wss://"
         return f"({error or type(error).__name__}); is `streamer serve` running?"
 
     def _refused(self, response):
-        told = (response.body or b"").decode(
-            errors="replace"
-        ).strip() or f"status {response.status_code}"
-        if self.session_id is not None and response.status_code in (400, 404):
+        status = response.status_code
+        told = (response.body or b"").decode(errors="replace").strip() or f"status {status}"
+        reason = f"{self.url}: refused ({told})"
+        if self.session_id is not None and status in (400, 404):
             raise Gone
-        if response.status_code == 401:
-            raise Failed(
-                f"{self.url}: refused ({told.partition(';')[0]}); give --api-key KEY or "
-                "STREAMER_API_KEY"
-            )
-        if response.status_code == 404 and "connect to /v1/verify" in told:
-            raise Failed(
-                f"{self.url}: this is a `streamer verifier`; give the address of a `streamer serve`"
-            )
-        if response.status_code != 503:
-            raise Failed(f"{self.url}: refused ({told})")
-        return f"{self.url}: refused ({told})"
+        if status == 401:
+            reason = f"{self.url}: refused ({told.partition(';')[0]})"
+            raise Failed(f"{reason}; give --api-key KEY or STREAMER_API_KEY")
+        if status == 404 and "connect to /v1/verify" in told:
+            ways = "give the address of a `streamer serve`"
+            raise Failed(f"{self.url}: this is a `streamer verifier`; {ways}")
+        if status != 503:
+            raise Failed(reason)
+        return reason
 
     async def _wait(self, reason):
         """Wait before the next attempt. Without a session there is none: a wrong address is told at
@@ -260,40 +238,30 @@ def open_microphone(device, heard):
     try:
         import sounddevice
     except OSError as error:  # the package is there, the library is not
-        raise Failed(
-            f"{error}; install PortAudio (Debian: apt-get install libportaudio2)"
-        ) from None
+        way_out = "install PortAudio (Debian: apt-get install libportaudio2)"
+        raise Failed(f"{error}; {way_out}") from None
     except ImportError:
-        raise Failed(
-            "the package sounddevice is missing; pip install websockets sounddevice"
-        ) from None
+        way_out = "pip install websockets sounddevice"
+        raise Failed(f"the package sounddevice is missing; {way_out}") from None
     try:
         own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
     except (sounddevice.PortAudioError, ValueError) as error:
-        raise Failed(
-            f"there is no microphone ({_first_line(error)}); plug one in, or name a --device"
-        ) from None
+        told = str(error).partition("\n")[0]
+        raise Failed(f"there is no microphone ({told}); plug one in, or name a --device") from None
 
     def hear(data, *_):
         heard(bytes(data))
 
-    reason = None
+    why = ""
     for rate in [own] if 8_000 <= own <= 48_000 else RATES_HZ:
+        n = int(rate * PIECE_S)
         try:
-            stream = sounddevice.RawInputStream(
-                rate, int(rate * PIECE_S), device, 1, "int16", callback=hear
-            )
+            stream = sounddevice.RawInputStream(rate, n, device, 1, "int16", callback=hear)
             stream.start()
             return rate, stream
         except (sounddevice.PortAudioError, ValueError) as error:
-            reason = reason or error
-    raise Failed(
-        f"the microphone cannot be opened ({_first_line(reason)}); is another program using it?"
-    )
-
-
-def _first_line(error):
-    return str(error).partition("\n")[0]
+            why = why or str(error).partition("\n")[0]
+    raise Failed(f"the microphone cannot be opened ({why}); is another program using it?")
 
 
 class Screen:
@@ -309,15 +277,9 @@ class Screen:
     def meter(self, piece):
         if self.has_meter and not self.is_writing:
             samples = array.array("h", piece)
-            level_db = 10 * math.log10(
-                sum(s * s for s in samples) / len(samples) / 32_768**2 + 1e-6
-            )
-            print(
-                f"{CLEAR}{DIM}{'▮' * round((level_db + 60) / 2)}{PLAIN}",
-                end="",
-                file=sys.stderr,
-                flush=True,
-            )
+            power = sum(s * s for s in samples) / len(samples) / 32_768**2
+            bar = "▮" * round(5 * math.log10(power + 1e-6) + 30)  # one for each 2 dB over -60
+            print(f"{CLEAR}{DIM}{bar}{PLAIN}", end="", file=sys.stderr, flush=True)
 
     def tell(self, line):
         print(f"{CLEAR if self.has_meter else ''}{line}", file=sys.stderr, flush=True)
@@ -400,9 +362,8 @@ async def listen(options):
             return
         link.put(piece)
         if num_lost:
-            screen.tell(
-                f"mic.py: {num_lost * PIECE_S:.1f} s are lost; the link was broken for too long"
-            )
+            lost = f"{num_lost * PIECE_S:.1f} s are lost"
+            screen.tell(f"mic.py: {lost}; the link was broken for too long")
             num_lost = 0
 
     def finish():
@@ -411,21 +372,16 @@ async def listen(options):
         # the answer: nothing is left
         link.put({"type": "input_audio_buffer.commit", "event_id": LAST})
 
-    rate, stream = open_microphone(
-        options.device, lambda piece: loop.call_soon_threadsafe(take, piece)
-    )
-    heard = {
-        "format": {"type": "audio/pcm", "rate": rate},
-        "turn_detection": {"type": "server_vad"},
-    }
-    extensions = {
-        "binary": True,
-        "events": True,
-        "acks": True,
-        "live_update_s": options.live_updates or None,
-    }
+    def heard(piece):
+        loop.call_soon_threadsafe(take, piece)
+
+    rate, stream = open_microphone(options.device, heard)
+    sound = {"type": "audio/pcm", "rate": rate}
+    audio = {"input": {"format": sound, "turn_detection": {"type": "server_vad"}}}
+    every_s = options.live_updates or None
+    extensions = {"binary": True, "events": True, "acks": True, "live_update_s": every_s}
     key = options.api_key or os.environ.get("STREAMER_API_KEY")
-    link = Link(options.url, key, {"audio": {"input": heard}, "streamer": extensions})
+    link = Link(options.url, key, {"audio": audio, "streamer": extensions})
     try:
         describing = asyncio.create_task(describe(link, screen))
         ending = asyncio.create_task(interrupted())
@@ -441,14 +397,15 @@ async def listen(options):
 
 def main():
     parser = argparse.ArgumentParser(description="Speak; read how you speak.")
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--url",
         default=f"ws://127.0.0.1:{PORT}{PATH}",
         help="of `streamer serve`; ws://HOST:PORT is enough, wss:// where it has --cert",
     )
-    parser.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
-    parser.add_argument("--device", metavar="D", help="a microphone's number or a part of its name")
-    parser.add_argument(
+    add("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
+    add("--device", metavar="D", help="a microphone's number or a part of its name")
+    add(
         "--live-updates",
         type=float,
         default=3.0,

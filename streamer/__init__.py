@@ -1,10 +1,11 @@
 """streamer: someone speaks; the moment they stop, one Chinese sentence says HOW they spoke.
 
-The map, in flow order: `core` (pure: chunker, sequence, rules, gate, accept, speculate, emitter,
-wire) -> `model` (torch: log-mel, encoder, KV slots, engine, drafters, verifier, turn) -> `stages`
-(anyio: one live stream, many on one model) -> `net` (the realtime server, a verifier's server and
-the link to it) -> `audio`, `config`, `describer` (the public API), `blocking` (the same
-without async) -> `cli`. Importing this package is instant: torch is loaded when a model is.
+The map, in flow order: `core` (pure: chunker, rules, gate, the state machine, wire) -> `model`
+(torch: log-mel, tower, KV slots, engines) -> `stages` (anyio: one stream, many on one model) ->
+`net` (the realtime server, the link to a verifier, its server) -> `assembly` (joins these three) ->
+`describer` (the public API), `session`, `recording`, `blocking` (without async) -> `cli` and
+`commands`, with a folder each for `calibrate`, `tune`, `timeline` and `fleet`. `config` holds the
+options, `audio` reads files. Importing this package is instant: torch is loaded when a model is.
 """
 
 from __future__ import annotations

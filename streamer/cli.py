@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, Field
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -19,8 +20,17 @@ from streamer import __version__
 from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare
 from streamer.commands.table import COMMANDS, Command
 from streamer.config import Config, ConfigError
-from streamer.core.declare import did_you_mean, taken
-from streamer.options import add_to
+from streamer.core.declare import (
+    About,
+    Group,
+    Kind,
+    declared,
+    did_you_mean,
+    flag_of,
+    help_of,
+    metavar_of,
+    taken,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,11 +82,46 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         each = commands.add_parser(name, help=command.help, description=command.description)
-        add_to(each, command.options, command.arguments)
+        add_options(each, command.options, command.arguments)
         if command.has_config:
-            add_to(each, Config, command.arguments)
+            add_options(each, Config, command.arguments)
         each.set_defaults(parser=each, command=name)
     return parser
+
+
+def add_options(parser: argparse.ArgumentParser, owner: type, arguments: str) -> None:
+    """Adds the options of `owner`, by groups. What is not given stays out of the namespace.
+
+    arguments: what stands before the options in the examples of the groups.
+    """
+    groups: dict[Group, argparse._ArgumentGroup] = {}
+    for each, about, kind in declared(owner):
+        if about.group is None:
+            continue
+        if about.group not in groups:
+            words = [parser.prog, *arguments.split(), about.group.example]
+            example = "example: " + " ".join(word for word in words if word)
+            groups[about.group] = parser.add_argument_group(about.group.title, example)
+        _add(groups[about.group], each, about, kind)
+
+
+def _add(
+    group: argparse._ArgumentGroup, each: Field[Any], about: About, kind: Kind
+) -> argparse.Action:
+    shown = help_of(each, about, kind).replace("%", "%%")
+    more: dict[str, Any] = {"help": shown, "default": argparse.SUPPRESS}
+    if about.is_argument:
+        nargs = "+" if each.default is MISSING else "*" if kind.is_many else "?"
+        return group.add_argument(each.name, nargs=nargs, metavar=about.metavar, **more)
+    names = [name for name in (about.short, flag_of(each.name)) if name]
+    if kind.type is bool:
+        return group.add_argument(*names, action="store_true", **more)
+    if kind.choices:
+        more["choices"] = kind.choices
+    else:
+        more |= {"type": kind.type, "metavar": metavar_of(each.name, about, kind)}
+    more |= {"action": "append"} if kind.is_many else {}
+    return group.add_argument(*names, required=each.default is MISSING, **more)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -60,18 +60,20 @@ class Config(ConfigFields):
         """Whether a verifier elsewhere holds the cloud model."""
         return self.cloud.startswith(VERIFIER_SCHEMES)
 
+    @property
+    def has_cloud_here(self) -> bool:
+        """Whether `cloud` names a model that is loaded here, where the mode needs it."""
+        return self.cloud != "none" and not self.is_away
+
     def _check_specs(self) -> None:
         for name in ("edge", "cloud"):
-            # as a path it would be the current directory
-            if not (spec := getattr(self, name)).strip():
-                raise ConfigError(
-                    f"{name} is {spec!r}; give embedded, a model directory or a hub id"
-                )
+            if not (spec := getattr(self, name)).strip():  # a path to the current directory
+                ways = "give embedded, a model directory or a hub id"
+                raise ConfigError(f"{name} is {spec!r}; {ways}")
         for scheme, ours in (("http://", "ws://"), ("https://", "wss://")):
             if self.cloud.startswith(scheme):
-                raise ConfigError(
-                    f"cloud is {self.cloud!r}; a verifier elsewhere is {ours}HOST:PORT"
-                )
+                told = f"a verifier elsewhere is {ours}HOST:PORT"
+                raise ConfigError(f"cloud is {self.cloud!r}; {told}")
         if self.is_away and not has_host(self.cloud):
             told = "which names no host, or no port from 1 to 65535; give ws://HOST:PORT"
             raise ConfigError(f"cloud is {self.cloud!r}, {told}")
@@ -104,27 +106,17 @@ class Config(ConfigFields):
     def plan(self, preset: Preset) -> Plan:
         """How an answer is decoded, `preset` filling what was left open."""
         gate = preset.gate
-        # in place of the preset's entropy, or of whatever signal it has instead
-        if self.threshold is not None:
-            gate = (
-                Gate(entropy=self.threshold)
-                if gate.entropy is None
-                else replace(gate, entropy=self.threshold)
-            )
-        least = (
-            min(MIN_NEW_TOKENS, self.max_new_tokens)
-            if self.min_new_tokens is None
-            else self.min_new_tokens
-        )
-        rules = replace(
-            self.rules or Rules(), min_new_tokens=least, max_new_tokens=self.max_new_tokens
-        )
+        if self.threshold is not None:  # in place of whatever signal the preset looks at
+            gate = replace(Gate() if gate.entropy is None else gate, entropy=self.threshold)
+        most, least = self.max_new_tokens, self.min_new_tokens
+        if least is None:
+            least = min(MIN_NEW_TOKENS, most)
+        rules = replace(self.rules or Rules(), min_new_tokens=least, max_new_tokens=most)
         mode: Mode = "edge" if self.cloud == "none" and self.mode == "gated" else self.mode
         budget_s = self.verify_budget_s or (GATED_BUDGET_S if mode == "gated" else EXACT_BUDGET_S)
-        k = self.k or preset.k
         return Plan(
             mode=mode,
-            k=k,
+            k=self.k or preset.k,
             gate=gate,
             rules=rules.saying(self.said),
             verify_budget_s=budget_s,

@@ -147,11 +147,8 @@ class Describer:
         none.
         """
         if not (isinstance(source, str | Path) or (isinstance(source, tuple) and len(source) == 2)):
-            kind = type(source).__name__
-            raise TypeError(
-                f"source is of type {kind}; give a path, or (samples, sample_rate); live audio: "
-                "session"
-            )
+            told = f"source is of type {type(source).__name__}"
+            raise TypeError(f"{told}; give a path, or (samples, sample_rate); live audio: session")
         told = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
         stream = secrets.token_hex(4)
         log("describe.start", stream, mode=self.config.mode)

@@ -182,16 +182,13 @@ async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str],
     while True:
         await anyio.sleep(PATIENCE_S)
         if (unheard_s := cloud.unheard_s) > 0:
-            on_wait(
-                f"waiting until the verifier has heard all: {max(1, round(unheard_s))} s of audio "
-                "are on their way"
-            )
+            left = f"{max(1, round(unheard_s))} s of audio are on their way"
+            on_wait(f"waiting until the verifier has heard all: {left}")
             return
         # Where it is linked it is at work; where it need not be asked, the edge goes on without.
         if parts.mode in ("exact", "cloud") and not cloud.is_linked:
-            on_wait(
-                f"waiting for {cloud.name} ({cloud.trouble}), as long as the verify budget says"
-            )
+            why = f"waiting for {cloud.name} ({cloud.trouble})"
+            on_wait(f"{why}, as long as the verify budget says")
             return
 
 

@@ -44,10 +44,8 @@ class LiveSession:
         anyio.ClosedResourceError after `end`.
         """
         if not isinstance(pcm, bytes | bytearray | memoryview):
-            raise TypeError(
-                f"feed takes bytes of PCM16, not {type(pcm).__name__}; of an int16 array give "
-                ".tobytes()"
-            )
+            told = f"feed takes bytes of PCM16, not {type(pcm).__name__}"
+            raise TypeError(f"{told}; of an int16 array give .tobytes()")
         if self._is_ended:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         await self._stream.feed(bytes(pcm))

@@ -19,15 +19,12 @@ Result = TypeVar("Result")
 
 class Workers:
     """`num` processes, of one thread of the kernels each. Behind the block all is done, or they
-    are ended in their work, of which nobody would take the results.
+    are ended in their work, of which nobody would take the results."""
 
-    begin: called first in each, with `told`.
-    """
-
-    def __init__(self, num: int, begin: Callable[..., None] | None = None, *told: object) -> None:
+    def __init__(self, num: int) -> None:
         self._others = set(multiprocessing.active_children())
         spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(max(1, num), spawn, _begin, (begin, told))
+        self._pool = ProcessPoolExecutor(max(1, num), spawn, _begin)
 
     def __enter__(self) -> ProcessPoolExecutor:
         return self._pool
@@ -59,13 +56,11 @@ def each_done(
             yield found
 
 
-def _begin(begin: Callable[..., None] | None, told: tuple[object, ...]) -> None:
+def _begin() -> None:
     """In a new process."""
     os.environ["OMP_NUM_THREADS"] = "1"  # each core has a process of its own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends it
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    if begin is not None:
-        begin(*told)
 
 
 def _end_with_parent() -> None:

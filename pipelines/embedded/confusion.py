@@ -4,17 +4,14 @@ there was, as PNG."""
 import argparse
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from pipelines.embedded.evaluate import LENGTHS_S, describe_all, held_out_turns, open_model
 from pipelines.embedded.joint import Prompted
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 from pipelines.embedded.sentences import parse
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 
 def count(model, folder: Path, num: int, seconds: float, attribute: str) -> np.ndarray:
@@ -51,14 +48,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("rate_confusion.png"))
     args = parser.parse_args()
     torch.set_num_threads(1)
-    figure, axes = plt.subplots(2, len(LENGTHS_S), figsize=(4 * len(LENGTHS_S), 8))
+    figure = Figure(figsize=(4 * len(LENGTHS_S), 8), layout="tight")
+    axes = figure.subplots(2, len(LENGTHS_S))
     for row, (name, spec) in zip(axes, (("edge", args.edge), ("cloud", args.cloud)), strict=True):
         model = open_model(spec)
         for axis, seconds in zip(row, LENGTHS_S, strict=True):
             table = count(model, args.data, args.num, seconds, args.attribute)
             print(name, seconds, table.tolist(), flush=True)
             draw(axis, table, f"{name}, {seconds} s")
-    figure.tight_layout()
     figure.savefig(args.out, dpi=80)
 
 

@@ -52,10 +52,8 @@ def reshaped(samples: np.ndarray, tempo: float, pitch_hz: float, span: float) ->
     times, f0 = times[f0 > 0], f0[f0 > 0]
     semitones = np.clip(12 * np.log2(f0 / np.median(f0)), -8, 8)
     semitones = semitones / max(semitones.std(), 0.3) * 2.4 * span
-    tier, durations = (
-        call("Create PitchTier", "f0", 0, sound.xmax),
-        call("Create DurationTier", "t", 0, sound.xmax),
-    )
+    tier = call("Create PitchTier", "f0", 0, sound.xmax)
+    durations = call("Create DurationTier", "t", 0, sound.xmax)
     for t, value in zip(times, semitones, strict=True):
         call(tier, "Add point", float(t), float(np.clip(pitch_hz * 2 ** (value / 12), 60, 500)))
     call(durations, "Add point", 0, tempo)
@@ -100,10 +98,8 @@ def pairs(num: int, seed: int) -> list[tuple[str, bool, np.ndarray, np.ndarray]]
             phrases = utterance(voice, rng)
             for attribute, sizes in CHANGES.items():
                 for large, (low, high) in enumerate(sizes):
-                    two = [
-                        variant(phrases, attribute, value, bool(large), index)
-                        for value in (low, high)
-                    ]
+                    how = (bool(large), index)
+                    two = [variant(phrases, attribute, value, *how) for value in (low, high)]
                     made.append((attribute, bool(large), *two))
         except Exception as error:  # a voice that praat cannot reshape
             tqdm.write(f"{voice.name}: {error}")

@@ -61,11 +61,8 @@ class Phrase(NamedTuple):
         """Both mels side by side [n, 256], f0 [n], speech [n] or None."""
         at = slice(self.start, self.end)
         both = np.concatenate([self.mel[at], self.heard[at]], 1).astype(np.float32)
-        return (
-            both,
-            self.f0[at].astype(np.float32),
-            None if self.speech is None else self.speech[at] > 0,
-        )
+        speech = None if self.speech is None else self.speech[at] > 0
+        return both, self.f0[at].astype(np.float32), speech
 
 
 class Corpus:
@@ -81,18 +78,16 @@ class Corpus:
         self.names = sorted(self.sessions)
 
     def _add(self, listing: Path) -> None:
-        mel, f0 = (
-            np.load(listing.with_suffix(f".{name}.npy"), mmap_mode="r") for name in ("mel", "f0")
-        )
+        files = [listing.with_suffix(f".{name}.npy") for name in ("mel", "f0")]
+        mel, f0 = (np.load(file, mmap_mode="r") for file in files)
         heard, speech = listing.with_suffix(".heard.npy"), listing.with_suffix(".speech.npy")
         heard = np.load(heard, mmap_mode="r") if heard.exists() else mel
         speech = np.load(speech, mmap_mode="r") if speech.exists() else None
         for row in json.loads(listing.read_text()):
             group, natural = row.get("group", "synthetic"), row.get("natural", False)
             place = (row["start"], row["end"], row["syllables"], row["voice"], group, natural)
-            self.sessions.setdefault(row["session"], []).append(
-                Phrase(mel, f0, *place, heard, speech)
-            )
+            phrase = Phrase(mel, f0, *place, heard, speech)
+            self.sessions.setdefault(row["session"], []).append(phrase)
 
     def draw(self, rng: random.Random) -> list[Phrase]:
         """One session: first its group by its share, then one of the group."""
@@ -155,24 +150,19 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
             tracks.append(track[at:cut])
             flags.append(speaks[at:cut])
             debt += share / (1 - share) * (cut - at)
-            gap = (
-                int(debt)
-                if debt > rng.uniform(19, most)
-                else rng.randint(0, 10)
-                if cut == len(mel)
-                else 0
-            )
+            gap = 0
+            if debt > rng.uniform(19, most):
+                gap = int(debt)
+            elif cut == len(mel):
+                gap = rng.randint(0, 10)
             debt = 0.0 if gap > 10 else debt
-            silence = (
-                room_tone(mel, gap, rng) if toned else np.full((gap, 256), SILENCE, np.float32)
-            )
-            mels.append(silence)
+            still = np.full((gap, 256), SILENCE, np.float32)
+            mels.append(room_tone(mel, gap, rng) if toned else still)
             tracks.append(np.zeros((gap, 3), np.float32))
             flags.append(np.zeros(gap, bool))
             at = cut
-        syllables = (
-            None if syllables is None or phrase.syllables is None else syllables + phrase.syllables
-        )
+        is_counted = syllables is not None and phrase.syllables is not None
+        syllables = syllables + phrase.syllables if is_counted else None
         spoken += len(mel)
     if not spoken:
         raise ValueError("no phrase is short enough")
@@ -249,9 +239,8 @@ class Composer:
             mel = colour(mel, float(np.clip((tilt - first.timbre) / 2.2, -6, 6)), 0.0)
         if natural and rng.random() < 0.5:
             return mel
-        return colour(
-            mel, 0.0, level - measure(mel[:, :128], f0, said.syllables, said.speech).loudness
-        )
+        now = measure(mel[:, :128], f0, said.syllables, said.speech)
+        return colour(mel, 0.0, level - now.loudness)
 
     def placed(self, said: Joined, rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
         """What is heard, with silence at both ends."""
@@ -273,9 +262,8 @@ class Composer:
             tail = lfilter([0, 1 - decay], [1, -decay], power, axis=0).astype(np.float32)
             power += tail * 10 ** (-rng.uniform(4, 20) / 10)
         if rng.random() < 0.5:
-            bands = np.interp(
-                np.arange(128), np.linspace(0, 127, 8), [rng.gauss(0, 1.2) for _ in range(8)]
-            )
+            heights = [rng.gauss(0, 1.2) for _ in range(8)]
+            bands = np.interp(np.arange(128), np.linspace(0, 127, 8), heights)
             power *= 10 ** (bands.astype(np.float32) / 10)
         if rng.random() < 0.85:
             power += self.noise(len(power), rng) * 10 ** ((level_db - rng.uniform(14, 55)) / 10)
@@ -319,20 +307,15 @@ class Composer:
         """Nobody speaks: noise, hum, tones, breaths, animals, a crowd, or nothing at all."""
         power = np.full((num_frames, 128), 1e-10, np.float32)
         for _ in range(rng.randint(0, 3)):
-            recorded = self.recorded and rng.random() < 0.5
-            layer = (
-                self.stretch_of("noise", num_frames, rng)
-                if recorded
-                else self.noise(num_frames, rng)
-            )
+            if self.recorded and rng.random() < 0.5:
+                layer = self.stretch_of("noise", num_frames, rng)
+            else:
+                layer = self.noise(num_frames, rng)
             layer = layer * 10 ** (rng.uniform(-75, -15) / 10)
             if rng.random() < 0.4:  # comes and goes, like breathing or a passing car
                 period, phase = rng.uniform(50, 500), rng.uniform(0, 6)
-                swell = (
-                    np.sin(np.arange(num_frames) * 2 * np.pi / period + phase)
-                    * rng.uniform(1, 12)
-                    / 10
-                )
+                wave = np.sin(np.arange(num_frames) * 2 * np.pi / period + phase)
+                swell = wave * rng.uniform(1, 12) / 10
                 layer = layer * 10 ** swell[:, None].astype(np.float32)
             power += layer
         mel = normalise(np.log10(power)).astype(np.float32)

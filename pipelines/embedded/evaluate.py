@@ -5,6 +5,7 @@ import argparse
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,17 @@ from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 from pipelines.embedded.sentences import parse
 
 LENGTHS_S = (3, 10, 30, 60)
+SEED = 77
+BATCH = 12  # turns
 
 
-def held_out_turns(folder: Path, num: int, seconds: float, seed: int = 77) -> list[Turn]:
-    composer, turns, attempt = Composer(Corpus(folder), seed), [], 0
+def held_out_turns(folder: Path, num: int, seconds: float) -> list[Turn]:
+    composer, turns, attempt = Composer(Corpus(folder), SEED), [], 0
     while len(turns) < num:
         attempt += 1
-        try:
-            turns.append(
-                composer.speech(int(100 * seconds), random.Random(f"{seed}/{seconds}/{attempt}"))
-            )
-        except ValueError:
-            continue
+        rng = random.Random(f"{SEED}/{seconds}/{attempt}")
+        with suppress(ValueError):  # the drawn phrases hold too little speech
+            turns.append(composer.speech(int(100 * seconds), rng))
     return turns
 
 
@@ -46,11 +46,9 @@ def open_model(spec: str):
     ).eval()
 
 
-def describe_all(
-    model, prompted: Prompted, mels: list[torch.Tensor], size: int = 12
-) -> list[list[int]]:
-    parts = [describe_batch(model, prompted, mels[i : i + size]) for i in range(0, len(mels), size)]
-    return [ids for part in parts for ids in part]
+def describe_all(model, prompted: Prompted, mels: list[torch.Tensor]) -> list[list[int]]:
+    batches = [mels[i : i + BATCH] for i in range(0, len(mels), BATCH)]
+    return [ids for batch in batches for ids in describe_batch(model, prompted, batch)]
 
 
 def score(text: str, turn: Turn) -> dict[str, float]:
@@ -59,11 +57,8 @@ def score(text: str, turn: Turn) -> dict[str, float]:
     said = parse(text)
     result = {name: float(said[name] == turn.levels[name]) for name in ATTRIBUTES}
     near = [said[n] is not None and abs(said[n] - turn.levels[n]) <= 1 for n in ATTRIBUTES]
-    well = (
-        text.endswith("。")
-        and text.count("。") == 1
-        and all(said[n] is not None for n in ATTRIBUTES)
-    )
+    is_one = text.endswith("。") and text.count("。") == 1
+    well = is_one and all(said[n] is not None for n in ATTRIBUTES)
     return result | {"within": float(np.mean(near)), "well": float(well)}
 
 
@@ -82,9 +77,8 @@ def auc(accepted: np.ndarray, rejected: np.ndarray) -> float:
     """Chance that a rejected id has the higher entropy."""
     if not len(accepted) or not len(rejected):
         return float("nan")
-    order = np.searchsorted(np.sort(accepted), rejected, "left") + np.searchsorted(
-        np.sort(accepted), rejected, "right"
-    )
+    known = np.sort(accepted)
+    order = sum(np.searchsorted(known, rejected, side) for side in ("left", "right"))
     return float(order.mean() / 2 / len(accepted))
 
 
@@ -209,12 +203,10 @@ def gap_of(rows: Sequence[Mapping[str, Any]], num: int) -> dict[str, float]:
 
 
 def plot(report: dict, path: Path) -> None:
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
+    figure = Figure(figsize=(11, 4))
+    left, right = figure.subplots(1, 2)
     for name in ("edge_mean", "cloud_mean", "majority", "wrong_clip", "acceptance"):
         label = name.removesuffix("_mean").replace("_", " ")
         left.plot(LENGTHS_S, [report[s][name] for s in LENGTHS_S], "o-", label=label)

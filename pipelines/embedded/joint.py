@@ -33,9 +33,8 @@ class Heads(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(2 * width, 2 * width)
-        self.classes = nn.ModuleDict(
-            {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
-        )
+        classes = {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
+        self.classes = nn.ModuleDict(classes)
         self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
         self.frames = nn.Linear(width, 4)  # every 40 ms: voiced, f0, syllables per second, speech
 
@@ -103,14 +102,12 @@ class Prompted:
         rows, at, jumps = [], [], []
         for audio, answer in zip(embeddings, answers, strict=True):
             start = len(self.prefix) + len(audio) + len(self.suffix) - 1
-            rows.append(
-                torch.cat([embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])])
-            )
+            parts = [embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])]
+            rows.append(torch.cat(parts))
             at.append(torch.arange(start, start + len(answer)))
             room = max(0, 1500 - len(audio))
-            jumps.append(
-                (rng.randrange(2, start), rng.randint(0, room)) if rng.random() < 0.25 else (0, 0)
-            )
+            jumps_here = rng.random() < 0.25
+            jumps.append((rng.randrange(2, start), rng.randint(0, room)) if jumps_here else (0, 0))
         hidden = hidden_states(model, rows, jumps)
         return model.lm_head(torch.cat([hidden[i, a] for i, a in enumerate(at)]))
 
@@ -168,17 +165,13 @@ class Muon(torch.optim.Optimizer):
                     x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
                 x = x.T if update.shape[0] > update.shape[1] else x
                 scale = 0.2 * max(update.shape) ** 0.5
-                weight.mul_(1 - group["lr"] * 0.01).add_(
-                    x.view_as(weight), alpha=-group["lr"] * scale
-                )
+                weight.mul_(1 - group["lr"] * 0.01)
+                weight.add_(x.view_as(weight), alpha=-group["lr"] * scale)
 
 
 def optimizers(model, heads, lr: float) -> list[torch.optim.Optimizer]:
-    named = [
-        (n, p)
-        for n, p in model.named_parameters()
-        if "visual" not in n and "audio_bos_eos" not in n
-    ]
+    unused = ("visual", "audio_bos_eos")
+    named = [(n, p) for n, p in model.named_parameters() if not any(u in n for u in unused)]
     matrices = [p for n, p in named if p.ndim >= 2 and "embed" not in n and "lm_head" not in n]
     inside = {id(p) for p in matrices}
     others = [p for _, p in named if id(p) not in inside] + list(heads.parameters())
@@ -199,29 +192,21 @@ def warm_start(model, heads, path: Path) -> None:
     state = {"model": load_folder(path)} if path.is_dir() else torch.load(path, weights_only=True)
     for module, name in ((model, "model"), (heads, "heads")):
         own = module.state_dict()
-        fitting = {
-            k: v for k, v in state.get(name, {}).items() if k in own and own[k].shape == v.shape
-        }
+        given = state.get(name, {})
+        fitting = {k: v for k, v in given.items() if k in own and own[k].shape == v.shape}
         module.load_state_dict(fitting, strict=False)
         for key, weight in own.items():  # layers the other run does not have start as the identity
-            if (
-                "audio_tower.layers" in key
-                and key not in fitting
-                and ("out_proj" in key or "fc2" in key)
-            ):
+            is_new = "audio_tower.layers" in key and key not in fitting
+            if is_new and ("out_proj" in key or "fc2" in key):
                 weight.zero_()
         print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
 
 
 def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0) -> None:
     """last.pt, replaced in one rename: a run that is cut off resumes from it."""
-    state = {
-        "model": model.state_dict(),
-        "heads": heads.state_dict(),
-        "step": step,
-        "minutes": minutes,
-    }
-    torch.save(state | {"steppers": [s.state_dict() for s in steppers]}, out / "new.pt")
+    state = {"model": model.state_dict(), "heads": heads.state_dict()}
+    state |= {"step": step, "minutes": minutes, "steppers": [s.state_dict() for s in steppers]}
+    torch.save(state, out / "new.pt")
     (out / "new.pt").rename(out / "last.pt")
 
 
@@ -229,10 +214,8 @@ def average_gradients(model, heads, world: int) -> None:
     """All processes step with the mean of their gradients, as one with a batch `world` times
     larger."""
     grads = []
-    for weight in (
-        *model.parameters(),
-        *heads.parameters(),
-    ):  # a silent batch gives some of them no gradient
+    # a silent batch gives some of them no gradient
+    for weight in (*model.parameters(), *heads.parameters()):
         weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         grads.append(weight.grad)
     flat = torch.cat([g.flatten() for g in grads])
@@ -258,13 +241,9 @@ def both_losses(
     if not chosen:
         return args.heads_weight * heard, figures
     some = [turns[i] for i in chosen]
-    said, tokens = prompted.loss(
-        model,
-        [embeddings[i] for i in chosen],
-        [prompted.answer(t) for t in some],
-        rng,
-        [prompted.known(t) for t in some],
-    )
+    answers, known = [prompted.answer(t) for t in some], [prompted.known(t) for t in some]
+    heard_of = [embeddings[i] for i in chosen]
+    said, tokens = prompted.loss(model, heard_of, answers, rng, known)
     return said + args.heads_weight * heard, {"said": said.item(), "tokens": tokens, **figures}
 
 
@@ -296,13 +275,11 @@ def train(rank: int, args) -> None:
     log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
     began = time.monotonic()
     steps = range(first_step, args.steps)
-    for step in (
-        bar := tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)
-    ):
+    bar = tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)
+    for step in bar:
         if step % 50 == 49:
-            composer = Composer(
-                Corpus(*args.data), args.seed, args.noise
-            )  # synthesis may have written more
+            # synthesis may have written more
+            composer = Composer(Corpus(*args.data), args.seed, args.noise)
         rng = random.Random(f"{args.seed}/{step}/{rank}")
         minutes = earlier + (time.monotonic() - began) / 60
         left = 1 - max(step / args.steps, minutes / args.minutes)
@@ -365,14 +342,8 @@ def main() -> None:
         parser.error("--minutes is for one process: several would stop at different steps")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.world > 1 and args.rank is None:
-        again = [
-            sys.executable,
-            "-m",
-            "pipelines.embedded.joint",
-            *sys.argv[1:],
-            "--store",
-            str(time.time_ns()),
-        ]
+        again = [sys.executable, "-m", "pipelines.embedded.joint", *sys.argv[1:]]
+        again += ["--store", str(time.time_ns())]
         ranks = [subprocess.Popen([*again, "--rank", str(rank)]) for rank in range(args.world)]
         sys.exit(max([process.wait() for process in ranks]))
     train(args.rank or 0, args)

@@ -44,11 +44,8 @@ class Clone:
 def common_voice(clone: Clone, source: dict) -> Iterator[Facts]:
     """validated.tsv: path, client_id, sentence, gender; the folder is the language where the
     source names none."""
-    tables = [
-        p
-        for p in clone.paths
-        if p.startswith(source["base"]) and p.split("/")[-1] == "validated.tsv"
-    ]
+    inside = [p for p in clone.paths if p.startswith(source["base"])]
+    tables = [p for p in inside if p.split("/")[-1] == "validated.tsv"]
     for table in tables:
         folder = table.rpartition("/")[0]
         clips = {
@@ -60,10 +57,8 @@ def common_voice(clone: Clone, source: dict) -> Iterator[Facts]:
         ):
             if row["path"] in clips:
                 sex = SEXES.get(row.get("gender") or "", "")
-                yield (
-                    clips[row["path"]],
-                    Said(row["client_id"], language, sex, row["sentence"] or ""),
-                )
+                said = Said(row["client_id"], language, sex, row["sentence"] or "")
+                yield clips[row["path"]], said
 
 
 def speechocean(clone: Clone, source: dict) -> Iterator[Facts]:
@@ -78,25 +73,14 @@ def speechocean(clone: Clone, source: dict) -> Iterator[Facts]:
         found = re.match(r"WAVE/SPEAKER(\d+)/(\d+)\.wav", path, re.IGNORECASE)
         if found:
             who, utterance = found.groups()
-            yield (
-                path,
-                Said(
-                    "SPEAKER" + who,
-                    "en",
-                    sexes.get(who, ""),
-                    texts.get(utterance, ""),
-                    sides.get(who, ""),
-                ),
-            )
+            about = (sexes.get(who, ""), texts.get(utterance, ""), sides.get(who, ""))
+            yield path, Said("SPEAKER" + who, "en", *about)
 
 
 def librispeech(clone: Clone, source: dict) -> Iterator[Facts]:
     """The speaker is the first number of the file's name; sex in SPEAKERS.TXT."""
-    rows = [
-        line.split("|")
-        for line in clone.text(source["base"] + "/SPEAKERS.TXT").splitlines()
-        if "|" in line
-    ]
+    lines = clone.text(source["base"] + "/SPEAKERS.TXT").splitlines()
+    rows = [line.split("|") for line in lines if "|" in line]
     sexes = {row[0].strip(): row[1].strip().lower() for row in rows}
     for path in clone.paths:
         who = path.split("/")[-1].split("-")[0]

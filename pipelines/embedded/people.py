@@ -27,9 +27,8 @@ from pipelines.embedded.synthesis import GAP_S, Shard, f0_track, resynthesise
 
 CLIPS_PER_SESSION = 6
 SESSIONS_PER_SHARD = 40
-UNCOUNTED = (
-    0.25  # of languages without a syllable count, so many are kept: they teach all but the rate
-)
+# of languages without a syllable count, so many are kept: they teach all but the rate
+UNCOUNTED = 0.25
 FIRST = {"zh": 0.55, "en": 0.75, "other": 1.0}
 TEST_FOLD = "5-"  # of ESC-10: kept for evaluation
 
@@ -48,18 +47,12 @@ def sessions(clones: Path, seed: int) -> list[list[Clip]]:
     for source in table()["source"]:
         for clip in clips(clones, source, seed):
             if not clip.held:
-                by_speaker[
-                    clip.source if "picovoice" in clip.source else (clip.source, clip.speaker)
-                ].append(clip)
-    chunks = [
-        of[i : i + CLIPS_PER_SESSION]
-        for of in by_speaker.values()
-        for i in range(0, len(of), CLIPS_PER_SESSION)
-    ]
+                is_one = "picovoice" in clip.source
+                by_speaker[clip.source if is_one else (clip.source, clip.speaker)].append(clip)
+    size = CLIPS_PER_SESSION
+    chunks = [of[i : i + size] for of in by_speaker.values() for i in range(0, len(of), size)]
     rng = random.Random(seed)
-    kept = [
-        chunk for chunk in chunks if counted(chunk[0].said.language) or rng.random() < UNCOUNTED
-    ]
+    kept = [c for c in chunks if counted(c[0].said.language) or rng.random() < UNCOUNTED]
     return sorted(kept, key=lambda chunk: rng.random() * FIRST[group(chunk[0].said.language)])
 
 
@@ -102,17 +95,15 @@ def restyled(samples: np.ndarray, spans: list, flags: np.ndarray, rng: random.Ra
         samples = soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE)
         spans = [(int(a / formant), int(b / formant), n) for a, b, n in spans]
     known = [(a, b, n) for a, b, n in spans if n]
-    natural = (
-        SAMPLE_RATE * sum(n for _, _, n in known) / max(1, sum(b - a for a, b, _ in known))
-        if known
-        else 4.6
-    )
+    natural = 4.6
+    if known:
+        num_samples = sum(b - a for a, b, _ in known)
+        natural = SAMPLE_RATE * sum(n for _, _, n in known) / max(1, num_samples)
     stretch = float(np.clip(natural / 2.0 ** rng.uniform(np.log2(2.6), np.log2(8.2)), 0.6, 1.75))
     low, high = rng.choice(((80, 115), (115, 165), (165, 225), (225, 320)))
     spread = rng.uniform(*rng.choice(((0.25, 1.2), (1.2, 2.6), (2.6, 5.0))))
-    samples = resynthesise(
-        samples.astype(np.float32), spans, rng.uniform(low, high), spread, stretch, rng
-    )
+    f0 = rng.uniform(low, high)
+    samples = resynthesise(samples.astype(np.float32), spans, f0, spread, stretch, rng)
     num = -(-len(samples) // 160)
     at = np.minimum((np.arange(num) * formant / stretch).astype(int), len(flags) - 1)
     spans = [(int(a * stretch), min(len(samples), int(b * stretch)), n) for a, b, n in spans]
@@ -139,33 +130,28 @@ def add_session(
         a, b = start // 160, min(len(mel), end // 160 + 1)
         for first, last in {(a, b), *between_pauses(flags, a, b)}:
             share = flags[first:last].sum() / max(1, flags[a:b].sum())
-            if (
-                last - first < 40
-                or (f0[first:last] > 0).mean() < 0.2
-                or frame_power(mel[first:last]).max() < 1e-6
-            ):
-                continue
-            row = {**facts, "syllables": syllables and round(syllables * float(share), 2)}
-            shard.add(
-                row,
-                mel=mel[first:last],
-                f0=f0[first:last],
-                heard=heard[first:last],
-                speech=flags[first:last],
-            )
+            tracks = {"mel": mel, "f0": f0, "heard": heard, "speech": flags}
+            part = {name: track[first:last] for name, track in tracks.items()}
+            is_voiced = last - first >= 40 and (part["f0"] > 0).mean() >= 0.2
+            if is_voiced and frame_power(part["mel"]).max() >= 1e-6:
+                row = {**facts, "syllables": syllables and round(syllables * float(share), 2)}
+                shard.add(row, **part)
 
 
 def between_pauses(flags: np.ndarray, start: int, end: int) -> list[tuple[int, int]]:
     """Stretches of speech of at least 0.9 s between two pauses, where there is a pause."""
-    edges = (
-        np.flatnonzero(np.diff(np.concatenate([[1], flags[start:end].astype(np.int8), [1]])))
-        + start
-    )
-    cuts = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=False) if b - a >= PAUSE_FRAMES]
+    silent = silences(flags[start:end])
+    cuts = [(start + a, start + b) for a, b in silent if b - a >= PAUSE_FRAMES]
+    if not cuts:
+        return []
     starts, ends = [start, *(b - 3 for _, b in cuts)], [*(a + 3 for a, _ in cuts), end]
-    return (
-        [(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= 90] if cuts else []
-    )
+    return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True) if b - a >= 90]
+
+
+def silences(flags: np.ndarray) -> list[tuple[int, int]]:
+    """(first frame, end) of each stretch without speech."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[1], flags.astype(np.int8), [1]])))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
 
 
 def write_shard(
@@ -201,11 +187,8 @@ def write_noise(
             breaths += gaps(samples, flags)
     babble = [crowd(rng.sample(people, rng.randint(3, 8)), rng) for _ in range(60)]
     for name, signals in (("noise", noise), ("babble", babble), ("breaths", breaths[:600])):
-        powers = [
-            10.0 ** raw_log_mel(s / np.sqrt(np.mean(s**2) + 1e-12))
-            for s in signals
-            if np.mean(s**2) > 1e-9
-        ]
+        audible = [s for s in signals if np.mean(s**2) > 1e-9]
+        powers = [10.0 ** raw_log_mel(s / np.sqrt(np.mean(s**2) + 1e-12)) for s in audible]
         np.savez(folder / f"{name}.npz", *[p.astype(np.float32) for p in powers])
 
 
@@ -219,12 +202,7 @@ def crowd(voices: list[np.ndarray], rng: random.Random, seconds: int = 12) -> np
 
 def gaps(samples: np.ndarray, flags: np.ndarray) -> list[np.ndarray]:
     """What is between a clip's stretches of speech: breaths, clicks, room tone; 0.2 to 0.8 s."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[1], flags.astype(np.int8), [1]])))
-    found = [
-        samples[a * 160 : b * 160]
-        for a, b in zip(edges[::2], edges[1::2], strict=False)
-        if 20 <= b - a <= 80
-    ]
+    found = [samples[a * 160 : b * 160] for a, b in silences(flags) if 20 <= b - a <= 80]
     return [piece for piece in found if len(piece) > 3000]
 
 
@@ -253,10 +231,8 @@ def main() -> None:
     shards = range(0, len(chunks), SESSIONS_PER_SHARD)
     for index in tqdm(list(range(len(shards)))[args.first :: args.step][: args.num], desc="people"):
         if not (args.out / f"{index:05d}.json").exists():
-            first = shards[index]
-            write_shard(
-                args.out, index, chunks[first : first + SESSIONS_PER_SHARD], filters, args.seed
-            )
+            some = chunks[shards[index] :][:SESSIONS_PER_SHARD]
+            write_shard(args.out, index, some, filters, args.seed)
 
 
 if __name__ == "__main__":

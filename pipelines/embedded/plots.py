@@ -4,37 +4,30 @@ import argparse
 import json
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+from pipelines.embedded.labels import ATTRIBUTES
 
 PANELS = {
     "sentence loss": ("said", "soft"),
     "tower loss": ("heard",),
     "ids right": ("tokens", "agree"),
-    "levels right (tower's heads)": (
-        "rate",
-        "pitch",
-        "variation",
-        "loudness",
-        "pauses",
-        "timbre",
-        "arousal",
-    ),
+    "levels right (tower's heads)": ATTRIBUTES,
 }
+STEPS = 101  # of a moving mean
 
 
-def smooth(values: list[float], width: int = 101) -> np.ndarray:
-    width = max(1, min(width, len(values)))
+def smooth(values: list[float]) -> np.ndarray:
+    width = min(STEPS, len(values))
     return np.convolve(values, np.ones(width) / width, "valid")
 
 
 def plot_run(run: Path, out: Path) -> None:
-    """Write `out` from run/log.jsonl: moving means over 101 steps."""
+    """Write `out` from run/log.jsonl: moving means."""
     rows = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(18, 4))
+    figure = Figure(figsize=(18, 4))
+    axes = figure.subplots(1, len(PANELS))
     for axis, (title, keys) in zip(axes, PANELS.items(), strict=True):
         for key in keys:
             if values := [row[key] for row in rows if key in row]:
@@ -44,7 +37,6 @@ def plot_run(run: Path, out: Path) -> None:
         axis.grid(alpha=0.3)
     figure.suptitle(run.name)
     figure.savefig(out, dpi=100, bbox_inches="tight")
-    plt.close(figure)
 
 
 def main() -> None:

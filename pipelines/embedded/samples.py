@@ -24,20 +24,10 @@ def main() -> None:
     slow = trim(
         speak(Voice("flite", "en", "rms"), "I would rather stay at home, and rest.", wpm=90)
     )
-    fast = trim(
-        speak(
-            Voice("espeak", "cmn", "f4"),
-            "快点快点，比赛马上就要开始了，大家跟我来！",
-            wpm=290,
-            pitch=85,
-        )
-    )
-    plain = trim(
-        speak(
-            Voice("flite", "en", "slt"),
-            "The morning train leaves at nine from the second platform.",
-        )
-    )
+    hurry = "快点快点，比赛马上就要开始了，大家跟我来！"
+    fast = trim(speak(Voice("espeak", "cmn", "f4"), hurry, wpm=290, pitch=85))
+    train = "The morning train leaves at nine from the second platform."
+    plain = trim(speak(Voice("flite", "en", "slt"), train))
     hesitant = Voice("espeak", "cmn", "m6")
     parts = [trim(speak(hesitant, text, wpm=190)) for text in ("让我想想", "昨天下午", "他来过")]
     gap = np.zeros(int(0.5 * SAMPLE_RATE), np.float32)

@@ -24,33 +24,14 @@ def speak(voice: Voice, text: str, *, wpm: int = 160, pitch: int = 50) -> np.nda
     scale.
     """
     if voice.engine == "espeak":
-        spoken = [
-            "espeak-ng",
-            "-v",
-            f"{NAMES.get(voice.language, voice.language)}+{voice.variant}",
-            "-s",
-            str(wpm),
-            "-p",
-            str(pitch),
-        ]
-        raw = subprocess.run(
-            [*spoken, "--stdout", text], capture_output=True, timeout=TIMEOUT_S, check=True
-        ).stdout
+        name = f"{NAMES.get(voice.language, voice.language)}+{voice.variant}"
+        spoken = ["espeak-ng", "-v", name, "-s", str(wpm), "-p", str(pitch), "--stdout", text]
     else:
         stretch = f"duration_stretch={160 / wpm:.3f}"
-        spoken = [
-            "flite",
-            "-voice",
-            voice.variant,
-            "--setf",
-            stretch,
-            "-t",
-            text,
-            "-o",
-            "/dev/stdout",
-        ]
-        raw = subprocess.run(spoken, capture_output=True, timeout=TIMEOUT_S, check=True).stdout
-    return _decode(raw)
+        spoken = ["flite", "-voice", voice.variant, "--setf", stretch, "-t", text]
+        spoken += ["-o", "/dev/stdout"]
+    done = subprocess.run(spoken, capture_output=True, timeout=TIMEOUT_S, check=True)
+    return _decode(done.stdout)
 
 
 def _decode(wav: bytes) -> np.ndarray:
@@ -59,11 +40,9 @@ def _decode(wav: bytes) -> np.ndarray:
     with soundfile.SoundFile(io.BytesIO(wav)) as file:
         rate = file.samplerate
         samples = file.read(dtype="float32")
-    return (
-        soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32)
-        if rate != SAMPLE_RATE
-        else samples
-    )
+    if rate == SAMPLE_RATE:
+        return samples
+    return soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32)
 
 
 def trim(samples: np.ndarray, margin_db: float = 30.0) -> np.ndarray:

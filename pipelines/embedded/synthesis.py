@@ -43,11 +43,8 @@ def session(
         text, count = phrase(voice.language, rng.randint(3, 15), rng)
         key = int(np.clip(50 + 40 * np.log2(pitch_hz / 130), 5, 95))
         samples = trim(speak(voice, text, wpm=int(np.clip(165 * rate / 4.8, 90, 330)), pitch=key))
-        samples = (
-            soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE)
-            if formant != 1.0
-            else samples
-        )
+        if formant != 1.0:
+            samples = soxr.resample(samples, SAMPLE_RATE * formant, SAMPLE_RATE)
         spans.append((at, at + len(samples), count))
         spoken += [samples, np.zeros(int(GAP_S * SAMPLE_RATE), np.float32)]
         at += len(samples) + int(GAP_S * SAMPLE_RATE)
@@ -120,11 +117,9 @@ def f0_track(samples: np.ndarray, num_frames: int) -> np.ndarray:
     if len(voiced) >= 20:
         low, high = np.percentile(voiced, (15, 85))
         pitch = sound.to_pitch(0.01, max(60.0, 0.75 * low), min(500.0, 1.6 * high))
-    at = np.clip(
-        np.round((np.arange(num_frames) * 0.01 - pitch.xs()[0]) / 0.01).astype(int),
-        0,
-        len(pitch.xs()) - 1,
-    )
+    times = pitch.xs()
+    at = np.round((np.arange(num_frames) * 0.01 - times[0]) / 0.01).astype(int)
+    at = np.clip(at, 0, len(times) - 1)
     return pitch.selected_array["frequency"][at].astype(np.float32)
 
 

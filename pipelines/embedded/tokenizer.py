@@ -11,16 +11,8 @@ from pipelines.embedded.sentences import all_words
 from pipelines.embedded.text import ZH
 
 SPECIALS = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|AUDIO|>",
-    "<|audio_bos|>",
-    "<|audio_eos|>",
-    "<|IMAGE|>",
-    "<|VIDEO|>",
-    "<|vision_bos|>",
-    "<|vision_eos|>",
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"),
+    *("<|IMAGE|>", "<|VIDEO|>", "<|vision_bos|>", "<|vision_eos|>"),
 )
 PREFIX = "<|im_start|>描述说话方式。<|audio_bos|>"
 SUFFIX = "<|audio_eos|><|im_start|>"

@@ -42,19 +42,16 @@ def run(module: str, *arguments: object) -> None:
     print("+", *command[1:], flush=True)
     with started([command]) as (process,):
         if process.wait():
-            raise SystemExit(
-                f"{module} failed (above); what was done before it is kept: run it again to go on"
-            )
+            told = "what was done before it is kept: run it again to go on"
+            raise SystemExit(f"{module} failed (above); {told}")
 
 
 def synthesise(cache: Path, shards: int, held_shards: int, workers: int) -> None:
     """Training shards in `workers` processes, and shards of held-out voices beside them."""
     base = [sys.executable, "-m", "pipelines.embedded.synthesis"]
     per_worker = -(-shards // workers)
-    jobs = [
-        [*base, "--out", cache / "train", "--first", first, "--step", workers, "--num", per_worker]
-        for first in range(workers)
-    ]
+    base_train = [*base, "--out", cache / "train", "--step", workers, "--num", per_worker]
+    jobs = [[*base_train, "--first", first] for first in range(workers)]
     jobs.append([*base, "--out", cache / "held", "--held-out", "--num", held_shards, "--seed", 9])
     together(jobs, "synthesis")
 
@@ -68,23 +65,12 @@ def together(jobs: list[list], what: str) -> None:
 
 def people(args: argparse.Namespace) -> None:
     """Shards of recorded people, noise beside them, and the folder of held-out people."""
-    base = [
-        sys.executable,
-        "-m",
-        "pipelines.embedded.people",
-        "--clones",
-        args.clones,
-        "--out",
-        args.cache / "people",
-        "--step",
-        args.workers,
-        "--num",
-        -(-args.people_shards // args.workers),
-    ]
-    first = [*base, "--noise", args.cache / "noise", "--first", 0]
-    together(
-        [first, *([*base, "--first", n] for n in range(1, args.workers))], "reading recordings"
-    )
+    base = [sys.executable, "-m", "pipelines.embedded.people", "--clones", args.clones]
+    base += ["--out", args.cache / "people", "--step", args.workers]
+    base += ["--num", -(-args.people_shards // args.workers)]
+    jobs = [[*base, "--first", n] for n in range(args.workers)]
+    jobs[0] += ["--noise", args.cache / "noise"]
+    together(jobs, "reading recordings")
     if not (args.cache / "people-held" / "manifest.jsonl").exists():
         run("recordings", "--clones", args.clones, "--held-out", args.cache / "people-held")
 
@@ -93,9 +79,9 @@ def require_recordings(clones: Path) -> None:
     """Say in one line what to do where there is no recording at all."""
     known = table()["source"]
     if len(missing(clones, known)) == len({row["repository"] for row in known}):
+        way = f"`python -m pipelines.embedded.recordings --clones {clones}` lists what to clone"
         raise SystemExit(
-            f"no recordings of people in {clones}: `python -m pipelines.embedded.recordings --clones {clones}` lists "
-            "what to clone; or train without them: --without-people"
+            f"no recordings of people in {clones}: {way}; or train without them: --without-people"
         )
 
 
@@ -109,34 +95,10 @@ def learn(args: argparse.Namespace) -> tuple[Path, Path]:
     edge, cloud, distilled = (runs / name for name in ("edge", "cloud", "distilled"))
     common = ("--data", *data, *noise, "--world", args.workers, "--audio-s", 60)
     run("joint", "--size", "edge", "--out", edge, "--steps", args.edge_steps, *common)
-    run(
-        "joint",
-        "--size",
-        "cloud",
-        "--init",
-        edge / "last.pt",
-        "--out",
-        cloud,
-        "--steps",
-        args.cloud_steps,
-        "--lr",
-        1.5e-3,
-        *common,
-    )
-    run(
-        "distil",
-        "--edge",
-        edge / "last.pt",
-        "--cloud",
-        cloud / "last.pt",
-        "--data",
-        *data,
-        *noise,
-        "--out",
-        distilled,
-        "--steps",
-        args.distil_steps,
-    )
+    began = ("--init", edge / "last.pt", "--lr", 1.5e-3)
+    run("joint", "--size", "cloud", *began, "--out", cloud, "--steps", args.cloud_steps, *common)
+    both = ("--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", *data, *noise)
+    run("distil", *both, "--out", distilled, "--steps", args.distil_steps)
     run("plots", edge, cloud, distilled, "--out", args.cache / "report")
     return distilled, cloud
 
@@ -156,28 +118,11 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
     pair = ("--edge", args.out / "edge", "--cloud", args.out / "cloud")
     report = args.cache / "report"
     report.mkdir(parents=True, exist_ok=True)
-    run(
-        "thresholds",
-        *pair,
-        "--risk",
-        args.risk,
-        "--confidence",
-        args.confidence,
-        "--plot",
-        report / "gate_calibration.png",
-        *clips,
-    )
+    promise = ("--risk", args.risk, "--confidence", args.confidence)
+    run("thresholds", *pair, *promise, "--plot", report / "gate_calibration.png", *clips)
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
-    run(
-        "contrast",
-        "--models",
-        args.out / "edge",
-        args.out / "cloud",
-        "--num",
-        args.contrast,
-        "--out",
-        report,
-    )
+    models = ("--models", args.out / "edge", args.out / "cloud")
+    run("contrast", *models, "--num", args.contrast, "--out", report)
     if not args.without_people:
         run("people_check", *pair, "--data", args.cache / "people-held", "--out", report)
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
@@ -199,34 +144,23 @@ def _stop(*_: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go"
-    )
-    parser.add_argument(
-        "--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each"
-    )
-    parser.add_argument(
-        "--held-shards", type=int, default=8, help="of voices that training never hears"
-    )
-    parser.add_argument(
-        "--clones", type=Path, default=Path(".cache/recordings"), help="clones of recordings.toml"
-    )
-    parser.add_argument("--without-people", action="store_true", help="synthetic voices alone")
-    parser.add_argument("--people-shards", type=int, default=100, help="of 40 sessions, both ways")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--edge-steps", type=int, default=3500)
-    parser.add_argument("--cloud-steps", type=int, default=3500)
-    parser.add_argument("--distil-steps", type=int, default=200)
-    parser.add_argument(
-        "--clips", type=int, default=150, help="held-out recordings of each length for the gate"
-    )
-    parser.add_argument("--risk", type=float, default=0.05, help="of the gate's preset fluent")
-    parser.add_argument("--confidence", type=float, default=0.9, help="with which it is kept")
-    parser.add_argument("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
-    parser.add_argument("--evaluate", type=int, default=165, help="held-out turns of each length")
+    add = parser.add_argument
+    add("--cache", type=Path, default=Path(".cache/embedded"), help="shards, runs, clips, report")
+    add("--out", type=Path, default=Path("streamer/model/embedded"), help="where the models go")
+    add("--shards", type=int, default=160, help="of 40 sessions, about 10 minutes of speech each")
+    add("--held-shards", type=int, default=8, help="of voices that training never hears")
+    add("--clones", type=Path, default=Path(".cache/recordings"), help="clones of recordings.toml")
+    add("--without-people", action="store_true", help="synthetic voices alone")
+    add("--people-shards", type=int, default=100, help="of 40 sessions, both ways")
+    add("--workers", type=int, default=4)
+    add("--edge-steps", type=int, default=3500)
+    add("--cloud-steps", type=int, default=3500)
+    add("--distil-steps", type=int, default=200)
+    add("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
+    add("--risk", type=float, default=0.05, help="of the gate's preset fluent")
+    add("--confidence", type=float, default=0.9, help="with which it is kept")
+    add("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
+    add("--evaluate", type=int, default=165, help="held-out turns of each length")
     args = parser.parse_args()
     for number in STOPS:
         signal.signal(number, _stop)

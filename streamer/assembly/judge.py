@@ -26,15 +26,8 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
 
     vocabulary = thinker.vocabulary
     card = thinker.card
-    model = fingerprint_of(thinker.directory)
-    return VerifierModel(
-        model,
-        vocabulary.fingerprint,
-        card.language,
-        vocabulary.num_ids,
-        card.max_turn_s,
-        card.phrases,
-    )
+    names = (fingerprint_of(thinker.directory), vocabulary.fingerprint, card.language)
+    return VerifierModel(*names, vocabulary.num_ids, card.max_turn_s, card.phrases)
 
 
 class ModelJudge:

@@ -51,17 +51,14 @@ async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
     first = models.first
     key = config.cloud_key or os.environ.get(KEY)
     if key and not KEY_CHARACTERS.fullmatch(key):
-        raise ModelError(
-            config.cloud,
-            f"the key in cloud_key or {KEY} holds characters that no key has; check it",
-        )
+        told = f"the key in cloud_key or {KEY} holds characters that no key has; check it"
+        raise ModelError(config.cloud, told)
     vocabulary = first.vocabulary
     plan = models.plan
     goes_on = plan.mode == "gated" or (plan.mode == "exact" and plan.degrade)
     patience = Patience(plan.verify_budget_s, goes_on)
-    verifier = VerifierAddress(
-        config.cloud, key, _tls(config), config.cloud_audio == "eager", patience
-    )
+    is_eager = config.cloud_audio == "eager"
+    verifier = VerifierAddress(config.cloud, key, _tls(config), is_eager, patience)
     terms = DecodingTerms(
         vocabulary.fingerprint,
         first.card.language,

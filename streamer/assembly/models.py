@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamer.assembly.promise import warn_of_attributes, warn_of_cloud, warn_of_options
-from streamer.config import VERIFIER_SCHEMES, Config
+from streamer.config import Config
 from streamer.core.attributes import Profile, chosen
 from streamer.core.rules.settings import ALL
 from streamer.progress import Bar
@@ -65,8 +65,8 @@ class Models:
     @property
     def verifier_url(self) -> str | None:
         """Where the cloud model is, when a verifier elsewhere holds it and the mode asks it."""
-        is_away = self.config.cloud.startswith(VERIFIER_SCHEMES) and self.config.mode != "edge"
-        return self.config.cloud if is_away else None
+        is_asked = self.config.is_away and self.config.mode != "edge"
+        return self.config.cloud if is_asked else None
 
     def load(self) -> None:
         """Load everything the config's mode and drafter need. Raises ModelError."""
@@ -175,6 +175,7 @@ class Models:
         return {}
 
     def drafter(self, listener: Listener, rules: Rules) -> GenerateDrafter | IncrementalDrafter:
+        """For one turn on the edge."""
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":

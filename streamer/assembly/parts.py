@@ -52,18 +52,12 @@ async def open_parts(
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
     async with AsyncExitStack() as stack:
-        sides = [
-            await _side(stack, thinker, name)
-            for thinker, name in ((edge, "edge"), (cloud, "cloud"))
-        ]
-        verifying = await _cloud(models, sides[1], group)
-        yield LiveParts(models, sides[0], verifying, pace or Pace())
-
-
-async def _side(stack: AsyncExitStack, thinker: Thinker | None, name: str) -> Side | None:
-    if thinker is None:
-        return None
-    return await stack.enter_async_context(open_side(thinker, name))
+        sides: dict[str, Side | None] = {"edge": None, "cloud": None}
+        for name, thinker in zip(sides, (edge, cloud), strict=True):
+            if thinker is not None:
+                sides[name] = await stack.enter_async_context(open_side(thinker, name))
+        verifying = await _cloud(models, sides["cloud"], group)
+        yield LiveParts(models, sides["edge"], verifying, pace or Pace())
 
 
 @asynccontextmanager
@@ -133,10 +127,9 @@ class LiveParts:
         from streamer.model.audio.turn_cutter import TurnCutter
         from streamer.model.audio.vad import TurnRule
 
-        detection = options.turn_detection
         rule = None
-        if detection is not None:
-            rule = TurnRule(detection.threshold, detection.prefix_padding_ms, detection.silence_ms)
+        if (found := options.turn_detection) is not None:
+            rule = TurnRule(found.threshold, found.prefix_padding_ms, found.silence_ms)
         return TurnCutter(
             options.sample_rate_hz,
             self._models.max_turn_s,
@@ -176,31 +169,27 @@ class LiveParts:
         return Emitter(self._models.first.vocabulary)
 
     def describe(self, written: Written) -> Description:
-        closed = written.closed
-        last = written.closed.last_speech()
-        warning = self.cloud and unverified(
-            written.counts, written.mode, self.cloud.name, self.cloud.trouble
-        )
+        w, closed = written, written.closed
+        last = closed.last_speech()
+        warning = None
+        if self.cloud is not None:
+            warning = unverified(w.counts, w.mode, self.cloud.name, self.cloud.trouble)
         found = describe_turn(
-            f"turn {closed.turn}",
-            written.text,
-            written.ids,
-            written.stop_reason,
-            written.mode,
-            written.counts,
-            closed.num_samples / SAMPLE_RATE_HZ,
-            written.ttft_ms,
-            written.prefill_ms,
-            written.total_ms,
-            None if last is None else (closed.num_samples - last) / SAMPLE_RATE_HZ,
-            parse(written.text, self._models.phrases),
-            warning or None,
+            *(f"turn {closed.turn}", w.text, w.ids, w.stop_reason, w.mode, w.counts),
+            audio_s=closed.num_samples / SAMPLE_RATE_HZ,
+            ttft_ms=w.ttft_ms,
+            prefill_ms=w.prefill_ms,
+            total_ms=w.total_ms,
+            silence_s=None if last is None else (closed.num_samples - last) / SAMPLE_RATE_HZ,
+            attributes=parse(w.text, self._models.phrases),
+            warning=warning,
         )
-        measures = closed.measures() if closed.measures is not None else None
-        confidence = self._confidence(written)
-        curves = closed.curves() if closed.curves is not None else None
         return replace(
-            found, turn=closed.turn, measures=measures, confidence=confidence, curves=curves
+            found,
+            turn=closed.turn,
+            measures=closed.measures() if closed.measures is not None else None,
+            confidence=self._confidence(w),
+            curves=closed.curves() if closed.curves is not None else None,
         )
 
     def _confidence(self, written: Written) -> dict[str, float | None] | None:

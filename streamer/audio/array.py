@@ -26,17 +26,13 @@ class AudioArray(Audio):
         kinds = (np.float32, np.float64, np.int16)
         if not isinstance(samples, np.ndarray) or samples.dtype.type not in kinds:
             kind = getattr(samples, "dtype", type(samples).__name__)
-            raise TypeError(
-                f"samples are {kind}; give a numpy array of float32 (full scale 1.0) or int16"
-            )
+            ways = "give a numpy array of float32 (full scale 1.0) or int16"
+            raise TypeError(f"samples are {kind}; {ways}")
+        told = f"samples have the shape {list(samples.shape)}"
         if samples.ndim not in (1, 2) or not samples.size:
-            raise ValueError(
-                f"samples have the shape {list(samples.shape)}; give [n] or [n, channels], n > 0"
-            )
+            raise ValueError(f"{told}; give [n] or [n, channels], n > 0")
         if samples.ndim == 2 and samples.shape[1] > samples.shape[0]:
-            raise ValueError(
-                f"samples have the shape {list(samples.shape)}; give [n, channels], .T turns them"
-            )
+            raise ValueError(f"{told}; give [n, channels], .T turns them")
         if not (isinstance(sample_rate, int | float | np.number) and np.isfinite(sample_rate)):
             raise TypeError(f"the sample rate is {sample_rate!r}; give Hz as a number")
         self._samples = samples.reshape(len(samples), -1)

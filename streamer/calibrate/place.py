@@ -37,11 +37,9 @@ def place_of(options: CalibrateOptions, directory: Path) -> Destination:
         copy = None
         plot = directory / PLOT
     elif (out := Path(options.out)).is_dir():
-        way = (
-            f"calibrate what is in it with --edge {out}, or name one that does not exist yet, or a "
-            "file"
-        )
-        raise CalibrationError(f"{out}: is a directory that exists; {way}, e.g. {out / CARD}")
+        told = f"{out}: is a directory that exists; calibrate what is in it with --edge {out}"
+        ways = f"or name one that does not exist yet, or a file, e.g. {out / CARD}"
+        raise CalibrationError(f"{told}, {ways}")
     elif out.suffix == ".json" or out.exists():
         file = out
         copy = None
@@ -58,10 +56,9 @@ def _check_own(directory: Path, is_forced: bool) -> None:
     from streamer.model.thinker import resolve
 
     if not is_forced and directory.resolve() == resolve("embedded", "edge").resolve():
-        way = (
-            "--out myedge makes a copy of it with yours (then --edge myedge); --force replaces them"
-        )
-        raise ConfigError(f"the embedded edge's thresholds come with streamer; {way}")
+        told = "the embedded edge's thresholds come with streamer"
+        way = "--out myedge makes a copy of it with yours (then --edge myedge)"
+        raise ConfigError(f"{told}; {way}; --force replaces them")
 
 
 def _check_writable(out: Path) -> None:
@@ -84,13 +81,11 @@ def write(place: Destination, directory: Path, gate: Mapping[str, Any]) -> None:
         with tempfile.TemporaryDirectory(
             dir=place.copy.parent, prefix=f".{place.copy.name}-"
         ) as half:
-            made = Path(
-                shutil.copytree(directory, Path(half) / "edge", copy_function=shutil.copyfile)
-            )
+            made = Path(half) / "edge"
+            shutil.copytree(directory, made, copy_function=shutil.copyfile)
             write_gate(directory, made / CARD, gate)
             made.rename(place.copy)
     except (OSError, shutil.Error) as error:
         reason = getattr(error, "strerror", None) or "some files could not be copied"
-        raise ModelError(
-            place.copy, f"cannot be written ({reason}); choose another place with --out"
-        ) from None
+        told = f"cannot be written ({reason}); choose another place with --out"
+        raise ModelError(place.copy, told) from None

@@ -70,30 +70,24 @@ def _row(cells: Sequence[str]) -> str:
 
 def promise(result: Certified) -> str:
     """In one line what a threshold keeps, and for which clips."""
-    clip = (
-        f"a clip like those of any of {result.num_groups} folders"
-        if result.num_groups > 1
-        else "a clip like these"
-    )
-    sure = (
-        f"; with confidence {result.confidence:g} so is the mean over all such clips"
-        if result.confidence
-        else ""
-    )
+    clip = "a clip like these"
+    if result.num_groups > 1:
+        clip = f"a clip like those of any of {result.num_groups} folders"
+    sure = ""
+    if result.confidence:
+        sure = f"; with confidence {result.confidence:g} so is the mean over all such clips"
     blocks = "blocks that are skipped though the cloud would have changed them"
     return f"promise: of {clip}, the expected share of {blocks} is at most the risk{sure}"
 
 
 def _plot(found: Calibration, file: Path) -> bool:
     try:
-        import matplotlib
+        from matplotlib import figure as pictures
     except ImportError:
         fail("matplotlib is not installed: no plot (pip install matplotlib)")
         return False
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+    figure = pictures.Figure(figsize=(15, 4.2), layout="constrained")
+    axes = figure.subplots(1, 3)
     for result, colour in zip(found.results, ("tab:blue", "tab:orange"), strict=True):
         clips: list[Turns] = [clip.paths[result.preset][result.signal] for clip in found.certifying]
         name = f"{result.preset}: {result.signal}, k {result.k}"
@@ -120,13 +114,9 @@ def _plot(found: Calibration, file: Path) -> bool:
     try:
         figure.savefig(file, dpi=100)
     except OSError as error:
-        fail(
-            f"{file}: the plot cannot be written ({error.strerror}); choose another place with "
-            "--plot"
-        )
+        told = f"{file}: the plot cannot be written ({error.strerror})"
+        fail(f"{told}; choose another place with --plot")
         return False
-    finally:
-        plt.close(figure)
     return True
 
 
@@ -150,9 +140,8 @@ def _losses(axis: Any, clips: Sequence[Turns], result: Certified, name: str, col
     thresholds = thresholds_of(clips)
     losses = running_max(losses_of(clips, thresholds))
     axis.step(thresholds, losses.mean(axis=0), where="post", color=colour, label=name)
-    axis.step(
-        thresholds, bounded_mean(losses), where="post", color=colour, linestyle="--", linewidth=0.8
-    )
+    dashed = {"linestyle": "--", "linewidth": 0.8}
+    axis.step(thresholds, bounded_mean(losses), where="post", color=colour, **dashed)
     axis.axhline(result.risk, color=colour, linestyle=":")
     axis.axvline(SIGNALS[result.signal] * result.threshold, color=colour, linewidth=0.8)
 
@@ -162,10 +151,6 @@ def _uploads(axis: Any, clips: Sequence[Turns], result: Certified, name: str, co
     thresholds = thresholds_of(clips)
     bounds = bounded_mean(running_max(losses_of(clips, thresholds)))
     picked = np.linspace(0, len(thresholds) - 1, min(200, len(thresholds))).astype(int)
-    axis.plot(
-        bounds[picked],
-        [1 - skipped_share(clips, thresholds[i]) for i in picked],
-        color=colour,
-        label=name,
-    )
+    uploaded = [1 - skipped_share(clips, thresholds[i]) for i in picked]
+    axis.plot(bounds[picked], uploaded, color=colour, label=name)
     axis.plot(result.risk, 1 - result.skipped, "o", color=colour)

@@ -90,6 +90,6 @@ class CalibrateOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cloud == "none" or Config(cloud=self.cloud).is_away:
+        if not Config(cloud=self.cloud).has_cloud_here:
             told = "calibration needs the model itself: a directory or a hub id"
             raise ConfigError(f"--cloud is {self.cloud}; {told}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -15,7 +14,7 @@ from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import StdoutLost, fail, loading, models_of
-from streamer.commands.screen import Screen
+from streamer.commands.screen import Screen, Take
 from streamer.config import Config, ConfigError
 from streamer.contradictions import combined
 from streamer.core.description import Description
@@ -42,30 +41,16 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
         return _tell_missing(takes, options)
     with ExitStack() as stack:
         if options.log:
-            name = options.log
+            named = f"--log {options.log}: cannot be written"
 
             def lost(why: str) -> None:
-                fail(
-                    f"--log {name}: cannot be written ({why}); what is said of it is missing there"
-                )
+                fail(f"{named} ({why}); what is said of it is missing there")
 
             try:
-                stack.enter_context(logging_to(name, lost, text=options.log_text))
+                stack.enter_context(logging_to(options.log, lost, text=options.log_text))
             except OSError as error:
-                told = f"--log {options.log}: cannot be written ({error.strerror})"
-                raise ConfigError(told) from None
+                raise ConfigError(f"{named} ({error.strerror})") from None
         return anyio.run(_describe_all, takes, config, options)
-
-
-@dataclass(frozen=True)
-class Take:
-    """What is described: a recording, or one channel of it."""
-
-    file: str
-    channel: int | None = None
-
-    def __str__(self) -> str:
-        return self.file if self.channel is None else f"{self.file}, channel {self.channel}"
 
 
 def takes_of(file: str, is_apart: bool) -> list[Take]:
@@ -80,7 +65,7 @@ def _tell_missing(takes: Sequence[Take], options: DescribeOptions) -> int:
     """That no file is there, mostly a typo: at once, for models may take minutes to load."""
     for take in takes:
         error = AudioError(take.file, "no such file")
-        screen = Screen(take.file, options, len(takes), Bar("", 1))
+        screen = Screen(take, options, len(takes), Bar("", 1))
         screen.failed(*_told(str(take), error))
     return 1
 
@@ -127,7 +112,7 @@ class _Batch:
 
     async def _work(self, todo: Iterator[tuple[int, Take]], scope: anyio.CancelScope) -> None:
         for i, take in todo:
-            screen = Screen(take.file, self._options, len(self._takes), self._bar, take.channel)
+            screen = Screen(take, self._options, len(self._takes), self._bar)
             try:
                 is_whole = await self._describe(i, take, screen)
             except (StdoutLost, BrokenPipeError) as error:  # nothing more can be shown

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,8 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         fail(f"interrupted: {there} of {len(files)} are in {rows.path}; run it again to go on")
         return status_of(error)
     except OSError as error:
-        fail(
-            f"{options.out} cannot be written ({error.strerror}); make room, run it again to go on"
-        )
+        told = f"{options.out} cannot be written ({error.strerror})"
+        fail(f"{told}; make room, run it again to go on")
         return 1
     finally:
         rows.close()
@@ -96,9 +96,9 @@ def _in_processes(
 ) -> list[str]:
     """Label as many as there are. What was in hand when a process ended, or nothing."""
     in_hand: dict[Future[Row | str], str] = {}
-    with Workers(jobs, _begin, config) as pool:
+    with Workers(jobs) as pool:
         try:
-            for found in each_done(pool, jobs, _label, todo, in_hand):
+            for found in each_done(pool, jobs, partial(_label, config), todo, in_hand):
                 if isinstance(found, str):
                     raise CannotLabel(found)
                 add(found)
@@ -107,21 +107,13 @@ def _in_processes(
     return list(in_hand.values())
 
 
-_told: list[Config] = []  # to this process, when it began
-
-
-def _begin(config: Config) -> None:
-    """In a new process."""
-    _told.append(config)
-
-
-def _label(file: str) -> Row | str:
+def _label(config: Config, file: str) -> Row | str:
     """The recording's row, or why none can be had of any recording."""
     from streamer.blocking import describe
     from streamer.model.checkpoint.weights import ModelError
 
     try:
-        return label_of(describe(file, _told[0], measures=True))
+        return label_of(describe(file, config, measures=True))
     except AudioError as error:
         return Row(file=file, error=error.reason)
     except (ConfigError, ModelError) as error:

@@ -85,9 +85,8 @@ def _print(row: Mapping[str, Any]) -> None:
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
     """One model as plain types. Raises ModelError for one that `load` would refuse."""
     if not directory.is_dir():
-        raise ModelError(
-            directory, "no such directory; give one that holds a model's config.json, or such ones"
-        )
+        told = "no such directory; give one that holds a model's config.json, or such ones"
+        raise ModelError(directory, told)
     card = read_card(directory)
     shapes = shapes_of(directory)
     tensors = check_layout(directory, shapes)
@@ -115,25 +114,17 @@ def _preset(card: ModelCard, name: str) -> dict[str, Any]:
     preset = card.presets[name]
     promise = card.promises.get(name)
     limits = {signal: getattr(preset.gate, signal) for signal in SIGNALS}
-    given = {
-        signal: limit
-        for signal, limit in limits.items()
-        if limit is not None or signal == "entropy"
-    }
+    given = {name: at for name, at in limits.items() if at is not None or name == "entropy"}
     return {**given, "k": preset.k, "promise": promise and asdict(promise)}
 
 
 def _told(name: str, preset: dict[str, Any]) -> str:
     """`fluent entropy 0.55, k 4, risk 0.04 (300 clips, 2026-11-21)`."""
-    limits = [
-        f"{signal} {preset[signal]:g}" for signal in SIGNALS if preset.get(signal) is not None
-    ]
+    limits = [f"{each} {preset[each]:g}" for each in SIGNALS if preset.get(each) is not None]
     told = f"{name} {', '.join(limits)}, k {preset['k']}"
-    if promise := preset["promise"]:
-        sure = f" at {promise['confidence']:g}" if promise["confidence"] else ""
-        told += (
-            f", risk {promise['risk']:g}{sure} ({promise['num_clips']} clips, {promise['date']})"
-        )
+    if p := preset["promise"]:
+        sure = f" at {p['confidence']:g}" if p["confidence"] else ""
+        told += f", risk {p['risk']:g}{sure} ({p['num_clips']} clips, {p['date']})"
     return told
 
 

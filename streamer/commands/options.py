@@ -90,9 +90,8 @@ class DescribeOptions(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.log_text and not self.log:
-            raise ConfigError(
-                "--log-text is given without --log FILE; say where the log goes, or leave it out"
-            )
+            told = "--log-text is given without --log FILE"
+            raise ConfigError(f"{told}; say where the log goes, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

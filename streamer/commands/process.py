@@ -126,7 +126,7 @@ def has_colour(stream: Any) -> bool:
 def models_of(config: Config) -> str:
     """The models that are loaded here, for the line that says so."""
     needs_edge = config.mode != "cloud" or config.is_away
-    needs_cloud = config.mode != "edge" and config.cloud != "none" and not config.is_away
+    needs_cloud = config.mode != "edge" and config.has_cloud_here
     edge = [f"edge {config.edge}"] if needs_edge else []
     cloud = [f"cloud {config.cloud}"] if needs_cloud else []
     return " and ".join(edge + cloud)

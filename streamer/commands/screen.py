@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from streamer.commands.measures_table import table_of
@@ -22,24 +23,27 @@ DIM = "\x1b[2m"
 RESET = "\x1b[0m"
 
 
-class Screen:
-    """One recording's output. Text goes out as it commits, unless several are described at once."""
+@dataclass(frozen=True)
+class Take:
+    """What is described: a recording, or one channel of it."""
 
-    def __init__(
-        self,
-        file: str,
-        options: DescribeOptions,
-        num_files: int,
-        bar: Bar,
-        channel: int | None = None,
-    ) -> None:
-        has_name = options.names or (num_files > 1 and not options.quiet)
-        self._row = {"file": file} if channel is None else {"file": file, "channel": channel}
-        self._file = file if channel is None else f"{file}, channel {channel}"
+    file: str
+    channel: int | None = None
+
+    def __str__(self) -> str:
+        return self.file if self.channel is None else f"{self.file}, channel {self.channel}"
+
+
+class Screen:
+    """One take's output. Text goes out as it commits, unless several are described at once."""
+
+    def __init__(self, take: Take, options: DescribeOptions, num_takes: int, bar: Bar) -> None:
+        has_name = options.names or (num_takes > 1 and not options.quiet)
+        self._take = take
         self._options = options
         self._bar = bar
-        self._name = f"{one_line(self._file)}: " if has_name else ""
-        self._grows = options.jobs == 1 or num_files == 1
+        self._name = f"{one_line(str(take))}: " if has_name else ""
+        self._grows = options.jobs == 1 or num_takes == 1
         self._held: list[str] = []  # text, where it does not grow
         self._from_s: float | None = None
         self._is_begun = False
@@ -71,7 +75,7 @@ class Screen:
     def wait(self, why: str) -> None:
         """Why nothing happens, where a person would ask. Never inside a line that grows."""
         if not (self._options.json or self._options.quiet or self._is_begun):
-            fail(f"{self._file}: {why}")
+            fail(f"{self._take}: {why}")
 
     def end(self) -> None:
         """Closes a line that was begun."""
@@ -83,7 +87,8 @@ class Screen:
         """What was shown stays; the reason goes to stderr, and into the recording's object."""
         self._flush()
         if self._options.json:
-            self._say(_as_json(self._row | {"error": reason}))
+            channel = {} if self._take.channel is None else {"channel": self._take.channel}
+            self._say(_as_json({"file": self._take.file, **channel, "error": reason}))
         fail(told)
 
     def done(self, result: Description, is_away: bool) -> None:
@@ -96,9 +101,9 @@ class Screen:
         if result.measures is not None and self._options.measures and not self._options.json:
             self._say(table_of(result.measures, result.confidence))
         if result.stop_reason == "no_speech" and not (self._options.json or self._options.quiet):
-            fail(f"{self._file}: no speech was heard, so there is no sentence")
+            fail(f"{self._take}: no speech was heard, so there is no sentence")
         if result.warning is not None:
-            fail(f"{self._file}: {result.warning}")
+            fail(f"{self._take}: {result.warning}")
         if self._options.verbose:
             tell(summary(result, is_away))
 

@@ -157,9 +157,8 @@ def cannot_listen(options: ListenOptions, error: OSError) -> str:
     number = error.errno or 0  # asyncio's text would name the address again
     why = os.strerror(number) if number > 0 else error.strerror or error
     way = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
-    return (
-        f"cannot listen on {shown_host(options.host)}:{options.port} ({why}); choose another {way}"
-    )
+    place = f"{shown_host(options.host)}:{options.port}"
+    return f"cannot listen on {place} ({why}); choose another {way}"
 
 
 def door_of(options: ListenOptions) -> tuple[ssl.SSLContext | None, str | None]:
@@ -182,14 +181,13 @@ def key_of(given: str | None) -> str | None:
     key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
     keys = keys_in(key) if key else (key,) if key is not None else ()
     if not all(KEY_CHARACTERS.fullmatch(each or "") for each in keys):
-        raise ConfigError(
-            "the API key must be one or more letters, digits or any of !#$%&'*+-.^_`|~, as "
-            "browsers send"
-        )
+        told = "one or more letters, digits or any of !#$%&'*+-.^_`|~, as browsers send"
+        raise ConfigError(f"the API key must be {told}")
     return key
 
 
 def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
+    """Of a certificate chain and its key, both PEM files; None without them. Raises ConfigError."""
     if (cert is None) != (key is None):
         raise ConfigError("TLS needs both --cert and --key")
     if cert is None:
@@ -200,9 +198,8 @@ def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
         context.load_cert_chain(Path(cert), Path(key) if key else None, password=lambda: b"")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"--cert {cert}, --key {key}: cannot be used ({why}); give PEM without a password"
-        ) from None
+        told = f"--cert {cert}, --key {key}: cannot be used ({why})"
+        raise ConfigError(f"{told}; give PEM without a password") from None
     return context
 
 
@@ -211,7 +208,5 @@ def check_public(host: str, key: str | None) -> None:
     from streamer.net.service.admission import is_loopback
 
     if not is_loopback(host) and not key:
-        raise ConfigError(
-            f"{host} is reachable by others; set --api-key or STREAMER_API_KEY, or listen on "
-            "127.0.0.1"
-        )
+        ways = "set --api-key or STREAMER_API_KEY, or listen on 127.0.0.1"
+        raise ConfigError(f"{host} is reachable by others; {ways}")

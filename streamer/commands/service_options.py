@@ -143,10 +143,9 @@ class VerifierOptions(DoorOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_engine(self.engine, self.device)
-        if self.cloud == "none" or Config(cloud=self.cloud).is_away:
-            raise ConfigError(
-                f"cloud is {self.cloud!r}; a verifier holds the model itself: give a model"
-            )
+        if not Config(cloud=self.cloud).has_cloud_here:
+            told = "a verifier holds the model itself: give a model"
+            raise ConfigError(f"cloud is {self.cloud!r}; {told}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """How an option is declared: once, as a field of a frozen dataclass.
 
 The declaration gives the field's type, default, bounds, help, group and an example. The checks of
-keywords, the keys of a pipeline file, the command line (streamer/options.py) and docs/options.md
+keywords, the keys of a pipeline file, the command line (streamer/cli.py) and docs/options.md
 are made from it.
 """
 

@@ -131,6 +131,9 @@ def describe_turn(
     if audio_s < SHORT_S and stop_reason != "no_speech":
         warning = "; ".join(filter(None, (f"only {audio_s:.1f} s long: {GUESS}", warning)))
     decode_ms = total_ms - (prefill_ms or 0.0)
+    from_speech_ms = None
+    if ttft_ms is not None and silence_s is not None:
+        from_speech_ms = ttft_ms + 1000 * silence_s
     return Description(
         file=file,
         text=text,
@@ -144,9 +147,7 @@ def describe_turn(
         tokens_per_s=len(ids) / decode_ms * 1000 if len(ids) > 1 and decode_ms > 0 else None,
         attributes=attributes,
         prefill_ms=prefill_ms,
-        ttft_from_speech_ms=None
-        if ttft_ms is None or silence_s is None
-        else ttft_ms + 1000 * silence_s,
+        ttft_from_speech_ms=from_speech_ms,
         ids=tuple(ids),
         warning=warning,
         **{name: getattr(counts, name) for name in COUNTED},
@@ -166,9 +167,8 @@ def join_parts(
         return replace(parts[0], warning=_joined(parts, warning), is_cut=is_cut)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
     last = (spoken or parts)[-1]
-    total = {
-        name: sum(getattr(p, name) for p in parts) for name in ("n_tokens", "audio_s", *COUNTED)
-    }
+    summed = ("n_tokens", "audio_s", *COUNTED)
+    total = {name: sum(getattr(p, name) for p in parts) for name in summed}
     verified = sum(p.verified_share * p.n_tokens for p in parts)
     return Description(
         file=file,
@@ -220,10 +220,8 @@ def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
     """The file's own first, then the first of its parts'."""
     of_parts = [part.warning for part in parts if part.warning]
     more = f" (so in {len(of_parts)} of {len(parts)} parts)" if len(parts) > 1 else ""
-    return (
-        "; ".join([*([warning] if warning else []), *(told + more for told in of_parts[:1])])
-        or None
-    )
+    told = [warning, *(first + more for first in of_parts[:1])]
+    return "; ".join(filter(None, told)) or None
 
 
 def _most_frequent(levels: Sequence[int | None]) -> int | None:

@@ -61,11 +61,9 @@ class RayPlacement:
 
     def open(self) -> None:
         """Start a Ray of our own, or join the cluster. Raises ConfigError where none is there."""
-        more: dict[str, Any] = (
-            {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
-            if self.is_local
-            else {"address": self._options.address}
-        )
+        more: dict[str, Any] = {"address": self._options.address}
+        if self.is_local:
+            more = {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
         for num_left in reversed(range(TRIES if self.is_local else 1)):
             try:
                 self._ray.init(namespace=self._options.namespace, logging_level="ERROR", **more)

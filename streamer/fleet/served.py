@@ -21,6 +21,7 @@ class ReplicaPlan:
     shown_host: str  # in its address; nothing: the node's own
 
     def options(self) -> ServeOptions | VerifierOptions:
+        """Of the command that it runs. Raises ConfigError."""
         from streamer.commands.service_options import ServeOptions, VerifierOptions
         from streamer.core.declare import taken
 
@@ -46,11 +47,7 @@ class ReplicaPlan:
             preheat({"cloud": options.cloud}, options.device, options.engine)
             return
         c = self.config()
-        here = (
-            {"edge": c.edge}
-            if c.is_away or c.cloud == "none"
-            else {"edge": c.edge, "cloud": c.cloud}
-        )
+        here = {"edge": c.edge} | ({"cloud": c.cloud} if c.has_cloud_here else {})
         preheat(here, c.device, c.engine)
 
 
@@ -62,10 +59,9 @@ async def serve(plan: ReplicaPlan, ready: Callable[[int], None]) -> None:
 
     options: Any = plan.options()
     tls, key = door_of(options)
+    is_server = plan.kind == "server"
     opened: Any = (
-        open_server(options, plan.config(), key)
-        if plan.kind == "server"
-        else open_verifier(options, key)
+        open_server(options, plan.config(), key) if is_server else open_verifier(options, key)
     )
     async with opened as server:
         await server.run(Address(options.host, options.port, tls), ready)

@@ -11,7 +11,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 
@@ -70,20 +69,9 @@ def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], name: str) -> 
     text_in = LINE_IN * len(lines) + 0.2
     height_in = 0.55 + sum(PANELS_IN) + 0.75 + text_in
     figure = Figure((WIDTH_IN, height_in))
-    FigureCanvasAgg(figure)
-    bottom = (text_in + 0.5) / height_in
-    axes = figure.subplots(
-        3,
-        sharex=True,
-        height_ratios=PANELS_IN,
-        gridspec_kw={
-            "left": LEFT,
-            "right": RIGHT,
-            "top": 1 - 0.5 / height_in,
-            "bottom": bottom,
-            "hspace": 0.14,
-        },
-    )
+    edges = {"top": 1 - 0.5 / height_in, "bottom": (text_in + 0.5) / height_in}
+    edges |= {"left": LEFT, "right": RIGHT, "hspace": 0.14}
+    axes = figure.subplots(3, sharex=True, height_ratios=PANELS_IN, gridspec_kw=edges)
     _panels(axes, timeline)
     top = 1 - 0.3 / height_in
     figure.text(LEFT, top, name.replace("$", r"\$"), size=13, va="center")

@@ -94,9 +94,8 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
         base.directory, base.card, base.words.attributes, base.shapes.audio_id, work / "features"
     )
     examples, kept = makes.of(data.learnt), makes.of(data.held)
-    is_wide = options.precision == "fp32" or (
-        options.precision == "auto" and options.device == "cpu"
-    )
+    usual = "fp32" if options.device == "cpu" else "bf16"
+    is_wide = (usual if options.precision == "auto" else options.precision) == "fp32"
     dtype = torch.float32 if is_wide else torch.bfloat16
     need = check_memory(base.shapes, base.num_params, dtype.itemsize, options, [*examples, *kept])
     tell(f"takes about {need.total / 1e9:.1f} GB of memory")
@@ -107,9 +106,8 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
         tell(f"goes on behind step {training.state.step} of {training.num_steps}")
     state = training.run()
     plot(state, work / "curve.png")
-    lines = [
-        json.dumps(dict(zip(("step", "learnt", "held"), row, strict=True))) for row in state.curve
-    ]
+    names = ("step", "learnt", "held")
+    lines = [json.dumps(dict(zip(names, row, strict=True))) for row in state.curve]
     (work / "curve.jsonl").write_text("\n".join(lines) + "\n")
     model.set_adapter(state.best)
     model.model.save_pretrained(work / "adapter")

@@ -56,6 +56,7 @@ class Examples:
         return [self.example(turn) for turn in turns]
 
     def example(self, turn: LearntTurn) -> Example:
+        """Its prompt, and the sentence that says its levels."""
         target = target_of(turn.levels, self._phrases, turn.name)
         ids, places = self._tokenizer.encode_with_places(target.text)
         is_known = [

@@ -11,14 +11,12 @@ from streamer.tune.state import State
 def plot(state: State, file: Path) -> bool:
     """False, and one line, where it cannot be drawn: the model is there all the same."""
     try:
-        import matplotlib
+        from matplotlib import figure as pictures
     except ImportError:
         fail("matplotlib is not installed: no picture of the curve (pip install matplotlib)")
         return False
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    figure = pictures.Figure(figsize=(7, 4.2), layout="constrained")
+    axis = figure.subplots()
     steps, learnt, held = zip(*state.curve, strict=True)
     axis.plot(steps, learnt, marker=".", label="learnt from, mean since the last look")
     axis.plot(steps, held, marker=".", label="held out")
@@ -31,6 +29,4 @@ def plot(state: State, file: Path) -> bool:
     except OSError as error:
         fail(f"{file}: the picture cannot be written ({error.strerror})")
         return False
-    finally:
-        plt.close(figure)
     return True

@@ -10,6 +10,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -138,20 +139,17 @@ class Training:
             state.is_over = True
 
 
-class _memory:
+@contextmanager
+def _memory(step: int) -> Iterator[None]:
     """Within: running out of memory is one line."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
-        is_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or is_cpu:
-            told = f"there is too little memory for step {self._step}"
-            way = "give a smaller --at-once or --turn-s, or --precision bf16, in another --out"
-            raise TuneError(f"{told}; {way}") from None
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        is_cpu = "can't allocate memory" in str(error)
+        if not (is_cpu or isinstance(error, torch.OutOfMemoryError | MemoryError)):
+            raise
+        way = "give a smaller --at-once or --turn-s, or --precision bf16, in another --out"
+        raise TuneError(f"there is too little memory for step {step}; {way}") from None
 
 
 def digest_of(learnt: Sequence[Example], held: Sequence[Example]) -> str:

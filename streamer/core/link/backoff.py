@@ -68,11 +68,9 @@ class Breaker:
     @property
     def pause_s(self) -> float:
         """How long to wait after the latest failure."""
-        return (
-            min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self.num_failures - 1))
-            if self.num_failures
-            else 0.0
-        )
+        if not self.num_failures:
+            return 0.0
+        return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self.num_failures - 1))
 
     def answered(self, asked_at: float) -> None:
         """A ping sent then was answered. One from before a failure tells no more than a link."""

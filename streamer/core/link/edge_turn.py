@@ -110,18 +110,15 @@ class RemoteTurn:
         if self._num_sent is None:
             return None
         if self._num_sent < self.num_samples:
-            return (
-                self._audio(self._num_sent, min(max_samples, PIECE_SAMPLES))
-                if max_samples > 0
-                else None
-            )
-        if self._is_finished and not self._finish_sent:
+            size = min(max_samples, PIECE_SAMPLES)
+            return self._audio(self._num_sent, size) if size > 0 else None
+        if not self._is_finished:
+            return None
+        if not self._finish_sent:
             self._finish_sent = True
             return self._finish()
-        number = next((n for n in self._requests if n not in self._sent), None)
-        return (
-            None if number is None or not self._finish_sent else self._ask(self._requests[number])
-        )
+        request = next((r for n, r in self._requests.items() if n not in self._sent), None)
+        return None if request is None else self._ask(request)
 
     def take(self, message: wire.Down) -> Verdict | Refusal | None:
         """What came on this turn's channel; the reply it brings. Raises RemoteFault, WireError."""
@@ -148,17 +145,8 @@ class RemoteTurn:
         t = self.terms
         chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
         rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases}
-        return wire.Open(
-            self.channel,
-            self.session,
-            self.epoch,
-            wire.VERSION,
-            self.model,
-            t.tokenizer,
-            t.language,
-            rules,
-            chance,
-        )
+        whose = (self.channel, self.session, self.epoch, wire.VERSION, self.model)
+        return wire.Open(*whose, t.tokenizer, t.language, rules, chance)
 
     def _opened(self, num_samples: int, model: str) -> None:
         if num_samples > self.num_samples or (self.model and model != self.model):
@@ -185,27 +173,19 @@ class RemoteTurn:
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)
-        message = packing.verify_message(self.channel, self.epoch, request)
+        m = packing.verify_message(self.channel, self.epoch, request)
         if not self.terms.runs_on:
-            return message
+            return m
         self._run_from = request.number
         self._sent.update(self._requests)
-        return wire.Decode(
-            self.channel,
-            self.epoch,
-            request.number,
-            request.base,
-            message.prefix,
-            message.unverified,
-        )
+        return wire.Decode(m.channel, m.epoch, m.number, m.base, m.prefix, m.unverified)
 
     def _judged(self, verdict: Verdict) -> Verdict | None:
         if verdict.next_id >= self.terms.num_ids:
             raise RemoteFault(f"the verifier chose id {verdict.next_id} of {self.terms.num_ids}")
         request = self._requests.get(verdict.number)
-        is_early = (
-            request is None and self._run_from is not None and verdict.number >= self._run_from
-        )
+        is_run = self._run_from is not None and verdict.number >= self._run_from
+        is_early = request is None and is_run
         if request is None and not is_early:  # given up
             return None
         n_drafted = len(request.draft) if request is not None else 0

@@ -74,23 +74,18 @@ Work = Hear | End | VerifyWork
 def admit(model: VerifierModel, message: wire.Open) -> tuple[Rules, Sampling]:
     """How an edge decodes. Raises Broken where the two cannot work together."""
     if message.version != wire.VERSION:
-        raise Broken(
-            f"the verifier speaks version {wire.VERSION}, the edge {message.version}; update the "
-            "older one"
-        )
+        told = f"the verifier speaks version {wire.VERSION}, the edge {message.version}"
+        raise Broken(f"{told}; update the older one")
     if message.tokenizer != model.tokenizer:
         raise Broken("edge and verifier have different tokenizers; take two models of one family")
     if message.language != model.language:
-        raise Broken(
-            f"the verifier's model describes in {model.language!r}, the edge's in "
-            f"{message.language!r}"
-        )
+        told = f"the verifier's model describes in {model.language!r}"
+        raise Broken(f"{told}, the edge's in {message.language!r}")
     if message.model and message.model != model.fingerprint:
         raise Broken("the verifier's model is not the one that the turn began with")
     if message.rules.get("form") and message.rules.get("phrases", "") != model.phrases:
-        raise Broken(
-            "edge and verifier say different phrases; take two models that were trained together"
-        )
+        way = "take two models that were trained together"
+        raise Broken(f"edge and verifier say different phrases; {way}")
     try:
         return _rules(message.rules), Sampling(*message.sampling)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
@@ -100,14 +95,11 @@ def admit(model: VerifierModel, message: wire.Open) -> tuple[Rules, Sampling]:
 def _rules(raw: dict[str, Any]) -> Rules:
     known = set(vars(Rules()))
     if set(raw) - {"phrases"} != known:
-        raise ValueError(
-            f"it knows {len(known)} rules, the edge has others; use one version on both sides"
-        )
+        told = f"it knows {len(known)} rules, the edge has others"
+        raise ValueError(f"{told}; use one version on both sides")
     rules: Rules = msgspec.convert({name: raw[name] for name in known}, Rules)
-    if rules.max_new_tokens > MAX_ANSWER_IDS - 48:
-        raise ValueError(
-            f"max_new_tokens is {rules.max_new_tokens}; it may be {MAX_ANSWER_IDS - 48}"
-        )
+    if rules.max_new_tokens > (most := MAX_ANSWER_IDS - 48):
+        raise ValueError(f"max_new_tokens is {rules.max_new_tokens}; it may be {most}")
     for name, value in vars(rules).items():
         if isinstance(value, int | float) and not value <= MAX_RULE:
             raise ValueError(f"{name} is {value:g}; it may be {MAX_RULE} at most")
@@ -156,9 +148,8 @@ class ServedTurn:
             return None
         most = self._model.max_turn_s * SAMPLE_RATE_HZ + AROUND_SAMPLES
         if self.is_finished or self.num_samples + len(fresh) > most:
-            raise Broken(
-                f"a turn is at most {self._model.max_turn_s:g} s, and over once it is finished"
-            )
+            most_s = f"{self._model.max_turn_s:g} s"
+            raise Broken(f"a turn is at most {most_s}, and over once it is finished")
         self.num_samples += len(fresh)
         return Hear(fresh)
 

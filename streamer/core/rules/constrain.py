@@ -92,9 +92,9 @@ def _commas(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
 
 
 def _adjacency(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
-    return (
-        adjacent_ids(vocabulary, text[-1:], min(trailing_run(text), 2)) if rules.adjacency else none
-    )
+    if not rules.adjacency:
+        return none
+    return adjacent_ids(vocabulary, text[-1:], min(trailing_run(text), 2))
 
 
 def _lowered(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids:

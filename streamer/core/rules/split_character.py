@@ -62,11 +62,8 @@ def breaks(vocabulary: Vocabulary, rules: Rules, text: str, piece: str, index: i
         said = text + piece[:i]
         if character in COMMA_LIKE and content_since(said, PUNCTUATION, _ALL) < rules.comma_gap:
             broken.add("commas")
-        if (
-            character in SENTENCE_ENDS
-            and SENTENCE_ENDS.isdisjoint(piece[:i])
-            and "early" not in broken
-        ):
+        is_first_end = character in SENTENCE_ENDS and SENTENCE_ENDS.isdisjoint(piece[:i])
+        if is_first_end and "early" not in broken:
             broken |= {"lowered"} if content_since(said, marks, _ALL) < rules.end_gap else set()
         if rules.adjacency and is_han(character) and said[-1:] == character:
             is_triple = said[-2:] == character * 2

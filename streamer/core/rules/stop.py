@@ -86,15 +86,8 @@ def completes_loop(rules: Rules, answer: Sequence[int], candidate: int) -> bool:
         return False
     longest = max(rules.loop_min_ids, 2 * rules.loop_max_period)
     tail = [*answer[max(0, len(answer) + 1 - longest) :], candidate]
-    for period in range(1, min(rules.loop_max_period, len(tail) // 2) + 1):
-        width = max(rules.loop_min_ids, 2 * period)
-        if (
-            len(tail) >= width
-            and tail[-1 - period] == candidate
-            and _has_period(tail[-width:], period)
-        ):
-            return True
-    return False
+    periods = range(1, min(rules.loop_max_period, len(tail) // 2) + 1)
+    return any(_repeats(tail, p, max(rules.loop_min_ids, 2 * p)) for p in periods)
 
 
 def loop_suspected(answer: Sequence[int]) -> bool:
@@ -107,16 +100,12 @@ def loop_suspected(answer: Sequence[int]) -> bool:
     tail = list(answer[-12:])
     if not tail or tail[-1] not in tail[-9:-1]:  # nearly always: nothing to look for
         return False
-    for period in range(1, 9):
-        width = period + max(3, period // 2)
-        if (
-            len(tail) >= width
-            and tail[-1 - period] == tail[-1]
-            and _has_period(tail[-width:], period)
-        ):
-            return True
-    return False
+    return any(_repeats(tail, p, p + max(3, p // 2)) for p in range(1, 9))
 
 
-def _has_period(ids: list[int], period: int) -> bool:
+def _repeats(tail: list[int], period: int, width: int) -> bool:
+    """Whether the last `width` ids have this period."""
+    if len(tail) < width or tail[-1 - period] != tail[-1]:
+        return False
+    ids = tail[-width:]
     return ids[period:] == ids[:-period]

@@ -36,11 +36,9 @@ class VerifierAddress:
     def address(self) -> str:
         """The URL with a port."""
         parts = urlsplit(self.url)
-        return (
-            self.url
-            if parts.port
-            else urlunsplit(parts._replace(netloc=f"{parts.netloc.rstrip(':')}:{PORT}"))
-        )
+        if parts.port:
+            return self.url
+        return urlunsplit(parts._replace(netloc=f"{parts.netloc.rstrip(':')}:{PORT}"))
 
     @property
     def name(self) -> str:

@@ -101,7 +101,5 @@ class Presence:
         if not was:
             self._on_model(model)
             return
-        self._swaps.event(
-            f"{self.name} has another model than before: {model}, it was {was}; sentences may "
-            "differ"
-        )
+        told = f"{self.name} has another model than before: {model}, it was {was}"
+        self._swaps.event(f"{told}; sentences may differ")

@@ -132,9 +132,8 @@ class ServedTurns:
             turn = RunningTurn(state, self._open_judge(state), link, self._metrics)
         except Exception as error:
             _logger.error("turn.failed", exc_info=error)
-            raise Broken(
-                "the verifier cannot open a turn; its log says more", is_final=False
-            ) from None
+            told = "the verifier cannot open a turn; its log says more"
+            raise Broken(told, is_final=False) from None
         self._turns[state.session] = turn
         self._admission.enter(link.tenant)
         self._group.start_soon(self._live, turn)

@@ -175,9 +175,8 @@ class ServedLink:
                 try:
                     await self._turns.open(self, message)
                 except Broken as broken:
-                    self.say(
-                        wire.Rejected(message.channel, message.epoch, broken.is_final, str(broken))
-                    )
+                    place = (message.channel, message.epoch)
+                    self.say(wire.Rejected(*place, broken.is_final, str(broken)))
             case wire.Close(channel=channel):
                 await self._turns.close(self, channel)
             case _:

@@ -9,6 +9,8 @@ from streamer.stages.events import SessionOptions
 
 @dataclass(frozen=True, slots=True)
 class Feed:
+    """Audio of the client, in the encoding that is in force."""
+
     pcm: bytes
 
 

@@ -16,7 +16,7 @@ class AnswerInHand:
 
     def __init__(self, is_transcription: bool) -> None:
         self._is_transcription = is_transcription
-        self._response: str | None = None  # its id, once it has begun
+        self._is_begun = False
         self._text = ""
 
     def delta(
@@ -36,16 +36,17 @@ class AnswerInHand:
 
     def described(self, found: Description, item: str, place: tuple[str, str]) -> list[Out]:
         """The turn is over."""
-        status = "cancelled" if found.stop_reason == "cancelled" else "completed"
+        status = "completed"
+        details: Out | None = None
+        if found.stop_reason == "cancelled":
+            status = "cancelled"
+            details = {"type": "cancelled", "reason": "client_cancelled"}
         out = self._begin(place)
-        cancelled = {"type": "cancelled", "reason": "client_cancelled"}
-        details = cancelled if status == "cancelled" else None
         if self._is_transcription:
             out.append(s.transcription_done(item, found.text, found.audio_s))
         else:
             out += s.response_ends(*place, found.text, status, details, found.n_tokens)
-        self._response = None
-        self._text = ""
+        self._is_begun = False
         return out
 
     def failed(self, event: TurnFailed, item: str, place: tuple[str, str]) -> list[Out]:
@@ -57,14 +58,15 @@ class AnswerInHand:
             out = [*self._begin(place), *out]
             details = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
             out += s.response_ends(*place, self._text, "failed", details, 0)
-        self._response = None
-        self._text = ""
+        self._is_begun = False
         return out
 
     def _begin(self, place: tuple[str, str]) -> list[Out]:
         """The response's first events, once."""
-        if self._response is not None or self._is_transcription:
+        if self._is_begun:
             return []
-        self._response = place[0]
+        self._is_begun = True
         self._text = ""
+        if self._is_transcription:
+            return []
         return s.response_begins(*place)

@@ -73,6 +73,8 @@ OPTIONS = [name for name in Extensions.__struct_fields__ if name != "rate"]
 
 
 class SessionConfig(Struct):
+    """What a session.update may change; what is left out stays."""
+
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
     audio: AudioConfig | UnsetType = UNSET
     streamer: Extensions | UnsetType = UNSET

@@ -182,16 +182,11 @@ class Conversation:
         except ValueError as wrong:
             return _refused(str(wrong), "invalid_value", cause)
         is_same = options == self.options
-        if (
-            not is_same
-            and not self.options.answers_itself
-            and (self.turns.is_open or self.turns.is_unasked)
-        ):
-            text = (
-                "audio waits to be committed or answered; do that, or clear it, before it is heard "
-                "by other options"
-            )
-            return _refused(text, "session_busy", cause)
+        is_waiting = self.turns.is_open or self.turns.is_unasked
+        if not is_same and not self.options.answers_itself and is_waiting:
+            text = "audio waits to be committed or answered"
+            ways = "do that, or clear it, before it is heard by other options"
+            return _refused(f"{text}; {ways}", "session_busy", cause)
         self.options = options
         self.extensions = extensions
         out: list[Out] = [{"type": "session.updated", "session": self._session()}]

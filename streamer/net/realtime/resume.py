@@ -37,9 +37,8 @@ class Resume:
     def check(self, talk: Talk) -> None:
         """Raises CannotResume where the client has more than there was."""
         if self.event is not None and self.event > talk.journal.end:
-            raise CannotResume(
-                f"event {self.event} has not been; the next one is {talk.journal.end}"
-            )
+            told = f"event {self.event} has not been; the next one is {talk.journal.end}"
+            raise CannotResume(told)
 
     def begin(self, talk: Talk, event_id: str) -> tuple[int, str]:
         """The first event's number, and the event that tells what was taken and is lost."""

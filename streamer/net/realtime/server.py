@@ -62,10 +62,9 @@ class RealtimeServer:
         self._admission = admission
         self._terms = terms or ServerTerms()
         self._service = Service(self, admission, self.metrics)
-        levels = answer(
-            200, msgspec.json.encode(with_english(self._terms.attributes)), "application/json"
-        )
-        self._service.show(read_page(PAGE) | {"/attributes.json": levels})
+        levels = msgspec.json.encode(with_english(self._terms.attributes))
+        told = answer(200, levels, "application/json")
+        self._service.show(read_page(PAGE) | {"/attributes.json": told})
         self._hub: Hub
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
@@ -92,9 +91,8 @@ class RealtimeServer:
                 return self._admission.check_room(tenant)
             talk = self._hub.find(resume.session_id)
             if talk is None:
-                return HttpRefusal(
-                    404, f"no such session; one is kept for {self._terms.hold_s:g} s; connect anew"
-                )
+                told = f"no such session; one is kept for {self._terms.hold_s:g} s; connect anew"
+                return HttpRefusal(404, told)
             resume.check(talk)
         except CannotResume as error:
             return HttpRefusal(400, str(error))

@@ -25,11 +25,9 @@ def session(
     kind: str, session_id: str, model: str, options: SessionOptions, extensions: Event
 ) -> Event:
     """The session as it is in force, for session.created and session.updated."""
-    found = options.turn_detection
-    detection = (
-        None
-        if found is None
-        else {
+    detection: Event | None = None
+    if (found := options.turn_detection) is not None:
+        detection = {
             "type": "server_vad",
             "threshold": found.threshold,
             "prefix_padding_ms": found.prefix_padding_ms,
@@ -37,7 +35,6 @@ def session(
             "create_response": options.answers_itself,
             "interrupt_response": False,
         }
-    )
     # The client's strict types know 24000 alone: any other rate is told where they do not look.
     rate = options.sample_rate_hz
     kind_of_audio = "audio/pcm" if options.encoding == "pcm16" else f"audio/{options.encoding}"
@@ -95,17 +92,16 @@ def answer_item(item_id: str, status: str, text: str | None) -> Event:
 def response(
     response_id: str, status: str, output: list[Event], details: Event | None, num_ids: int
 ) -> Event:
-    usage = (
-        None
-        if status == "in_progress"
-        else {
+    """An answer as it stands. num_ids: its tokens, once it has ended."""
+    usage: Event | None = None
+    if status != "in_progress":
+        usage = {
             "total_tokens": num_ids,
             "input_tokens": 0,
             "output_tokens": num_ids,
             "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
             "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
         }
-    )
     return {
         "id": response_id,
         "object": "realtime.response",
@@ -118,6 +114,7 @@ def response(
 
 
 def response_begins(response_id: str, item_id: str) -> list[Event]:
+    """An answer and its one item, both empty."""
     place = {"response_id": response_id, "output_index": 0}
     item = answer_item(item_id, "in_progress", None)
     empty = {"part": {"type": "text", "text": ""}}
@@ -138,6 +135,7 @@ def _part(response_id: str, item_id: str) -> Event:
 def response_ends(
     response_id: str, item_id: str, text: str, status: str, details: Event | None, num_ids: int
 ) -> list[Event]:
+    """The whole text, and how it ended: completed, cancelled or failed, with details of that."""
     place = {"response_id": response_id, "output_index": 0}
     part = _part(response_id, item_id)
     item = answer_item(item_id, "completed" if status == "completed" else "incomplete", text)

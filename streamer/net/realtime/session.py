@@ -209,12 +209,6 @@ class Talk:
                 except NothingToCommit:
                     return self.conversation.nothing_to_commit(cause)
                 except anyio.ClosedResourceError:
-                    return [
-                        error(
-                            "the server is going down; connect again",
-                            "draining",
-                            cause,
-                            "server_error",
-                        )
-                    ]
+                    told = "the server is going down; connect again"
+                    return [error(told, "draining", cause, "server_error")]
         return []

@@ -78,11 +78,10 @@ class Hub:
         self, socket: PacedConnection, conversation: Conversation, resume: Resume | None
     ) -> None:
         """One socket, to its end, and the hold after it."""
-        place = (
-            self._places.get(resume.session_id)
-            if resume
-            else self._begin(conversation, socket.tenant)
-        )
+        if resume is None:
+            place = self._begin(conversation, socket.tenant)
+        else:
+            place = self._places.get(resume.session_id)
         if place is None:
             await socket.close(*(RESTART if self._admission.is_draining else NO_PLACE))
             return

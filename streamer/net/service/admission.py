@@ -119,9 +119,8 @@ class Admission:
             return HttpRefusal(401, "wrong or missing API key; send Authorization: Bearer KEY")
         origin = headers.get("origin")
         if origin is not None and not self._origin_allowed(origin, headers.get("host", "")):
-            return HttpRefusal(
-                403, "this Origin is not allowed; start the server with --allow-origin"
-            )
+            told = "this Origin is not allowed; start the server with --allow-origin"
+            return HttpRefusal(403, told)
         if self.is_draining:
             return busy("the server is going down; try again in a moment")
         return tenant
@@ -185,11 +184,8 @@ def key_matches(key: str, headers: Mapping[str, str]) -> bool:
     """Whether the request carries `key`, as a bearer token or, from a browser, as a subprotocol."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     offered = [token.strip()] if scheme.lower() == "bearer" else []
-    protocols = [
-        protocol.strip() for protocol in headers.get("sec-websocket-protocol", "").split(",")
-    ]
+    protocols = [p.strip() for p in headers.get("sec-websocket-protocol", "").split(",")]
     offered += [p.removeprefix(KEY_PROTOCOL) for p in protocols if p.startswith(KEY_PROTOCOL)]
     wanted = key.encode()
-    return any(
-        hmac.compare_digest(wanted, found.encode("utf-8", "surrogateescape")) for found in offered
-    )
+    shown = [found.encode("utf-8", "surrogateescape") for found in offered]
+    return any(hmac.compare_digest(wanted, found) for found in shown)

@@ -27,9 +27,8 @@ MIME = {
     ".ico": "image/x-icon",
 }
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
-    "'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 ALWAYS = {
     "Connection": "close",
@@ -42,12 +41,11 @@ SINGLE = ("authorization", "origin", "host")
 
 def read_page(folder: Path) -> dict[str, Response]:
     """path -> answer, of a folder's files of known kinds; index.html is `/`. No others."""
-    files = sorted(file for file in folder.glob("*") if file.suffix in MIME)
+    more = {"Content-Security-Policy": POLICY}
     found = {
-        f"/{file.name}": answer(
-            200, file.read_bytes(), MIME[file.suffix], {"Content-Security-Policy": POLICY}
-        )
-        for file in files
+        f"/{file.name}": answer(200, file.read_bytes(), MIME[file.suffix], more)
+        for file in sorted(folder.glob("*"))
+        if file.suffix in MIME
     }
     if "/index.html" in found:
         found["/"] = found["/index.html"]

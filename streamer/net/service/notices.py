@@ -50,13 +50,12 @@ class Few(logging.Filter):
     """Lets a message of a logger through once in EVERY_S, however its arguments differ. Bounded by
     the messages that the program knows."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._clock = clock
         self._told_at: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        now = self._clock()
+        now = time.monotonic()
         is_due = now - self._told_at.get(str(record.msg), -math.inf) >= EVERY_S
         if is_due:
             self._told_at[str(record.msg)] = now

@@ -181,11 +181,8 @@ class Service:
             case "/healthz":
                 return answer(200, "ok\n")
             case "/readyz":
-                return (
-                    answer(503, "draining\n")
-                    if self._admission.is_draining
-                    else answer(200, "ready\n")
-                )
+                is_draining = self._admission.is_draining
+                return answer(503, "draining\n") if is_draining else answer(200, "ready\n")
             case "/statusz":
                 return self._status()
             case "/metrics":
