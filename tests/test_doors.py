@@ -2,6 +2,7 @@
 torch."""
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -66,13 +67,16 @@ FORBIDDEN_IN_CORE = {
 }
 
 
+@functools.cache
 def imports_of(file):
+    found = []
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
-            yield node.module
+            found.append(node.module)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_one_thread_reads_a_small_model():
 from streamer.config import Config
 from streamer.assembly.models import Models
 torch.set_num_threads(3)
-Models(Config(engine="int8")).load()
+Models(Config(engine="int8", mode="edge")).load()
 print(torch.get_num_threads())"""
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run(

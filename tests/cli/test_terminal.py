@@ -22,7 +22,7 @@ from streamer.progress import clock
 
 
 def long_of(file, samples, seconds):
-    audio, rate = soundfile.read(samples[0])
+    audio, rate = soundfile.read(samples[0], dtype="int16")
     soundfile.write(file, np.resize(audio, seconds * rate), rate)
     return file
 
