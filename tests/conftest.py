@@ -1,5 +1,6 @@
 """What all tests share: tiny random thinkers in the published layout, and speech to describe."""
 
+import fcntl
 import gc
 import sys
 from pathlib import Path
@@ -11,9 +12,6 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(Path(__file__).parent / "support"), str(ROOT)]
 
 import hypothesis  # noqa: E402
-import torch  # noqa: E402
-
-torch.set_num_threads(1)
 
 
 def pytest_configure(config):
@@ -32,6 +30,8 @@ def pytest_collection(session):
     found = yield
     gc.freeze()
     gc.enable()
+    if torch := sys.modules.get("torch"):  # what needs none waits for none
+        torch.set_num_threads(1)
     return found
 
 
@@ -44,13 +44,19 @@ def pytest_addoption(parser):
 @pytest.fixture(scope="session")
 def tiny_pair(tmp_path_factory):
     """(edge, cloud) directories of random thinkers with one tokenizer; the cloud is twice as
-    wide."""
+    wide. Their weights are float32, for which a fresh clone has no kernels yet: one process
+    compiles them, 20 s of CPU time, and the others take what it kept."""
     import tiny
 
+    from streamer.model.thinker import load
+    from streamer.model.warm import warm_up
+
     home = tmp_path_factory.mktemp("models")
-    return tiny.save_tiny(home / "edge", seed=1), tiny.save_tiny(
-        home / "cloud", seed=2, seed_size=2
-    )
+    pair = tiny.save_tiny(home / "edge", 1), tiny.save_tiny(home / "cloud", 2, seed_size=2)
+    with open(tmp_path_factory.getbasetemp().parent / "kernels", "w") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        warm_up(load(str(pair[0]), "edge"))
+    return pair
 
 
 @pytest.fixture(scope="session")

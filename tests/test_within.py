@@ -84,12 +84,11 @@ async def test_exact_says_what_the_cloud_says_within_any_ranges(
             for i in range(5):
                 ranges = drawn_ranges(i)
                 monkeypatch.setattr(parts, "said_ranges", lambda *told, r=ranges: r)
-                found = [await describer.describe(str(f), measures=True) for f in SAMPLES[:2]]
-                texts[mode, i] = [one.text for one in found]
-                for one in found:
-                    told = parse(one.text, describer.attributes)
-                    assert None not in told.values()
-                    assert all(low <= told[n] <= high for n, (low, high) in ranges.items())
+                found = await describer.describe(str(SAMPLES[i % 2]), measures=True)
+                texts[mode, i] = found.text
+                told = parse(found.text, describer.attributes)
+                assert None not in told.values()
+                assert all(low <= told[n] <= high for n, (low, high) in ranges.items())
     assert all(texts["exact", i] == texts["cloud", i] for i in range(5))
 
 

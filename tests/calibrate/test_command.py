@@ -9,8 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-import soundfile
-import speech
 from answers import answer
 
 from streamer.assembly.models import Models
@@ -29,35 +27,10 @@ from streamer.recording import chunks_of
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory):
-    """Eight real recordings of 2 to 4 s, played a little slow or fast: edge and cloud differ on
-    some."""
-    folder, files = tmp_path_factory.mktemp("clips"), []
-    for seed in range(8):
-        soundfile.write(
-            folder / f"{seed}.wav", speech.speech(2.0 + seed / 4, seed), (14_000, 21_000)[seed % 2]
-        )
-        files.append(str(folder / f"{seed}.wav"))
-    return files
-
-
-@pytest.fixture
-def edge(tmp_path):
-    """A copy of the shipped edge that may be written to."""
-    return shutil.copytree(resolve("embedded", "edge"), tmp_path / "edge")
-
-
-@pytest.fixture(scope="module")
 def heard(clips):
     """(the shipped pair, the first three clips at every threshold)"""
     models = Models(Config())
     return models, [hear_clip(models, file) for file in clips[:3]]
-
-
-def calibrate(capsys, *args):
-    status = main(["calibrate", *map(str, args)])
-    out, err = capsys.readouterr()
-    return status, out, err.splitlines()
 
 
 def described(capsys, files, edge):
@@ -66,13 +39,13 @@ def described(capsys, files, edge):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys):
+def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys, calibrate):
     file = edge / "streamer.json"
     before = json.loads(file.read_text("utf-8"))
     uploads = {}
     for risk in (0.2, 0.9):
         status, out, err = calibrate(
-            capsys, *clips[:4], "--risk", risk, "--edge", edge, "--json", "--signal", "margin"
+            *clips[:4], "--risk", risk, "--edge", edge, "--json", "--signal", "margin"
         )
         assert status == 0
         half = f"{risk / 2:g}"  # four clips can keep .2 at the least
@@ -102,13 +75,13 @@ def test_a_calibrated_card_changes_what_gated_mode_uploads(clips, edge, capsys):
     assert (edge / "calibration.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_figures_are_those_of_the_clips(clips, heard, edge, capsys, tmp_path, monkeypatch):
+def test_the_figures_are_those_of_the_clips(clips, heard, edge, calibrate, tmp_path, monkeypatch):
     # as where the dev extra is not installed
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     _, found = heard
     out = tmp_path / "card.json"
     status, table, err = calibrate(
-        capsys, *clips[:3], "--risk", 0.4, "--edge", edge, "--out", out, "--signal", "entropy"
+        *clips[:3], "--risk", 0.4, "--edge", edge, "--out", out, "--signal", "entropy"
     )
     assert status == 0
     gate = json.loads(out.read_text("utf-8"))["gate"]
@@ -135,10 +108,10 @@ def shipped():
     return {path.name: path.read_bytes() for path in resolve("embedded", "edge").iterdir()}
 
 
-def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path):
+def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path, calibrate):
     before, out = shipped(), tmp_path / "myedge"
     given = (*clips[:3], "--risk", 0.5, "--signal", "entropy")
-    status, table, _ = calibrate(capsys, *given, "--out", out)
+    status, table, _ = calibrate(*given, "--out", out)
     assert status == 0
     assert table.endswith(
         f"written: {out / 'streamer.json'}, {out / 'calibration.png'}\n"
@@ -154,7 +127,7 @@ def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path):
     assert read_card(out).promises["fluent"].num_clips == 3
     assert [path.name for path in tmp_path.iterdir()] == ["myedge"], "no half copy stays"
     assert described(capsys, clips[:1], out)[0]["text"]
-    status, _, err = calibrate(capsys, *given, "--out", out)
+    status, _, err = calibrate(*given, "--out", out)
     assert (status, err) == (
         1,
         [
@@ -164,22 +137,22 @@ def test_a_copy_with_its_own_thresholds_is_one_command(clips, capsys, tmp_path):
     )
 
 
-def test_the_picture_lies_beside_the_file_that_was_asked_for(clips, edge, capsys, tmp_path):
+def test_the_picture_lies_beside_the_file_that_was_asked_for(clips, edge, calibrate, tmp_path):
     out = tmp_path / "cards" / "card.json"
     out.parent.mkdir()
     status, _, _ = calibrate(
-        capsys, *clips[:3], "--risk", 0.5, "--edge", edge, "--out", out, "--signal", "entropy"
+        *clips[:3], "--risk", 0.5, "--edge", edge, "--out", out, "--signal", "entropy"
     )
     assert status == 0
     assert sorted(path.name for path in out.parent.iterdir()) == ["card.json", "card.png"]
     assert not (edge / "calibration.png").exists()
 
 
-def test_force_replaces_the_embedded_thresholds(clips, edge, capsys, monkeypatch):
+def test_force_replaces_the_embedded_thresholds(clips, edge, calibrate, monkeypatch):
     monkeypatch.setattr(thinker, "EMBEDDED", edge.parent)
     shutil.copytree(edge, edge.parent / "cloud")
-    assert calibrate(capsys, *clips[:3], "--risk", 0.5, "--signal", "entropy")[0] == 2
-    assert calibrate(capsys, *clips[:3], "--risk", 0.5, "--signal", "entropy", "--force")[0] == 0
+    assert calibrate(*clips[:3], "--risk", 0.5, "--signal", "entropy")[0] == 2
+    assert calibrate(*clips[:3], "--risk", 0.5, "--signal", "entropy", "--force")[0] == 0
     assert read_card(edge).promises["fluent"].num_clips == 3
 
 
@@ -209,129 +182,6 @@ def test_every_path_is_what_the_real_pair_does(heard, clips):
             assert at(paths, limit) is path
             num_checked += 1
     assert num_checked >= 12
-
-
-@pytest.mark.parametrize(
-    ("args", "status", "told"),
-    [
-        (["--risk", "0"], 2, "--risk is 0; it may be above 0 and below 1"),
-        (["--risk", "1"], 2, "--risk is 1;"),
-        (["--risk", "nan"], 2, "--risk is nan;"),
-        (["--risk", "0.5", "--quality-risk", "-1"], 2, "--quality-risk is -1;"),
-        (["--risk", "0.5", "--confidence", "1"], 2, "--confidence is 1;"),
-        (
-            ["--risk", "0.5", "--cloud", "none"],
-            2,
-            "--cloud is none; calibration needs the model itself",
-        ),
-        (["--risk", "0.5", "--cloud", "ws://x"], 2, "--cloud is ws://x; calibration needs"),
-        (
-            ["--risk", "0.02"],
-            1,
-            "8 clips cannot certify a risk of 0.02: 49 are needed; give more, or a risk of 0.12",
-        ),
-        (
-            ["--risk", "0.2", "--confidence", "0.9"],
-            1,
-            "8 clips cannot certify a risk of 0.2 with confidence 0.9: ",
-        ),
-        (["--risk", "0.5", "--edge", "/nowhere"], 1, "no such model directory"),
-        (
-            ["--risk", "0.5", "--out", "/sys/streamer.json"],
-            1,
-            "/sys/streamer.json: cannot be written (",
-        ),
-        (
-            ["--risk", "0.5", "--out", "/nowhere/x.json"],
-            1,
-            "cannot be written (No such file or directory); choose another",
-        ),
-        (
-            ["--risk", "0.5", "--out", "."],
-            1,
-            ".: is a directory that exists; calibrate what is in it with --edge .,",
-        ),
-        (
-            ["--risk", "0.5", "--out", "/nowhere/x"],
-            1,
-            "/nowhere/x: cannot be written (No such file or directory)",
-        ),
-        (
-            ["--risk", "0.5"],
-            2,
-            "the embedded edge's thresholds come with streamer; --out myedge makes a copy of it with",
-        ),
-        (
-            ["--risk", "0.5", "--edge", str(resolve("embedded", "edge"))],
-            2,
-            "(then --edge myedge); --force replaces them",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(clips, capsys, args, status, told):
-    found, out, err = calibrate(capsys, *clips, *args)
-    assert (found, out) == (status, "")
-    assert len(err) == 1
-    assert told in err[0]
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [("none.wav", "no such file"), (".", "is a directory without recordings; give some")],
-)
-def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, capsys, name, told):
-    status, out, err = calibrate(capsys, tmp_path / name, "--risk", 0.05)
-    assert (status, out, len(err)) == (1, "", 1)
-    assert err[0].startswith(f"streamer: {tmp_path / name}: {told}")
-
-
-def test_the_same_clip_twice_is_one_clip(clips, capsys):
-    status, _, err = calibrate(capsys, *[clips[0]] * 60, "--risk", 0.02)
-    assert status == 1
-    assert err[0].startswith("streamer: 1 clips cannot certify")
-
-
-def test_bad_and_silent_clips_are_left_out_and_told(clips, edge, tmp_path, capsys):
-    (tmp_path / "text.wav").write_text("words")
-    soundfile.write(tmp_path / "silence.wav", speech.recording(0) * 0, 16_000)
-    bad = [tmp_path / "text.wav", tmp_path / "silence.wav"]
-    status, out, err = calibrate(capsys, *bad, *clips[:3], "--risk", 0.5, "--edge", edge, "--json")
-    assert status == 1, "a file failed"
-    assert [row["num_clips"] for row in json.loads(out)["presets"]] == [3, 3]
-    assert "text.wav" in err[0]
-    assert err[1] == "streamer: 1 of 5 clips hold no speech and were left out"
-    assert err[2:] == [
-        "streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal"
-    ]
-    status, out, err = calibrate(capsys, tmp_path / "silence.wav", "--risk", 0.9, "--edge", edge)
-    assert (status, out) == (1, "")
-    assert "0 clips with speech cannot certify a risk of 0.9: 1 are needed" in err[-1]
-
-
-def test_every_folder_keeps_the_promise_by_itself(clips, edge, tmp_path, capsys):
-    for name, files in (("a", clips[:2]), ("b", clips[2:4])):
-        (tmp_path / name).mkdir()
-        for file in files:
-            shutil.copy(file, tmp_path / name)
-    files = sorted(tmp_path.glob("[ab]/*.wav"))
-    status, out, err = calibrate(
-        capsys, *files, "--risk", 0.5, "--edge", edge, "--by-folder", "--json"
-    )
-    assert status == 0
-    assert err == [
-        "streamer: 4 clips are too few for half of --risk (0.25): preset quality keeps a risk of 0.34; give more, or --quality-risk",
-        "streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal",
-    ]
-    assert (
-        json.loads(out)["presets"][0]["num_groups"]
-        == read_card(edge).promises["fluent"].num_groups
-        == 2
-    )
-    before = (edge / "streamer.json").read_bytes()
-    status, out, err = calibrate(capsys, *files, "--risk", 0.3, "--edge", edge, "--by-folder")
-    assert (status, out) == (1, "")
-    assert f"2 clips of {tmp_path / 'a'} cannot certify a risk of 0.3: 3 are needed" in err[0]
-    assert (edge / "streamer.json").read_bytes() == before
 
 
 def test_models_shows_the_promise(capsys):

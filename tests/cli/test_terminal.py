@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import pty
 import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import soundfile
 from command_line import ENVIRONMENT
 
+from streamer.cli import main
 from streamer.progress import clock
 
 
 def long_of(file, samples, seconds):
-    audio, rate = soundfile.read(samples[0])
+    audio, rate = soundfile.read(samples[0], dtype="int16")
     soundfile.write(file, np.resize(audio, seconds * rate), rate)
     return file
 
@@ -68,48 +72,75 @@ def test_clock(seconds, shown):
     assert clock(seconds) == shown
 
 
-def on_a_terminal(*args, stdout=None, **environment):
-    """(exit status, stdout where it is no terminal, what the terminal shows): stderr is a real
-    pseudo-terminal."""
+def shown_by(leader):
+    """What a terminal shows, to its end."""
+    shown = b""
+    with contextlib.suppress(OSError):  # its other end is closed
+        while piece := os.read(leader, 4096):
+            shown += piece
+    os.close(leader)
+    return shown.decode()
+
+
+def process_on_a_terminal(*args):
+    """(exit status, what the terminal shows) of a process whose stdout and stderr are one."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "streamer", *map(str, args)],
-        stdout=stdout or follower,
+        stdout=follower,
         stderr=follower,
-        env=ENVIRONMENT | {"TERM": "xterm"} | environment,
+        env=ENVIRONMENT | {"TERM": "xterm"},
     )
     os.close(follower)
-    shown = b""
-    try:
-        while piece := os.read(leader, 4096):
-            shown += piece
-    except OSError:  # the terminal's other end is closed: the process has ended
-        pass
-    out, _ = process.communicate(timeout=60)
-    os.close(leader)
-    return process.returncode, (out or b"").decode(), shown.decode()
+    shown = shown_by(leader)
+    return process.wait(60), shown
 
 
-def test_on_a_terminal_unverified_text_is_dimmed(models, samples):
+@pytest.fixture
+def on_a_terminal(monkeypatch):
+    """Runs a command in this process: (exit status, stdout where it is no terminal, what the
+    terminal shows). stderr is a real pseudo-terminal."""
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
+
+    def run(*args, stdout=None):
+        leader, follower = pty.openpty()
+        with ThreadPoolExecutor(1) as pool:
+            shown = pool.submit(shown_by, leader)
+            with (
+                open(follower, "w") as terminal,
+                contextlib.redirect_stderr(terminal),
+                contextlib.redirect_stdout(stdout or terminal),
+            ):
+                status = main([*map(str, args)])
+            return status, stdout.getvalue() if stdout else "", shown.result()
+
+    return run
+
+
+def test_on_a_terminal_unverified_text_is_dimmed(models, samples, on_a_terminal, monkeypatch):
     """The sentence grows piece by piece, unverified pieces dimmed. NO_COLOR is obeyed."""
     args = ("describe", samples[0], "-v", "--mode", "edge", *models)
-    status, _, shown = on_a_terminal(*args)
+    status, shown = process_on_a_terminal(*args)
     assert status == 0
     assert shown.count("\x1b[2m") >= 2
     assert re.search(r"first text after \d+ ms", shown)
     assert shown.startswith(f"loading edge {models[1]} ...")
-    status, _, plain = on_a_terminal(*args, NO_COLOR="1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    status, _, plain = on_a_terminal(*args)
     assert status == 0
     assert "\x1b[2m" not in plain
     assert plain.count("\n") == 2
 
 
 @pytest.mark.parametrize("option", ["--mode=edge", "--quiet", "--json"])
-def test_a_bar_on_the_terminal_leaves_stdout_alone(models, samples, tmp_path, option):
+def test_a_bar_on_the_terminal_leaves_stdout_alone(
+    models, samples, tmp_path, option, on_a_terminal
+):
     """Rich sent what stdout should have got to stderr, so `> out.txt` and `| cmd` got nothing."""
     long = long_of(tmp_path / "long.wav", samples, 20)
     args = ("describe", long, option, "--mode", "edge", *models)
-    status, out, shown = on_a_terminal(*args, stdout=subprocess.PIPE)
+    status, out, shown = on_a_terminal(*args, stdout=io.StringIO())
     assert status == 0
     assert out.count("\n") == 1
     assert len(out) > 2
@@ -118,10 +149,13 @@ def test_a_bar_on_the_terminal_leaves_stdout_alone(models, samples, tmp_path, op
     assert out.strip() not in shown
 
 
-def test_a_terminal_gets_a_bar_and_whole_lines(here, models, samples, tmp_path):
+def test_a_terminal_gets_a_bar_and_whole_lines(
+    here, models, samples, tmp_path, on_a_terminal, monkeypatch
+):
     """Parts of a long recording: each line stands whole between the bar's frames."""
     long = long_of(tmp_path / "long.wav", samples, 70)
-    status, _, shown = on_a_terminal("describe", long, "--mode", "edge", *models, NO_COLOR="1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    status, _, shown = on_a_terminal("describe", long, "--mode", "edge", *models)
     _, plain, _ = here("describe", long, "--mode", "edge", *models)
     assert status == 0
     assert "describing" in shown

@@ -62,15 +62,19 @@ def test_what_fails_is_told_in_one_line(server, tmp_path):
     (tmp_path / "empty.wav").touch()
     (tmp_path / "text.wav").write_text("these are words")
     soundfile.write(tmp_path / "header.wav", [], 16_000)
+    reasons = {
+        "missing.wav": "no such file",
+        "": "is a directory",
+        "empty.wav": "is empty (0 bytes)",
+        "text.wav": "is no recording that libsndfile can read",
+        "header.wav": "holds no samples",
+    }
+    files = [tmp_path / name for name in reasons]
+    status, out, err = client(*files, "--url", server)
+    assert (status, out, err.count("\n")) == (1, "", len(files))
+    for file, reason, line in zip(files, reasons.values(), err.splitlines(), strict=True):
+        assert line.startswith(f"file.py: {file}: {reason}")
     for arguments, told in (
-        ([tmp_path / "missing.wav", "--url", server], "missing.wav: no such file"),
-        ([tmp_path, "--url", server], "is a directory"),
-        ([tmp_path / "empty.wav", "--url", server], "empty.wav: is empty (0 bytes)"),
-        (
-            [tmp_path / "text.wav", "--url", server],
-            "text.wav: is no recording that libsndfile can read",
-        ),
-        ([tmp_path / "header.wav", "--url", server], "header.wav: holds no samples"),
         ([SAMPLES[0], "--url", server.replace("realtime", "other")], "no such path"),
         ([SAMPLES[0], "--url", "ws://127.0.0.1:9/v1/realtime"], "is `streamer serve` running?"),
         (

@@ -99,11 +99,13 @@ def test_a_table_in_parquet(tmp_path: Path) -> None:
         (("a.wav", "--out", "nowhere/labels.csv"), "give a file that can be written"),
     ],
 )
-def test_bad_usage_is_one_line(arguments: tuple[str, ...], told: str) -> None:
-    found = label(*arguments)
-    assert found.returncode == 2
-    assert told in found.stderr
-    assert found.stderr.count("\n") == 1
+def test_bad_usage_is_one_line(
+    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["label", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
 
 
 def test_any_name_is_taken_up_again(tmp_path: Path) -> None:

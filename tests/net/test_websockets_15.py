@@ -17,7 +17,7 @@ ESSENTIALS = (
     "tests/net/realtime/test_serving.py::test_a_turn_in_flight_is_answered_before_the_server_goes",
     "tests/net/realtime/test_resume.py::test_cut_at_random_nothing_is_lost_or_doubled[12]",
     "tests/net/realtime/test_resume.py::test_the_official_client_comes_back_by_on_reconnecting",
-    "tests/net/realtime/test_page.py::test_pages_are_served_as_often_as_asked_with_their_policy",
+    "tests/net/realtime/test_page_served.py::test_pages_are_served_as_often_as_asked_with_their_policy",
     "tests/clients/test_link.py::test_a_link_that_is_cut_again_and_again_gives_the_same_text",
     "tests/clients/test_file.py::test_what_fails_is_told_in_one_line",
     "tests/clients/test_mic.py::test_it_says_how_someone_speaks_and_ends_with_ctrl_c",

@@ -23,6 +23,7 @@ NAMES = ("chromium-headless-shell", "chromium", "google-chrome", "chromium-brows
 PATIENCE_MS = 120_000  # a safety net for a busy machine
 # What a browser itself writes when a connection is refused or cut; only where a test does that.
 LINK_ERRORS = ("WebSocket connection to", "Failed to load resource")
+LOOP = pytest.mark.asyncio(loop_scope="package")  # that of a browser for all its guests
 
 
 @dataclass

@@ -1,13 +1,17 @@
-"""Programs of ours as processes of their own, for tests: services that listen, and what `streamer
+"""Programs of ours for tests: services that listen, as processes of their own, and what `streamer
 describe` says."""
 
 import contextlib
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+from streamer.cli import main
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
@@ -41,9 +45,21 @@ def listening(*arguments, **environment):
         ), told
 
 
-def describe(*arguments, **environment):
-    """(exit status, rows of JSON, stderr) of `streamer describe --json`."""
-    command = [sys.executable, "-m", "streamer", "describe", "--json", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT | environment, timeout=300)
-    rows = [json.loads(row) for row in done.stdout.decode().splitlines()]
-    return done.returncode, rows, done.stderr.decode()
+def run_here(*arguments):
+    """(exit status, stdout, stderr) of a command in this process: on a thread of its own, as the
+    caller's loop may run. A process of its own would take two seconds to load what is here."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(_run, [*map(str, arguments)]).result(timeout=300)
+
+
+def _run(words):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(words)
+    return status, out.getvalue(), err.getvalue()
+
+
+def describe(*arguments):
+    """(exit status, rows of JSON, stderr) of `streamer describe --json`, so run."""
+    status, out, err = run_here("describe", "--json", *arguments)
+    return status, [json.loads(row) for row in out.splitlines()], err

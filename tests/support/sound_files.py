@@ -27,6 +27,12 @@ def encoded(x: np.ndarray, rate: int = 16_000, **kind) -> bytes:
     return file.getvalue()
 
 
+def wav(path, samples: np.ndarray, rate: int = 16_000, **kind):
+    """The path, where these samples are written."""
+    soundfile.write(path, samples, rate, **kind)
+    return path
+
+
 def hear(path) -> tuple[np.ndarray, str | None]:
     with open_audio(path) as audio:
         blocks = [np.zeros((0, audio.channels), np.float32), *audio]

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,13 @@ def http(url, path, headers=None):
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode(), dict(error.headers)
+
+
+def link_gauges(text):
+    """What /metrics tells of a link to a verifier: name -> value, without the prefix."""
+    return {
+        name: float(value) for name, value in re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)
+    }
 
 
 def pcm(samples):

@@ -129,3 +129,11 @@ def test_errors_are_one_clear_line(tmp_path: Path) -> None:
         vocabulary_of(tmp_path, 400)
     for error in (none, broken, endless, narrow, foreign):
         assert "\n" not in str(error.value)
+
+
+def test_models_of_one_tokenizer_share_their_vocabulary(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = (vocabulary_of(save(tmp_path / name), 300) for name in ("one", "two"))
+    assert one is two
+    assert vocabulary_of(tmp_path / "two", 301) is not one

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from far import MODEL, finish, free_port, hear, honest, linked, lying, until, verifying
+from far import MODEL, finish, hear, honest, linked, lying, until
 from places import ROOT
-from wire import http, serving
+from wire import link_gauges
 
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.description import TextDelta
@@ -24,35 +24,6 @@ TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), S
 PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
 
 
-def gauges(text):
-    """streamer_link_X -> its value, without the prefix."""
-    return {
-        name: float(value) for name, value in re.findall(r"^streamer_link_(\w+) (\S+)$", text, re.M)
-    }
-
-
-async def test_the_link_of_a_server_is_told():
-    """Up; down and not asked when the verifier is killed; up again, by another link."""
-    port = free_port()
-
-    async def told(url, wanted):
-        with anyio.fail_after(30):
-            while not wanted(found := gauges(http(url, "/metrics")[1])):
-                await anyio.sleep(0.05)
-        return found
-
-    with verifying(port=port) as (address, process), serving("--cloud", address) as (url, _):
-        found = await told(url, lambda found: not found["breaker_open"])
-        assert (found["up"], found["reconnects"], found["blocks_in_flight"]) == (1, 0, 0)
-        assert 0 < found["rtt_seconds"] < 10
-        process.kill()
-        found = await told(url, lambda found: not found["up"])
-        assert found["breaker_open"] == 1
-        with verifying(port=port):
-            found = await told(url, lambda found: not found["breaker_open"])
-            assert (found["up"], found["reconnects"] >= 1) == (1, True)
-
-
 async def test_blocks_in_flight_are_counted():
     """By a verifier that never answers; before the first ping there is no round trip to tell."""
     metrics, first = Metrics(), VerifyRequest(1, 0, prefix_hash(()), (), ())
@@ -65,11 +36,11 @@ async def test_blocks_in_flight_are_counted():
             await hear(target, np.zeros(16_000, np.float32))
             await finish(target)
             group.start_soon(target.verify, first)
-            await until(lambda: gauges(metrics.text().decode())["blocks_in_flight"] == 1)
-            found = gauges(metrics.text().decode())
+            await until(lambda: link_gauges(metrics.text().decode())["blocks_in_flight"] == 1)
+            found = link_gauges(metrics.text().decode())
             assert (found["breaker_open"], np.isnan(found["rtt_seconds"])) == (1, True)
             group.cancel_scope.cancel()
-        assert gauges(metrics.text().decode())["blocks_in_flight"] == 0
+        assert link_gauges(metrics.text().decode())["blocks_in_flight"] == 0
 
 
 def everything():

@@ -1,10 +1,12 @@
 """What a person is told of a verifier that is not there, gives no verdict, or refuses: one line,
 and few of them."""
 
+import re
 import signal
 import subprocess
 import sys
 
+import anyio
 import numpy as np
 import pytest
 from far import MODEL, free_port, hear, honest, linked, lying, verifying
@@ -14,7 +16,7 @@ from speech import SAMPLES
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from wire import describe as describe_live
-from wire import session_update, until
+from wire import http, link_gauges, session_update, until
 
 from streamer.core.decoding.counts import Counts
 from streamer.core.description import describe_turn, join_parts, unverified
@@ -144,8 +146,16 @@ async def test_a_verifier_whose_model_changes_between_turns_is_told_of(caplog):
     assert caplog.messages[0].endswith(", it was model a; sentences may differ")
 
 
+async def until_gauges(url, is_so):
+    """Of the link of the server there, when they are as wanted."""
+    with anyio.fail_after(30):
+        while not is_so(found := link_gauges(http(url, "/metrics")[1])):
+            await anyio.sleep(0.05)
+    return found
+
+
 async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
-    """One line each, on stderr; it serves all the while."""
+    """One line each, on stderr, and in what it tells Prometheus; it serves all the while."""
     port = free_port()
     command = [
         sys.executable,
@@ -176,11 +186,26 @@ async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
         assert server.stderr.readline().endswith(
             " blocks that the gate wanted verified went unverified\n"
         )
-        with verifying(port=port):
+        found = link_gauges(http(url, "/metrics")[1])
+        assert (found["up"], found["breaker_open"]) == (0, 1)
+        with verifying(port=port) as (_, process):
             assert server.stderr.readline() == f"{named} there again\n"
+            found = await until_gauges(url, lambda found: not found["breaker_open"])
+            assert (found["up"], found["blocks_in_flight"]) == (1, 0)
+            assert 0 < found["rtt_seconds"] < 10
+            before = found["reconnects"]
+            process.kill()
+            found = await until_gauges(url, lambda found: not found["up"])
+            assert found["breaker_open"] == 1
+            with verifying(port=port):
+                found = await until_gauges(url, lambda found: not found["breaker_open"])
+                assert (found["up"], found["reconnects"] > before) == (1, True)
     finally:
         server.send_signal(signal.SIGTERM)
-        assert server.communicate(timeout=20)[1] == ""
+        rest = server.communicate(timeout=20)[1]
+        assert re.fullmatch(
+            rf"({named} (not there \(.+\); it is tried again|there again)\n)*", rest
+        )
 
 
 async def test_a_verifier_says_whom_it_refused():

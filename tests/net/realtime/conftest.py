@@ -21,7 +21,7 @@ def wanted():
     return {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact")}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser():
     """Without a microphone; each guest has a context of its own."""
     async with chromium() as found:

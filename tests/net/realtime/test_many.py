@@ -138,23 +138,30 @@ def test_turns_that_the_client_ends_are_answered_before_the_server_goes():
         assert process.wait(30) == 0
 
 
-async def test_a_stopped_client_is_let_go_within_twenty_seconds():
+@pytest.fixture(scope="module")
+def forgetful():
+    """A server that keeps no session whose link is gone: (its address, the process)."""
+    with serving("--resume-s", 0, "--max-sessions", 8) as found:
+        yield found
+
+
+async def test_a_stopped_client_is_let_go_within_twenty_seconds(forgetful):
     """SIGSTOP: the socket stays open, nobody answers; its place is free again."""
-    with serving("--resume-s", 0) as (url, _):
-        with subprocess.Popen(
-            [sys.executable, "-c", LISTENER, url], stdout=subprocess.PIPE, text=True
-        ) as client:
-            assert client.stdout.readline() == "open\n"
-            assert "\nstreamer_sessions 1.0" in http(url, "/metrics")[1]
-            client.send_signal(signal.SIGSTOP)
-            started = time.monotonic()
-            try:
-                while "\nstreamer_sessions 0.0" not in http(url, "/metrics")[1]:
-                    assert time.monotonic() - started < 20
-                    await asyncio.sleep(0.2)
-            finally:
-                client.kill()
-        assert await say(url, 1)
+    url, _ = forgetful
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENER, url], stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout.readline() == "open\n"
+        assert "\nstreamer_sessions 1.0" in http(url, "/metrics")[1]
+        client.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        try:
+            while "\nstreamer_sessions 0.0" not in http(url, "/metrics")[1]:
+                assert time.monotonic() - started < 20
+                await asyncio.sleep(0.2)
+        finally:
+            client.kill()
+    assert await say(url, 1)
 
 
 @pytest.mark.parametrize("seconds", [120, pytest.param(3_600, marks=pytest.mark.long)])
@@ -183,25 +190,25 @@ async def test_silence_costs_nothing_and_says_nothing(seconds):
 
 
 @pytest.mark.parametrize("times", [5, pytest.param(50, marks=pytest.mark.long)])
-async def test_memory_returns_after_clients_that_were_killed(times):
-    with serving("--resume-s", 0, "--max-sessions", 8) as (url, process):
+async def test_memory_returns_after_clients_that_were_killed(forgetful, times):
+    url, process = forgetful
 
-        async def vanish(i):
-            ws = await connect(url)
-            await ws.send(session_update(vad=VAD, binary=True, live_update_s=0.5))
-            await ws.send(pcm(speech(4, i % 16)))
-            await asyncio.sleep(0.02 * (i % 10))
-            ws.transport.abort()
+    async def vanish(i):
+        ws = await connect(url)
+        await ws.send(session_update(vad=VAD, binary=True, live_update_s=0.5))
+        await ws.send(pcm(speech(4, i % 16)))
+        await asyncio.sleep(0.02 * (i % 10))
+        ws.transport.abort()
 
-        await asyncio.gather(*(vanish(i) for i in range(8)))
-        await until_left(url)
-        memory = memory_mb(process)
-        for i in range(times):
-            await vanish(i)
-        await until_left(url)
-        depths = re.findall(
-            r'^streamer_queue_depth\{queue="(\w+)"\} (\S+)', http(url, "/metrics")[1], re.M
-        )
-        assert {depth for _, depth in depths} == {"0.0"}
-        assert memory_mb(process) - memory < 30
-        assert await say(url, 1)
+    await asyncio.gather(*(vanish(i) for i in range(8)))
+    await until_left(url)
+    memory = memory_mb(process)
+    for i in range(times):
+        await vanish(i)
+    await until_left(url)
+    depths = re.findall(
+        r'^streamer_queue_depth\{queue="(\w+)"\} (\S+)', http(url, "/metrics")[1], re.M
+    )
+    assert {depth for _, depth in depths} == {"0.0"}
+    assert memory_mb(process) - memory < 30
+    assert await say(url, 1)

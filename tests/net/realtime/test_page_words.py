@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 import soundfile
-from browser import LINK_ERRORS, visiting
+from browser import LINK_ERRORS, LOOP, visiting
 from fake_session import opening
 from wire import running
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = LOOP
 ASKED = "() => [...document.querySelectorAll('[data-word]')].map((each) => each.textContent)"
 
 

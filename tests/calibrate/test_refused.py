@@ -1,0 +1,132 @@
+"""What `streamer calibrate` refuses or leaves out: one line each."""
+
+import json
+import shutil
+
+import pytest
+import soundfile
+import speech
+
+from streamer.model.checkpoint.card import read_card
+from streamer.model.thinker import resolve
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "told"),
+    [
+        (["--risk", "0"], 2, "--risk is 0; it may be above 0 and below 1"),
+        (["--risk", "1"], 2, "--risk is 1;"),
+        (["--risk", "nan"], 2, "--risk is nan;"),
+        (["--risk", "0.5", "--quality-risk", "-1"], 2, "--quality-risk is -1;"),
+        (["--risk", "0.5", "--confidence", "1"], 2, "--confidence is 1;"),
+        (
+            ["--risk", "0.5", "--cloud", "none"],
+            2,
+            "--cloud is none; calibration needs the model itself",
+        ),
+        (["--risk", "0.5", "--cloud", "ws://x"], 2, "--cloud is ws://x; calibration needs"),
+        (
+            ["--risk", "0.02"],
+            1,
+            "8 clips cannot certify a risk of 0.02: 49 are needed; give more, or a risk of 0.12",
+        ),
+        (
+            ["--risk", "0.2", "--confidence", "0.9"],
+            1,
+            "8 clips cannot certify a risk of 0.2 with confidence 0.9: ",
+        ),
+        (["--risk", "0.5", "--edge", "/nowhere"], 1, "no such model directory"),
+        (
+            ["--risk", "0.5", "--out", "/sys/streamer.json"],
+            1,
+            "/sys/streamer.json: cannot be written (",
+        ),
+        (
+            ["--risk", "0.5", "--out", "/nowhere/x.json"],
+            1,
+            "cannot be written (No such file or directory); choose another",
+        ),
+        (
+            ["--risk", "0.5", "--out", "."],
+            1,
+            ".: is a directory that exists; calibrate what is in it with --edge .,",
+        ),
+        (
+            ["--risk", "0.5", "--out", "/nowhere/x"],
+            1,
+            "/nowhere/x: cannot be written (No such file or directory)",
+        ),
+        (
+            ["--risk", "0.5"],
+            2,
+            "the embedded edge's thresholds come with streamer; --out myedge makes a copy of it with",
+        ),
+        (
+            ["--risk", "0.5", "--edge", str(resolve("embedded", "edge"))],
+            2,
+            "(then --edge myedge); --force replaces them",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(clips, calibrate, args, status, told):
+    found, out, err = calibrate(*clips, *args)
+    assert (found, out) == (status, "")
+    assert len(err) == 1
+    assert told in err[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("none.wav", "no such file"), (".", "is a directory without recordings; give some")],
+)
+def test_a_clip_that_is_none_is_named_before_clips_are_counted(tmp_path, calibrate, name, told):
+    status, out, err = calibrate(tmp_path / name, "--risk", 0.05)
+    assert (status, out, len(err)) == (1, "", 1)
+    assert err[0].startswith(f"streamer: {tmp_path / name}: {told}")
+
+
+def test_the_same_clip_twice_is_one_clip(clips, calibrate):
+    status, _, err = calibrate(*[clips[0]] * 60, "--risk", 0.02)
+    assert status == 1
+    assert err[0].startswith("streamer: 1 clips cannot certify")
+
+
+def test_bad_and_silent_clips_are_left_out_and_told(clips, edge, tmp_path, calibrate):
+    (tmp_path / "text.wav").write_text("words")
+    soundfile.write(tmp_path / "silence.wav", speech.recording(0) * 0, 16_000)
+    bad = [tmp_path / "text.wav", tmp_path / "silence.wav"]
+    status, out, err = calibrate(*bad, *clips[:3], "--risk", 0.5, "--edge", edge, "--json")
+    assert status == 1, "a file failed"
+    assert [row["num_clips"] for row in json.loads(out)["presets"]] == [3, 3]
+    assert "text.wav" in err[0]
+    assert err[1] == "streamer: 1 of 5 clips hold no speech and were left out"
+    assert err[2:] == [
+        "streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal"
+    ]
+    status, out, err = calibrate(tmp_path / "silence.wav", "--risk", 0.9, "--edge", edge)
+    assert (status, out) == (1, "")
+    assert "0 clips with speech cannot certify a risk of 0.9: 1 are needed" in err[-1]
+
+
+def test_every_folder_keeps_the_promise_by_itself(clips, edge, tmp_path, calibrate):
+    for name, files in (("a", clips[:2]), ("b", clips[2:4])):
+        (tmp_path / name).mkdir()
+        for file in files:
+            shutil.copy(file, tmp_path / name)
+    files = sorted(tmp_path.glob("[ab]/*.wav"))
+    status, out, err = calibrate(*files, "--risk", 0.5, "--edge", edge, "--by-folder", "--json")
+    assert status == 0
+    assert err == [
+        "streamer: 4 clips are too few for half of --risk (0.25): preset quality keeps a risk of 0.34; give more, or --quality-risk",
+        "streamer: too few clips to choose a signal: the gate looks at entropy; give more, or --signal",
+    ]
+    assert (
+        json.loads(out)["presets"][0]["num_groups"]
+        == read_card(edge).promises["fluent"].num_groups
+        == 2
+    )
+    before = (edge / "streamer.json").read_bytes()
+    status, out, err = calibrate(*files, "--risk", 0.3, "--edge", edge, "--by-folder")
+    assert (status, out) == (1, "")
+    assert f"2 clips of {tmp_path / 'a'} cannot certify a risk of 0.3: 3 are needed" in err[0]
+    assert (edge / "streamer.json").read_bytes() == before

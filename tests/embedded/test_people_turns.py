@@ -1,0 +1,146 @@
+"""People's recordings as turns: every label, noise of their own, joined to a length, as loud as they
+were, split into halves, counted."""
+
+import json
+import random
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from people import FILTERS, SENTENCES, say
+
+from pipelines.embedded import people_gate
+from pipelines.embedded.data import Composer, Corpus, as_loud
+from pipelines.embedded.joint import Prompted
+from pipelines.embedded.labels import ATTRIBUTES, frame_power
+from pipelines.embedded.mel import band_hz, raw_log_mel
+from pipelines.embedded.mix import between
+from pipelines.embedded.people import sessions, spoken, write_noise, write_shard
+from pipelines.embedded.people_check import figures, right
+from pipelines.embedded.people_gate import SOURCES, half, turns
+from pipelines.embedded.people_held import join
+from pipelines.embedded.speak import SAMPLE_RATE
+
+pytestmark = pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
+
+
+@pytest.fixture(scope="module")
+def corpus(cloned, tmp_path_factory):
+    """Shards and noise made from the clone, as training makes them."""
+    clones, source = cloned
+    folder = tmp_path_factory.mktemp("people")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "pipelines.embedded.people.table",
+            lambda: {"source": [source], "noise": [], "filters": FILTERS},
+        )
+        chunks = sessions(clones, 1)
+    assert all(not clip.held for chunk in chunks for clip in chunk)
+    write_shard(folder, 0, chunks, FILTERS, 1)
+    return folder, chunks
+
+
+def test_people_become_turns_with_every_label(corpus):
+    folder, _ = corpus
+    rows = json.loads((folder / "00000.json").read_text())
+    assert {row["natural"] for row in rows} == {True, False}
+    composer = Composer(Corpus(folder), seed=1)
+    turn = composer.speech(600, random.Random(3))
+    assert set(turn.levels) == set(ATTRIBUTES)
+    assert all(level is not None for level in turn.levels.values())
+    assert turn.tracks.shape == (len(turn.mel), 3)
+
+
+def test_a_rate_that_nobody_knows_is_not_learnt(corpus, tmp_path):
+    """Neither the rate nor the arousal that is made from it; all other words count."""
+    folder, _ = corpus
+    for file in folder.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    rows = json.loads((tmp_path / "00000.json").read_text())
+    (tmp_path / "00000.json").write_text(json.dumps([{**row, "syllables": None} for row in rows]))
+    turn = Composer(Corpus(tmp_path), seed=1).speech(600, random.Random(3))
+    assert [name for name, level in turn.levels.items() if level is None] == ["rate", "arousal"]
+    prompted = Prompted()
+    known, ids = prompted.known(turn), prompted.answer(turn)
+    assert len(known) == len(ids)
+    left = prompted.tokenizer.decode(ids[~known].tolist())
+    assert left.count("，") == 1
+    assert left.count("。") == 1
+    assert known.sum() > 0.5 * len(known)
+
+
+def test_noise_of_recordings_is_told_apart(cloned, corpus, tmp_path):
+    clones, _ = cloned
+    chunks = corpus[1]
+    parts = spoken(chunks[0], FILTERS)
+    assert all(flags.any() and syllables for _, flags, syllables in parts)
+    write_noise(clones, tmp_path, chunks, FILTERS, random.Random(1))
+    with np.load(tmp_path / "babble.npz") as babble:
+        assert babble["arr_0"].shape[1] == 128
+
+
+def test_clips_of_one_speaker_join_to_a_length():
+    one = {"text": "今天", "syllables": 2}
+    rows = [(one, np.zeros(int(2.5 * SAMPLE_RATE), np.float32)) for _ in range(8)]
+    facts, samples = join(rows, 10, random.Random(1))
+    assert len(samples) == 10 * SAMPLE_RATE
+    assert facts["syllables"] == 8
+    assert join(rows[:2], 10, random.Random(1)) is None
+
+
+def test_what_is_heard_is_as_loud_as_what_was_said():
+    said = raw_log_mel(say(SENTENCES[0]))
+    thin = np.where(band_hz() < 600, said - 2.0, said)  # 20 dB less of the low
+    both = as_loud(np.concatenate([said, thin], 1))
+    levels = [10 * np.log10(frame_power(half).mean()) for half in (both[:, :128], both[:, 128:])]
+    assert levels[1] == pytest.approx(levels[0], abs=0.05)
+    np.testing.assert_array_equal(both[:, :128], said)
+
+
+def test_weights_between_two_models_lie_between_them():
+    before, after = (
+        {"w": torch.zeros(3), "n": torch.tensor([1])},
+        {"w": torch.ones(3), "n": torch.tensor([2])},
+    )
+    mixed = between(before, after, 0.25)
+    torch.testing.assert_close(mixed["w"], torch.full((3,), 0.25))
+    assert mixed["n"].item() == 2
+
+
+def test_figures_count_what_is_known_alone():
+    """An attribute that the labels or the sentence lack is no error; the bias has a sign."""
+    levels = dict.fromkeys(ATTRIBUTES, 1)
+    rows = [
+        ({}, {**levels, "rate": None}, None),
+        ({}, {**levels, "rate": 2}, None),
+        ({}, {**levels, "rate": 0}, None),
+    ]
+    said = [levels, {**levels, "rate": 4}, {**levels, "rate": 0}]
+    found = figures(rows, said)["rate"]
+    assert (found["num"], found["exact"], found["within"], found["bias"]) == (2, 0.5, 0.5, 1.0)
+    assert right(rows[1], said[1]) == pytest.approx(6 / 7)
+
+
+def test_half_of_the_people_calibrate_and_half_check():
+    halves = [half(f"person{i}") for i in range(1000)]
+    assert np.mean(halves) == pytest.approx(0.5, abs=0.05)
+    clip = np.zeros(7 * SAMPLE_RATE, np.float32)
+    made = turns([clip] * 12, random.Random(1))
+    assert made
+    assert all(27 <= len(turn) / SAMPLE_RATE <= 60 for turn in made)
+    assert sum(map(len, made)) <= 12 * len(clip), "no clip is in two turns"
+
+
+def test_recordings_for_the_gate_are_there_when_whole(cloned, tmp_path, monkeypatch):
+    """One folder; only of the wanted half of the people that are held out."""
+    clones, source = cloned
+    everyone = {**source, "id": SOURCES[0], "side": "held"}
+    monkeypatch.setattr(people_gate, "table", lambda: {"source": [everyone], "filters": FILTERS})
+    people = {f"person{i}" for i in range(8)}
+    for part in (0, 1):
+        people_gate.write(clones, tmp_path / str(part), part)
+        chosen = [who for who in people if half(who) == part]
+        num = len(list((tmp_path / str(part)).glob("short-*.wav")))
+        assert 2 * len(chosen) <= num <= 3 * len(chosen)
+    assert not list(tmp_path.glob("*.part"))

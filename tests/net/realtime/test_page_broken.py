@@ -1,0 +1,112 @@
+"""The page in a real Chromium where something breaks or is missing: links, the server, a key, the
+microphone, the verifier."""
+
+import contextlib
+from urllib.parse import urlsplit
+
+from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
+from cutting import cutting
+from speech import SAMPLES, recording, speech
+from wire import serving
+
+
+@LOOP
+async def test_what_went_unverified_is_told(browser):
+    with serving("--cloud", "ws://127.0.0.1:9") as (url, _):
+        async with visiting(url, browser=browser) as guest:
+            await guest.page.set_input_files("#file", [SAMPLES[0], SAMPLES[0]])
+            await guest.until_said("#history", "that the gate wanted verified went unverified")
+            await guest.until_described()
+            assert "that the gate wanted verified went unverified" in await guest.text("#warning")
+            assert await guest.text("#problem") == ""
+
+
+@LOOP
+async def test_a_key_is_typed_and_a_phone_is_wide_enough(tmp_path, browser):
+    """One line says what is wrong, and the field is ready; no URL holds the key; unverified text is
+    told from verified."""
+    with serving("--mode", "edge", "--api-key", "s3cret") as (url, _):
+        async with visiting(url, size=(375, 740), tolerates=LINK_ERRORS, browser=browser) as guest:
+            assert await guest.fits()
+            for key, told in (
+                ("", "The server wants an API key. Type it"),
+                ("wrong", "That API key is not the server's."),
+            ):
+                await guest.page.fill("#key", key)
+                await guest.page.set_input_files("#file", SAMPLES[0])
+                await guest.until_said("#problem", told)
+                assert await guest.page.evaluate("document.activeElement.id") == "key"
+                assert await guest.fits()
+            await guest.page.keyboard.press("Control+A")
+            await guest.page.keyboard.type("s3cret")
+            await guest.page.set_input_files("#file", [SAMPLES[0], SAMPLES[1]])
+            await guest.until_said("#facts", SAMPLES[1].name)
+            assert await guest.text("#problem") == ""
+            assert await guest.fits()
+            assert await guest.page.locator("#sentence .verified").count() == 0
+            spans = guest.page.locator("#sentence .unverified")
+            assert "".join(await spans.all_text_contents()) == await guest.text("#sentence") != ""
+            colour = "element => getComputedStyle(element).color"
+            assert await spans.first.evaluate(colour) != await guest.page.locator(
+                "#sentence"
+            ).evaluate(colour)
+            assert not any("s3cret" in address for address in guest.urls)
+
+
+async def test_a_link_that_is_cut_is_resumed(server, wanted, tmp_path):
+    """In the middle of a recording, and of speech: the sentence is whole, as if the link had
+    held."""
+    save_speech(tmp_path / "speech.wav", recording(0), 16_000)
+    async with (
+        cutting(server) as (url, link),
+        visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest,
+    ):
+        link.max_bytes = 50_000
+        await guest.page.set_input_files("#file", SAMPLES[0])
+        assert await guest.until_described() == wanted[SAMPLES[0].name]["text"]
+        link.max_bytes = None
+        assert link.num_cuts >= 2
+        guest.sockets.clear()
+        await guest.page.click("#mic")
+        # the latter is said again when the link is back
+        for status in ("Hearing you", "Listening"):
+            await guest.until_said("#status", status)
+            link.cut()
+        await guest.until_said("#facts", "microphone")
+        assert len(guest.sockets) >= 3
+        assert [await guest.text("#sentence")] == await replay(server, taken(guest.sockets))
+
+
+async def test_a_server_that_died_is_found_again(tmp_path):
+    """Killed while someone speaks and started again: the page waits, says so, goes on with a new
+    session."""
+    save_speech(tmp_path / "speech.wav", speech(5, 1), 16_000)
+    with contextlib.ExitStack() as servers:
+        url, process = servers.enter_context(serving("--mode", "edge"))
+        async with visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest:
+            await guest.page.click("#mic")
+            await guest.until_said("#status", "Hearing you")
+            process.kill()
+            await guest.until_said("#status", "The connection broke; trying again")
+            process.wait()
+            servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
+            await guest.until_said(
+                "#problem", "The server started anew: a sentence may miss its beginning."
+            )
+            assert (await guest.until_described()).endswith("。")
+
+
+@LOOP
+async def test_a_microphone_that_is_missing_is_told(server, browser):
+    async with visiting(server, browser=browser) as guest:
+        for reason, told in (
+            ("NotFoundError", "There is no microphone."),
+            ("NotAllowedError", "The microphone is not allowed."),
+        ):
+            await guest.page.evaluate(
+                """(reason) => { navigator.mediaDevices.getUserMedia = async () => { throw new DOMException("", reason); }; }""",
+                reason,
+            )
+            await guest.page.click("#mic")
+            await guest.until_said("#problem", told)
+            assert await guest.text("#mic") == "Speak"

@@ -1,0 +1,92 @@
+"""The coach on the page, in a real Chromium: gauges, words, the report, what is usual."""
+
+import json
+
+import numpy as np
+import pytest
+from browser import LOOP, save_speech, taken, visiting
+from speech import SAMPLES, recording
+
+from streamer.core.coach.baseline import Baseline
+
+
+async def report_of(guest, language, file):
+    """Save a report, by keyboard, and look at it on a phone: its text. It asks for nothing else."""
+    await guest.page.select_option("#language", language)
+    await guest.page.focus("#save")
+    async with guest.page.expect_download() as download:
+        await guest.page.keyboard.press("Enter")
+    await (await download.value).save_as(file)
+    report = await guest.page.context.browser.new_page(viewport={"width": 375, "height": 740})
+    asked = []
+    report.on("request", lambda request: asked.append(request.url))
+    await report.goto(file.as_uri())
+    assert asked == [file.as_uri()]
+    assert await report.locator("svg path.pitch[d^=M]").count() == 1
+    assert await report.locator("svg line.nudge").count() >= 3
+    assert await report.locator("script, link, img").count() == 0
+    assert await report.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    text = await report.text_content("main")
+    await report.close()
+    return text
+
+
+async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
+    """Gauges move beside what is usual, a word is said and told to screen readers, a phone is wide
+    enough; the report is one file that needs nothing else, in the page's language."""
+    spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
+    save_speech(tmp_path / "speech.wav", spoken, 48_000)
+    usual = Baseline(5, 120, 2.5, -20, 0.1, 30, 0.3, 0.04, -25, 2.5, 0.9, 0.1).as_json()
+    async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
+        assert not await guest.page.is_visible("#coach")
+        keep = "([name, value]) => localStorage.setItem(name, value)"
+        await guest.page.evaluate(keep, ["streamer.usual", json.dumps(usual)])
+        await guest.page.check("#coaching")
+        await guest.page.click("#mic")
+        await guest.until_said("#learning", "beside your usual way, of 30 s")
+        await guest.until_said("#gauge-level_dbfs small", "usually −20")
+        gauge = guest.page.locator("#gauge-level_dbfs [role=meter].on")
+        await gauge.wait_for()
+        assert float(await gauge.get_attribute("aria-valuenow")) < 0
+        assert await gauge.get_attribute("aria-label") == "Level"
+        assert "dBFS, usually −20" in (await gauge.get_attribute("aria-valuetext")).replace(
+            " usually", ", usually"
+        )
+        await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
+        await guest.until_said("#nudge", "Keep talking")
+        assert await guest.fits()
+        drawn = """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
+            .data.some((value) => value > 0)"""
+        assert await guest.page.locator("#curve").evaluate(drawn)
+        await guest.page.click("#mic")
+        sentence = await guest.until_described()
+        for language, told in (("en", "How it was computed"), ("zh", "计算方法")):
+            text = await report_of(guest, language, tmp_path / f"{language}.html")
+            assert told in text
+            assert sentence in text
+        await guest.page.click("#keep")
+        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
+
+
+@pytest.mark.parametrize("older", ['{"rate_syllables_per_s": 5.0, "speech_s": 30.0}', "null"])
+async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_path, older):
+    """The server would refuse it, and nobody could speak until the browser's store was cleared."""
+    save_speech(tmp_path / "speech.wav", recording(2), 48_000)
+    async with visiting(server, tmp_path / "speech.wav") as guest:
+        keep = "([name, value]) => localStorage.setItem(name, value)"
+        await guest.page.evaluate(keep, ["streamer.usual", older])
+        await guest.page.check("#coaching")
+        await guest.page.click("#mic")
+        await guest.until_said("#problem", "an older form of this page; it is learnt anew")
+        await guest.until_said("#learning", "learning how you usually speak")
+        assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
+
+
+@LOOP
+async def test_without_a_coach_the_page_asks_for_none(server, wanted, browser):
+    async with visiting(server, browser=browser) as guest:
+        await guest.page.set_input_files("#file", SAMPLES[0])
+        assert await guest.until_described() == wanted[SAMPLES[0].name]["text"]
+        asked = json.loads(taken(guest.sockets)[0])["session"]["streamer"]
+        assert asked.keys() == {"events", "binary", "acks", "live_update_s"}
+        assert not await guest.page.is_visible("#coach")

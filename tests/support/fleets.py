@@ -1,0 +1,70 @@
+"""A director over real servers in this process, whose sessions are scripted."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+from fake_session import opening
+from wire import http, running
+
+from streamer.fleet.director import Director
+from streamer.fleet.lists import follow
+from streamer.fleet.roster import Roster
+from streamer.net.service.handler import Address
+from streamer.net.service.status import incarnation_of
+
+KEY = "alice,bob"
+
+
+@asynccontextmanager
+async def directing(*addresses, api_key=None, sources=()):
+    """A director over these: (its websocket address, its roster)."""
+    roster = Roster()
+    roster.set(a.removesuffix("/v1/realtime") for a in addresses)
+    ports = []
+    is_ready = anyio.Event()
+
+    def ready(port):
+        ports.append(port)
+        is_ready.set()
+
+    work = [roster.run(), Director(roster, api_key).run(Address(port=0), ready)]
+    work += [follow(roster, sources, None)] if sources else []
+    tasks = [asyncio.create_task(each) for each in work]
+    await is_ready.wait()
+    try:
+        yield f"ws://127.0.0.1:{ports[0]}/v1/realtime", roster
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def fleet(num=2, max_sessions=2, api_key=None, **more):
+    """(a director's address, the servers by their websocket address)."""
+    async with AsyncExitStack() as stack:
+        servers = {}
+        for i in range(num):
+            options = {"api_key": api_key, "name": incarnation_of(f"server-{i}")} | more
+            running_one = running(opening(), max_sessions, **options)
+            url, server = await stack.enter_async_context(running_one)
+            servers[url] = server
+        url, roster = await stack.enter_async_context(directing(*servers, api_key=api_key))
+        await until(lambda: len(roster.candidates) == num)
+        yield url, servers
+
+
+async def until(is_so):
+    with anyio.fail_after(20):
+        while not is_so():
+            await anyio.sleep(0.02)
+
+
+async def created(ws):
+    return json.loads(await ws.recv())["session"]["id"]
+
+
+async def fetched(*arguments):
+    return await asyncio.to_thread(http, *arguments)
