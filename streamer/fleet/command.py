@@ -95,15 +95,11 @@ async def _run(
 
 
 async def _take_down(config: FleetConfig, placement: RayPlacement) -> None:
-    """Every replica of these kinds drained, all at once."""
-    import anyio
-
-    from streamer.net.service.service import DRAIN_S
+    """Every replica of these kinds drained."""
+    from streamer.fleet.manager import drain_all
 
     names = [n for n in placement.running() if n.rpartition("-")[0] in config.kinds]
-    async with anyio.create_task_group() as group:
-        for name in names:
-            group.start_soon(placement.stop, name, DRAIN_S)
+    await drain_all(placement, names, config.kinds)
     put(f"{', '.join(sorted(names)) or 'no replica'} drained")
 
 
