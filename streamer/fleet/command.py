@@ -6,8 +6,11 @@ import os
 import threading
 from typing import Any
 
-from streamer.commands.serve import door_of, shown_host
+from streamer.commands.fleet_options import LOCAL
+from streamer.commands.process import fail, put, tell
+from streamer.commands.serve import cannot_listen, check_free, door_of, shown_host
 from streamer.commands.service_options import FleetOptions
+from streamer.config import ConfigError
 from streamer.fleet.config import FleetConfig, read
 from streamer.fleet.on_ray import RayPlacement
 from streamer.fleet.served import ReplicaPlan
@@ -23,7 +26,15 @@ def run(options: FleetOptions) -> int:
 
     config = read(options.config)
     tls, key = door_of(config.director)
+    try:
+        _check(config, key, options.down)
+    except ConfigError as error:
+        raise ConfigError(f"{options.config}: {error}") from None
+    except OSError as error:
+        fail(cannot_listen(config.director, error))
+        return 1
     placement = RayPlacement(config.ray)
+    tell("starting Ray ..." if placement.is_local else f"joining Ray at {config.ray.address} ...")
     placement.open()
     status = 1
     try:
@@ -32,6 +43,22 @@ def run(options: FleetOptions) -> int:
         if not placement.close() or _is_held_up():
             os._exit(status)  # nothing of ours is left to end
     return status
+
+
+def _check(config: FleetConfig, key: str | None, is_down: bool) -> None:
+    """What would else be told seconds later, or by each replica again and again. Raises
+    ConfigError, and OSError where the director's port is taken."""
+    if is_down and config.ray.address == LOCAL:
+        told = "[ray] address is local: that fleet ends with the command that started it (Ctrl-C)"
+        raise ConfigError(f"{told}; --down is for a cluster's")
+    if is_down:
+        return
+    if config.server is not None:
+        try:
+            plan_of(config, key, "ws://127.0.0.1", "server", 1).config()
+        except ConfigError as error:
+            raise ConfigError(f"[server] {error}") from None
+    check_free(config.director)
 
 
 def _is_held_up() -> bool:
@@ -68,15 +95,12 @@ async def _run(
 
 
 async def _take_down(config: FleetConfig, placement: RayPlacement) -> None:
-    """Every replica of these kinds drained, all at once."""
-    import anyio
+    """Every replica of these kinds drained."""
+    from streamer.fleet.manager import drain_all
 
-    from streamer.net.service.service import DRAIN_S
-
-    async with anyio.create_task_group() as group:
-        for name in placement.running():
-            if name.rpartition("-")[0] in config.kinds:
-                group.start_soon(placement.stop, name, DRAIN_S)
+    names = [n for n in placement.running() if n.rpartition("-")[0] in config.kinds]
+    await drain_all(placement, names, config.kinds)
+    put(f"{', '.join(sorted(names)) or 'no replica'} drained")
 
 
 def plan_of(

@@ -14,6 +14,8 @@ from streamer.core.declare import check_known, did_you_mean, read_toml, taken
 
 NO_KEYS = {"host", "port", "name", "rules"}  # each replica's own; an object of Python's
 TABLES = ("ray", "director", "server", "verifier", "scaling")
+MAX_PORT = 65_535
+OF_THE_DIRECTOR = ("api_key", "cert", "key")  # one door for all: a replica's own would be ignored
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,40 @@ def of(tables: Mapping[str, Any]) -> FleetConfig:
             raise ConfigError(f"{name} is no table; write [{name}] above its keys")
     if not {"server", "verifier"} & tables.keys():
         raise ConfigError("there is neither [server] nor [verifier]; a fleet needs one of them")
-    return FleetConfig(
+    config = FleetConfig(
         _table(RayOptions, tables, "ray"),
         _table(DirectorOptions, tables, "director"),
         _table(ScalingOptions, tables, "scaling"),
         _kind(ServeOptions, Config, tables, "server"),
         _kind(VerifierOptions, None, tables, "verifier"),
     )
+    _check_director(config.director)
+    _check_ports(config)
+    return config
+
+
+def _check_director(director: DirectorOptions) -> None:
+    if director.replicas:
+        told = "are of `streamer director`; a fleet's are those that it starts"
+        raise ConfigError(f"[director] replicas {told}")
+    if not director.port:
+        raise ConfigError("[director] port is 0; servers must know it before it is there: give one")
+
+
+def _check_ports(config: FleetConfig) -> None:
+    """Every replica that there may be has a port of its own."""
+    ports = {"director": (config.director.port, config.director.port)}
+    for name, kind in config.kinds.items():
+        first = kind.placing.first_port
+        last = first + kind.placing.most - 1
+        if last > MAX_PORT:
+            told = f"{first} is too high for {kind.placing.most} replicas"
+            raise ConfigError(f"[{name}] first_port {told}; the last port is {MAX_PORT}")
+        for other, (low, high) in ports.items():
+            if first <= high and low <= last:
+                told = f"{first} to {last} are its ports; [{other}] has {low} to {high}"
+                raise ConfigError(f"[{name}] {told}; choose another first_port")
+        ports[name] = (first, last)
 
 
 def _table(owner: Any, tables: Mapping[str, Any], name: str) -> Any:
@@ -84,6 +113,9 @@ def _kind(owner: Any, more: Any, tables: Mapping[str, Any], name: str) -> KindOp
     owners = [PlacingOptions, owner, *([more] if more else [])]
     known = sorted({f.name for each in owners for f in fields(each)} - NO_KEYS)
     for key in table:
+        if key in OF_THE_DIRECTOR:
+            told = "stands in [director], and holds for all replicas"
+            raise ConfigError(f"[{name}] {key} {told}")
         if key not in known:
             told = f"unknown key {key!r}{did_you_mean(key, known)}"
             raise ConfigError(f"[{name}] {told}; docs/options.md has those that there are")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,9 +90,7 @@ class Manager:
 
     async def stop_all(self) -> None:
         """Every replica drained and gone."""
-        async with anyio.create_task_group() as group:
-            for replica in self.replicas.values():
-                group.start_soon(self._placement.stop, replica.name, DRAIN_S)
+        await drain_all(self._placement, list(self.replicas), self._kinds)
 
     def tick(self) -> None:
         """Look once."""
@@ -179,3 +177,13 @@ class Manager:
 
     def _publish(self) -> None:
         self._roster.set(r.address for r in self.replicas.values() if r.address)
+
+
+async def drain_all(placement: Placement, names: Sequence[str], kinds: Iterable[str]) -> None:
+    """Servers, then verifiers: what was said is answered with the verifier that hears it. kinds: in
+    the order of a start."""
+    for kind in reversed(list(kinds)):
+        async with anyio.create_task_group() as group:
+            for name in names:
+                if name.rpartition("-")[0] == kind:
+                    group.start_soon(placement.stop, name, DRAIN_S)

@@ -61,12 +61,14 @@ class RayPlacement:
 
     def open(self) -> None:
         """Start a Ray of our own, or join the cluster. Raises ConfigError where none is there."""
-        more: dict[str, Any] = {"address": self._options.address}
+        more: dict[str, Any] = {}
         if self.is_local:
             more = {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
         for num_left in reversed(range(TRIES if self.is_local else 1)):
             try:
-                self._ray.init(namespace=self._options.namespace, logging_level="ERROR", **more)
+                # also where it is local: else a cluster that is there already would be joined
+                place = {"address": self._options.address, "namespace": self._options.namespace}
+                self._ray.init(**place, logging_level="ERROR", **more)
                 return
             except Exception as error:  # Ray has no class of its own for it
                 self._ray.shutdown()

@@ -41,6 +41,10 @@ class ReplicaHost:
         threading.Thread(target=self._follow, name="streamer-nursery", daemon=True).start()
         self._wait()
 
+    def __repr__(self) -> str:
+        """Before each line that Ray hands on from it."""
+        return str(self._plan.given["name"])
+
     def address(self) -> str:
         """ws://HOST:PORT, or wss://; nothing while the server is started again."""
         port = self._state.port

@@ -7,6 +7,7 @@ after GONE_S. Bounded: one request per replica at a time, NUM_ASKED at once, MAX
 
 from __future__ import annotations
 
+import functools
 import http.client
 import ssl
 import time
@@ -144,7 +145,14 @@ def fetch(url: str, tls: ssl.SSLContext | None) -> bytes:
     """The body of a GET. Raises OSError, also for a status that is none of success, for silence of
     SILENCE_S, for an answer that is no HTTP, and for a URL that is none: a list may hold any."""
     try:
-        with urllib.request.urlopen(url, timeout=SILENCE_S, context=tls) as answer:
+        with _opener(tls).open(url, timeout=SILENCE_S) as answer:
             return bytes(answer.read(MAX_BYTES))
     except (http.client.HTTPException, ValueError) as error:
         raise OSError(f"{url}: {error}") from None
+
+
+@functools.lru_cache(maxsize=1)  # a process has one trust
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Without a proxy of the environment: that is for the world outside, and no link asks it."""
+    https = urllib.request.HTTPSHandler(context=tls)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), https)

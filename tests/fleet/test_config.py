@@ -1,6 +1,9 @@
 """fleet.toml: every key is told where it is wrong, in one line."""
 
+import socket
+
 import pytest
+from command_line import streamer
 from places import ROOT
 
 from streamer.config import ConfigError
@@ -28,7 +31,7 @@ def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
 
 
 def test_a_cloud_of_one_s_own_stays():
-    config = of({"server": {"cloud": "none"}, "verifier": {}})
+    config = of({"server": {"cloud": "none"}, "verifier": {"first_port": 9200}})
     assert plan_of(config, None, "ws://here", "server", 1).given["cloud"] == "none"
     assert "cloud" not in plan_of(of(LEAST), None, "ws://here", "server", 1).given
 
@@ -52,6 +55,19 @@ def test_a_fleet_that_others_reach_tells_the_node_s_own_address():
         ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),
         ({"verifier": {"max_sessions": 0}}, r"\[verifier\] --max-sessions is 0; it may be 1 to"),
         ({**LEAST, "scaling": {"up_at": 2}}, r"\[scaling\] --up-at is 2; it may be 0 to 1"),
+        (
+            {"server": {}, "verifier": {}},
+            r"\[server\] 9100 to 9100 are its ports; \[verifier\] has",
+        ),
+        ({"server": {"first_port": 8763, "most": 2}}, r"8763 to 8764 .*; \[director\] has 8764"),
+        (
+            {"server": {"first_port": 65_535, "most": 2}},
+            r"too high for 2 .*; the last port is 65535",
+        ),
+        ({**LEAST, "director": {"port": 0}}, r"\[director\] port is 0; .* give one"),
+        ({**LEAST, "director": {"replicas": ["ws://h:1"]}}, r"\[director\] replicas are of"),
+        ({"server": {"api_key": "k"}}, r"\[server\] api_key stands in \[director\], and holds"),
+        ({"verifier": {"cert": "c"}}, r"\[verifier\] cert stands in \[director\], and holds"),
         ({**LEAST, "ray": {"adress": ""}}, r"\[ray\] unknown option 'adress'; did you mean addr"),
     ],
 )
@@ -71,3 +87,29 @@ def test_a_file_that_is_none_is_told_by_its_name(tmp_path, text, told):
     with pytest.raises(ConfigError, match=told) as error:
         read(file)
     assert str(error.value).startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize(
+    ("tables", "words", "told"),
+    [
+        ("[server]\ncloud_key = 'k'", [], "[server] --cloud-key is for a verifier elsewhere"),
+        ("[server]\npipeline = 'none.toml'", [], "[server] none.toml: cannot be read"),
+        ("[server]", ["--down"], "[ray] address is local: that fleet ends with the command"),
+    ],
+)
+def test_what_no_replica_could_do_is_told_before_ray_is_started(tables, words, told, tmp_path):
+    file = tmp_path / "fleet.toml"
+    file.write_text(tables)
+    status, out, err = streamer("fleet", "--config", file, *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"streamer: {file}: {told}" in err
+
+
+def test_a_director_s_port_that_is_taken_is_told_before_ray_is_started(tmp_path):
+    file = tmp_path / "fleet.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file.write_text(f"[director]\nport = {port}\n[server]\nfirst_port = 1\n")
+        status, out, err = streamer("fleet", "--config", file)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert f"cannot listen on 127.0.0.1:{port} (Address already in use)" in err

@@ -78,6 +78,15 @@ async def test_what_is_not_there_is_told(path):
         assert (status, told.count("\n")) in {(404, 1), (400, 1)}
 
 
+async def test_a_proxy_of_the_environment_does_not_stand_before_replicas(monkeypatch):
+    """It is for the world outside; an edge's link asks none either."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    async with fleet(num=1) as (_, servers):
+        assert len(servers) == 1  # it answers, or `fleet` waits in vain
+
+
 async def test_nobody_there_is_not_ready():
     async with directing() as (url, _):
         assert (await fetched(url, "/readyz"))[0] == 503

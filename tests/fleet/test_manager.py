@@ -8,7 +8,7 @@ import pytest
 from streamer.commands.fleet_options import ScalingOptions
 from streamer.fleet import manager as of_manager
 from streamer.fleet.config import of
-from streamer.fleet.manager import Manager
+from streamer.fleet.manager import Manager, drain_all
 from streamer.fleet.on_ray import ReplicaLost
 from streamer.fleet.roster import Roster
 from streamer.fleet.served import ReplicaPlan
@@ -149,3 +149,10 @@ async def test_one_that_cannot_be_started_is_tried_again():
         await until(lambda: len(roster.known) == 2)
         assert {known.address for known in roster.known} == {"ws://server-1", "ws://server-2"}
         answer(roster)
+
+
+async def test_at_the_end_verifiers_outlive_the_servers_that_need_them():
+    placement = Placement()
+    kinds = of({"server": {}, "verifier": {"first_port": 9_200}}).kinds
+    await drain_all(placement, ["verifier-1", "server-1", "server-2", "other-1"], kinds)
+    assert [name for _, name in placement.log] == ["server-1", "server-2", "verifier-1"]

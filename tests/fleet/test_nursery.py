@@ -74,6 +74,11 @@ def test_a_server_that_is_lost_comes_back_as_another_one_at_its_address(hosted, 
     assert status(plan)["pid"] != before["pid"]
 
 
+def test_its_lines_are_told_by_its_name(hosted):
+    """Ray puts that before what a replica writes."""
+    assert repr(hosted[0]) == "verifier-1"
+
+
 def test_one_that_cannot_start_says_why():
     with pytest.raises(RuntimeError, match="no such model directory"):
         ReplicaHost(plan_of(cloud="/nowhere/at/all"))

@@ -86,7 +86,9 @@ def fleet(tmp_path_factory):
     file = tmp_path_factory.mktemp("fleet") / "fleet.toml"
     file.write_text(TOML.format(*free_ports()))
     command = [sys.executable, "-m", "streamer", "fleet", "--config", str(file)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    # a Ray that is there already, or should be, is left alone
+    environment = ENVIRONMENT | {"RAY_ADDRESS": "127.0.0.1:1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         url = process.stdout.readline().split()[2].replace("ws", "http", 1)
         wait_for(lambda: len(replicas(url, "server")) == len(replicas(url, "verifier")) == 2)
