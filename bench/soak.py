@@ -13,12 +13,9 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import numpy as np
 from websockets.asyncio.client import connect
@@ -28,30 +25,12 @@ from bench import soak_clients as clients
 from bench.common import merge, table
 from bench.keep import options_of
 from bench.proxy import Proxy
-from bench.soak_clients import Process, p
+from bench.soak_clients import p, served
+from bench.soak_greedy import greedy
 
 Rows = dict[str, float]
 PLACES = 128  # in questions that do not fill them
-PUSHED = (10, 100)  # times real time
 SLOPE_FROM = 0.25  # of the time: rounds before are for caches and slots to fill
-
-
-@contextlib.asynccontextmanager
-async def served(max_sessions: int, *more: str) -> AsyncIterator[tuple[str, Process, Any]]:
-    """A server process: (its address, what is seen of it, the process)."""
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0"]
-    command += ["--max-sessions", str(max_sessions), *more]
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    try:
-        url = (await process.stdout.readline()).decode().split()[2]
-        yield url, Process(process.pid, url), process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 async def idle(options: argparse.Namespace) -> Rows:
@@ -100,35 +79,6 @@ async def talkers(options: argparse.Namespace) -> Rows:
             means = [float(np.mean(one)) for one in found]
             rows[f"worst talker's mean, x the median one's, {num}"] = max(means) / p(means, 50)
         return {**rows, "turns": 3 * options.talkers}
-
-
-async def greedy(options: argparse.Namespace) -> Rows:
-    """One that pushes ten times real time, or a hundred, beside 16 that speak."""
-    clips = clients.recordings()
-
-    async def polite(url: str) -> list[float]:
-        turns = (clients.talk(url, clips, 3, 5 * i / 16) for i in range(16))
-        return [ms for one in await asyncio.gather(*turns) for ms in one]
-
-    async with served(PLACES) as (url, _, _):
-        await polite(url)
-        alone: list[float] = []
-        beside: dict[int, list[float]] = {speed: [] for speed in PUSHED}
-        num = dict.fromkeys(PUSHED, 0)
-        for _ in range(options.rounds):  # in turn, so that all meet the same machine
-            alone += await polite(url)
-            for speed in PUSHED:
-                pushing = asyncio.create_task(clients.push(url, clips[0], speed))
-                beside[speed] += await polite(url)
-                pushing.cancel()
-                num[speed] += await pushing
-    rows = {"polite, p50 ms, alone": p(alone, 50), "polite, p95 ms, alone": p(alone, 95)}
-    for speed in PUSHED:
-        told = f"beside one at {speed} x, ratio"
-        rows[f"polite, p50, {told}"] = p(beside[speed], 50) / p(alone, 50)
-        rows[f"polite, p95, {told}"] = p(beside[speed], 95) / p(alone, 95)
-        rows[f"turns of the one that pushes {speed} x"] = num[speed]
-    return rows
 
 
 async def slow(options: argparse.Namespace) -> Rows:
@@ -226,7 +176,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS))
     parser.add_argument("--idle", type=int, default=1_000, metavar="N", help="clients of idle")
     parser.add_argument("--talkers", type=int, default=64, metavar="N", help="of talkers")
-    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="of greedy")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of greedy")
     parser.add_argument("--load", type=int, default=16, metavar="N", help="clients of soak")
     parser.add_argument("--minutes", type=float, default=60.0, help="of soak")
     options = options_of(parser)

@@ -6,10 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -82,6 +86,24 @@ class Process:
         async with asyncio.timeout(within_s):
             while await self.metric(name) != value:
                 await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def served(max_sessions: int, *more: str) -> AsyncIterator[tuple[str, Process, Any]]:
+    """A server process: (its address, what is seen of it, the process)."""
+    command = [sys.executable, "-m", "streamer", "serve", "--port", "0"]
+    command += ["--max-sessions", str(max_sessions), *more]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    try:
+        url = (await process.stdout.readline()).decode().split()[2]
+        yield url, Process(process.pid, url), process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -181,6 +203,14 @@ async def close_code_after(url: str, clip: Clip, begun: asyncio.Event) -> tuple[
             pass
         speaking.cancel()
         return socket.close_code or 1006, num
+
+
+def cpu_of_others_s(server: Process) -> float:
+    """CPU time so far of all on this machine but the server and this process."""
+    fields = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    whole = (sum(fields[:3]) + sum(fields[5:8])) / 100  # all but idle and waiting for a disk
+    own = os.times()
+    return whole - server.cpu_s - own.user - own.system
 
 
 def p(values: Sequence[float], percent: float) -> float:

@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 def _hold(file: TextIO, path: Path) -> None:
     """Raises ConfigError where another run has it."""
-    if not is_ours(file):
+    if is_ours(file) is False:
         told = f"{path} is written by another run; wait for its end, or give another --out"
         raise ConfigError(told)
 

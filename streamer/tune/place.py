@@ -33,11 +33,12 @@ def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
         try:
             work.mkdir(exist_ok=True)
             held = os.open(work, os.O_RDONLY)
-            if not is_ours(held):
+            owned = is_ours(held)
+            if owned is False:
                 why = f"{work} is in use by another run"
                 raise TuneError(f"{why}; wait for its end, or give another --out")
             _claim(work, told)
-            for half in work.glob(HALF + "*"):  # of a run that was killed
+            for half in work.glob(HALF + "*") if owned else ():  # of a run that was killed
                 shutil.rmtree(half)
         except OSError as error:
             why = f"{work} cannot be written ({error.strerror}); choose another place with --out"

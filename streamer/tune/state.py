@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def save(file: Path, state: State, adapter: dict[str, Tensor], optimiser: Any) -
         )
         os.replace(new, file)
     except (OSError, RuntimeError) as error:  # torch tells a full disk as a RuntimeError
-        new.unlink(missing_ok=True)  # half a file takes room
+        with suppress(OSError):  # what went wrong first is told
+            new.unlink()  # half a file takes room
         reason = getattr(error, "strerror", None) or "is the disk full?"
         told = f"{file} cannot be written ({reason}); make room, run it again to go on"
         raise TuneError(told) from None

@@ -1,6 +1,7 @@
 """The folder of a run: one run at a time, whole or not at all, nothing of a killed one left."""
 
 import errno
+import fcntl
 import json
 from pathlib import Path
 
@@ -59,3 +60,16 @@ def test_another_model_is_another_run(options):
     (work / "options.json").write_text(json.dumps([])[:1])
     with pytest.raises(TuneError, match="is not of a run of ours"), working(options, "f"):
         pass
+
+
+def test_what_lies_there_stays_where_no_file_system_tells_whose_it_is(options, monkeypatch):
+    """It may be another run's, that merges meanwhile."""
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with working(options, "f") as work:
+        (work / "half-abc").mkdir()
+        with working(options, "f"):
+            assert (work / "half-abc").is_dir()
+
+
+def no_locks(*_):
+    raise OSError(errno.ENOLCK, "No locks available")

@@ -152,14 +152,15 @@ class Prepared:
 @contextmanager
 def _making(home: Path) -> Iterator[Path]:
     """A new folder in `home`, which nobody else writes in meanwhile. It goes at the end, and so
-    does what killed runs left. Raises ModelError and OSError."""
+    does what killed runs left, where it is known that they were. Raises ModelError and OSError."""
     home.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         folder = os.open(home, os.O_RDONLY)
         stack.callback(os.close, folder)
-        if not is_ours(folder):
+        owned = is_ours(folder)
+        if owned is False:
             raise ModelError(home, "is written by another run; wait for its end")
-        for left in home.glob(".*"):
+        for left in home.glob(".*") if owned else ():
             shutil.rmtree(left, ignore_errors=True)
         beside = Path(mkdtemp(prefix=".", dir=home))
         stack.callback(shutil.rmtree, beside, ignore_errors=True)

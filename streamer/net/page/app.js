@@ -5,12 +5,13 @@ import { Chart } from "./chart.js";
 import { CoachView, dropOlder } from "./coach.js";
 import { describe, listen } from "./jobs.js";
 import { Problem } from "./problems.js";
+import { browser, tab } from "./storage.js";
 import { View } from "./view.js";
 import { speakLanguage, wantedLanguage } from "./words.js";
 
 const MAX_WAITING = 20; // recordings
-const KEY = "streamer.key"; // in sessionStorage: gone with the tab
-const COACHING = "streamer.coaching"; // in localStorage: remembered
+const KEY = "streamer.key"; // gone with the tab
+const COACHING = "streamer.coaching"; // in the browser's storage: remembered
 
 const at = (id) => document.getElementById(id);
 const view = new View();
@@ -136,11 +137,11 @@ function wire() {
     });
   }
   document.addEventListener("drop", ({ dataTransfer }) => add(dataTransfer.files));
-  at("coaching").checked = localStorage.getItem(COACHING) === "on";
-  at("coaching").addEventListener("change", ({ target }) => localStorage.setItem(COACHING, target.checked ? "on" : "off"));
+  at("coaching").checked = browser.get(COACHING) === "on";
+  at("coaching").addEventListener("change", ({ target }) => browser.set(COACHING, target.checked ? "on" : "off"));
   at("settings").addEventListener("submit", (event) => event.preventDefault());
-  at("key").value = sessionStorage.getItem(KEY) ?? "";
-  at("key").addEventListener("input", ({ target }) => sessionStorage.setItem(KEY, target.value.trim()));
+  at("key").value = tab.get(KEY) ?? "";
+  at("key").addEventListener("input", ({ target }) => tab.set(KEY, target.value.trim()));
 }
 
 function chooseLanguage() {

@@ -4,9 +4,10 @@
 import { Curve } from "./curve.js";
 import { Gauges, MEASURES, shown } from "./gauges.js";
 import { reportOf } from "./report.js";
+import { browser } from "./storage.js";
 import { put, say } from "./words.js";
 
-const USUAL = "streamer.usual"; // in localStorage: a baseline that its speaker keeps
+const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
 // A baseline's numbers, as core/coach/baseline.py names them.
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
   change change_sd frame_level_dbfs frame_level_sd_db glide glide_sd`.split(/\s+/);
@@ -139,8 +140,8 @@ export class CoachView {
   }
 
   #keep() {
-    if (kept()) localStorage.removeItem(USUAL);
-    else localStorage.setItem(USUAL, JSON.stringify(this.#baseline));
+    if (kept()) browser.drop(USUAL);
+    else browser.set(USUAL, JSON.stringify(this.#baseline));
     this.#showKeep();
   }
 
@@ -160,7 +161,7 @@ export function whyOf({ measure, value, usual }) {
 // The baseline that its speaker keeps, or null.
 function kept() {
   try {
-    const usual = JSON.parse(localStorage.getItem(USUAL));
+    const usual = JSON.parse(browser.get(USUAL));
     const isWhole = NAMES.every((name) => typeof usual[name] === "number");
     return isWhole && Object.keys(usual).length === NAMES.length ? usual : null;
   } catch {
@@ -170,7 +171,7 @@ function kept() {
 
 // Whether one went that cannot be used: the server refuses what an older form of this page kept.
 export function dropOlder() {
-  const isOlder = localStorage.getItem(USUAL) !== null && kept() === null;
-  if (isOlder) localStorage.removeItem(USUAL);
+  const isOlder = browser.get(USUAL) !== null && kept() === null;
+  if (isOlder) browser.drop(USUAL);
   return isOlder;
 }

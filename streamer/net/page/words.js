@@ -3,7 +3,9 @@
 // An element that says a word keeps its name, so that a change of the language changes it too: data-word for its text,
 // data-label for its aria-label, data-hint for its placeholder.
 
-const KEY = "streamer.language"; // in localStorage: remembered
+import { browser } from "./storage.js";
+
+const KEY = "streamer.language"; // in the browser's storage: remembered
 
 const ENGLISH = {
   language: "en",
@@ -277,14 +279,14 @@ export function put(element, word) {
 
 // "en" or "zh": what was chosen last, else what the browser speaks.
 export function wantedLanguage() {
-  const chosen = localStorage.getItem(KEY);
+  const chosen = browser.get(KEY);
   if (chosen in LANGUAGES) return chosen;
   return navigator.language.startsWith("zh") ? "zh" : "en";
 }
 
 export function speakLanguage(language) {
   words = LANGUAGES[language];
-  localStorage.setItem(KEY, language);
+  browser.set(KEY, language);
   document.documentElement.lang = words.language;
   document.title = words.title;
   for (const [data, property] of Object.entries(ATTRIBUTES)) {

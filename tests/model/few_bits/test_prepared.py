@@ -1,5 +1,7 @@
 """The converted form on disk: the same bits, checked when it is read, never half there."""
 
+import errno
+import fcntl
 import shutil
 import signal
 import subprocess
@@ -150,6 +152,20 @@ def test_two_at_once_do_not_clash(model, home, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error", ModelWarning)
         assert np.array_equal(logits_of(model, "int8"), wanted)
+
+
+def test_where_there_are_no_locks_another_run_s_folder_stays(model, home, monkeypatch):
+    """Nobody can tell whether that run still writes it."""
+
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    at = prepared_of(model).at
+    others = at.parent / ".of-another-run"
+    others.mkdir(parents=True)
+    prepared_of(model).write(lambda done, total: None)
+    assert {*at.parent.iterdir()} == {at, others}
 
 
 def test_a_place_that_cannot_be_written_to_is_one_line(model, home, capsys):

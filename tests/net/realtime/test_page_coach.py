@@ -82,6 +82,22 @@ async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
 
 
+async def test_a_browser_that_blocks_storage_is_coached_all_the_same(server, tmp_path):
+    """Whatever it remembers is out of reach, so that nothing is kept; the page goes on."""
+    save_speech(tmp_path / "speech.wav", recording(2), 48_000)
+    blocked = """for (const name of ["localStorage", "sessionStorage"])
+        Object.defineProperty(window, name, { get() { throw new DOMException("", "SecurityError"); } })"""
+    async with visiting(server, tmp_path / "speech.wav") as guest:
+        await guest.page.add_init_script(blocked)
+        await guest.page.reload()
+        await guest.page.wait_for_selector("#attributes tr:nth-child(7)")
+        await guest.page.select_option("#language", "en")
+        await guest.page.check("#coaching")
+        await guest.page.click("#mic")
+        await guest.until_said("#learning", "learning how you usually speak")
+        assert await guest.until_described()
+
+
 @LOOP
 async def test_without_a_coach_the_page_asks_for_none(server, wanted, browser):
     async with visiting(server, browser=browser) as guest:

@@ -71,6 +71,32 @@ def test_first_come_first_served_and_no_more_at_once_than_there_are_threads(
     run(backend, work)
 
 
+def test_who_pushes_has_one_turn_and_then_all_others_have_theirs(backend: str) -> None:
+    """However much of it waits: it stands in the queue once, behind who came meanwhile."""
+
+    async def work() -> None:
+        room = Room(1)
+
+        async def push(seat: Seat) -> None:
+            for _ in range(3):
+                await room.hear(0, seat)
+
+        async def speak(number: int, seat: Seat) -> None:
+            for _ in range(2):
+                await room.hear(number, seat)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(push, Seat(room.threads))
+            await settle()
+            for number in (1, 2):
+                group.start_soon(speak, number, Seat(room.threads))
+                await settle()
+            room.go.set()
+        assert room.inside == [0, 1, 2, 0, 1, 2, 0]
+
+    run(backend, work)
+
+
 def test_who_hurries_passes_the_queue_and_waits_again_when_it_is_over(backend: str) -> None:
     async def work() -> None:
         room = Room(1)
