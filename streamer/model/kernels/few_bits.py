@@ -160,11 +160,7 @@ def multiply(
     def work(first: int, last: int) -> None:
         run(*flat, *sizes, first, last)
 
-    threads = min(num_threads(), rows * inner * width // WORTH)
-    if threads < 2:
-        work(0, panels)
-    else:
-        _shared(work, panels, threads)
+    shared(work, panels, min(num_threads(), rows * inner * width // WORTH))
     return y
 
 
@@ -179,8 +175,11 @@ def _others() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, num_threads() - 1), "few-bits")
 
 
-def _shared(work: Callable[[int, int], None], total: int, threads: int) -> None:
+def shared(work: Callable[[int, int], None], total: int, threads: int) -> None:
     """`work` on parts of 0 to `total`. Nobody waits for a thread that has not begun."""
+    if threads < 2:
+        work(0, total)
+        return
     num = threads * SHARES
     turns = itertools.count()
 
