@@ -15,12 +15,11 @@ from torch import Tensor
 
 from streamer.model.checkpoint.room import BITS
 from streamer.model.kernels.few_bits import multiply
-from streamer.model.kernels.few_bits_tile import BYTES, COLUMNS
+from streamer.model.kernels.few_bits_tile import COLUMNS, LINE
 
-PANELS_AT_ONCE = 32  # so that float32 copies stay small
+PANELS_AT_ONCE = 8  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.
 SHRUNK = (1.0, 0.9, 0.8)
-STEPS = 32_767  # of an activation: 16 bits, of which the largest of its row takes all
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,8 @@ FORMS = {name: Form(*sizes) for name, sizes in BITS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """data [panels, groups, units, COLUMNS, BYTES] int8 or, two weights in a byte, uint8; scales
-    [panels, groups, COLUMNS] float32; size: out and in, int64."""
+    """data [panels, groups, lines, LINE] int8 or, two weights in a byte, uint8; scales [panels,
+    groups, COLUMNS] float32; size: out and in, int64."""
 
     data: Tensor
     scales: Tensor
@@ -45,28 +44,20 @@ class Matrix:
 
     def times(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x @ weights.T + bias, [n, out] of x [n, in], float32. A row's bits depend on it alone."""
-        out, inner = self.size.tolist()
-        step = x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(STEPS)
-        rows = (x / step).round_().to(torch.int16)
-        rows = F.pad(rows, (0, _width(self) - inner))
-        sums = multiply(rows.numpy(), self.data.numpy(), self.scales.numpy())
-        found = torch.from_numpy(sums)[:, :out].mul_(step)
-        return found if bias is None else found.add_(bias)
-
-
-def _width(matrix: Matrix) -> int:
-    """`in`, filled up to whole groups."""
-    _, groups, units, _, size = matrix.data.shape
-    return groups * units * size * (2 if matrix.data.dtype == torch.uint8 else 1)
+        shift = None if bias is None else bias.numpy()
+        width = int(self.size[0])
+        rows = x.contiguous().numpy()
+        found = multiply(rows, self.data.numpy(), self.scales.numpy(), width, shift)
+        return torch.from_numpy(found)
 
 
 def pack(weight: Tensor, form: Form) -> Matrix:
     """The nearest that the form can say."""
     out, inner = weight.shape
     panels, groups = -(-out // COLUMNS), -(-inner // form.group)
-    units = form.group * form.bits // (8 * BYTES)
+    lines = COLUMNS * form.group * form.bits // (8 * LINE)
     kind = torch.int8 if form.bits == 8 else torch.uint8
-    data = torch.empty(panels, groups, units, COLUMNS, BYTES, dtype=kind)
+    data = torch.empty(panels, groups, lines, LINE, dtype=kind)
     scales = torch.empty(panels, groups, COLUMNS)
     for first in range(0, panels, PANELS_AT_ONCE):
         some = slice(first, min(first + PANELS_AT_ONCE, panels))
@@ -79,12 +70,14 @@ def _packed(rows: Tensor, form: Form) -> tuple[Tensor, Tensor]:
     fill = (0, -rows.shape[1] % form.group, 0, -len(rows) % COLUMNS)
     padded = F.pad(rows, fill)
     q, scales = _rounded(padded.view(len(padded), -1, form.group), form)
-    units = q.view(len(q) // COLUMNS, COLUMNS, q.shape[1], -1, BYTES * 8 // form.bits)
-    if form.bits == 4:
-        low, high = units[..., :BYTES], units[..., BYTES:]
-        units = ((low & 15) | (high << 4)).view(torch.uint8)
-    panels = scales.view(-1, COLUMNS, scales.shape[1])
-    return units.permute(0, 2, 3, 1, 4), panels.transpose(1, 2)
+    panels = scales.view(-1, COLUMNS, scales.shape[1]).transpose(1, 2)
+    pairs = q.view(len(panels), COLUMNS, q.shape[1], -1, 2).permute(0, 2, 3, 1, 4)
+    if form.bits == 8:
+        return pairs.reshape(*panels.shape[:2], -1, LINE), panels
+    # one 16-bit number: two pairs' weights of a column of either half, the lowest bits first
+    four = (pairs + 8).view(torch.uint8).unflatten(3, (2, -1)).unflatten(2, (-1, 2))
+    low, high = four.permute(4, 0, 1, 2, 5, 6, 3)
+    return (low | (high << 4)).reshape(*panels.shape[:2], -1, LINE), panels
 
 
 def _rounded(groups: Tensor, form: Form) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
 """Language model and tower in 8 or 4 bits per weight, `--engine int8`, `int4`. In: rows, windows.
 Out: hidden states, embeddings.
 
-For models so large that reading the weights is the step. Products are the compiled kernel's
-(kernels/few_bits.py), the rest is torch's. A row's bits depend on that row alone, so, as in engine
-`stable`, exact mode equals the cloud to the last bit.
+For models so large that reading the weights is the step. Products and attention are compiled
+kernels' (kernels/few_bits.py), the rest is torch's. A row's bits depend on that row alone, so, as
+in engine `stable`, exact mode equals the cloud to the last bit.
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from streamer.model.checkpoint.room import EMBEDDING
 from streamer.model.checkpoint.shapes import AudioShape, TextShape
-from streamer.model.engines.kv_slots import KVSlots
+from streamer.model.engines.engine import Floats, Span
+from streamer.model.engines.kv_slots import KVSlots, kv_sizes
 from streamer.model.engines.rotary import rotary, sinusoids
-from streamer.model.engines.stable import one_by_one
-from streamer.model.engines.text import Layer, TextModel, torch_slots
+from streamer.model.engines.text import Layer, TextModel
 from streamer.model.engines.tower import AudioTower, own_weights
 from streamer.model.few_bits.matrix import Matrix
 from streamer.model.few_bits.parts import REST, Part
+from streamer.model.kernels.cells import SPAN
+from streamer.model.kernels.few_bits_attention import attended
+from streamer.model.kernels.simd import PANEL
 
 Parts = Mapping[str, Part]
 
@@ -36,29 +41,41 @@ class FewBitsText(TextModel):
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
         self.layers = [Layer(**parts[f"text.{i}"]) for i in range(shape.layers)]
-        self._group = shape.heads // shape.kv_heads
-        self._cos, self._sin = self._rotary(0)
+        self._angles_of = rotary(0, shape.head_dim, shape.rope_theta)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
-        """KV memory in float32."""
-        return torch_slots(self.shape, num_slots, max_len, self.norm)
+        """KV memory in float32, as the compiled attention reads it."""
+        keys, values = kv_sizes(self.shape, num_slots, max_len, PANEL)
+        kept = np.zeros(keys, np.float32), np.zeros(values, np.float32)
+        return KVSlots(*kept, num_slots, max_len, PANEL)
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] float32 of `ids`."""
         return super().embed(ids).float()
 
+    def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
+        """As `TextModel.forward`."""
+        where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans])
+        angles = self._angles_to(int((where[:, SPAN.start] + where[:, SPAN.n]).max()))
+        sizes = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
+        for layer, keys, values in zip(self.layers, slots.keys, slots.values, strict=True):
+            qkv = layer.qkv.times(self._rms(x, layer.norm_in), layer.qkv_bias).numpy()
+            found = attended(qkv, where, sizes, angles, (keys, values))
+            x = x + layer.out.times(torch.from_numpy(found))
+            gate, up = layer.gate_up.times(self._rms(x, layer.norm_mlp)).chunk(2, dim=-1)
+            x = x + layer.down.times(F.silu(gate) * up)
+        return x
+
     def _linear(self, x: Tensor, weight: Matrix, bias: Tensor | None = None) -> Tensor:
         return weight.times(x, bias)
 
-    def _weigh(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, n: int
-    ) -> Tensor:
-        return one_by_one(queries, keys, values, n)
-
-    def _rotary(self, length: int) -> tuple[Tensor, Tensor]:
-        tables = rotary(length, self.shape.head_dim, self.shape.rope_theta)
-        cos, sin = (torch.from_numpy(table).repeat(1, 2)[:, None] for table in tables)
-        return cos, sin
+    def _angles_to(self, end: int) -> tuple[Floats, Floats]:
+        """cos and sin of positions up to `end`; the tables grow by doubling."""
+        length = len(self._angles_of[0])
+        if end > length:
+            shape = self.shape
+            self._angles_of = rotary(max(end, 2 * length, 1024), shape.head_dim, shape.rope_theta)
+        return self._angles_of
 
 
 class FewBitsTower(AudioTower):

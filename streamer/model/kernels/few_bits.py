@@ -1,9 +1,10 @@
-"""Products with weights of 8 or 4 bits, compiled. In: rows of 16-bit integers. Out: float32.
+"""Products with weights of 8 or 4 bits, compiled. In: float32 rows. Out: float32.
 
-y[r, c] = sum over groups g of scale[c, g] * (sum over k in g of x[r, k] * q[c, k]): the inner sums
-are of integers and exact, the outer one runs over g from 0 upwards, in 8 lanes that are added at
-the end. So a row's bits depend on that row alone. Weights are read where they lie, once for three
-rows; they may be a file's pages.
+x is rounded to 16 bits, in steps of its row's largest over 32,767. Then
+y[r, c] = step[r] * sum over groups g of scale[c, g] * (sum over k in g of x[r, k] * q[c, k]): the
+inner sums are of integers and exact, the outer one runs over g from 0 upwards. So a row's bits
+depend on that row alone. Weights are read where they lie, once for five rows; they may be a file's
+pages.
 """
 
 from __future__ import annotations
@@ -18,79 +19,148 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.model.kernels.arithmetic import compiled, part
-from streamer.model.kernels.few_bits_tile import BYTES, COLUMNS, make_tile, unpack
+from streamer.model.kernels.few_bits_tile import COLUMNS, LINE, MOST_ROWS, make_tile, unpack
 from streamer.model.kernels.threads import num_cores, num_kernel_threads
 
 SHARES = 4  # per thread: one that comes late takes fewer
 WORTH = 1_000_000  # multiplications of one row that are worth a thread: 0.1 ms of it
-# Rows from which on 4 bits are unpacked once: 50 take 0.75 of the time, eight as long (2026-11).
-MANY = 16
+MANY = 10  # rows from which on weights are unpacked once for all
+BLOCK = 512  # weights of a column that are unpacked at once: 16 KB of a panel, half of what is near
+SPARE = 32  # of a row, so that rows do not lie in the same places of the processor's cache
 
-_T1, _T2, _T3 = (make_tile(rows) for rows in (1, 2, 3))
+f4 = np.float32
+STEPS = f4(32_767)
+_LEAST = f4(1e-30)
+_SHIFT = f4(12582912.0)  # 1.5 * 2**23: what is added to it is rounded to an integer
+_ZERO = f4(0)
+_NO_SIGN = np.int32(0x7FFFFFFF)
+
+_T1, _T2, _T3, _T4, _T5 = (make_tile(rows) for rows in range(1, MOST_ROWS + 1))
+
+
+@compiled
+def _round(x, rows, inner, q, q_step, steps, starts, groups, group):
+    """q [rows, q_step] and steps of x [rows, inner]; starts: -8 times a group's sum."""
+    bits, top_bits = x.view(np.int32), steps.view(np.int32)
+    for r in range(rows):
+        at = r * inner
+        top = np.int32(0)
+        for i in range(at, at + inner):  # as integers they vectorise; NaN is the largest
+            top = max(top, bits[i] & _NO_SIGN)
+        top_bits[r] = top
+        largest = _LEAST if steps[r] < _LEAST else steps[r]
+        steps[r] = largest / STEPS
+        inverse = STEPS / largest
+        for g in range(groups):
+            total = np.int32(0)
+            to = r * q_step + g * group
+            count = min(group, inner - g * group)
+            for i in range(count):
+                whole = np.int32((x[at + g * group + i] * inverse + _SHIFT) - _SHIFT)
+                q[to + i] = whole
+                total += whole
+            for i in range(count, group):
+                q[to + i] = 0
+            starts[r * groups + g] = np.int32(-8) * total
 
 
 @part
-def _panel(x, w, w_at, scales, s_at, y, c, rows, depth, width, groups, units):
-    """y[:, c : c + COLUMNS] of the panel at `w_at`."""
+def _rows(x, x_at, x_step, starts, groups_of_row, w, w_at, scales, s_at, y, rows, groups, lines):
+    """y[rows, COLUMNS] += x times the panel at `w_at`, so many groups of it."""
     r = 0
     while r < rows:
-        x_at, y_at = r * depth, r * width + c
         left = rows - r
-        if left >= 3 and left != 4:
-            _T3(x, x_at, depth, w, w_at, scales, s_at, y, y_at, width, groups, units)
+        at, t_at, y_at, step = x_at + r * x_step, r * groups_of_row, r * COLUMNS, groups_of_row
+        if left >= 9 or left == 5:
+            _T5(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
+            r += 5
+        elif left == 4 or left >= 7:
+            _T4(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
+            r += 4
+        elif left == 3 or left == 6:
+            _T3(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
             r += 3
-        elif left >= 2:
-            _T2(x, x_at, depth, w, w_at, scales, s_at, y, y_at, width, groups, units)
+        elif left == 2:
+            _T2(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
             r += 2
         else:
-            _T1(x, x_at, depth, w, w_at, scales, s_at, y, y_at, width, groups, units)
+            _T1(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
             r += 1
 
 
-@compiled
-def _multiply(x, w, scales, y, rows, depth, width, groups, units, first, last):
-    """Panels `first` to `last` of y [rows, width], x [rows, depth]."""
-    size = w.size // (width // COLUMNS)
-    for p in range(first, last):
-        c, s_at = p * COLUMNS, p * groups * COLUMNS
-        _panel(x, w, p * size, scales, s_at, y, c, rows, depth, width, groups, units)
+@part
+def _write(sums, steps, bias, y, rows, width, p):
+    """A panel's columns of y [rows, width], as far as there are so many."""
+    first = p * COLUMNS
+    for r in range(rows):
+        for i in range(min(COLUMNS, width - first)):
+            shift = bias[first + i] if bias.size else _ZERO
+            y[r * width + first + i] = sums[r * COLUMNS + i] * steps[r] + shift
 
 
 @compiled
-def _multiply_unpacked(x, w, scales, y, rows, depth, width, groups, units, first, last):
-    """The same of weights of 4 bits, each panel unpacked once for all rows."""
-    size = w.size // (width // COLUMNS)
-    wide = np.empty(2 * size, np.int8)
+def _multiply(
+    x, step, starts, w, scales, steps, bias, y, rows, width, groups, lines, group, first, last
+):
+    """Panels `first` to `last` of y [rows, width]; x [rows, step] and `starts` as `_round` gives
+    them."""
+    size = groups * lines * LINE
+    sums = np.empty(rows * COLUMNS, np.float32)
     for p in range(first, last):
-        c, s_at = p * COLUMNS, p * groups * COLUMNS
-        unpack(w, p * size, wide, size // (COLUMNS * BYTES))
-        _panel(x, wide, 0, scales, s_at, y, c, rows, depth, width, groups, units)
+        sums[:] = _ZERO
+        s_at = p * groups * COLUMNS
+        _rows(x, 0, step, starts, groups, w, p * size, scales, s_at, sums, rows, groups, lines)
+        _write(sums, steps, bias, y, rows, width, p)
+
+
+@compiled
+def _multiply_many(
+    x, step, starts, w, scales, steps, bias, y, rows, width, groups, lines, group, first, last
+):
+    """The same; a panel is unpacked once for all rows, by parts that stay near."""
+    at_once = max(1, BLOCK // group)
+    wide = np.empty(at_once * group * COLUMNS, np.int16)
+    sums = np.empty(rows * COLUMNS, np.float32)
+    for p in range(first, last):
+        sums[:] = _ZERO
+        for g in range(0, groups, at_once):
+            num, before = min(at_once, groups - g), p * groups + g
+            unpack(w, before * lines * LINE, wide, num * lines)
+            x_at, s_at, pairs = g * group, before * COLUMNS, group // 2
+            _rows(x, x_at, step, starts, 0, wide, 0, scales, s_at, sums, rows, num, pairs)
+        _write(sums, steps, bias, y, rows, width, p)
 
 
 def multiply(
-    x: NDArray[np.int16], data: NDArray[Any], scales: NDArray[np.float32]
+    x: NDArray[np.float32],
+    data: NDArray[Any],
+    scales: NDArray[np.float32],
+    width: int,
+    bias: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
-    """[rows, panels * COLUMNS] of x [rows, k].
+    """[rows, width] of x [rows, k], with `bias` [width].
 
-    data [panels, groups, units, COLUMNS, BYTES]: int8, or uint8 whose byte j holds weight j of 32
-    in its low half and weight 16 + j in its high one; scales [panels, groups, COLUMNS].
+    data [panels, groups, lines, LINE]: int8, a line holds 4 weights of each column, as [2 pairs,
+    COLUMNS, 2]; or uint8, 8 weights of 4 bits, plus 8: matrix.py has their order. scales [panels,
+    groups, COLUMNS].
     """
-    panels, groups, units = data.shape[:3]
-    rows, depth = x.shape
-    y = np.empty((rows, panels * COLUMNS), np.float32)
-    flat = [array.reshape(-1) for array in (x, data, scales, y)]
-    is_packed = data.dtype == np.uint8
-    sizes = rows, depth, y.shape[1], groups, units * (2 if is_packed else 1)
-    run = _multiply_unpacked if is_packed and rows >= MANY else _multiply
+    panels, groups, lines = data.shape[:3]
+    rows, inner = x.shape
+    group = lines * LINE // COLUMNS * (2 if data.dtype == np.uint8 else 1)
+    step = groups * group + SPARE
+    q, steps = np.empty(rows * step, np.int16), np.empty(rows, np.float32)
+    starts = np.empty(rows * groups, np.int32)
+    _round(x.reshape(-1), rows, inner, q, step, steps, starts, groups, group)
+    y = np.empty((rows, width), np.float32)
+    shift = np.empty(0, np.float32) if bias is None else bias
+    flat = q, step, starts, data.reshape(-1), scales.reshape(-1), steps, shift, y.reshape(-1)
+    sizes = rows, width, groups, lines, group
+    run = _multiply_many if rows >= MANY else _multiply
 
     def work(first: int, last: int) -> None:
         run(*flat, *sizes, first, last)
 
-    threads = min(num_threads(), rows * depth * y.shape[1] // WORTH)
-    if threads < 2:
-        work(0, panels)
-    else:
-        _shared(work, panels, threads)
+    shared(work, panels, min(num_threads(), rows * inner * width // WORTH))
     return y
 
 
@@ -105,8 +175,11 @@ def _others() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(1, num_threads() - 1), "few-bits")
 
 
-def _shared(work: Callable[[int, int], None], total: int, threads: int) -> None:
+def shared(work: Callable[[int, int], None], total: int, threads: int) -> None:
     """`work` on parts of 0 to `total`. Nobody waits for a thread that has not begun."""
+    if threads < 2:
+        work(0, total)
+        return
     num = threads * SHARES
     turns = itertools.count()
 

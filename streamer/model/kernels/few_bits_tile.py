@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
+from llvmlite.binding import get_host_cpu_features, initialize_native_asmparser
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from streamer.model.kernels.simd import fma_function, fold_lanes, function, lanes_of, splat
+from streamer.model.kernels.simd import fma_function, function, lanes_of, splat
 
-COLUMNS = 4  # of a panel: they lie side by side, 16 bytes of each in turn
-BYTES = 16
+COLUMNS = 16  # of a panel
+LINE = 64  # bytes of a panel that lie together: 4 weights of each column, in 4 bits 8, in 16 two
+# Rows of a tile: ten sums, two vectors of weights, one of a row and one product fill 16 registers.
+MOST_ROWS = 5
 # Bytes that are fetched ahead. Without it a core reads 7 GB/s here, with it 10 (2026-11, AVX2).
 AHEAD = 2048
 
 _I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
-_WEIGHTS = ir.VectorType(_I16, BYTES)
-_SUMS = ir.VectorType(_I32, BYTES // 2)
-_FLOATS = ir.VectorType(_F32, BYTES // 2)
-_HAS_AVX2 = bool(get_host_cpu_features().get("avx2"))
+_LANES = 8  # columns of a vector
+_HALVES = range(COLUMNS // _LANES)
+_BYTES = ir.VectorType(_I8, 2 * _LANES)
+_WEIGHTS = ir.VectorType(_I16, 2 * _LANES)  # two of each column, neighbours in its row
+_SUMS = ir.VectorType(_I32, _LANES)
+_FLOATS = ir.VectorType(_F32, _LANES)
+_FEATURES = get_host_cpu_features()
+_HAS_AVX2 = bool(_FEATURES.get("avx2"))
+_HAS_VNNI = bool(_FEATURES.get("avxvnni") or _FEATURES.get("avx512vnni"))
+_WIDE = types.int16  # how weights are unpacked
+
+Values = list[ir.Value]
 
 
 def make_tile(rows: int) -> Any:
-    """A kernel part: y[rows, COLUMNS] of x [rows, k] int16 and one panel.
+    """A kernel part: y[rows, COLUMNS] += scales * (x [rows, k] int16 times one panel), group by
+    group.
 
-    tile(x, x_at, x_step, w, w_at, scales, s_at, y, y_at, y_step, groups, units): flat arrays, where
-    to begin, elements from one row to the next, times BYTES weights of a column's group. w is int8,
-    or uint8 that holds two of 4 bits. The compiler must not know `units`: it would unroll, and run
-    out of registers.
+    tile(x, x_at, x_step, starts, t_at, t_step, w, w_at, scales, s_at, y, y_at, groups, lines): flat
+    arrays, where to begin, elements from one row to the next; lines of a group. w is int8, int16,
+    or uint8 that holds two of 4 bits, from 0 to 15, whose sums begin at `starts` [rows, groups]
+    int32. The compiler must not know `lines`: it would unroll, and run out of registers.
     """
 
     @intrinsic
@@ -39,15 +51,17 @@ def make_tile(rows: int) -> Any:
         x: Any,
         x_at: Any,
         x_step: Any,
+        starts: Any,
+        t_at: Any,
+        t_step: Any,
         w: Any,
         w_at: Any,
         scales: Any,
         s_at: Any,
         y: Any,
         y_at: Any,
-        y_step: Any,
         groups: Any,
-        units: Any,
+        lines: Any,
     ) -> Any:
         n = types.intp
 
@@ -56,108 +70,144 @@ def make_tile(rows: int) -> Any:
                 array = context.make_array(signature.args[i])(context, b, values[i])
                 return b.gep(array.data, [values[i + 1]])
 
-            steps = _Steps(values[2], values[9], values[10], values[11])
-            bits = 4 if signature.args[3].dtype == types.uint8 else 8
-            _emit(b, [begin(i) for i in (0, 3, 5, 7)], steps, rows, bits)
+            def rows_of(i: int) -> Values:
+                first, step = begin(i), values[i + 2]
+                return [b.gep(first, [b.mul(step, step.type(r))]) for r in range(rows)]
+
+            panel = _Panel(begin(6), begin(8), signature.args[6].dtype, values[12], values[13])
+            _emit(b, rows_of(0), rows_of(3), panel, begin(10))
             return context.get_dummy_value()
 
-        return types.void(x, n, n, w, n, scales, n, y, n, n, n, n), codegen
+        return types.void(x, n, n, starts, n, n, w, n, scales, n, y, n, n, n), codegen
 
     return tile
 
 
 @intrinsic
 def unpack(_context: Any, w: Any, w_at: Any, wide: Any, lines: Any) -> Any:
-    """Write so many lines of w, uint8 as in `make_tile`, into `wide`, int8: two lines of each."""
+    """Write so many lines of w, as in `make_tile`, into `wide`, int16, from its beginning."""
     n = types.intp
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
         arrays = (context.make_array(signature.args[i])(context, b, values[i]) for i in (0, 2))
         source, target = (array.data for array in arrays)
-        _unpack(b, b.gep(source, [values[1]]), target, values[3])
+        _unpack(b, b.gep(source, [values[1]]), target, values[3], signature.args[0].dtype)
         return context.get_dummy_value()
 
     return types.void(w, n, wide, n), codegen
 
 
-def _unpack(b: ir.IRBuilder, w: ir.Value, wide: ir.Value, lines: ir.Value) -> None:
-    number, size = lines.type, COLUMNS * BYTES
-    kind = ir.VectorType(_I8, size)
-    half = ir.Constant(kind, [4] * size)
+def _unpack(b: ir.IRBuilder, w: ir.Value, wide: ir.Value, lines: ir.Value, kind: Any) -> None:
+    number = lines.type
+    middle = ir.Constant(_WEIGHTS, [8 if kind == types.uint8 else 0] * _WEIGHTS.count)
     with cgutils.for_range(b, lines, intp=number) as line:
-        at = b.gep(w, [b.mul(line.index, number(size))])
-        _fetch(b, at)
-        both = b.load(b.bitcast(at, kind.as_pointer()), align=1)
-        first = b.gep(wide, [b.mul(line.index, number(2 * size))])
-        for i, part in enumerate((b.ashr(b.shl(both, half), half), b.ashr(both, half))):
-            begin = b.gep(first, [number(size * i)])
-            b.store(part, b.bitcast(begin, kind.as_pointer()), align=1)
+        vectors = [v for both in _weights(b, _line(b, w, line.index), kind) for v in both]
+        size = len(vectors) * _WEIGHTS.count
+        for i, vector in enumerate(vectors):
+            to = b.add(b.mul(line.index, number(size)), number(i * _WEIGHTS.count))
+            at = b.bitcast(b.gep(wide, [to]), _WEIGHTS.as_pointer())
+            b.store(b.sub(vector, middle), at, align=2)
 
 
-class _Steps(NamedTuple):
-    x: ir.Value
-    y: ir.Value
+class _Panel(NamedTuple):
+    w: ir.Value
+    scales: ir.Value
+    kind: Any
     groups: ir.Value
-    units: ir.Value
+    lines: ir.Value  # of a group
 
 
-def _emit(b: ir.IRBuilder, begins: list[ir.Value], steps: _Steps, rows: int, bits: int) -> None:
-    x, w, scales, y = begins
-    number = steps.groups.type
-    xs = [b.gep(x, [b.mul(steps.x, number(r))]) for r in range(rows)]
-    cells = [(r, c) for r in range(rows) for c in range(COLUMNS)]
-    totals = {at: cgutils.alloca_once_value(b, ir.Constant(_FLOATS, None)) for at in cells}
+def _emit(b: ir.IRBuilder, xs: Values, starts: Values, panel: _Panel, y: ir.Value) -> None:
+    number = panel.groups.type
+    cells = [(r, h) for r in range(len(xs)) for h in _HALVES]
     sums = {at: cgutils.alloca_once(b, _SUMS) for at in cells}  # LLVM keeps them in registers
-    fma = fma_function(b, _FLOATS)
-    with cgutils.for_range(b, steps.groups, intp=number) as group:
-        for at in cells:
-            b.store(ir.Constant(_SUMS, None), sums[at])
-        with cgutils.for_range(b, steps.units, intp=number) as unit:
-            k = b.add(b.mul(group.index, steps.units), unit.index)
-            _add_vector(b, xs, w, k, sums, bits)
-        for c in range(COLUMNS):
-            at = b.add(b.mul(group.index, number(COLUMNS)), number(c))
-            scale = splat(b, b.load(b.gep(scales, [at])), _FLOATS)
-            for r in range(rows):
-                whole = b.sitofp(b.load(sums[r, c]), _FLOATS)
-                b.store(b.call(fma, [whole, scale, b.load(totals[r, c])]), totals[r, c])
-    for r, c in cells:
-        cell = b.gep(y, [b.add(b.mul(steps.y, number(r)), number(c))])
-        b.store(fold_lanes(b, b.load(totals[r, c]), b.fadd), cell)
+    with cgutils.for_range(b, panel.groups, intp=number) as group:
+        for r, h in cells:
+            first = ir.Constant(_SUMS, None)
+            if panel.kind == types.uint8:
+                first = splat(b, b.load(b.gep(starts[r], [group.index])), _SUMS)
+            b.store(first, sums[r, h])
+        with cgutils.for_range(b, panel.lines, intp=number) as line:
+            k = b.add(b.mul(group.index, panel.lines), line.index)
+            _add_line(b, xs, panel, k, sums)
+        for h in _HALVES:
+            _add_scaled(b, panel, group.index, h, [sums[r, h] for r in range(len(xs))], y)
 
 
-def _add_vector(
-    b: ir.IRBuilder, xs: list[ir.Value], w: ir.Value, k: ir.Value, sums: Any, bits: int
+def _add_scaled(
+    b: ir.IRBuilder, panel: _Panel, group: ir.Value, half: int, sums: Values, y: ir.Value
 ) -> None:
-    """BYTES weights of each column, times the rows."""
+    """A group's sums of half the columns, of all rows."""
+    number, floats, fma = group.type, _FLOATS.as_pointer(), fma_function(b, _FLOATS)
+    at = b.add(b.mul(group, number(COLUMNS)), number(_LANES * half))
+    scale = b.load(b.bitcast(b.gep(panel.scales, [at]), floats), align=4)
+    for r, total in enumerate(sums):
+        cell = b.bitcast(b.gep(y, [number(COLUMNS * r + _LANES * half)]), floats)
+        whole = b.sitofp(b.load(total), _FLOATS)
+        b.store(b.call(fma, [whole, scale, b.load(cell, align=4)]), cell, align=4)
+
+
+def _add_line(b: ir.IRBuilder, xs: Values, panel: _Panel, k: ir.Value, sums: Any) -> None:
+    """A line's weights, times the rows."""
     number = k.type
-    line = b.gep(w, [b.mul(b.lshr(k, number(1)) if bits == 4 else k, number(COLUMNS * BYTES))])
-    _fetch(b, line)
-    raw = ir.VectorType(_I8, BYTES).as_pointer()
-    given = []
-    for row in xs:
-        at = b.gep(row, [b.mul(k, number(BYTES))])
-        given.append(b.load(b.bitcast(at, _WEIGHTS.as_pointer()), align=2))
-    for c in range(COLUMNS):
-        weights = b.load(b.bitcast(b.gep(line, [number(BYTES * c)]), raw), align=1)
-        weights = b.sext(weights, _WEIGHTS)
-        if bits == 4:  # the low halves of the bytes, then their high ones
-            odd = b.trunc(b.and_(k, number(1)), _I16)
-            up = splat(b, b.sub(_I16(12), b.mul(odd, _I16(4))), _WEIGHTS)
-            weights = b.ashr(b.shl(weights, up), ir.Constant(_WEIGHTS, [12] * BYTES))
-        for r, x in enumerate(given):
-            b.store(b.add(b.load(sums[r, c]), _pairs(b, x, weights)), sums[r, c])
+    line = _line(b, panel.w, k)
+    if panel.kind != _WIDE:
+        _fetch(b, line)
+    pairs = {_WIDE: 1, types.int8: 2, types.uint8: 4}[panel.kind]
+    for i, weights in enumerate(_weights(b, line, panel.kind)):
+        at = b.add(b.mul(k, number(2 * pairs)), number(2 * i))
+        for r, row in enumerate(xs):
+            two = b.load(b.bitcast(b.gep(row, [at]), _I32.as_pointer()), align=2)
+            x = b.bitcast(splat(b, two, _SUMS), _WEIGHTS)
+            for h in _HALVES:
+                b.store(_with_pairs(b, b.load(sums[r, h]), x, weights[h]), sums[r, h])
+
+
+def _line(b: ir.IRBuilder, w: ir.Value, k: ir.Value) -> ir.Value:
+    return b.gep(b.bitcast(w, _I8.as_pointer()), [b.mul(k, k.type(LINE))])
+
+
+def _weights(b: ir.IRBuilder, line: ir.Value, kind: Any) -> Iterator[Values]:
+    """A line's, in 16 bits: two of each column, half the columns and the other half; the next."""
+
+    def load(at: int, of: ir.VectorType) -> ir.Value:
+        return b.load(b.bitcast(b.gep(line, [_I32(at)]), of.as_pointer()), align=1)
+
+    def of_all(number: int) -> ir.Value:
+        return ir.Constant(_WEIGHTS, [number] * _WEIGHTS.count)
+
+    if kind == _WIDE:
+        yield [load(32 * h, _WEIGHTS) for h in _HALVES]
+    elif kind == types.int8:
+        for pair in range(2):
+            yield [b.sext(load(32 * pair + 16 * h, _BYTES), _WEIGHTS) for h in _HALVES]
+    else:
+        for at in (0, 32):
+            four = load(at, _WEIGHTS)  # of 4 bits each
+            up = [b.lshr(four, of_all(bits)) for bits in (4, 8, 12)]
+            low = [b.and_(each, of_all(15)) for each in (four, *up[:2])]
+            yield low[:2]
+            yield [low[2], up[2]]
 
 
 def _fetch(b: ir.IRBuilder, line: ir.Value) -> None:
     fetch = function(b, "llvm.prefetch.p0i8", ir.VoidType(), [_I8.as_pointer()] + [_I32] * 3)
-    b.call(fetch, [b.gep(line, [ir.IntType(64)(AHEAD)]), _I32(0), _I32(3), _I32(1)])
+    b.call(fetch, [b.gep(line, [_I32(AHEAD)]), _I32(0), _I32(3), _I32(1)])
 
 
-def _pairs(b: ir.IRBuilder, x: ir.Value, w: ir.Value) -> ir.Value:
-    """x * w, neighbours added, int32."""
-    if _HAS_AVX2:
-        return b.call(function(b, "llvm.x86.avx2.pmadd.wd", _SUMS, [_WEIGHTS] * 2), [x, w])
-    wide = ir.VectorType(_I32, BYTES)
+def _with_pairs(b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value) -> ir.Value:
+    """total + x * w, neighbours added, int32."""
+    if _HAS_AVX2 and not _HAS_VNNI:
+        # Left to itself LLVM adds products to each other first, and runs out of registers.
+        initialize_native_asmparser()
+        gives = ir.LiteralStructType([_SUMS, _SUMS])
+        code = "vpmaddwd $2, $3, $1\n\tvpaddd $1, $0, $0"
+        kind = ir.FunctionType(gives, [_WEIGHTS, _WEIGHTS, _SUMS])
+        return b.extract_value(b.call(ir.InlineAsm(kind, code, "=x,=&x,x,x,0"), [w, x, total]), 0)
+    if _HAS_AVX2:  # LLVM makes one instruction of the two
+        pairs = b.call(function(b, "llvm.x86.avx2.pmadd.wd", _SUMS, [_WEIGHTS] * 2), [x, w])
+        return b.add(total, pairs)
+    wide = ir.VectorType(_I32, _WEIGHTS.count)
     product = b.mul(b.sext(x, wide), b.sext(w, wide))
-    return b.add(*(lanes_of(b, product, list(range(odd, BYTES, 2))) for odd in (0, 1)))
+    odd, even = (lanes_of(b, product, list(range(at, wide.count, 2))) for at in (1, 0))
+    return b.add(total, b.add(odd, even))
