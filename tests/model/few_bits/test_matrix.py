@@ -81,7 +81,7 @@ def test_a_row_of_zeros_stays_zero(form):
 
 @FORM
 @pytest.mark.parametrize(("out", "inner"), [(160, 96), (70, 500)])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 17, 64])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64])
 def test_a_row_is_the_same_bits_in_any_company(n, out, inner, form):
     matrix, x = pack(drawn(out, inner), form), drawn(n, inner, seed=n)
     assert torch.equal(matrix.times(x), torch.cat([matrix.times(row[None]) for row in x]))
