@@ -28,7 +28,7 @@ from pipelines.embedded.people_held import EDGE_S, trimmed
 from pipelines.embedded.recordings import Clip
 from pipelines.embedded.syllables import count
 from streamer.core.measures.frames import SPEECH_SAMPLES
-from streamer.core.measures.nuclei import SLOW_FRAMES, moved
+from streamer.core.measures.nuclei import beats, steps_db
 from streamer.core.measures.turn_track import Frames, TurnTrack
 from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
 from streamer.model.audio.vad import VoiceActivity
@@ -39,7 +39,7 @@ REST_SHARE = 0.04  # each
 NUM_FOLDS = 5
 PLAUSIBLE = (1.5, 9.5)  # syllables/s; else the text is not what was said
 MIN_ERROR = 0.15  # a smaller one weighs no more
-NAMES = ("STEADY", "PER_NUCLEUS", "PER_DB", "PER_SLOW_DB")
+NAMES = ("STEADY", "PER_NUCLEUS", "PER_DB", "PER_BEAT")
 
 Doubles = NDArray[np.float64]
 
@@ -89,8 +89,8 @@ def of_clip(clip: Clip, samples: np.ndarray) -> tuple[Clip, float, list[float]] 
     seconds = frames.measures().speech_s
     if not PLAUSIBLE[0] < syllables / max(seconds, 0.1) < PLAUSIBLE[1]:
         return None
-    fast, slow = moved(frames.vowel_db, 1, 1.0), moved(frames.vowel_db, SLOW_FRAMES, 20.0)
-    sums = (len(frames.nuclei()), fast[frames.speech].sum(), slow[frames.speech].sum())
+    moved = (steps_db(frames.vowel_db), beats(frames.vowel_db))
+    sums = (len(frames.nuclei()), *(each[frames.speech].sum() for each in moved))
     return clip, syllables / seconds, [1.0, *(float(each) / seconds for each in sums)]
 
 
@@ -101,7 +101,7 @@ def frames_of(samples: np.ndarray) -> Frames:
     track.add_mel(raw_log_mel(samples))
     judged = VoiceActivity().push(np.pad(samples, (0, -len(samples) % SPEECH_SAMPLES)))
     speech = track.add_speech(np.array([frame.probability for frame in judged], np.float32))
-    track.add_pitch(np.concatenate([pitch.push(samples, speech), pitch.finish(speech[:0])]))
+    track.add_pitch(np.concatenate([pitch.push(samples, speech), pitch.finish()]))
     return track.frames()
 
 

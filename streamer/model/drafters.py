@@ -42,12 +42,8 @@ class IncrementalDrafter:
         object.__setattr__(self, "_width", thinker.shapes.text.vocab)
         object.__setattr__(self, "_writes", thinker.engine.writes)
 
-    def hold(self, ranges: Ranges) -> int:
-        sequence = self.listener.sequence
-        form = form_of(self.listener.thinker, self.rules, ranges)
-        num_kept = self.chooser.hold(form, sequence.answer)
-        sequence.replace_tail(sequence.answer_start + num_kept)
-        return num_kept
+    def hold(self, ranges: Ranges) -> None:
+        self.chooser.hold(form_of(self.listener.thinker, self.rules, ranges))
 
     def draft(self, n: int) -> Steps[Draft]:
         sequence = self.listener.sequence
@@ -93,9 +89,8 @@ class GenerateDrafter:
         self.listener = listener
         self._stock = stock
 
-    def hold(self, ranges: Ranges) -> int:
+    def hold(self, ranges: Ranges) -> None:
         """It follows no rule."""
-        return len(self.listener.sequence.answer)
 
     def draft(self, n: int) -> Steps[Draft]:
         """No step of ours: the stock model keeps its own cache, for this one block."""

@@ -76,18 +76,10 @@ class Chooser:
         self._penalty = np.float32(self._rules.repetition_penalty)
         self._bias = np.float32(self._rules.end_bias)
 
-    def hold(self, form: SentenceForm | None, answer: Sequence[int]) -> int:
-        """Go by `form` from now on. How many ids of `answer` keep it before one does not."""
+    def hold(self, form: SentenceForm | None) -> None:
+        """Go by `form`, before anything is said."""
         self._form = form
-        self._followed = []
         self._state = None if form is None else BEGIN
-        state: State | None = BEGIN
-        for num_kept, token in enumerate(answer if form is not None else ()):
-            assert form is not None
-            state = None if state is None else form.step(state, token)
-            if state is None:
-                return num_kept
-        return len(answer)
 
     def begin(self, answer: Sequence[int], num_drafted: int = 0) -> None:
         """answer: all that is said, committed or not; its last `num_drafted` are another's."""

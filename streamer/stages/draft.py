@@ -13,6 +13,7 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
+from streamer.core.rules.form import FREE, Ranges
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
 from streamer.stages.plumbing.messages import (
     Answer,
@@ -138,10 +139,7 @@ class Draft:
             spec = parts.speculator(None)
         else:
             edge = Drafting(ready, parts, self._said, self._clock, lambda: self._is_cancelled)
-            if ready.closed.measures is None:
-                action = await self._on_edge(edge, edge.begin())
-            else:
-                action = await self._within_measures(ready, edge)
+            action = await self._begin_on_edge(ready, edge)
             spec = edge.spec
         prefilled_at: float | None = None  # by the target, where it speaks first
         num_failures = num_calls = 0
@@ -205,12 +203,20 @@ class Draft:
         await edge.flush()
         return action
 
-    async def _within_measures(self, ready: Ready, edge: Drafting) -> Action | None:
-        """They say which levels may be said. While they are worked out the edge goes ahead."""
+    async def _begin_on_edge(self, ready: Ready, edge: Drafting) -> Action | None:
+        """Measures say which levels may be said. They are known before the edge has heard the end,
+        most often: then it needs no other way to its thread."""
+        if ready.closed.measures is None:
+            return await self._on_edge(edge, edge.begin([FREE]))
+        known: list[Ranges] = []
+
+        async def learn() -> None:
+            known.append(await ready.ranges())
+
         async with anyio.create_task_group() as group:
-            group.start_soon(self._on_edge, edge, edge.guess())
-            ranges = await ready.ranges()
-        return await self._on_edge(edge, edge.hold(ranges))
+            group.start_soon(learn)
+            action = await self._on_edge(edge, edge.begin(known))
+        return action if edge.is_held else await self._on_edge(edge, edge.hold(known[0]))
 
     async def _prepare(self, ready: Ready) -> None:
         """Let the target hear the turn's end, once."""

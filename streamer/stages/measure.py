@@ -24,6 +24,8 @@ async def measure(
     """is_told: somebody wants the events. Ends when `pokes` does."""
     async with pokes, outlet:
         async for measurer in pokes:
+            if not measurer.is_due(is_told):
+                continue  # most often: a way to a thread would cost more than it brings
             news = await anyio.to_thread.run_sync(measurer.work, is_told, limiter=limiter)
             if news is not None and not measurer.is_over:
                 outlet.offer(news)

@@ -58,6 +58,7 @@ class Closed:
     goes_on: bool = False
     # the turn's SpeechMeasures, where they were asked for; to be called as last_speech is
     measures: Callable[[], Any] | None = None
+    said: Callable[[], Any] | None = None  # those that its words are held to: known earlier
     curves: Callable[[], Any] | None = None  # its Curves, likewise
 
 

@@ -115,7 +115,7 @@ class Coaching:
         speech = frames.speech[new]
         return Heard(
             self._changes.values[new][speech],
-            decibel(frames.power[new, 0][speech]),
+            frames.level_db[new][speech],
             glides(frames.f0[pitched], frames.speech[pitched]),
         )
 
@@ -158,7 +158,7 @@ class Coaching:
         curve_s = self._curve / FRAMES_PER_S
         self._curve = self._first + end
         f0 = frames.f0[begin:end].reshape(-1, POINT_FRAMES)
-        power = frames.power[begin:end, 0].reshape(-1, POINT_FRAMES)
+        power = frames.power[begin:end].reshape(-1, POINT_FRAMES)
         pitch = [float(np.median(row[row > 0])) if (row > 0).any() else None for row in f0]
         levels = decibel(power.mean(1)).tolist() if len(power) else []
         last = frames.last(SHOWN_S).measures()

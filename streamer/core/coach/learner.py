@@ -65,7 +65,7 @@ class Learner:
         added = frames.until(known).syllables()
         self._num_spoken += int(filled.sum())
         self._syllables += float(added[begin:end].sum())
-        self._power.append(frames.power[begin:end, 0][speech])
+        self._power.append(frames.power[begin:end][speech])
         self._f0.append(frames.f0[begin:end][filled])
         for is_spoken in filled.tolist():
             if is_spoken and self._num_spoken and PAUSE_FRAMES <= self._gap <= LONG_PAUSE_FRAMES:

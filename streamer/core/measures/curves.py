@@ -34,7 +34,7 @@ class Curves:
     @classmethod
     def of(cls, frames: Frames) -> Curves:
         """Of one turn, in steps of 10 ms."""
-        power = np.ascontiguousarray(frames.power[:, 0])
+        power = frames.power.copy()
         syllables = frames.syllables().astype(np.float32)
         return cls(1 / FRAMES_PER_S, frames.f0, power, frames.speech.copy(), syllables)
 

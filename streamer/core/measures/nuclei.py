@@ -6,8 +6,8 @@ automatically": a nucleus is a voiced peak with a dip before it. Here the envelo
 the bands of vowels, not intensity, so that sibilants make no peak.
 
 Peaks alone count too many where somebody speaks slowly, and too few where fast. So a rate also
-reads how much the envelope moves, within 10 ms and within 160 ms. The four numbers of that sum were
-fitted on training's people (`python -m bench.rate`).
+reads how much the envelope moves within 10 ms, and how often it beats: rises over its own mean. The
+four numbers of that sum were fitted on training's people (`python -m bench.rate`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from streamer.core.measures.frames import LOUDNESS_POWER, percentiles
@@ -31,12 +32,22 @@ FLOOR_DB = 30.0  # under the loudest frames there is no nucleus
 LOUDEST = 95.0  # percentile
 # Syllables per second of speech are a sum over its frames, over its seconds, and STEADY. The sum:
 # PER_NUCLEUS for a nucleus, PER_DB for each dB that the envelope moves from frame to frame, 1 dB at
-# most, and PER_SLOW_DB for each that it moves within SLOW_FRAMES, 20 dB at most.
-PER_NUCLEUS = 0.824
-PER_DB = 0.0524
-SLOW_FRAMES, PER_SLOW_DB = 16, -0.0010
-STEADY = -1.96
-_KERNEL = np.hanning(2 * SIDE_FRAMES + 3)[1:-1] / np.hanning(2 * SIDE_FRAMES + 3).sum()
+# most, and PER_BEAT where its mean of 70 ms begins to be over that of 0.4 s.
+PER_NUCLEUS = 0.742
+PER_DB = 0.0326
+PER_BEAT = 0.346
+STEADY = -2.70
+BEAT_FRAMES, AROUND_FRAMES = 3, 20  # to both sides
+
+
+def _bell(num: int) -> Doubles:
+    """A Hann window of `num` frames to both sides, of sum 1."""
+    window = np.hanning(2 * num + 3)[1:-1]
+    return window / window.sum()
+
+
+_KERNEL = _bell(SIDE_FRAMES)
+_BEAT = np.pad(_bell(BEAT_FRAMES), AROUND_FRAMES - BEAT_FRAMES) - _bell(AROUND_FRAMES)
 
 
 class Envelope:
@@ -45,6 +56,7 @@ class Envelope:
 
     def __init__(self) -> None:
         self._level_db = Growing(dtype=np.float64)  # of the frames that are final
+        self._movement = Growing(dtype=np.float64)  # of those whose beat is, too
         self._peaks = Growing(dtype=np.int64)
         self._search = _Search()
         self._held = np.zeros(SIDE_FRAMES)  # loudness from SIDE_FRAMES before the first unfinal one
@@ -58,23 +70,48 @@ class Envelope:
         self._held = self._held[len(level_db) :]
         self._peaks.append(self._search.push(level_db))
         self._level_db.append(level_db)
+        num = len(self._level_db) - AROUND_FRAMES - len(self._movement)
+        self._movement.append(
+            self._moved(self._level_db.values, len(self._movement))[: max(0, num)]
+        )
 
     def drop(self, num: int) -> None:
         """Forget the first `num` frames, which must be final: frames count from behind them."""
         self._level_db.drop(num)
+        self._movement.drop(num)
         kept = self._peaks.values - num
         self._peaks = Growing(dtype=np.int64)
         self._peaks.append(kept[kept >= 0])
         self._search.num -= num
         self._search.best -= num
 
-    def so_far(self) -> tuple[Doubles, Indices]:
-        """Level in dB [n_frames] of all that was added, and the frames of its peaks, in order."""
-        rest_db = _level_db(np.pad(self._held, (0, SIDE_FRAMES)))
+    def so_far(self) -> tuple[Doubles, Doubles, Indices]:
+        """Level in dB [n_frames] of all that was added, what its movement adds to the syllables
+        [n_frames], and the frames of its peaks, in order."""
+        rest_db = _level_db(np.concatenate([self._held, np.zeros(SIDE_FRAMES)]))
         search = replace(self._search)
         peaks = np.concatenate([self._peaks.values, search.push(rest_db), search.last()])
+        level_db = np.concatenate([self._level_db.values, rest_db])
+        kept = self._movement.values
+        movement = np.concatenate([kept, self._moved(level_db, len(kept))])
         # one whose frame was dropped is none any more
-        return np.concatenate([self._level_db.values, rest_db]), peaks[peaks >= 0]
+        return level_db, movement, peaks[peaks >= 0]
+
+    @property
+    def num_final(self) -> int:
+        return len(self._level_db)
+
+    def until(self, end: int) -> tuple[Doubles, Doubles, Indices]:
+        """What `so_far` would say of the first `end` frames that are final, if they were all."""
+        level_db = self._level_db.values[:end]
+        search = _Search()
+        peaks = np.concatenate([search.push(level_db), search.last()])
+        kept = self._movement.values[: max(0, end - AROUND_FRAMES)]
+        return level_db, np.concatenate([kept, self._moved(level_db, len(kept))]), peaks
+
+    def _moved(self, level_db: Doubles, first: int) -> Doubles:
+        """What the movement to each frame from `first` on adds to the syllables."""
+        return PER_DB * steps_db(level_db, first) + PER_BEAT * beats(level_db, first)
 
 
 def nuclei(level_db: Doubles, peaks: Indices, voiced: Flags, spoken: Flags) -> Indices:
@@ -84,23 +121,32 @@ def nuclei(level_db: Doubles, peaks: Indices, voiced: Flags, spoken: Flags) -> I
     """
     if not spoken.any() or not len(peaks):
         return peaks[:0]
-    (loudest_db,) = percentiles(level_db[spoken], LOUDEST)
-    allowed = np.zeros(len(level_db) + 2, bool)
-    fit = spoken & voiced & (level_db > loudest_db - FLOOR_DB)
-    for shift in range(3):
-        allowed[shift : shift + len(fit)] |= fit
-    return peaks[allowed[peaks + 1]]
+    (loudest_db,) = percentiles(np.sort(level_db[spoken]), LOUDEST)
+    beside = np.clip(np.add.outer((-1, 0, 1), peaks), 0, len(level_db) - 1)
+    fit = spoken[beside] & voiced[beside] & (level_db[beside] > loudest_db - FLOOR_DB)
+    return peaks[fit.any(0)]
 
 
-def movement(level_db: Doubles) -> Doubles:
-    """What the envelope's movement to each frame adds to the syllables there [n_frames]."""
-    return PER_DB * moved(level_db, 1, 1.0) + PER_SLOW_DB * moved(level_db, SLOW_FRAMES, 20.0)
+def steps_db(level_db: Doubles, first: int = 0) -> Doubles:
+    """How many dB the envelope moves to each frame from `first` on, 1 at most."""
+    near = level_db[max(0, first - 1) :]
+    found = np.zeros(len(level_db) - first)
+    found[len(found) - len(near) + 1 :] = np.minimum(np.abs(near[1:] - near[:-1]), 1.0)
+    return found
 
 
-def moved(level_db: Doubles, num: int, most_db: float) -> Doubles:
-    """How many dB the envelope moves within `num` frames, up to each [n_frames]."""
-    found = np.zeros(len(level_db))
-    found[num:] = np.minimum(np.abs(level_db[num:] - level_db[:-num]), most_db)
+def beats(level_db: Doubles, first: int = 0) -> Flags:
+    """Whether each frame from `first` on begins a beat, as if silence followed: in loudness, so
+    that a loud syllable is one whatever its shape."""
+    known = level_db[max(0, first - 1 - AROUND_FRAMES) :]
+    before = max(0, AROUND_FRAMES + 1 - first)
+    loudness = np.zeros(before + len(known) + AROUND_FRAMES)
+    loudness[before : before + len(known)] = 10 ** (LOUDNESS_POWER / 10 * known)
+    num = len(loudness) + 1 - len(_BEAT)
+    # each frame's sum has one order, whatever is asked for at once
+    around = as_strided(loudness, (num, len(_BEAT)), 2 * loudness.strides)
+    over = (around * _BEAT).sum(1) > 0
+    found: Flags = over[1:] & ~over[:-1]
     return found
 
 

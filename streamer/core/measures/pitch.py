@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import median, percentiles
+from streamer.core.measures.frames import mean_and_sd, median, percentiles
 
 OCTAVE = 12.0  # semitones: further from the median a frame is a tracker's error
 MIN_SEMITONES = 0.1
@@ -26,29 +26,32 @@ class PitchStats:
 
 
 def in_range(voiced_hz: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The frames that lie in the voice's own range: the others are mostly errors of an octave.
+    """The frames that lie in the voice's own range, in order of height: the others are mostly
+    errors of an octave.
 
     The range is that of the second pass of two, as De Looze & Hirst (2008) look twice.
     """
     if not len(voiced_hz):
         return voiced_hz
-    low, high = percentiles(voiced_hz, 15, 85)
-    return voiced_hz[(voiced_hz >= 0.75 * low) & (voiced_hz <= 1.6 * high)]
+    ordered = np.sort(voiced_hz)
+    low, high = percentiles(ordered, 15, 85)
+    first = np.searchsorted(ordered, np.float32(0.75 * low))
+    return ordered[first : np.searchsorted(ordered, np.float32(1.6 * high), "right")]
 
 
 def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:
     """`voiced_hz` [n], n > 0, all above 0. Frames an octave off the median count for the median
     alone."""
-    middle_hz = median(voiced_hz)
+    middle_hz = median(np.sort(voiced_hz))
     semitones = 12 * np.log2(voiced_hz / middle_hz)
     is_near = np.abs(semitones) < OCTAVE
     near = semitones[is_near]
-    low, high = percentiles(near, 5, 95)
-    near_hz = voiced_hz[is_near]
+    low, high = percentiles(np.sort(near), 5, 95)
+    mean_hz, sd_hz = mean_and_sd(voiced_hz[is_near])
     return PitchStats(
         median_hz=middle_hz,
-        sd_semitones=max(MIN_SEMITONES, float(np.std(near))),
+        sd_semitones=max(MIN_SEMITONES, mean_and_sd(near)[1]),
         range_semitones=float(high - low),
-        mean_hz=float(np.mean(near_hz)),
-        sd_hz=float(np.std(near_hz)),
+        mean_hz=mean_hz,
+        sd_hz=sd_hz,
     )

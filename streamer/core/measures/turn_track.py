@@ -6,7 +6,8 @@ bytes per frame of 10 ms, so 180 kB for a turn of 60 s.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +17,16 @@ from streamer.core.measures.frames import (
     FRAMES_PER_S,
     HOP_SAMPLES,
     MIN_FRAMES,
+    PAUSE_FRAMES,
+    SILENT_DB,
     SPEECH_SAMPLES,
     VOICE_HZ,
-    active_level,
     decibel,
-    frame_power,
+    frame_powers,
+    level_of_speech,
+    mean,
     median,
-    on_mel_frames,
-    pause_frames,
     percentiles,
-    span_of,
     speaking,
     vowel_loudness,
 )
@@ -35,7 +36,6 @@ from streamer.core.measures.nuclei import (
     Doubles,
     Envelope,
     Indices,
-    movement,
     nuclei,
     syllable_rate,
 )
@@ -62,11 +62,13 @@ class TurnTrack:
 
     def __init__(self, pitch_hop: int) -> None:
         self._pitch_hop = pitch_hop
-        self._power = Growing(len(BANDS_HZ))
+        self._powers = tuple(Growing() for _ in BANDS_HZ)
         self._level_db = Growing()
         self._envelope = Envelope()
-        self._f0 = Growing()
+        self._f0 = Growing()  # per `pitch_hop`
+        self._frame_f0 = Growing()
         self._speech = Growing(dtype=bool)  # per 512 samples
+        self._frame_speech = Growing(dtype=bool)
         self._clipped = Growing()  # samples at full scale, per frame of 10 ms
         self._rest = np.zeros(0, np.float32)
         self.num_samples = 0
@@ -81,9 +83,10 @@ class TurnTrack:
 
     def add_mel(self, raw: Floats) -> None:
         """[n_frames, 128] log10 mel power, of whole frames of 10 ms."""
-        power = np.stack([frame_power(raw, *band) for band in BANDS_HZ], 1)
-        self._power.append(power)
-        self._level_db.append(decibel(power[:, 0]))
+        powers = frame_powers(raw, *BANDS_HZ)
+        for held, power in zip(self._powers, powers, strict=True):
+            held.append(power)
+        self._level_db.append(decibel(powers[0]))
         self._envelope.add(vowel_loudness(raw))
 
     def add_speech(self, probability: Floats) -> Flags:
@@ -91,22 +94,31 @@ class TurnTrack:
         is_on = bool(len(self._speech) and self._speech.values[-1])
         speech = speaking(probability, is_on)
         self._speech.append(speech)
+        num = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
+        new = np.arange(len(self._frame_speech), num) * HOP_SAMPLES // SPEECH_SAMPLES
+        self._frame_speech.append(self._speech.values[new])
         return speech
 
     def add_pitch(self, f0_hz: Floats) -> None:
         """[n], per `pitch_hop` samples; 0 where unvoiced."""
         self._f0.append(f0_hz)
+        new = np.arange(len(self._frame_f0), self._num_frames_of(len(self._f0)))
+        nearest = (new * HOP_SAMPLES + self._pitch_hop // 2) // self._pitch_hop
+        self._frame_f0.append(self._f0.values[nearest])
 
     @property
     def num_heard(self) -> int:
         """Frames of 10 ms whose mel is known."""
-        return len(self._power)
+        return len(self._level_db)
 
     @property
     def num_frames(self) -> int:
         """Frames of 10 ms of which level and speech are known."""
-        judged = len(self._speech) * SPEECH_SAMPLES // HOP_SAMPLES
-        return min(len(self._power), judged)
+        return min(len(self._level_db), len(self._frame_speech))
+
+    def is_pitched(self, num_f0: int) -> bool:
+        """Whether the first `num_f0` frames of F0 are known."""
+        return len(self._frame_f0) >= self._num_frames_of(num_f0)
 
     @property
     def num_pitched(self) -> int:
@@ -117,27 +129,34 @@ class TurnTrack:
         """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known: frames are
         counted from behind them."""
         frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
-        self._power.drop(frames)
-        self._level_db.drop(frames)
+        by_frame = (self._level_db, self._clipped, self._frame_speech, self._frame_f0)
+        for held in (*self._powers, *by_frame):
+            held.drop(frames)
         self._envelope.drop(frames)
-        self._clipped.drop(frames)
         self._speech.drop(num_units * UNIT_SAMPLES // SPEECH_SAMPLES)
         self._f0.drop(num_units * UNIT_SAMPLES // self._pitch_hop)
 
     def frames(self) -> Frames:
         """To the last of which level and speech are known."""
         end = self.num_frames
-        nearest = (np.arange(end) * HOP_SAMPLES + self._pitch_hop // 2) // self._pitch_hop
-        f0 = np.pad(self._f0.values, (0, max(0, end - len(self._f0))))[nearest]
-        vowel_db, peaks = self._envelope.so_far()
+        f0 = self._frame_f0.values[:end]
+        f0 = np.concatenate([f0, np.zeros(end - len(f0), np.float32)])
+        return self._frames(end, f0, *self._envelope.so_far())
+
+    def _frames(
+        self, end: int, f0: Floats, vowel_db: Doubles, movement: Doubles, peaks: Indices
+    ) -> Frames:
+        power, low, high = (held.values[:end] for held in self._powers)
         return Frames(
-            self._power.values[:end],
+            power,
+            low,
+            high,
             self._level_db.values[:end],
             f0,
-            on_mel_frames(self._speech.values, end),
+            self._frame_speech.values[:end],
             self._clipped.values[:end],
             vowel_db[:end],
-            movement(vowel_db[:end]),
+            movement[:end],
             peaks[: np.searchsorted(peaks, end)],
         )
 
@@ -145,14 +164,35 @@ class TurnTrack:
         """Of all frames that are known."""
         return self.frames().measures()
 
+    @property
+    def num_final(self) -> int:
+        """Frames that stay as they are, whatever comes."""
+        return min(self._envelope.num_final, self.num_frames)
+
+    def until(self, end: int, num_f0: int) -> SpeechMeasures:
+        """Of the first `end` frames alone, `num_final` at most, as if nothing followed; F0, and so
+        the rate, as far as its first `num_f0` frames go."""
+        vowel_db, movement, peaks = self._envelope.until(end)
+        pitched = min(end, self._num_frames_of(num_f0))
+        f0 = np.concatenate([self._frame_f0.values[:pitched], np.zeros(end - pitched, np.float32)])
+        frames = self._frames(end, f0, vowel_db, movement, peaks)
+        rate = frames.until(pitched).measures().rate_syllables_per_s
+        return replace(frames.measures(), rate_syllables_per_s=rate)
+
+    def _num_frames_of(self, num_f0: int) -> int:
+        """Frames of 10 ms that the first `num_f0` of F0 lie next to."""
+        return max(0, -(-(num_f0 * self._pitch_hop - self._pitch_hop // 2) // HOP_SAMPLES))
+
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames of 10 ms: power in BANDS_HZ [n, 3], its level in dBFS, F0 in Hz or 0, speech, how many
-    samples are at full scale, and of the vowels' envelope its level in dB, what its movement adds
-    to the syllables, and which frames are its peaks."""
+    """Frames of 10 ms: power in each of BANDS_HZ, its level in dBFS, F0 in Hz or 0, speech, how
+    many samples are at full scale, and of the vowels' envelope its level in dB, what its movement
+    adds to the syllables, and which frames are its peaks."""
 
     power: Floats
+    low_power: Floats
+    high_power: Floats
     level_db: Floats
     f0: Floats
     speech: Flags
@@ -174,6 +214,8 @@ class Frames:
         low, high = np.searchsorted(self.peaks, (first, end))
         return Frames(
             self.power[first:end],
+            self.low_power[first:end],
+            self.high_power[first:end],
             self.level_db[first:end],
             self.f0[first:end],
             self.speech[first:end],
@@ -185,34 +227,40 @@ class Frames:
 
     def measures(self) -> SpeechMeasures:
         """What can be said of them."""
-        power, low, high = self.power.T
-        num = len(power)
+        num = len(self.power)
         audio_s = num / FRAMES_PER_S
         clipped = float(self.clipped.sum()) / max(1, num * HOP_SAMPLES)
-        if np.count_nonzero(self.speech) < MIN_FRAMES:
+        at = np.flatnonzero(self.speech)
+        if len(at) < MIN_FRAMES:
             return SpeechMeasures(audio_s=audio_s, clipped_share=clipped)
-        first, end = span_of(self.speech)
-        pauses = pause_frames(~self.speech[first:end])
-        spoken = end - first - int(pauses.sum())
-        active_db, heard = active_level(power, self.speech, self.level_db)
-        level_low, level_high = percentiles(self.level_db[heard], 5, 95)
-        found = self.pitch(heard & (self.level_db > active_db - PITCHED_DB))
+        span = int(at[-1] - at[0]) + 1
+        gaps = np.diff(at) - 1
+        pauses = gaps[gaps >= PAUSE_FRAMES]
+        paused = int(pauses.sum())
+        spoken_s = (span - paused) / FRAMES_PER_S
+        level_db = self.level_db[at]
+        ordered_db = np.sort(level_db)
+        active_db = level_of_speech(self.power[at], level_db, ordered_db)
+        heard = at[level_db > active_db - SILENT_DB]
+        level_low, level_high = percentiles(ordered_db[-len(heard) :], 5, 95)
+        tilt = mean(self.high_power[heard]) / mean(self.low_power[heard])
+        found = self._pitch(at[level_db > active_db - PITCHED_DB])
         return SpeechMeasures(
-            rate_syllables_per_s=syllable_rate(self.syllables().sum(), spoken / FRAMES_PER_S),
+            rate_syllables_per_s=syllable_rate(self._num_syllables(at), spoken_s),
             pitch_median_hz=found.median_hz if found else None,
             pitch_sd_semitones=found.sd_semitones if found else None,
             pitch_range_semitones=found.range_semitones if found else None,
             pitch_mean_hz=found.mean_hz if found else None,
             pitch_sd_hz=found.sd_hz if found else None,
             level_dbfs=float(active_db),
-            level_range_db=float(level_high - level_low),
-            pause_share=float(pauses.sum()) / (end - first),
+            level_range_db=level_high - level_low,
+            pause_share=paused / span,
             pause_count=len(pauses),
-            longest_pause_s=float(pauses.max(initial=0)) / FRAMES_PER_S,
-            timbre_db=float(10 * np.log10(high[heard].mean() / low[heard].mean())),
-            speech_s=spoken / FRAMES_PER_S,
+            longest_pause_s=int(pauses.max(initial=0)) / FRAMES_PER_S,
+            timbre_db=10 * math.log10(tilt),
+            speech_s=spoken_s,
             audio_s=audio_s,
-            snr_db=self.snr_db(heard),
+            snr_db=self._snr_db(at, gaps, float(mean(self.power[heard]))),
             clipped_share=clipped,
         )
 
@@ -227,19 +275,26 @@ class Frames:
         added[at] += PER_NUCLEUS
         return added
 
-    def pitch(self, loud: Flags) -> PitchStats | None:
+    def _num_syllables(self, spoken: Indices) -> float:
+        """The sum of `syllables`. spoken: the frames of speech."""
+        num = len(self.nuclei())
+        return PER_NUCLEUS * num + float(self.movement[spoken].sum()) if num else 0.0
+
+    def _pitch(self, loud: Indices) -> PitchStats | None:
         """Of the frames that are loud and voiced; None where these are too few."""
-        voiced = in_range(self.f0[loud & (self.f0 > 0)])
+        f0 = self.f0[loud]
+        voiced = in_range(f0[f0 > 0])
         return pitch_stats(voiced) if len(voiced) >= MIN_FRAMES else None
 
-    def snr_db(self, heard: Flags) -> float | None:
-        """Speech over what sounds where nobody speaks; None where there is too little of that."""
-        near = np.zeros(len(self.speech) + 2 * GUARD_FRAMES, bool)
-        for shift in range(2 * GUARD_FRAMES + 1):
-            near[shift : shift + len(self.speech)] |= self.speech
-        noise = self.power[~near[GUARD_FRAMES:-GUARD_FRAMES], 0]
+    def _snr_db(self, spoken: Indices, gaps: Indices, heard_power: float) -> float | None:
+        """Speech over what sounds where nobody speaks; None where there is too little of that.
+        gaps: frames between one of speech and the next."""
+        long = np.flatnonzero(gaps > 2 * GUARD_FRAMES)
+        begins = np.concatenate([spoken[long], spoken[-1:]]) + 1 + GUARD_FRAMES
+        ends = np.concatenate([spoken[:1], spoken[long + 1]]) - GUARD_FRAMES
+        spans = zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True)
+        noise = np.concatenate([self.power[begin:end] for begin, end in spans])
         if len(noise) < MIN_NOISE_FRAMES:
             return None
-        noise_power = median(noise) + 1e-12
-        speech_power = max(float(self.power[heard, 0].mean()) - noise_power, 1e-12)
-        return float(10 * np.log10(speech_power / noise_power))
+        noise_power = median(np.sort(noise)) + 1e-12
+        return 10 * math.log10(max(heard_power - noise_power, 1e-12) / noise_power)

@@ -17,14 +17,17 @@ from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
 from streamer.core.measures.frames import SPEECH_SAMPLES
 from streamer.core.measures.live_measures import EVERY_SAMPLES, Measures, measure_so_far
-from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.core.measures.nuclei import SIDE_FRAMES
+from streamer.core.measures.speech_measures import MIN_SPEECH_S, SpeechMeasures
 from streamer.core.measures.turn_track import TurnTrack
-from streamer.model.audio.mel import StreamingLogMel
-from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
+from streamer.model.audio.mel import StreamingLogMel, num_whole
+from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack, num_known
 from streamer.model.audio.vad import VoiceActivity
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+READ_SAMPLES = SAMPLE_RATE_HZ // 10  # what came so long before a turn's end is heard by then
+LEAST_SAID = 0.8  # of a turn: its words are held to no less
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
@@ -41,8 +44,11 @@ class TurnMeasurer:
         self._pitch = PitchTrack()
         self._track = TurnTrack(HOP_SAMPLES)
         self._waiting: list[Floats] = []
+        self._unpitched: list[tuple[Floats, Flags]] = []  # heard, and F0 still to be found
         self._mel_left: int | None = None  # frames that are still the turn's own, at its end
-        self._working = threading.Lock()
+        self._hearing = threading.Lock()
+        self._pitching = threading.Lock()  # so that who needs no F0 does not wait for it
+        self._said: SpeechMeasures | None = None
         self._found: SpeechMeasures | None = None
 
     def push(self, samples: Floats) -> None:
@@ -50,27 +56,70 @@ class TurnMeasurer:
         self._waiting.append(samples)
         self.num_pushed += len(samples)
 
+    def is_due(self, is_told: bool) -> bool:
+        """Whether `work` would do anything. Where news are told, to hear less than 200 ms at once
+        costs more, and nobody would be told."""
+        is_news = self.num_pushed // EVERY_SAMPLES > self._num_told
+        return (is_news or not is_told) and not self.is_over
+
     def work(self, is_told: bool = False) -> Measures | None:
-        """Hear what waits. is_told: where 200 ms have come since the last time, and return what is
-        known then. To hear less at once costs more, and nobody would be told: but F0's blocks are
-        heard as soon as they can be, so that none is left for the turn's end."""
-        with self._working:
-            num = self.num_pushed // EVERY_SAMPLES
-            is_due = num > self._num_told
-            if is_told and not is_due and self.num_pushed < self._pitch.due:
-                return None
+        """Hear what waits, if it is due. is_told: return what is known, where 200 ms have come
+        since the last time."""
+        num = self.num_pushed // EVERY_SAMPLES
+        if not self.is_due(is_told):
+            return None
+        with self._hearing:
             self._hear()
-            if not (is_told and is_due) or self.is_over:
-                return None
-            self._num_told = num
+        self._read_pitch()
+        if not is_told or self.is_over:
+            return None
+        self._num_told = num
+        with self._hearing:
             return measure_so_far(self._turn, self._track)
+
+    def foresee(self) -> None:
+        """At the turn's end: work out `said`, where all that it needs is heard. It takes a
+        millisecond now, and several once the models have the cores."""
+        final = self._final
+        if final and self._is_heard(*final) and self._hearing.acquire(blocking=False):
+            try:
+                self._said = self._track.until(*final)
+            finally:
+                self._hearing.release()
+
+    def said(self) -> SpeechMeasures:
+        """What the turn's words are held to, when all its samples were pushed: what was final some
+        time before its end, so that nobody waits for the rest; of a short turn, all."""
+        final = self._final
+        if final is None:
+            return self.finish()
+        with self._hearing:
+            if self._said is None:
+                if not self._is_heard(*final):
+                    self._hear()
+                    self._read_pitch()
+                self._said = self._track.until(*final)
+        return self._said if self._said.speech_s >= MIN_SPEECH_S else self.finish()
+
+    @property
+    def _final(self) -> tuple[int, int] | None:
+        """How many frames words are held to, and of F0; by the samples alone. None: all."""
+        heard = (self.num_pushed - READ_SAMPLES) // EVERY_SAMPLES * EVERY_SAMPLES
+        num_f0 = num_known(heard)
+        if num_f0 * HOP_SAMPLES < LEAST_SAID * self.num_pushed:
+            return None
+        return num_whole(heard) - SIDE_FRAMES, num_f0
+
+    def _is_heard(self, end: int, num_f0: int) -> bool:
+        return self._track.num_final >= end and self._track.is_pitched(num_f0)
 
     def finish(self) -> SpeechMeasures:
         """Of the whole turn, when all its samples were pushed."""
-        with self._working:
+        with self._hearing:
             if self._found is None:
-                self._hear()
-                self._end()
+                self._hear_end()
+                self._read_pitch()
+                self._track.add_pitch(self._pitch.finish())
                 self._found = self._track.measures()
             return self._found
 
@@ -89,18 +138,27 @@ class TurnMeasurer:
             piece = samples[at : at + AT_ONCE]
             self._track.add_samples(piece)
             self._mel.push(piece)
-            self._track.add_pitch(self._pitch.push(piece, self._judge(piece)))
+            self._judge(piece, piece)
 
-    def _end(self) -> None:
+    def _hear_end(self) -> None:
+        if self._mel_left is not None:
+            return
+        self._hear()
         num = self._track.num_samples
         self._mel_left = -(-num // FRAME_SAMPLES) - self._track.num_heard
         self._mel.finish()
-        speech = self._judge(np.zeros(-num % SPEECH_SAMPLES, np.float32))
-        self._track.add_pitch(self._pitch.finish(speech))
+        self._judge(np.zeros(-num % SPEECH_SAMPLES, np.float32), np.zeros(0, np.float32))
 
-    def _judge(self, samples: Floats) -> Flags:
+    def _judge(self, samples: Floats, own: Floats) -> None:
+        """Who speaks in `samples`, of which `own` are the turn's."""
         frames = self._voice.push(samples)
-        return self._track.add_speech(np.array([frame.probability for frame in frames], np.float32))
+        probability = np.array([frame.probability for frame in frames], np.float32)
+        self._unpitched.append((own, self._track.add_speech(probability)))
+
+    def _read_pitch(self) -> None:
+        with self._pitching:
+            while self._unpitched:
+                self._track.add_pitch(self._pitch.push(*self._unpitched.pop(0)))
 
     def _add_mel(self, blocks: Floats) -> None:
         """[n, 128, 20]"""

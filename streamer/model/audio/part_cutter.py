@@ -165,6 +165,7 @@ class PartCutter:
         self.measurer = None
         if measurer is not None:
             measurer.is_over = True
+            measurer.foresee()
         assert ear is not None
         self._next = self._begin + ear.num_samples
         rest, heard = ear.finish()
@@ -182,6 +183,7 @@ class PartCutter:
                 last_speech_ms,
                 goes_on,
                 measurer.finish if measurer else None,
+                measurer.said if measurer else None,
                 measurer.curves if measurer else None,
             ),
         ]

@@ -36,13 +36,17 @@ VOICED = 0.3
 SILENT_PEAK = 1e-3
 
 
+def num_known(num_samples: int) -> int:
+    """Frames of the blocks that so many samples let be known."""
+    return max(0, num_samples // HOP_SAMPLES - RIGHT_FRAMES) // BLOCK_FRAMES * BLOCK_FRAMES
+
+
 class PitchTrack:
     """F0 of one turn; holds under a second of samples."""
 
     def __init__(self) -> None:
         self._held = np.zeros(0, np.float32)  # from LEFT_FRAMES before the next frame on
         self._left = 0  # frames in front of the next one that are held
-        self.due = (BLOCK_FRAMES + RIGHT_FRAMES) * HOP_SAMPLES  # samples, then a block is known
         self._speech = np.zeros(1, bool)  # of voice activity's frames, from the one before it on
 
     def push(self, samples: Floats, speech: Flags) -> Floats:
@@ -53,12 +57,10 @@ class PitchTrack:
         found = [np.zeros(0, np.float32)]
         while len(self._held) >= (self._left + BLOCK_FRAMES + RIGHT_FRAMES) * HOP_SAMPLES:
             found.append(self._block(BLOCK_FRAMES))
-            self.due += BLOCK_FRAMES * HOP_SAMPLES
         return np.concatenate(found)
 
-    def finish(self, speech: Flags) -> Floats:
+    def finish(self) -> Floats:
         """F0 of what is left, when no more samples come. A rest of under 16 ms has none."""
-        self._speech = np.concatenate([self._speech, speech])
         num = len(self._held) // HOP_SAMPLES - self._left
         return self._block(num) if num > 0 else np.zeros(0, np.float32)
 

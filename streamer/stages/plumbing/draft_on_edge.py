@@ -8,7 +8,7 @@ the last one is on its way out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import anyio
@@ -33,7 +33,7 @@ def may_ask(cloud: Cloud | None, turn: Turn) -> bool:
 
 
 class Drafting:
-    """One turn's answer on its edge. `begin`, then `draft` are steps for the edge's batcher; both
+    """One turn's answer on its edge. `begin`, then `draft` are steps for the edge's batcher; they
     return an action, or None where the state machine is to be asked anew. `flush` behind each of
     them. Not to be touched while steps run.
     """
@@ -49,8 +49,8 @@ class Drafting:
         self.spec: Speculator
         # when the first id was there: its step ends the prefill
         self.prefilled_at: float | None = None
-        self._wanted: Action | None = None  # what `guess` drafted for, and what
-        self._guessed: list[tuple[int, Any]] = []
+        self.is_held = False  # to the levels that may be said: it drafts
+        self._wanted: Action | None = None  # behind the turn's end
         self._ready = ready
         self._parts = parts
         self._said = said
@@ -59,31 +59,18 @@ class Drafting:
         self._post = post_to_this_loop()
         self._unsaid: deque[Said] = deque()
 
-    def begin(self) -> Generator[Any, Any, Action | None]:
-        """Hear the turn's end, then draft the first block."""
-        action = yield from self._hear_end()
-        if isinstance(action, DraftMore):
-            action = yield from self.draft(action)
-        return action
-
-    def guess(self) -> Generator[Any, Any, None]:
-        """Hear the turn's end, then draft the first block as if every level might be said. Most
-        often it stands when it is known which may: so nobody waits for that. Then `hold`."""
-        self._wanted = wanted = yield from self._hear_end()
-        sizes = (1, wanted.n - 1) if isinstance(wanted, DraftMore) else ()
-        for n in filter(None, sizes):  # the first id alone: when prefill was over is told
-            ids, signals = yield from self._drafter.draft(n)
-            self.prefilled_at = self.prefilled_at or self._clock()
-            self._guessed += zip(ids, signals, strict=True)
+    def begin(self, known: Sequence[Ranges]) -> Generator[Any, Any, Action | None]:
+        """Hear the turn's end; then, where it is `known` by now which levels may be said, draft the
+        first block. Else call `hold` when it is."""
+        self._wanted = yield from self._hear_end()
+        return (yield from self.hold(known[0])) if known else None
 
     def hold(self, ranges: Ranges) -> Generator[Any, Any, Action | None]:
-        """Say levels within `ranges`, and go on from the first guessed id that does not."""
-        kept = self._guessed[: self._drafter.hold(ranges)]
+        """Draft the first block, which says levels within `ranges`."""
+        self.is_held = True
+        if ranges:
+            self._drafter.hold(ranges)
         action = self._wanted
-        if kept:
-            ids, signals = zip(*kept, strict=True)
-            self.spec.drafted(ids, signals, self._clock())
-            action = self._next()
         if isinstance(action, DraftMore):
             action = yield from self.draft(action)
         return action

@@ -37,6 +37,10 @@ class Measurer(Protocol):
         """The turn's last sample is there."""
         ...
 
+    def is_due(self, is_told: bool) -> bool:
+        """Whether there is anything to do."""
+        ...
+
     def work(self, is_told: bool) -> Measures | None:
         """Hear what waits, on a worker thread. is_told: return news, five times a second."""
         ...
@@ -86,8 +90,8 @@ class Hearer(Protocol):
 class Drafter(Protocol):
     def draft(self, n: int) -> Steps: ...
 
-    def hold(self, ranges: Ranges) -> int:
-        """Say levels within `ranges` from now on; how many ids of the answer are kept by that."""
+    def hold(self, ranges: Ranges) -> None:
+        """Say levels within `ranges`; before the first `draft`."""
         ...
 
 

@@ -24,11 +24,29 @@ def test_streamed_equals_whole_at_every_cut(seed):
         num += len(piece)
         for found, whole in zip(envelope.so_far(), envelope_of(loudness[:num]), strict=True):
             assert np.array_equal(found, whole)
-    assert len(envelope.so_far()[1]) > 20
+    assert len(envelope.so_far()[2]) > 20
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_final_once_can_be_asked_for_again(seed):
+    """As if nothing had followed, whatever has."""
+    loudness = np.random.default_rng(seed).uniform(0, 1, 300).astype(np.float32)
+    envelope = Envelope()
+    early = {}
+    for at in range(0, 300, 20):
+        envelope.add(loudness[at : at + 20])
+        early[envelope.num_final] = envelope.until(envelope.num_final)
+    for end, found in early.items():
+        for one, again in zip(found, envelope.until(end), strict=True):
+            assert np.array_equal(one, again)
+    level_db, movement, peaks = envelope.until(200)
+    for one, whole in zip((level_db, movement), envelope.so_far(), strict=False):
+        assert np.array_equal(one[:180], whole[:180])
+    assert set(peaks.tolist()[:-1]) <= set(envelope.so_far()[2].tolist())
 
 
 def test_nothing_has_no_peak():
-    level_db, peaks = envelope_of(np.zeros(0, np.float32))
+    level_db, _, peaks = envelope_of(np.zeros(0, np.float32))
     assert (len(level_db), len(peaks)) == (0, 0)
 
 
@@ -36,7 +54,7 @@ def test_a_nucleus_is_voiced_spoken_and_not_far_under_the_loudest():
     loudness = np.full(100, 1e-3, np.float32)
     loudness[[10, 30, 50, 70]] = 1
     loudness[90] = 0.05  # 43 dB softer
-    level_db, peaks = envelope_of(loudness)
+    level_db, _, peaks = envelope_of(loudness)
     assert peaks.tolist() == [10, 30, 50, 70, 90]
     voiced = np.ones(100, bool)
     voiced[28:33] = False

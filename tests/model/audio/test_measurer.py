@@ -66,7 +66,7 @@ def test_f0_is_the_library_s_own():
     samples = speech(5, 3)
     track = PitchTrack()
     everywhere = np.ones(-(-len(samples) // SPEECH_SAMPLES), bool)
-    found = np.concatenate([track.push(samples, everywhere), track.finish(everywhere[:0])])
+    found = np.concatenate([track.push(samples, everywhere), track.finish()])
     wanted = SwiftF0(threads=1, spin=False).detect(samples, RATE_HZ, 60, 500)
     sure = np.abs(wanted.confidence - VOICED) > 0.05
     voiced = wanted.confidence >= VOICED
@@ -121,3 +121,26 @@ def test_f0_is_known_where_somebody_speaks():
     assert np.array_equal(found[read] > 0, wanted[read] > 0)
     assert (found[read] > 0).any()
     assert not found[84:140].any()  # of whole blocks
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seconds", [1.0, 2.3, 4.0, 6.5])
+def test_what_words_are_held_to_depends_on_the_samples_alone(seconds, seed):
+    """Not on the cut, nor on who has worked when; asked for before the measures or after them."""
+    samples = speech(seconds, seed)
+    at_once = TurnMeasurer()
+    at_once.push(samples)
+    wanted = at_once.said()
+    measurer = TurnMeasurer()
+    chance = np.random.default_rng(seed)
+    for cut in cuts(len(samples), seed):
+        measurer.push(samples[cut])
+        if chance.random() < 0.7:
+            measurer.work(bool(chance.random() < 0.5))
+    measurer.is_over = True
+    assert measurer.work(True) is None
+    found = measurer.finish()
+    assert measurer.said() == wanted == at_once.said()
+    assert at_once.finish() == found == whole(samples)
+    assert wanted.audio_s == pytest.approx(seconds, abs=0.011 if wanted == found else 0.55)
+    assert (wanted == found) == (seconds < 2.5)
