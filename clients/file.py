@@ -93,6 +93,7 @@ class Link:
         self.has_more = asyncio.Event()
         self.broken_at = None
         self.is_told = False
+        self.was_there = False  # a session was given here
         self.anew()
 
     def anew(self):
@@ -163,7 +164,7 @@ class Link:
             self.broken_at = None
             self.is_told = False
         if kind == "session.created":
-            self.session_id = event["session"]["id"]
+            self.session_id, self.was_there = event["session"]["id"], True
         elif kind == "streamer.resumed":
             self.num_events = event["event"]
             if lost := event["lost_events"]:
@@ -216,11 +217,11 @@ class Link:
         return reason
 
     async def _wait(self, reason):
-        """Wait before the next attempt. Without a session there is none: a wrong address is told at
-        once."""
+        """Wait before the next attempt. Where no session ever was there is none: a wrong address is
+        told at once."""
         now = time.monotonic()
         self.broken_at = self.broken_at or now
-        if self.session_id is None or now - self.broken_at > PATIENCE_S:
+        if not self.was_there or now - self.broken_at > PATIENCE_S:
             raise Failed(reason)
         if now - self.broken_at > 1 and not self.is_told:
             self.is_told = True
@@ -346,8 +347,8 @@ async def play(link, recording, screen, speed):
     link.put({"type": "input_audio_buffer.commit"})
 
 
-async def describe(path, options):
-    """Describe one file. Raises Failed and Gone."""
+async def describe(path, options, was_there):
+    """Describe one file. was_there: a server answered before. Raises Failed and Gone."""
     recording = Recording(path)
     screen = Screen(options, recording)
     sound = {"type": "audio/pcm", "rate": recording.rate}
@@ -356,6 +357,7 @@ async def describe(path, options):
     extensions = {"binary": True, "events": True, "acks": True, "live_update_s": every_s}
     key = options.api_key or os.environ.get("STREAMER_API_KEY")
     link = Link(options.url, key, {"audio": audio, "streamer": extensions})
+    link.was_there = was_there
     work = link.run(screen.hear), play(link, recording, screen, options.speed)
     await asyncio.gather(*work)
     screen.finish()
@@ -363,9 +365,9 @@ async def describe(path, options):
 
 def run(path, options):
     """Describe one file; begin again where the server forgot the session. Raises Failed."""
-    for _ in range(3):
+    for num in range(3):
         try:
-            return asyncio.run(describe(path, options))
+            return asyncio.run(describe(path, options, was_there=num > 0))
         except Gone:
             told = "the server started anew; once more from the beginning"
             print(f"file.py: {path}: {told}", file=sys.stderr)

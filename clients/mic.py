@@ -94,6 +94,7 @@ class Link:
         self.has_more = asyncio.Event()
         self.broken_at = None
         self.is_told = False
+        self.was_there = False  # a session was given here
         self.anew()
 
     def anew(self):
@@ -164,7 +165,7 @@ class Link:
             self.broken_at = None
             self.is_told = False
         if kind == "session.created":
-            self.session_id = event["session"]["id"]
+            self.session_id, self.was_there = event["session"]["id"], True
         elif kind == "streamer.resumed":
             self.num_events = event["event"]
             if lost := event["lost_events"]:
@@ -217,11 +218,11 @@ class Link:
         return reason
 
     async def _wait(self, reason):
-        """Wait before the next attempt. Without a session there is none: a wrong address is told at
-        once."""
+        """Wait before the next attempt. Where no session ever was there is none: a wrong address is
+        told at once."""
         now = time.monotonic()
         self.broken_at = self.broken_at or now
-        if self.session_id is None or now - self.broken_at > PATIENCE_S:
+        if not self.was_there or now - self.broken_at > PATIENCE_S:
             raise Failed(reason)
         if now - self.broken_at > 1 and not self.is_told:
             self.is_told = True

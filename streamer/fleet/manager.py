@@ -155,7 +155,7 @@ class Manager:
         self._roster.expect(replica.address)
 
     async def _give_up(self, replica: Replica, error: Exception) -> None:
-        _logger.error("%s; it is tried again in %g s", error, RETRY_S)
+        _logger.warning("%s; it is tried again in %g s", error, RETRY_S)
         replica.address = ""
         await self._placement.stop(replica.name, 0)
         await anyio.sleep(RETRY_S)

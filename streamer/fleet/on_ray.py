@@ -7,6 +7,7 @@ names, so a manager that starts again finds those that run.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -46,6 +47,8 @@ class RayPlacement:
 
     def __init__(self, options: RayOptions) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would write home
+        if not sys.stderr.isatty():
+            os.environ.setdefault("RAY_COLOR_PREFIX", "0")
         os.environ.setdefault("RAY_worker_niceness", "0")  # 15 is for batches; people wait for us
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(HEADLESS_S))
         if options.address != LOCAL and _has_token():

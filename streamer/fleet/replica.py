@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 from streamer.fleet.nursery import Drain, Kill, State
 from streamer.fleet.served import ReplicaPlan
@@ -21,7 +22,8 @@ NURSERY = "from streamer.fleet.nursery import main; main()"
 
 
 class ReplicaHost:
-    """What Ray makes an actor of. Raises RuntimeError where the server cannot start."""
+    """What Ray makes an actor of. Where the server cannot start, `address` says why: an actor that
+    fails while it is made is tried for ever, with a traceback each time."""
 
     def __init__(self, plan: ReplicaPlan) -> None:
         self._plan = plan
@@ -46,7 +48,10 @@ class ReplicaHost:
         return str(self._plan.given["name"])
 
     def address(self) -> str:
-        """ws://HOST:PORT, or wss://; nothing while the server is started again."""
+        """ws://HOST:PORT, or wss://; nothing while the server is started again. Raises RuntimeError
+        where it never was."""
+        if not self._has_started:
+            raise RuntimeError(self._state.trouble or f"it has not started within {START_S:g} s")
         port = self._state.port
         if not port:
             return ""
@@ -65,18 +70,18 @@ class ReplicaHost:
     def drain(self) -> None:
         """Nobody new; what was said is answered. Returns when that is done."""
         self._is_draining = True
-        self._pipe.send(Drain())
+        with suppress(OSError):  # one that never started
+            self._pipe.send(Drain())
         self._nursery.wait()
 
     def _wait(self) -> None:
-        """For the first server. Raises RuntimeError."""
+        """For the first server."""
         with self._changed:
             self._changed.wait_for(lambda: self._state.port or self._state.trouble, START_S)
             self._has_started = bool(self._state.port)
         if not self._has_started:
             self._nursery.kill()  # its server ends with it
             self._nursery.wait()
-            raise RuntimeError(self._state.trouble or f"it has not started within {START_S:g} s")
 
     def _follow(self) -> None:
         """What is said of the server, until the nursery is gone."""

@@ -53,8 +53,9 @@ class ReplicaPlan:
 
 async def serve(plan: ReplicaPlan, ready: Callable[[int], None]) -> None:
     """Until SIGTERM, and all is answered. ready: told the port. Raises why it cannot start."""
-    from streamer.commands.serve import door_of, open_server
+    from streamer.commands.serve import cannot_listen, door_of, open_server
     from streamer.commands.verifier import open_verifier
+    from streamer.config import ConfigError
     from streamer.net.service.handler import Address
 
     options: Any = plan.options()
@@ -63,5 +64,8 @@ async def serve(plan: ReplicaPlan, ready: Callable[[int], None]) -> None:
     opened: Any = (
         open_server(options, plan.config(), key) if is_server else open_verifier(options, key)
     )
-    async with opened as server:
-        await server.run(Address(options.host, options.port, tls), ready)
+    try:
+        async with opened as server:
+            await server.run(Address(options.host, options.port, tls), ready)
+    except OSError as error:
+        raise ConfigError(cannot_listen(options, error)) from None

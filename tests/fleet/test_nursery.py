@@ -80,8 +80,17 @@ def test_its_lines_are_told_by_its_name(hosted):
 
 
 def test_one_that_cannot_start_says_why():
+    host = ReplicaHost(plan_of(cloud="/nowhere/at/all"))
     with pytest.raises(RuntimeError, match="no such model directory"):
-        ReplicaHost(plan_of(cloud="/nowhere/at/all"))
+        host.address()
+    host.drain()
+
+
+def test_one_whose_port_is_taken_says_so_and_the_way_out():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        host = ReplicaHost(plan_of(port=other.getsockname()[1]))
+        with pytest.raises(RuntimeError, match=r"cannot listen on .+; choose another --port"):
+            host.address()
 
 
 def test_nothing_is_left_of_a_host_that_is_killed():
