@@ -56,7 +56,7 @@ async def prefill(
 
 
 async def _ranges(parts: Parts, closed: Closed) -> Ranges:
-    """On a thread: the turn's last samples have still to be measured."""
+    """On a thread: the last samples of a turn may have still to be measured."""
     if closed.measures is None:
         return FREE
     return await anyio.to_thread.run_sync(parts.ranges, closed, limiter=parts.threads.limiter)

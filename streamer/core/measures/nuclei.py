@@ -97,18 +97,6 @@ class Envelope:
         # one whose frame was dropped is none any more
         return level_db, movement, peaks[peaks >= 0]
 
-    @property
-    def num_final(self) -> int:
-        return len(self._level_db)
-
-    def until(self, end: int) -> tuple[Doubles, Doubles, Indices]:
-        """What `so_far` would say of the first `end` frames that are final, if they were all."""
-        level_db = self._level_db.values[:end]
-        search = _Search()
-        peaks = np.concatenate([search.push(level_db), search.last()])
-        kept = self._movement.values[: max(0, end - AROUND_FRAMES)]
-        return level_db, np.concatenate([kept, self._moved(level_db, len(kept))]), peaks
-
     def _moved(self, level_db: Doubles, first: int) -> Doubles:
         """What the movement to each frame from `first` on adds to the syllables."""
         return PER_DB * steps_db(level_db, first) + PER_BEAT * beats(level_db, first)

@@ -17,17 +17,16 @@ from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
 from streamer.core.measures.frames import SPEECH_SAMPLES
 from streamer.core.measures.live_measures import EVERY_SAMPLES, Measures, measure_so_far
-from streamer.core.measures.nuclei import SIDE_FRAMES
 from streamer.core.measures.speech_measures import MIN_SPEECH_S, SpeechMeasures
 from streamer.core.measures.turn_track import TurnTrack
-from streamer.model.audio.mel import StreamingLogMel, num_whole
+from streamer.model.audio.mel import StreamingLogMel
 from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack, num_known
 from streamer.model.audio.vad import VoiceActivity
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # what came so long before a turn's end is heard by then
-LEAST_SAID = 0.8  # of a turn: its words are held to no less
+LATE_F0 = 0.25  # of the speech, at most: words are held to measures that lack no more of it
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
@@ -78,40 +77,41 @@ class TurnMeasurer:
             return measure_so_far(self._turn, self._track)
 
     def foresee(self) -> None:
-        """At the turn's end: work out `said`, where all that it needs is heard. It takes a
-        millisecond now, and several once the models have the cores."""
-        final = self._final
-        if final and self._is_heard(*final) and self._hearing.acquire(blocking=False):
+        """At the turn's end: work out `said`, where its F0 is known. It takes a few milliseconds
+        now, and more once the models have the cores."""
+        if self._is_f0_known and self._hearing.acquire(blocking=False):
             try:
-                self._said = self._track.until(*final)
+                self._said = self._held_to()
             finally:
                 self._hearing.release()
 
     def said(self) -> SpeechMeasures:
-        """What the turn's words are held to, when all its samples were pushed: what was final some
-        time before its end, so that nobody waits for the rest; of a short turn, all."""
-        final = self._final
-        if final is None:
-            return self.finish()
+        """What the turn's words are held to, when all its samples were pushed: all but the F0 of
+        its last half second or so, which takes longest, so that nobody waits for that. Where it is
+        much of the speech, all."""
         with self._hearing:
             if self._said is None:
-                if not self._is_heard(*final):
+                if not self._is_f0_known:
                     self._hear()
                     self._read_pitch()
-                self._said = self._track.until(*final)
-        return self._said if self._said.speech_s >= MIN_SPEECH_S else self.finish()
+                self._said = self._held_to()
+        late_s = (self.num_pushed - self._num_f0 * HOP_SAMPLES) / SAMPLE_RATE_HZ
+        said = self._said
+        is_enough = said.speech_s >= MIN_SPEECH_S and late_s <= LATE_F0 * said.speech_s
+        return said if is_enough else self.finish()
+
+    def _held_to(self) -> SpeechMeasures:
+        self._hear_end()
+        return self._track.until_f0(self._num_f0)
 
     @property
-    def _final(self) -> tuple[int, int] | None:
-        """How many frames words are held to, and of F0; by the samples alone. None: all."""
-        heard = (self.num_pushed - READ_SAMPLES) // EVERY_SAMPLES * EVERY_SAMPLES
-        num_f0 = num_known(heard)
-        if num_f0 * HOP_SAMPLES < LEAST_SAID * self.num_pushed:
-            return None
-        return num_whole(heard) - SIDE_FRAMES, num_f0
+    def _num_f0(self) -> int:
+        """How many frames of F0 words are held to: by the samples alone."""
+        return num_known((self.num_pushed - READ_SAMPLES) // EVERY_SAMPLES * EVERY_SAMPLES)
 
-    def _is_heard(self, end: int, num_f0: int) -> bool:
-        return self._track.num_final >= end and self._track.is_pitched(num_f0)
+    @property
+    def _is_f0_known(self) -> bool:
+        return self._track.is_pitched(self._num_f0)
 
     def finish(self) -> SpeechMeasures:
         """Of the whole turn, when all its samples were pushed."""

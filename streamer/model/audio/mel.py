@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import BEHIND_SAMPLES, SAMPLE_RATE_HZ, WINDOW_SAMPLES
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
 from streamer.model.kernels.arithmetic import multiply
 from streamer.model.kernels.simd import PANEL
 
@@ -60,11 +60,6 @@ class MelWindow:
 def num_embeddings(n_frames: int) -> int:
     """The tower's own `_get_feat_extract_output_lengths`: 200 -> 50, 3..6 -> 1, 0..2 -> 0."""
     return ((n_frames - 1) // 2 - 1) // 2 + 1 if n_frames > 0 else 0
-
-
-def num_whole(num_samples: int) -> int:
-    """Frames of the blocks that so many samples let be known."""
-    return max(0, num_samples - BEHIND_SAMPLES) // (BLOCK_FRAMES * HOP_SAMPLES) * BLOCK_FRAMES
 
 
 class StreamingLogMel:

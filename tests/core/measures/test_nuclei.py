@@ -27,24 +27,6 @@ def test_streamed_equals_whole_at_every_cut(seed):
     assert len(envelope.so_far()[2]) > 20
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_what_was_final_once_can_be_asked_for_again(seed):
-    """As if nothing had followed, whatever has."""
-    loudness = np.random.default_rng(seed).uniform(0, 1, 300).astype(np.float32)
-    envelope = Envelope()
-    early = {}
-    for at in range(0, 300, 20):
-        envelope.add(loudness[at : at + 20])
-        early[envelope.num_final] = envelope.until(envelope.num_final)
-    for end, found in early.items():
-        for one, again in zip(found, envelope.until(end), strict=True):
-            assert np.array_equal(one, again)
-    level_db, movement, peaks = envelope.until(200)
-    for one, whole in zip((level_db, movement), envelope.so_far(), strict=False):
-        assert np.array_equal(one[:180], whole[:180])
-    assert set(peaks.tolist()[:-1]) <= set(envelope.so_far()[2].tolist())
-
-
 def test_nothing_has_no_peak():
     level_db, _, peaks = envelope_of(np.zeros(0, np.float32))
     assert (len(level_db), len(peaks)) == (0, 0)
