@@ -10,10 +10,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import Future
 
 from streamer.cli import main
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+WITHIN_S = 300  # no command in a test takes as long
 
 
 @contextlib.contextmanager
@@ -45,8 +47,9 @@ def listening(*arguments, **environment):
         ), told
 
 
-def on_a_thread(function, *arguments, within_s=300):
-    """What it returns. One that hangs fails, and holds up neither the tests nor their end."""
+def begin(function, *arguments):
+    """The Future of what it returns, on a thread that no end waits for: take it with
+    `result(WITHIN_S)`, so that what hangs fails."""
     found = Future()
 
     def work():
@@ -56,19 +59,15 @@ def on_a_thread(function, *arguments, within_s=300):
             found.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    return found.result(within_s)
+    return found
 
 
 def run_here(*arguments):
     """(exit status, stdout, stderr) of a command in this process: on a thread of its own, as the
     caller's loop may run. A process of its own would take two seconds to load what is here."""
-    return on_a_thread(_run, [*map(str, arguments)])
-
-
-def _run(words):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(words)
+        status = begin(main, [*map(str, arguments)]).result(WITHIN_S)
     return status, out.getvalue(), err.getvalue()
 
 
