@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import warnings
 
 import pytest
 from documents import PAGES, anchors_of, blocks, links_of, name_of, sentences_of, without_code
@@ -91,7 +92,9 @@ def test_python_runs_as_it_stands(block, tmp_path, monkeypatch, capfd):
     if name_of(block.page) == "README.md":
         subprocess.run([sys.executable, "-c", block.code], env=ENVIRONMENT, check=True)
     else:
-        exec(block.code, {"__name__": "__main__"})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            exec(block.code, {"__name__": "__main__"})
     out, err = capfd.readouterr()
     assert err == ""
     assert re.search("[\u4e00-\u9fff]", out), "it says nothing in Chinese"

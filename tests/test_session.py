@@ -31,11 +31,16 @@ def options(tiny_pair):
         ("gated", (16_000, 48_000)),
         ("exact", (8_000, 24_000)),
         ("cloud", (24_000, 48_000)),
+        *(
+            pytest.param(mode, (8_000, 16_000, 24_000, 48_000), marks=pytest.mark.long)
+            for mode in ("edge", "gated", "exact", "cloud")
+        ),
     ],
 )
 async def test_streamed_equals_described(options, tmp_path, mode, rates):
     """Id for id, for any cut of the audio; turn after turn in one session. A rate is another one
-    before any model hears it, so each has two of the modes."""
+    before any model hears it, so each has two of the modes; the full counts have
+    all of them."""
     async with Describer.open(mode=mode, **options) as describer:
         for rate in rates:
             file = tmp_path / f"{rate}.wav"

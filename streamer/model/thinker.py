@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from weakref import WeakSet
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
@@ -49,6 +50,7 @@ SPARE_IDS = 192  # answer, block and suffix behind the longest turn
 # than torch at every step but a window of 50 ids (2026-11, AVX2). A larger model would be held
 # twice in memory while its weights are packed.
 MOST_COMPILED = 300_000_000
+_TOLD_OF_PHRASES: WeakSet[Thinker] = WeakSet()
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,24 +196,25 @@ def num_params_of(directory: Path) -> int:
 def form_of(thinker: Thinker, rules: Rules, ranges: Ranges = FREE) -> SentenceForm | None:
     """The form that the rules ask for, by the phrases of the model's card, within `ranges`; None
     where they ask for none, the card has none of them, or the tokenizer cannot spell them
-    (ModelWarning)."""
+    (ModelWarning, once per model)."""
     card = thinker.card
     said = [name for name in card.attributes if rules.form == ALL or name in rules.form.split(",")]
     if not said:
         return None
 
     def make() -> SentenceForm:
-        form = SentenceForm(thinker.vocabulary, card.attributes, card.no_speech, said)
-        if not form.can_be_said:
-            why = (
-                "its tokenizer spells no phrase of some attribute, so sentences are held to no form"
-            )
-            way = f"give {FILE} phrases of characters that are tokens"
-            warnings.warn(f"{thinker.directory}: {why}; {way}", ModelWarning, stacklevel=2)
-        return form
+        return SentenceForm(thinker.vocabulary, card.attributes, card.no_speech, said)
 
     found: SentenceForm = thinker.vocabulary.cached(("form", card.phrases, *said), make)
-    return found.within(ranges) if found.can_be_said else None
+    if found.can_be_said:
+        return found.within(ranges)
+    # here, for models share what is cached; else the second one would be silent
+    if thinker not in _TOLD_OF_PHRASES:
+        _TOLD_OF_PHRASES.add(thinker)
+        why = "its tokenizer spells no phrase of some attribute, so sentences are held to no form"
+        way = f"give {FILE} phrases of characters that are tokens"
+        warnings.warn(f"{thinker.directory}: {why}; {way}", ModelWarning, stacklevel=2)
+    return None
 
 
 def check_pair(edge: Thinker, cloud: Thinker) -> None:

@@ -10,12 +10,12 @@ import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import soundfile
 from command_line import ENVIRONMENT
+from processes import WITHIN_S, begin
 
 from streamer.cli import main
 from streamer.progress import clock
@@ -105,15 +105,14 @@ def on_a_terminal(monkeypatch):
 
     def run(*args, stdout=None):
         leader, follower = pty.openpty()
-        with ThreadPoolExecutor(1) as pool:
-            shown = pool.submit(shown_by, leader)
-            with (
-                open(follower, "w") as terminal,
-                contextlib.redirect_stderr(terminal),
-                contextlib.redirect_stdout(stdout or terminal),
-            ):
-                status = main([*map(str, args)])
-            return status, stdout.getvalue() if stdout else "", shown.result()
+        shown = begin(shown_by, leader)
+        with (
+            open(follower, "w") as terminal,
+            contextlib.redirect_stderr(terminal),
+            contextlib.redirect_stdout(stdout or terminal),
+        ):
+            status = begin(main, [*map(str, args)]).result(WITHIN_S)
+        return status, stdout.getvalue() if stdout else "", shown.result(WITHIN_S)
 
     return run
 

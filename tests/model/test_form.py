@@ -19,7 +19,7 @@ from streamer.model.checkpoint.card import ModelWarning
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
-from streamer.model.thinker import EMBEDDED, Thinker, load
+from streamer.model.thinker import EMBEDDED, Thinker, form_of, load
 
 RULES = Rules()
 
@@ -77,19 +77,33 @@ def test_it_names_what_was_asked_for(thinker: Thinker, names: str, temperature: 
         assert [name for name, level in found.items() if level is not None] == names.split(",")
 
 
+def unsayable(into: Path, phrase: str) -> str:
+    """The directory of a model whose card has this phrase alone for the rate."""
+    mine = shutil.copytree(EMBEDDED / "edge", into / "mine")
+    card = json.loads((mine / "streamer.json").read_text("utf-8"))
+    card["attributes"]["rate"] = [{"name": "none", "phrases": [phrase]}]
+    (mine / "streamer.json").write_text(json.dumps(card), "utf-8")
+    return str(mine)
+
+
 @pytest.mark.parametrize("phrase", ["龘龘", "快，很快"])
 def test_phrases_that_cannot_be_said_hold_nothing(tmp_path: Path, phrase: str) -> None:
     """Else every answer would be empty, or stop before its end: no token has that character, and a
     clause ends at a comma."""
-    mine = shutil.copytree(EMBEDDED / "edge", tmp_path / "mine")
-    card = json.loads((mine / "streamer.json").read_text("utf-8"))
-    card["attributes"]["rate"] = [{"name": "none", "phrases": [phrase]}]
-    (mine / "streamer.json").write_text(json.dumps(card), "utf-8")
-    thinker = load(str(mine), "edge")
+    thinker = load(unsayable(tmp_path, phrase), "edge")
     with pytest.warns(ModelWarning, match="spells no phrase of some attribute"):
         held = said(thinker, 0.0, 1)
     assert held == said(thinker, 0.0, 1, Rules(form=""))
     assert held[0].endswith("。")
+
+
+def test_each_model_whose_phrases_cannot_be_said_is_told_once(tmp_path: Path) -> None:
+    """Two of one tokenizer share what was found out of the phrases, and each has its warning."""
+    mine = unsayable(tmp_path, "龘龘")
+    thinkers = [load(mine, "edge") for _ in range(2)]
+    with pytest.warns(ModelWarning, match="spells no phrase of some attribute") as told:
+        assert [form_of(thinker, RULES) for thinker in thinkers * 2] == [None] * 4
+    assert len(told) == 2
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,13 @@ import re
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 
 from streamer.cli import main
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+WITHIN_S = 300  # no command in a test takes as long
 
 
 @contextlib.contextmanager
@@ -45,17 +47,27 @@ def listening(*arguments, **environment):
         ), told
 
 
+def begin(function, *arguments):
+    """The Future of what it returns, on a thread that no end waits for: take it with
+    `result(WITHIN_S)`, so that what hangs fails."""
+    found = Future()
+
+    def work():
+        try:
+            found.set_result(function(*arguments))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return found
+
+
 def run_here(*arguments):
     """(exit status, stdout, stderr) of a command in this process: on a thread of its own, as the
     caller's loop may run. A process of its own would take two seconds to load what is here."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_run, [*map(str, arguments)]).result(timeout=300)
-
-
-def _run(words):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(words)
+        status = begin(main, [*map(str, arguments)]).result(WITHIN_S)
     return status, out.getvalue(), err.getvalue()
 
 

@@ -85,8 +85,9 @@ def vocabulary_of(directory: Path, size: int) -> Vocabulary:
 def _built(
     found: tuple[bytes, ...], special: frozenset[int], eos: tuple[int, ...], size: int
 ) -> Vocabulary:
-    """Kept: an edge and its cloud have one tokenizer, and to take it apart is half of what loading
-    the embedded pair costs (0.05 of 0.1 s each, 2026-11)."""
+    """The latest two are kept for the process's life: an edge and its cloud have one tokenizer, and
+    to take it apart is half of what loading the embedded pair costs (0.05 of 0.1 s each, 2026-11).
+    So what is cached in one is no single model's."""
     return Vocabulary.build(found, special, eos, size)
 
 

@@ -40,7 +40,7 @@ def plain(matrix):
 
 FORM = pytest.mark.parametrize("form", FORMS.values(), ids=ENGINES)
 SIZE = pytest.mark.parametrize(
-    ("out", "inner"), [(64, 64), (30, 20), (1, 1), (7, 133), (96, 200), (4_100, 32)]
+    ("out", "inner"), [(64, 64), (30, 20), (1, 1), (7, 133), (96, 200), (40, 700), (4_100, 32)]
 )
 
 
@@ -59,7 +59,7 @@ def test_a_weight_is_at_most_a_step_off(out, inner, form):
 
 @FORM
 @SIZE
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 20])
 def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
     """Activations are rounded to 16 bits: half a step of each, no more is lost."""
     x, bias = drawn(n, inner, seed=2), drawn(out, seed=3)
@@ -80,7 +80,7 @@ def test_a_row_of_zeros_stays_zero(form):
 
 
 @FORM
-@pytest.mark.parametrize(("out", "inner"), [(160, 96), (70, 500)])
+@pytest.mark.parametrize(("out", "inner"), [(160, 96), (70, 1_300)])
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64])
 def test_a_row_is_the_same_bits_in_any_company(n, out, inner, form):
     matrix, x = pack(drawn(out, inner), form), drawn(n, inner, seed=n)
@@ -125,11 +125,15 @@ def ids_of(n, seed):
     return torch.randint(0, 900, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-@pytest.mark.parametrize("cut", [[1] * 40, [1, 5, 2, 9, 1, 1, 21], [33, 7]])
-def test_logits_are_the_same_bits_however_ids_are_cut(thinker, cut):
-    engine, ids, n = thinker.engine, ids_of(40, 1), len(thinker.engine.prompt_ids)
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("cut", [[1] * 150, [1, 5, 2, 9, 1, 1, 131], [33, 117], [150]])
+def test_logits_are_the_same_bits_however_ids_are_cut(thinker, cut, threads, monkeypatch):
+    """However many threads share a step, too."""
+    engine, ids, n = thinker.engine, ids_of(150, 1), len(thinker.engine.prompt_ids)
     slot, other = engine.open(), engine.open()
-    whole = engine.step([Row(slot, n, ids, num_logits=40), Row(other, n, ids_of(3, 2))])[0]
+    monkeypatch.setattr(kernel, "num_threads", lambda: 1)
+    whole = engine.step([Row(slot, n, ids, num_logits=150), Row(other, n, ids_of(3, 2))])[0]
+    monkeypatch.setattr(kernel, "num_threads", lambda: threads)
     out, at = [], 0
     for piece in cut:
         out += engine.step([Row(other, n + at, ids[at : at + piece], num_logits=piece)])

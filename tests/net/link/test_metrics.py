@@ -39,6 +39,7 @@ async def test_blocks_in_flight_are_counted():
             await until(lambda: link_gauges(metrics.text().decode())["blocks_in_flight"] == 1)
             found = link_gauges(metrics.text().decode())
             assert (found["breaker_open"], np.isnan(found["rtt_seconds"])) == (1, True)
+            assert (found["up"], found["reconnects"]) == (1, 0), "the first link is no reconnect"
             group.cancel_scope.cancel()
         assert link_gauges(metrics.text().decode())["blocks_in_flight"] == 0
 
