@@ -86,7 +86,7 @@ def own():
 async def test_hung_gated_goes_on_within_the_budget_and_asks_again_when_it_is_back(own):
     """SIGSTOP: one budget is spent, then the breaker is open; SIGCONT: it closes by itself."""
     url, process = own
-    async with near(port_of(url), mode="gated", threshold=0.0, verify_budget_s=0.3) as describer:
+    async with near(port_of(url), mode="gated", threshold=0.0, verify_budget_s=3) as describer:
         usual = await describer.describe(SAMPLES[0])
         assert usual.verified_share > 0.5
         process.send_signal(signal.SIGSTOP)
@@ -94,7 +94,7 @@ async def test_hung_gated_goes_on_within_the_budget_and_asks_again_when_it_is_ba
             found = await describer.describe(SAMPLES[0])
             assert found.verified_share == 0.0
             assert found.stop_reason == "sentence"
-            assert found.stall_ms < (0.3 + 0.25) * 1000 if i == 0 else found.stall_ms < 1
+            assert found.stall_ms < (3 + 0.25) * 1000 if i == 0 else found.stall_ms < 1
         process.send_signal(signal.SIGCONT)
         await is_up(describer)
         again = await describer.describe(SAMPLES[0])

@@ -117,6 +117,7 @@ async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
         ) as describer:
             with pytest.raises(ModelError, match="cannot be read"):
                 await describer.load()
+    monkeypatch.delenv("STREAMER_CLOUD_KEY")
     status, rows, told = describe(
         SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2
     )
