@@ -75,3 +75,11 @@ def describe(*arguments):
     """(exit status, rows of JSON, stderr) of `streamer describe --json`, so run."""
     status, out, err = run_here("describe", "--json", *arguments)
     return status, [json.loads(row) for row in out.splitlines()], err
+
+
+def describe_apart(*arguments):
+    """The same, in a process of its own: where the test's own process has links that end."""
+    command = [sys.executable, "-m", "streamer", "describe", "--json", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=WITHIN_S)
+    rows = [json.loads(row) for row in done.stdout.decode().splitlines()]
+    return done.returncode, rows, done.stderr.decode()

@@ -1,7 +1,8 @@
 """Who hears beside the stages is told that there is something to do. In: a session's hearing. Out:
 what works: a turn's measurer, the session's coach.
 
-A poke is dropped where one waits already: whoever works holds what is to be done.
+A poke is dropped where one waits already: whoever works holds what is to be done. It is dropped,
+too, where nobody works any more: a session that ends may still hear its last piece.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Pokes:
         self._hearing = hearing
 
     def poke(self) -> None:
-        with suppress(anyio.WouldBlock):
+        with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
             if self._hearing.measurer is not None:
                 self._measuring.send_nowait(self._hearing.measurer)
-        with suppress(anyio.WouldBlock):
+        with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
             if self._hearing.coach is not None:
                 self._coaching.send_nowait(self._hearing.coach)
 

@@ -8,7 +8,7 @@ import signal
 import anyio
 import pytest
 from far import mutated, verifying
-from processes import describe
+from processes import describe_apart
 from raw_links import hear, opening, say
 from speech import SAMPLES
 from tls import certificate
@@ -100,10 +100,10 @@ async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
         options = {"mode": "exact", "cloud": url, "cloud_ca": str(ca)}
         async with Describer.open(**options, cloud_key="secret") as describer:
             assert (await describer.describe(SAMPLES[0])).verified_share == 1.0
-        status, rows, told = describe(
+        status, rows, told = describe_apart(
             SAMPLES[0], "--cloud", url, "--cloud-ca", ca, "--mode", "exact", "--cloud-key", "wrong"
         )
-        assert (status, rows, told.count("\n")) == (1, [], 1)
+        assert (status, rows, told.count("\n")) == (1, [], 1), told
         assert "HTTP 401 (wrong or missing API key" in told
         for wrong in ("quokka\nlines", "quokka x"):
             monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
@@ -117,8 +117,7 @@ async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
         ) as describer:
             with pytest.raises(ModelError, match="cannot be read"):
                 await describer.load()
-    monkeypatch.delenv("STREAMER_CLOUD_KEY")
-    status, rows, told = describe(
+    status, rows, told = describe_apart(
         SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2
     )
     assert (status, [set(row) for row in rows], told.count("\n")) == (1, [{"file", "error"}], 1)
