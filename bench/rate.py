@@ -29,7 +29,8 @@ from pipelines.embedded.recordings import Clip
 from pipelines.embedded.syllables import count
 from streamer.core.measures.frames import SPEECH_SAMPLES
 from streamer.core.measures.nuclei import beats, steps_db
-from streamer.core.measures.turn_track import Frames, TurnTrack
+from streamer.core.measures.turn_frames import Frames
+from streamer.core.measures.turn_track import TurnTrack
 from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
 from streamer.model.audio.vad import VoiceActivity
 

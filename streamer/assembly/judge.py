@@ -26,8 +26,14 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
 
     vocabulary = thinker.vocabulary
     card = thinker.card
-    names = (fingerprint_of(thinker.directory), vocabulary.fingerprint, card.language)
-    return VerifierModel(*names, vocabulary.num_ids, card.max_turn_s, card.phrases)
+    return VerifierModel(
+        fingerprint_of(thinker.directory),
+        vocabulary.fingerprint,
+        card.language,
+        vocabulary.num_ids,
+        card.max_turn_s,
+        card.phrases,
+    )
 
 
 class ModelJudge:

@@ -175,7 +175,12 @@ class LiveParts:
         if self.cloud is not None:
             warning = unverified(w.counts, w.mode, self.cloud.name, self.cloud.trouble)
         found = describe_turn(
-            *(f"turn {closed.turn}", w.text, w.ids, w.stop_reason, w.mode, w.counts),
+            f"turn {closed.turn}",
+            w.text,
+            w.ids,
+            w.stop_reason,
+            w.mode,
+            w.counts,
             audio_s=closed.num_samples / SAMPLE_RATE_HZ,
             ttft_ms=w.ttft_ms,
             prefill_ms=w.prefill_ms,

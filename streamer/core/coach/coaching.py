@@ -20,7 +20,8 @@ from streamer.core.coach.voice import GLIDE_FRAMES, Change, Heard, glides
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, decibel
 from streamer.core.measures.growing import Growing
 from streamer.core.measures.speech_measures import SpeechMeasures
-from streamer.core.measures.turn_track import UNIT_SAMPLES, Flags, Floats, Frames, TurnTrack
+from streamer.core.measures.turn_frames import Flags, Floats, Frames
+from streamer.core.measures.turn_track import UNIT_SAMPLES, TurnTrack
 
 STEP_SAMPLES = SAMPLE_RATE_HZ // 5
 SHOWN_S = 7.0

@@ -15,7 +15,7 @@ from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, active_lev
 from streamer.core.measures.growing import Growing
 from streamer.core.measures.nuclei import syllable_rate
 from streamer.core.measures.pitch import in_range, pitch_stats
-from streamer.core.measures.turn_track import Flags, Frames
+from streamer.core.measures.turn_frames import Flags, Frames
 
 SETTLED_FRAMES = 60  # so far behind what is known a peak stays a peak
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech

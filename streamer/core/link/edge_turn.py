@@ -145,8 +145,17 @@ class RemoteTurn:
         t = self.terms
         chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
         rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases}
-        whose = (self.channel, self.session, self.epoch, wire.VERSION, self.model)
-        return wire.Open(*whose, t.tokenizer, t.language, rules, chance)
+        return wire.Open(
+            self.channel,
+            self.session,
+            self.epoch,
+            wire.VERSION,
+            self.model,
+            t.tokenizer,
+            t.language,
+            rules,
+            chance,
+        )
 
     def _opened(self, num_samples: int, model: str) -> None:
         if num_samples > self.num_samples or (self.model and model != self.model):

@@ -46,8 +46,9 @@ class FewBitsText(TextModel):
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
         """KV memory in float32, as the compiled attention reads it."""
         keys, values = kv_sizes(self.shape, num_slots, max_len, PANEL)
-        kept = np.zeros(keys, np.float32), np.zeros(values, np.float32)
-        return KVSlots(*kept, num_slots, max_len, PANEL)
+        return KVSlots(
+            np.zeros(keys, np.float32), np.zeros(values, np.float32), num_slots, max_len, PANEL
+        )
 
     def embed(self, ids: Seq[int]) -> Tensor:
         """[n, hidden] float32 of `ids`."""

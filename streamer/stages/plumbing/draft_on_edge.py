@@ -50,7 +50,7 @@ class Drafting:
         # when the first id was there: its step ends the prefill
         self.prefilled_at: float | None = None
         self.is_held = False  # to the levels that may be said: it drafts
-        self._wanted: Action | None = None  # behind the turn's end
+        self._wanted: Action | None = None  # what the state machine asks for first
         self._ready = ready
         self._parts = parts
         self._said = said

@@ -6,7 +6,8 @@ import pytest
 from streamer.core.measures.frames import decibel
 from streamer.core.measures.nuclei import Envelope
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
-from streamer.core.measures.turn_track import Frames, TurnTrack
+from streamer.core.measures.turn_frames import Frames
+from streamer.core.measures.turn_track import TurnTrack
 
 
 def frames(num=300, level=1e-2, f0=200.0, **changed):

@@ -1,0 +1,149 @@
+"""What is measured of frames of 10 ms: the one place where a measure's definition is applied."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.core.measures.frames import (
+    FRAMES_PER_S,
+    HOP_SAMPLES,
+    MIN_FRAMES,
+    PAUSE_FRAMES,
+    SILENT_DB,
+    level_of_speech,
+    mean,
+    median,
+    percentiles,
+)
+from streamer.core.measures.nuclei import PER_NUCLEUS, Doubles, Indices, nuclei, syllable_rate
+from streamer.core.measures.pitch import PitchStats, in_range, pitch_stats
+from streamer.core.measures.speech_measures import SpeechMeasures
+
+Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
+# So far under the active level F0 counts no more. What is softer are mostly the creaking ends of
+# phrases, where trackers part: on 922 recordings of held-out people the median is within 2 % of
+# Praat's in 0.82, not 0.78. Chosen on 558 of other people: 0.84, not 0.81 (2026-11).
+PITCHED_DB = 14.0
+GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
+MIN_NOISE_FRAMES = 10
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of 10 ms: power in each of BANDS_HZ, its level in dBFS, F0 in Hz or 0, speech, how
+    many samples are at full scale, and of the vowels' envelope its level in dB, what its movement
+    adds to the syllables, and which frames are its peaks."""
+
+    power: Floats
+    low_power: Floats
+    high_power: Floats
+    level_db: Floats
+    f0: Floats
+    speech: Flags
+    clipped: Floats
+    vowel_db: Doubles
+    movement: Doubles
+    peaks: Indices
+
+    def last(self, seconds: float) -> Frames:
+        """The last so many seconds of them."""
+        num = len(self.f0)
+        return self._between(max(0, num - int(seconds * FRAMES_PER_S)), num)
+
+    def until(self, end: int) -> Frames:
+        """The first `end` of them."""
+        return self._between(0, end)
+
+    def _between(self, first: int, end: int) -> Frames:
+        low, high = np.searchsorted(self.peaks, (first, end))
+        return Frames(
+            self.power[first:end],
+            self.low_power[first:end],
+            self.high_power[first:end],
+            self.level_db[first:end],
+            self.f0[first:end],
+            self.speech[first:end],
+            self.clipped[first:end],
+            self.vowel_db[first:end],
+            self.movement[first:end],
+            self.peaks[low:high] - first,
+        )
+
+    def measures(self) -> SpeechMeasures:
+        """What can be said of them."""
+        num = len(self.power)
+        audio_s = num / FRAMES_PER_S
+        clipped = float(self.clipped.sum()) / max(1, num * HOP_SAMPLES)
+        at = np.flatnonzero(self.speech)
+        if len(at) < MIN_FRAMES:
+            return SpeechMeasures(audio_s=audio_s, clipped_share=clipped)
+        span = int(at[-1] - at[0]) + 1
+        gaps = np.diff(at) - 1
+        pauses = gaps[gaps >= PAUSE_FRAMES]
+        paused = int(pauses.sum())
+        spoken_s = (span - paused) / FRAMES_PER_S
+        level_db = self.level_db[at]
+        ordered_db = np.sort(level_db)
+        active_db = level_of_speech(self.power[at], level_db, ordered_db)
+        heard = at[level_db > active_db - SILENT_DB]
+        level_low, level_high = percentiles(ordered_db[-len(heard) :], 5, 95)
+        tilt = mean(self.high_power[heard]) / mean(self.low_power[heard])
+        found = self._pitch(at[level_db > active_db - PITCHED_DB])
+        return SpeechMeasures(
+            rate_syllables_per_s=syllable_rate(self._num_syllables(at), spoken_s),
+            pitch_median_hz=found.median_hz if found else None,
+            pitch_sd_semitones=found.sd_semitones if found else None,
+            pitch_range_semitones=found.range_semitones if found else None,
+            pitch_mean_hz=found.mean_hz if found else None,
+            pitch_sd_hz=found.sd_hz if found else None,
+            level_dbfs=float(active_db),
+            level_range_db=level_high - level_low,
+            pause_share=paused / span,
+            pause_count=len(pauses),
+            longest_pause_s=int(pauses.max(initial=0)) / FRAMES_PER_S,
+            timbre_db=10 * math.log10(tilt),
+            speech_s=spoken_s,
+            audio_s=audio_s,
+            snr_db=self._snr_db(at, gaps, float(mean(self.power[heard]))),
+            clipped_share=clipped,
+        )
+
+    def nuclei(self) -> Indices:
+        """Frames of the syllables' nuclei, in order."""
+        return nuclei(self.vowel_db, self.peaks, self.f0 > 0, self.speech)
+
+    def syllables(self) -> Doubles:
+        """What each frame adds to a rate's sum [n]: nothing where no frame is a nucleus."""
+        at = self.nuclei()
+        added = np.where(self.speech & bool(len(at)), self.movement, 0.0)
+        added[at] += PER_NUCLEUS
+        return added
+
+    def _num_syllables(self, spoken: Indices) -> float:
+        """The sum of `syllables`. spoken: the frames of speech."""
+        num = len(self.nuclei())
+        return PER_NUCLEUS * num + float(self.movement[spoken].sum()) if num else 0.0
+
+    def _pitch(self, loud: Indices) -> PitchStats | None:
+        """Of the frames that are loud and voiced; None where these are too few."""
+        f0 = self.f0[loud]
+        voiced = in_range(f0[f0 > 0])
+        return pitch_stats(voiced) if len(voiced) >= MIN_FRAMES else None
+
+    def _snr_db(self, spoken: Indices, gaps: Indices, heard_power: float) -> float | None:
+        """Speech over what sounds where nobody speaks; None where there is too little of that.
+        gaps: frames between one of speech and the next."""
+        long = np.flatnonzero(gaps > 2 * GUARD_FRAMES)
+        begins = np.concatenate([spoken[long], spoken[-1:]]) + 1 + GUARD_FRAMES
+        ends = np.concatenate([spoken[:1], spoken[long + 1]]) - GUARD_FRAMES
+        spans = zip([0, *begins.tolist()], [*ends.clip(0).tolist(), None], strict=True)
+        noise = np.concatenate([self.power[begin:end] for begin, end in spans])
+        if len(noise) < MIN_NOISE_FRAMES:
+            return None
+        noise_power = median(np.sort(noise)) + 1e-12
+        return 10 * math.log10(max(heard_power - noise_power, 1e-12) / noise_power)
