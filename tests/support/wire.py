@@ -36,8 +36,9 @@ def describe_files(files, mode):
     command to it."""
 
     async def described():
-        async with Describer.open(mode=mode) as describer:
-            return [(await describer.describe(file)).as_json() for file in files]
+        with anyio.fail_after(120):
+            async with Describer.open(mode=mode) as describer:
+                return [(await describer.describe(file)).as_json() for file in files]
 
     with ThreadPoolExecutor(1) as pool:
         return json.loads(json.dumps(pool.submit(anyio.run, described).result()))

@@ -20,15 +20,20 @@ def whole(samples):
     return measurer.finish()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_streamed_equals_whole(seed):
-    samples = speech(3.3 + seed, seed)
-    measurer = TurnMeasurer()
+def push_by_chance(measurer, samples, seed):
+    """Cut anywhere, and now and then somebody works."""
     chance = np.random.default_rng(seed)
     for cut in cuts(len(samples), seed):
         measurer.push(samples[cut])
         if chance.random() < 0.7:
             measurer.work(bool(chance.random() < 0.5))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_streamed_equals_whole(seed):
+    samples = speech(3.3 + seed, seed)
+    measurer = TurnMeasurer()
+    push_by_chance(measurer, samples, seed)
     assert measurer.finish() == whole(samples)
     assert measurer.finish() == measurer.finish()
 
@@ -132,11 +137,7 @@ def test_what_words_are_held_to_depends_on_the_samples_alone(seconds, seed):
     at_once.push(samples)
     wanted = at_once.said()
     measurer = TurnMeasurer()
-    chance = np.random.default_rng(seed)
-    for cut in cuts(len(samples), seed):
-        measurer.push(samples[cut])
-        if chance.random() < 0.7:
-            measurer.work(bool(chance.random() < 0.5))
+    push_by_chance(measurer, samples, seed)
     measurer.is_over = True
     assert measurer.work(True) is None
     found = measurer.finish()
