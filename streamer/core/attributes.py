@@ -106,8 +106,9 @@ def _matches(text: str, phrases: Phrases) -> dict[str, tuple[int, str, int]]:
 def _longest_first(phrases: Phrases) -> list[tuple[str, str, int]]:
     unknown = sorted(set(phrases) - set(ATTRIBUTES))
     if unknown:
-        told = ", ".join(map(_shown, unknown))
-        raise ValueError(f"unknown attributes {told}: known are {', '.join(ATTRIBUTES)}")
+        raise ValueError(
+            f"unknown attributes {', '.join(unknown)}: known are {', '.join(ATTRIBUTES)}"
+        )
     found = [
         (phrase, attribute, i)
         for attribute in ATTRIBUTES
@@ -126,8 +127,3 @@ def _places(text: str, phrase: str) -> list[int]:
         places.append(at)
         at = text.find(phrase, at + 1)
     return places
-
-
-def _shown(name: str) -> str:
-    """In one line, whatever a card holds."""
-    return name if name.isprintable() else ascii(name)[1:-1]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
+from streamer.core.description import one_line
 from streamer.model.checkpoint.shapes import an_object, line, shown
 
 _RENAMED = (
@@ -32,9 +33,9 @@ class ModelError(ValueError):
     """A model cannot be used: `where` it is and one line that says why and what to do."""
 
     def __init__(self, where: str | Path, reason: str) -> None:
-        super().__init__(f"{where}: {reason}")
         self.where = str(where)
-        self.reason = reason
+        self.reason = one_line(reason)  # it may name what a broken file holds
+        super().__init__(f"{where}: {self.reason}")
 
 
 def load_arrays(directory: Path) -> dict[str, NDArray[np.float32]]:
