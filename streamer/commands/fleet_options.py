@@ -38,6 +38,9 @@ class PlacingOptions(Checked):
         super().__post_init__()
         if self.least > self.most:
             raise ConfigError(f"least is {self.least}; it may be at most {self.most}, as most says")
+        if self.gpus > 1 and self.gpus % 1:
+            told = "Ray shares one GPU, and keeps more of them whole"
+            raise ConfigError(f"gpus is {self.gpus:g}; {told}: give up to 1, or a whole number")
 
 
 @dataclass(frozen=True, kw_only=True)

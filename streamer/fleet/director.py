@@ -170,13 +170,15 @@ class Director:
         ]
 
     def _targets(self) -> list[dict[str, object]]:
-        """In the form of Prometheus' HTTP service discovery."""
+        """In the form of Prometheus' HTTP service discovery; with those that are gone for now, so
+        that Prometheus sees it, too."""
         return [
             {
-                "targets": [urlsplit(c.address).netloc],
-                "labels": {"kind": c.status.kind, "replica": c.status.name.partition(".")[0]},
+                "targets": [urlsplit(k.address).netloc],
+                "labels": {"kind": k.last.kind, "replica": k.last.name.partition(".")[0]},
             }
-            for c in self._roster.candidates
+            for k in self._roster.known
+            if k.last is not None
         ]
 
 

@@ -7,6 +7,7 @@ names, so a manager that starts again finds those that run.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ ASK_AGAIN_S = 0.2  # of an actor that is being started
 # that a Ray of our own starts ahead, one for each processor it is told of. On one machine our own
 # bounds hold, not a count of processors: there a replica is placed without any.
 LOCAL_WORKERS = 1
+REACH_S = 5.0  # for a cluster's head to take a connection
 CLOSE_S = 20.0  # to leave Ray
 CALL_S = 70.0  # for Ray to end an actor
 TRIES = 4  # to start one: its patience is 30 s, which a busy machine may need twice
@@ -64,6 +66,7 @@ class RayPlacement:
 
     def open(self) -> None:
         """Start a Ray of our own, or join the cluster. Raises ConfigError where none is there."""
+        _check_reached(self._options.address)
         more: dict[str, Any] = {}
         if self.is_local:
             more = {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
@@ -98,7 +101,7 @@ class RayPlacement:
         there is one. Raises ReplicaLost."""
         try:
             self._actors[name] = await _aside(self._placed, name, plan, placing)
-        except self._ray.exceptions.RayError as error:
+        except (self._ray.exceptions.RayError, ValueError) as error:  # the latter of what it needs
             raise _lost(name, error) from None
         return await self._address(name, START_S)
 
@@ -157,8 +160,24 @@ class RayPlacement:
                         if address := await self._actors[name].address.remote():
                             return str(address)
                     await anyio.sleep(ASK_AGAIN_S)
+        except TimeoutError:
+            told = f"{name}: not ready within {within_s:g} s"
+            raise ReplicaLost(f"{told}; has Ray room for its cpus and gpus?") from None
         except self._ray.exceptions.RayError as error:
             raise _lost(name, error) from None
+
+
+def _check_reached(address: str) -> None:
+    """Raises ConfigError where nobody listens at HOST:PORT. Ray would try for minutes, in its own
+    words."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except (OSError, OverflowError) as error:
+        way = "start one with `ray start --head`, or mend the address"
+        raise ConfigError(f"[ray] no Ray at {address!r} ({error}); {way}") from None
 
 
 def _lost(name: str, error: Exception) -> ReplicaLost:

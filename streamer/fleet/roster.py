@@ -34,10 +34,12 @@ _decode = msgspec.json.Decoder(ReplicaStatus).decode
 
 @dataclass
 class Known:
-    """One address. status: None while nobody answers there. silent_since: None while it answers."""
+    """One address. status: None while nobody answers there; last: what it said before that.
+    silent_since: None while it answers."""
 
     address: str
     status: ReplicaStatus | None = None
+    last: ReplicaStatus | None = None
     silent_since: float | None = None
     pid: int = 0  # of the process that answered last
     is_leaving: bool = False
@@ -58,7 +60,7 @@ class Known:
             self.sent.popleft()
         while self.sent and now - self.sent[0][0] > HANDSHAKE_S:
             self.sent.popleft()
-        self.status = status
+        self.status = self.last = status
         self.pid = status.pid
         self.silent_since = None
 

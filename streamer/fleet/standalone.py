@@ -59,14 +59,15 @@ async def run_director(
     trouble: Any = None
     address = Address(options.host, options.port, tls)
     try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(beside)
-            group.start_soon(roster.run)
-            group.start_soon(Director(roster, key).run, address, ready)
-            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        # a second signal, while all ends, changes nothing
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with anyio.create_task_group() as group:
+                group.start_soon(beside)
+                group.start_soon(roster.run)
+                group.start_soon(Director(roster, key).run, address, ready)
                 async for _ in signals:
                     break
-            group.cancel_scope.cancel()
+                group.cancel_scope.cancel()
     except* OSError as errors:
         trouble = errors.exceptions[0]
     if trouble is not None:

@@ -55,6 +55,17 @@ async def test_who_looks_finds_all_replicas_and_prometheus_its_targets():
         assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
 
 
+async def test_prometheus_is_told_of_one_that_is_gone_too():
+    async with AsyncExitStack() as stack:
+        url, roster = await stack.enter_async_context(directing())
+        async with running(opening(), 1, name="one.1") as (address, _):
+            roster.set([address.removesuffix("/v1/realtime")])
+            await until(lambda: roster.candidates)
+        await until(lambda: not roster.candidates)
+        (target,) = json.loads((await fetched(url, "/v1/targets"))[1])
+        assert target["labels"] == {"kind": "server", "replica": "one"}
+
+
 async def test_a_second_director_follows_the_first_and_outlives_it():
     async with AsyncExitStack() as stack:
         address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))

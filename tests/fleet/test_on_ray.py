@@ -192,3 +192,19 @@ async def _outlive(kill_head):
             await asyncio.sleep(0.5)
         assert (await turn(ws, pcm))[0] == before
         assert (await say_anew(url, SAMPLES[1])).text == before
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path):
+    file = tmp_path / "fleet.toml"
+    file.write_text('[ray]\naddress = "127.0.0.1:1"\n[server]\nmost = 1\n', "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "streamer", "fleet", "--config", file],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=ENVIRONMENT,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "joining Ray at 127.0.0.1:1" in done.stderr
+    assert "[ray] no Ray at '127.0.0.1:1' ([Errno 111] Connection refused)" in done.stderr
