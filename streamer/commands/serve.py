@@ -152,11 +152,15 @@ def check_free(options: ListenOptions) -> None:
                 raise
 
 
-def cannot_listen(options: ListenOptions, error: OSError) -> str:
-    """Why the port cannot be had, and the way out."""
+def cannot_listen(options: ListenOptions, error: OSError, table: str = "") -> str:
+    """Why the port cannot be had, and the way out. table: of fleet.toml, where that was said."""
     number = error.errno or 0  # asyncio's text would name the address again
     why = os.strerror(number) if number > 0 else error.strerror or error
-    way = "--port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "--host"
+    is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
+    way = "--port" if is_taken else "--host"
+    if table:
+        port = "port" if table == "director" else "first_port"
+        way = f"{port if is_taken else 'host'} in [{table}]"
     place = f"{shown_host(options.host)}:{options.port}"
     return f"cannot listen on {place} ({why}); choose another {way}"
 

@@ -31,7 +31,7 @@ def run(options: FleetOptions) -> int:
     except ConfigError as error:
         raise ConfigError(f"{options.config}: {error}") from None
     except OSError as error:
-        fail(cannot_listen(config.director, error))
+        fail(cannot_listen(config.director, error, "director"))
         return 1
     placement = RayPlacement(config.ray)
     tell("starting Ray ..." if placement.is_local else f"joining Ray at {config.ray.address} ...")

@@ -68,4 +68,4 @@ async def serve(plan: ReplicaPlan, ready: Callable[[int], None]) -> None:
         async with opened as server:
             await server.run(Address(options.host, options.port, tls), ready)
     except OSError as error:
-        raise ConfigError(cannot_listen(options, error)) from None
+        raise ConfigError(cannot_listen(options, error, plan.kind)) from None

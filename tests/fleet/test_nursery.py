@@ -89,7 +89,9 @@ def test_one_that_cannot_start_says_why():
 def test_one_whose_port_is_taken_says_so_and_the_way_out():
     with socket.create_server(("127.0.0.1", 0)) as other:
         host = ReplicaHost(plan_of(port=other.getsockname()[1]))
-        with pytest.raises(RuntimeError, match=r"cannot listen on .+; choose another --port"):
+        with pytest.raises(
+            RuntimeError, match=r"cannot listen on .+; choose another first_port in \[verifier\]"
+        ):
             host.address()
 
 
