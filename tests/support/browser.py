@@ -64,10 +64,18 @@ class Guest:
         """Wait until an element holds `part`."""
         await self.page.locator(selector, has_text=part).first.wait_for()
 
-    async def until_described(self):
-        """Wait for a whole sentence; returns it."""
-        await self.page.wait_for_selector("#facts span")
-        return await self.text("#sentence")
+    async def until_described(self, fact=""):
+        """Wait for a whole sentence, with such a fact beneath; returns it. Both at one look: the
+        next sentence may take its place."""
+        found = await self.page.wait_for_function(
+            """(fact) => {
+                const facts = document.querySelector("#facts span") && document.querySelector("#facts");
+                return facts?.textContent.includes(fact)
+                    && { text: document.querySelector("#sentence").textContent };
+            }""",
+            arg=fact,
+        )
+        return (await found.json_value())["text"].strip()
 
     async def levels(self):
         """attribute -> level, as the chart shows them."""
