@@ -177,6 +177,9 @@ def main() -> None:
     parser.add_argument("--idle", type=int, default=1_000, metavar="N", help="clients of idle")
     parser.add_argument("--talkers", type=int, default=64, metavar="N", help="of talkers")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of greedy")
+    parser.add_argument(
+        "--pushed", type=int, nargs="+", default=[10, 100], metavar="X", help="real time, of greedy"
+    )
     parser.add_argument("--load", type=int, default=16, metavar="N", help="clients of soak")
     parser.add_argument("--minutes", type=float, default=60.0, help="of soak")
     options = options_of(parser)

@@ -21,7 +21,6 @@ from bench.soak_clients import Process, p, served
 Rows = dict[str, float]
 Floats = NDArray[np.float64]
 PLACES = 128
-PUSHED = (10, 100)  # times real time
 QUIET = 0.1  # cores that others on this machine, or its host, may take in a phase that counts
 TRIES = 3
 
@@ -38,7 +37,7 @@ class Phase:
 
 
 async def greedy(options: argparse.Namespace) -> Rows:
-    """One that pushes ten times real time, or a hundred, beside 16 that speak. In every phase they
+    """One that pushes `options.pushed` times real time beside 16 that speak. In every phase they
     say the same at the same times, so that phases differ by the one that pushes alone."""
     clips = clients.recordings()
 
@@ -60,7 +59,7 @@ async def greedy(options: argparse.Namespace) -> Rows:
         print(f"{told}, {others_s / s:.2f} of others, {num} turns pushed", flush=True)
         return Phase(found, cpu_s / s, others_s / s, num)
 
-    phases: dict[int, list[Phase]] = {speed: [] for speed in (0, *PUSHED)}
+    phases: dict[int, list[Phase]] = {speed: [] for speed in (0, *options.pushed)}
     async with served(PLACES) as (url, seen, _):
         await polite(url)
         for i in range(options.rounds):  # there and back, so that all meet the same machine
