@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.model.kernels.arithmetic import compiled, part
-from streamer.model.kernels.few_bits_tile import COLUMNS, LINE, MOST_ROWS, make_tile, unpack
+from streamer.model.kernels.few_bits_tile import COLUMNS, LINE, MANY, MOST_ROWS, tile, unpack
 from streamer.model.kernels.threads import num_cores, num_kernel_threads
 
 SHARES = 4  # per thread: one that comes late takes fewer
 WORTH = 1_000_000  # multiplications of one row that are worth a thread: 0.1 ms of it
-MANY = 10  # rows from which on weights are unpacked once for all
 BLOCK = 512  # weights of a column that are unpacked at once: 16 KB of a panel, half of what is near
 SPARE = 32  # of a row, so that rows do not lie in the same places of the processor's cache
 
@@ -34,8 +33,6 @@ _LEAST = f4(1e-30)
 _SHIFT = f4(12582912.0)  # 1.5 * 2**23: what is added to it is rounded to an integer
 _ZERO = f4(0)
 _NO_SIGN = np.int32(0x7FFFFFFF)
-
-_T1, _T2, _T3, _T4, _T5 = (make_tile(rows) for rows in range(1, MOST_ROWS + 1))
 
 
 @compiled
@@ -70,22 +67,12 @@ def _rows(x, x_at, x_step, starts, groups_of_row, w, w_at, scales, s_at, y, rows
     r = 0
     while r < rows:
         left = rows - r
-        at, t_at, y_at, step = x_at + r * x_step, r * groups_of_row, r * COLUMNS, groups_of_row
-        if left >= 9 or left == 5:
-            _T5(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
-            r += 5
-        elif left == 4 or left >= 7:
-            _T4(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
-            r += 4
-        elif left == 3 or left == 6:
-            _T3(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
-            r += 3
-        elif left == 2:
-            _T2(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
-            r += 2
-        else:
-            _T1(x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
-            r += 1
+        tiles = (left + MOST_ROWS - 1) // MOST_ROWS
+        some = (left + tiles - 1) // tiles
+        at, t_at, step = x_at + r * x_step, r * groups_of_row, groups_of_row
+        y_at = r * COLUMNS
+        tile(some, x, at, x_step, starts, t_at, step, w, w_at, scales, s_at, y, y_at, groups, lines)
+        r += some
 
 
 @part

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import llvmlite.binding
 import numpy as np
 import pytest
 import torch
@@ -101,18 +102,28 @@ def test_threads_share_a_product_to_the_last_bit(form, n, threads, monkeypatch):
 
 PRODUCT = """import sys, llvmlite.binding
 if "NUMBA_CPU_NAME" in __import__("os").environ:
-    llvmlite.binding.get_host_cpu_features = dict
+    llvmlite.binding.get_host_cpu_features = lambda: dict.fromkeys(sys.argv[1:], True)
 import torch
 from streamer.model.few_bits.matrix import FORMS, pack
 torch.manual_seed(0)
 print([pack(torch.randn(30, 200), form).times(torch.randn(20, 200)).tolist() for form in FORMS.values()])"""
 
 
-def test_another_processor_gives_the_same_bits(capsys):
-    """One without vectors of integers, of which LLVM makes what it can."""
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [
+        ("generic", []),  # no vectors of integers: LLVM makes what it can
+        ("haswell", ["avx2"]),
+        ("icelake-server", ["avx2", "avx512vnni"]),  # as one that has them in 256 bits alone
+    ],
+)
+def test_another_processor_gives_the_same_bits(name, features, capsys):
+    here = llvmlite.binding.get_host_cpu_features()
+    if not all(here.get(feature) for feature in features):
+        pytest.skip(f"this processor has no {features}")
     done = subprocess.run(
-        [sys.executable, "-c", PRODUCT],
-        env={**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+        [sys.executable, "-c", PRODUCT, *features],
+        env={**os.environ, "NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""},
         capture_output=True,
         text=True,
         check=True,
