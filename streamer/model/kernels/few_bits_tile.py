@@ -97,7 +97,7 @@ def tile(
 
 @intrinsic
 def unpack(_context: Any, w: Any, w_at: Any, wide: Any, lines: Any) -> Any:
-    """Write so many lines of w, as in `make_tile`, into `wide`, int16, from its beginning."""
+    """Write so many lines of w, as in `tile`, into `wide`, int16, from its beginning."""
     n = types.intp
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:

@@ -1,0 +1,73 @@
+"""What does a window of 2 s take, and a token? In: a model directory. Out: a table, JSON lines.
+
+`python -m bench.window DIRECTORY [--engine int4] [--threads 1]`, DIRECTORY from bench.shapes or a
+release: the tower's time, the text model's for the window's positions, a token's and that of a
+block of five, the least of some rounds. Of one thread its own time counts, whatever else runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from bench.common import progress, table_of, write
+from bench.keep import options_of
+from bench.llama_side import clock_of
+from streamer.model.engines.engine import Row
+from streamer.model.thinker import load
+
+WINDOW_S, BLOCK = 2, 5
+ID = 9  # any
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory")
+    parser.add_argument("--engine", default="int4")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=4)
+    options = options_of(parser)
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)  # before the first product
+    clock = clock_of(options.threads)
+
+    def seconds(run: Callable[[], object]) -> float:
+        begun = clock()
+        run()
+        return clock() - begun
+
+    runs = steps_of(options.directory, options.engine)
+    times = {
+        what: min(seconds(run) for _ in progress(range(options.rounds), what))
+        for what, run in runs.items()
+    }
+    of_real_time = {f"{what}, of real time": times[what] / WINDOW_S for what in ("tower", "text")}
+    row = {"engine": options.engine, "threads": options.threads, **of_real_time}
+    row |= {f"{what} ms": 1000 * times[what] for what in ("token", "block")}
+    print(table_of([row]))
+    print("written:", write("window", [row]))
+    return 0
+
+
+def steps_of(directory: str, engine: str) -> dict[str, Callable[[], object]]:
+    made = load(directory, "cloud", num_slots=1, engine=engine).engine
+    mel = np.random.default_rng(0).normal(size=(1, 128, 100 * WINDOW_S)).astype(np.float32)
+    embeds = made.encode(mel)[0]
+    slot, first, num = made.open(), len(made.prompt_ids), len(embeds)
+
+    def step(count: int) -> object:
+        return made.step([Row(slot, first + num, [ID] * count, num_logits=count)])
+
+    return {
+        "tower": lambda: made.encode(mel),
+        "text": lambda: made.step([Row(slot, first, [ID] * num, embeds, 0)]),
+        "token": lambda: step(1),
+        "block": lambda: step(BLOCK),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
