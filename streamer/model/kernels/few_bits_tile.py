@@ -26,8 +26,8 @@ _HAS_WIDE = bool(_FEATURES.get("avx512bw") and _FEATURES.get("avx512vnni"))
 # Columns of a vector, and rows of a tile. 16 registers of 8 columns hold ten sums, two vectors of
 # weights, one of a row and one product; 32 of 16 columns hold the sums of twice as many rows.
 _LANES, MOST_ROWS = (16, 10) if _HAS_WIDE else (8, 5)
-# Rows from which on weights are unpacked once for all. For ten at a time it never pays: 50 rows of 8 bits do
-# 83 billion products per second so, and 100 billion without (2026-11-23, AVX-512).
+# Rows from which on weights are unpacked once for all. For ten at a time it never pays: 50 rows
+# do 83 billion products per second so in 8 bits, and 100 billion without (2026-11-23, AVX-512).
 MANY = 1 << 30 if _HAS_WIDE else 10
 _CHAINED = 4  # sums of a tile up to which each is kept twice: one waits for its last product
 
