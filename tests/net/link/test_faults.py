@@ -8,6 +8,7 @@ import time
 import anyio
 import pytest
 from far import free_port, verifying
+from patience import PATIENCE_S
 from speech import SAMPLES
 
 from bench.proxy import Proxy, Toxics
@@ -27,7 +28,7 @@ def near(port, **options):
 
 async def is_up(describer, up=True):
     """The link is as wanted."""
-    with anyio.fail_after(15):
+    with anyio.fail_after(PATIENCE_S):
         while describer.link.is_up is not up:
             await anyio.sleep(0.02)
 

@@ -9,6 +9,7 @@ import pytest
 import soundfile
 import soxr
 from browser import LOOP, replay, save_speech, taken, visiting
+from patience import PATIENCE_S
 from scipy.signal import correlate
 from speech import SAMPLES, recording, speech
 from wire import describe_files, http
@@ -168,7 +169,7 @@ async def test_a_keyboard_is_enough(server, wanted, tmp_path):
         await guest.until_said("#mic", "Speak")
         assert await guest.tab() == "file"
         await keyboard.press("Enter")
-        await (await asyncio.wait_for(choosing, 10)).set_files(SAMPLES[1])
+        await (await asyncio.wait_for(choosing, PATIENCE_S)).set_files(SAMPLES[1])
         await guest.until_said("#facts", SAMPLES[1].name)
         assert await guest.text("#sentence") == wanted[SAMPLES[1].name]["text"]
         assert await guest.tab() == "history"
