@@ -40,7 +40,7 @@ def likeness(heard, speech, rate_hz):
             continue
         like = correlate(heard, piece, mode="valid", method="fft") / norms
         where, norm, num = int(np.argmax(like)), np.linalg.norm(piece), num + 1
-        if like[where] > 0.999 * norm:
+        if like[where] > 0.9999 * norm:
             gains.append(norms[where] / norm)
     return len(gains) / num, np.median(gains or [0])
 
