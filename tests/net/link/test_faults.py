@@ -95,7 +95,7 @@ async def test_hung_gated_goes_on_within_the_budget_and_asks_again_when_it_is_ba
             found = await describer.describe(SAMPLES[0])
             assert found.verified_share == 0.0
             assert found.stop_reason == "sentence"
-            assert found.stall_ms < (3 + 0.25) * 1000 if i == 0 else found.stall_ms < 1
+            assert found.stall_ms < (3 + 2.5) * 1000 if i == 0 else found.stall_ms < 1
         process.send_signal(signal.SIGCONT)
         await is_up(describer)
         again = await describer.describe(SAMPLES[0])
