@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import PATIENCE_S
 from processes import ENVIRONMENT
 from wire import http
 
@@ -57,7 +58,7 @@ def test_a_server_serves_without_a_stderr():
         assert http(url + "/v1/realtime", "/nowhere")[0] == 404  # which it would tell on stderr
         assert http(url + "/v1/realtime", "/healthz")[0] == 200
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.communicate()

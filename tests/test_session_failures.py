@@ -148,7 +148,7 @@ class HearsTheEndLate(Passing):
 
     async def finish(self, closed, ranges):
         if self.is_late.is_set():
-            await anyio.sleep(2.0)
+            await anyio.sleep(6.0)
         await self.inner.finish(closed, ranges)
         self.heard_at.append(anyio.current_time())
 
@@ -157,7 +157,7 @@ async def test_a_slow_cloud_in_this_process_costs_one_budget(options):
     """Gated goes on unverified; the description does not wait for a cloud that still hears the
     turn's end."""
     is_late, heard_at = anyio.Event(), []
-    options |= {"mode": "gated", "threshold": 0.0, "verify_budget_s": 0.3}
+    options |= {"mode": "gated", "threshold": 0.0, "verify_budget_s": 1.0}
     models = models_of(**options)
     async with opened(models) as parts:
         late = partial(HearsTheEndLate, is_late=is_late, heard_at=heard_at)
@@ -171,7 +171,7 @@ async def test_a_slow_cloud_in_this_process_costs_one_budget(options):
                 took = anyio.current_time() - begun
             if is_late.is_set():
                 assert not heard_at, "said before the cloud has heard the end"
-                assert took < 0.3 + 1.0, "one budget, not one for each block"
+                assert took < 1.0 + 2.5, "one budget, not one for each block"
                 assert last.verified_share == 0
             else:
                 assert last.verified_share > 0, "every block asks"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from command_line import ENVIRONMENT
+from patience import PATIENCE_S
 from processes import WITHIN_S, begin
 
 from streamer.cli import main
@@ -56,7 +57,7 @@ def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samp
     # it is whole as the next one begins
     assert process.stdout.readline().startswith(b"[0:00] ")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert out.endswith(b"\n"), "the line in hand is closed"
     assert re.fullmatch(
@@ -93,7 +94,7 @@ def process_on_a_terminal(*args):
     )
     os.close(follower)
     shown = shown_by(leader)
-    return process.wait(60), shown
+    return process.wait(PATIENCE_S), shown
 
 
 @pytest.fixture

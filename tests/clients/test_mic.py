@@ -11,6 +11,7 @@ import time
 import pytest
 from cutting import cutting
 from fake_microphone import environment, line
+from patience import PATIENCE_S
 from places import ROOT
 from speech import SAMPLES
 from wire import serving
@@ -18,7 +19,7 @@ from wire import serving
 CLIENT = ROOT / "clients" / "mic.py"
 
 
-async def end(mic, within_s=15):
+async def end(mic, within_s=PATIENCE_S):
     """Ctrl-C; (exit status, what was still printed, what was told)."""
     mic.send_signal(signal.SIGINT)
     out, err = await asyncio.wait_for(mic.communicate(), within_s)
@@ -43,7 +44,7 @@ async def test_a_terminal_shows_the_level(server, listening):
     os.close(slave)
     seen = b""
     while "▮".encode() * 10 not in seen or not seen.endswith(b"\x1b[2m\x1b[0m"):
-        seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), 20)
+        seen += await asyncio.wait_for(asyncio.to_thread(os.read, master, 4_096), PATIENCE_S)
     os.close(master)
     assert "。".encode() not in seen, "sentences go to stdout alone"
 
@@ -91,7 +92,7 @@ def test_what_is_missing_is_told_in_one_line(tmp_path):
         command = [sys.executable, CLIENT, *arguments]
         env = environment(tmp_path, SAMPLES[1], **more)
         done = subprocess.run(
-            command, capture_output=True, text=True, env=env, timeout=30, check=False
+            command, capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False
         )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
         return done.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import soundfile
+from patience import PATIENCE_S
 from places import SAMPLES
 
 from streamer.commands.label import ENDED
@@ -81,7 +82,7 @@ def labelling(*words: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def wait_for(is_so: Callable[[], object]) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < until, "it takes too long"
         time.sleep(0.05)
@@ -99,7 +100,7 @@ def test_label_leaves_the_recording_in_hand_and_says_how_to_go_on(
         wait_for(lambda: out.exists() and out.read_text("utf-8"))  # the first row
         send = os.killpg if number == signal.SIGINT else os.kill
         send(process.pid, number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + number
     assert re.fullmatch(
         rf"streamer: interrupted: 1 of 2 are in {out}; run it again to go on\n", err
@@ -123,7 +124,7 @@ def test_a_recording_that_ends_its_process_is_a_row_with_an_error(
             (worker,) = reading(process.pid, "z.flac") - killed
             os.kill(worker, signal.SIGKILL)
             killed.add(worker)
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
     rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
     found = {Path(row["file"]).name: row["error"] for row in rows}

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 import openai
 import pytest
 from fake_session import opening
+from patience import PATIENCE_S
 from places import ROOT
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -51,7 +52,7 @@ def haproxy(folder, front, backs):
         yield
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 @asynccontextmanager
@@ -66,7 +67,7 @@ async def proxied(folder, max_sessions=2):
             servers.append((await stack.enter_async_context(one))[1])
         stack.enter_context(haproxy(folder, front, backs))
         url = f"ws://127.0.0.1:{front}/v1/realtime"
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE_S
         while True:
             try:
                 if (await asyncio.to_thread(http, url, "/readyz"))[0] == 200:

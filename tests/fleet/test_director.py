@@ -9,6 +9,7 @@ import openai
 import pytest
 from fake_session import opening
 from fleets import KEY, created, directing, fetched, fleet, until
+from patience import PATIENCE_S
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
 from wire import running, session_update
@@ -43,7 +44,7 @@ async def test_who_leaves_makes_place(monkeypatch):
             async with connect(url) as ws:
                 await created(ws)
                 assert (await fetched(url, "/v1/replica"))[0] == 503, "the only place is taken"
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_S):
                 while (await fetched(url, "/v1/replica"))[0] != 200:
                     await anyio.sleep(0.05)
                 # which was a place given away; nobody comes for it

@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from patience import PATIENCE_S
 
 from streamer.commands.fleet_options import ScalingOptions
 from streamer.fleet import manager as of_manager
@@ -87,7 +88,7 @@ def answer(roster, taken=0, limit=10, but=()):
 
 
 async def until(is_so):
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         while not is_so():
             await anyio.sleep(0.01)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import numpy as np
 from far import MODEL, finish, hear
+from patience import PATIENCE_S
 
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link.decoding_terms import DecodingTerms
@@ -27,6 +28,6 @@ async def speak_and_ask(link, seconds, wanted):
     target = link.listen()
     await hear(target, sound(seconds))
     await finish(target)
-    with anyio.fail_after(5.0):
+    with anyio.fail_after(PATIENCE_S):
         assert (await target.verify(FIRST)).next_id == wanted
     target.close()

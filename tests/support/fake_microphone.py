@@ -4,6 +4,8 @@ spoken; or fails."""
 import asyncio
 import os
 
+from patience import PATIENCE_S
+
 SOURCE = """
 import os, threading, time, wave
 
@@ -54,6 +56,6 @@ def environment(folder, recording, **more):
 
 async def line(stream, part=""):
     """The next line of a process's output that holds `part`."""
-    while part not in (found := (await asyncio.wait_for(stream.readline(), 30)).decode()):
+    while part not in (found := (await asyncio.wait_for(stream.readline(), PATIENCE_S)).decode()):
         assert found, f"no line with {part}"
     return found

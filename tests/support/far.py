@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import anyio
 from in_process import in_process
 from msgspec.structs import replace
+from patience import PATIENCE_S
 from processes import listening
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
@@ -182,7 +183,7 @@ async def finish(target):
     await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, lambda: None), free)
 
 
-async def until(condition, within_s=10.0):
+async def until(condition, within_s=PATIENCE_S):
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.01)

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 from fake_session import opening
+from patience import PATIENCE_S
 from wire import http, running
 
 from streamer.fleet.director import Director
@@ -57,7 +58,7 @@ async def fleet(num=2, max_sessions=2, api_key=None, **more):
 
 
 async def until(is_so):
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         while not is_so():
             await anyio.sleep(0.02)
 

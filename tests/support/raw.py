@@ -100,7 +100,8 @@ def frame(opcode, data=b"", fin=True, rsv=0):
         if len(data) < 65_536
         else bytes([0xFF]) + len(data).to_bytes(8, "big")
     )
-    masked = np.frombuffer(data, np.uint8) ^ np.resize(np.frombuffer(mask, np.uint8), len(data))
+    masks = (mask * (len(data) // 4 + 1))[: len(data)]
+    masked = np.frombuffer(data, np.uint8) ^ np.frombuffer(masks, np.uint8)
     return bytes([0x80 * fin | rsv << 4 | opcode]) + size + mask + masked.tobytes()
 
 

@@ -1,6 +1,7 @@
 """A link to a verifier, message by message."""
 
 import anyio
+from patience import PATIENCE_S
 
 from streamer.core.link import wire
 from streamer.core.rules.settings import Rules
@@ -29,5 +30,5 @@ async def say(ws, *messages):
 
 
 async def hear(ws):
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         return wire.decode_down(await ws.recv())

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pipecat_types
-import pytest
 from in_process import in_process
 from openai.types import realtime as types
+from patience import PATIENCE_S
 from processes import listening
 
 from streamer import Describer
@@ -50,7 +50,7 @@ def http(url, path, headers=None):
         url.replace("ws", "http", 1).replace("/v1/realtime", path), headers=headers or {}
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         with error:
@@ -90,18 +90,16 @@ async def running(open_session, max_sessions=4, hold_s=5.0, api_key=None, at=0, 
 
 async def until_left(url):
     """The server has noticed that everyone is gone."""
-    for _ in range(100):
-        if "\nstreamer_sessions 0.0" in http(url, "/metrics")[1]:
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail("sessions stay")
+    with anyio.fail_after(PATIENCE_S):
+        while "\nstreamer_sessions 0.0" not in http(url, "/metrics")[1]:
+            await anyio.sleep(0.1)
 
 
 async def until(ws, kind):
     """Events up to the first of `kind`."""
     events = []
     while not events or events[-1]["type"] != kind:
-        events.append(json.loads(await asyncio.wait_for(ws.recv(), 30)))
+        events.append(json.loads(await asyncio.wait_for(ws.recv(), PATIENCE_S)))
     return events
 
 

@@ -1,5 +1,5 @@
-"""Streaming log-mel against the true values, transformers' extractor and librosa; every cut gives
-the same bits."""
+"""Streaming log-mel against the true values and transformers' extractor, its filters against
+librosa's; every cut gives the same bits."""
 
 import functools
 import itertools
@@ -147,20 +147,6 @@ def test_every_step_gives_the_same_windows(step):
             b.n_frames,
             b.final,
         )
-
-
-def test_close_to_librosa():
-    x = signal(70_123, "loud-quiet", 1)
-    padded = np.concatenate([x[200:0:-1], x, np.zeros(1000, np.float32)])
-    power = librosa.feature.melspectrogram(
-        y=padded, sr=16_000, n_fft=400, hop_length=160, n_mels=128, center=False, fmax=8000
-    )
-    windows, _ = hear(x)
-    raw = np.concatenate([w.raw for w in windows], axis=1)
-    expected = np.log10(np.maximum(power, 1e-10))[:, : raw.shape[1]]
-    # Near the floor float32 leaves a few digits only; what the clamp keeps is close.
-    loud = expected > expected.max() - 8
-    np.testing.assert_allclose(raw[loud], expected[loud], atol=2e-3)
 
 
 def test_filters_equal_the_stock_bank_and_librosas():

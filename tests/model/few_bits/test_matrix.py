@@ -136,21 +136,33 @@ def ids_of(n, seed):
     return torch.randint(0, 900, (n,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("cut", [[1] * 150, [1, 5, 2, 9, 1, 1, 131], [33, 117], [150]])
-def test_logits_are_the_same_bits_however_ids_are_cut(thinker, cut, threads, monkeypatch):
-    """However many threads share a step, too."""
-    engine, ids, n = thinker.engine, ids_of(150, 1), len(thinker.engine.prompt_ids)
+IDS = ids_of(150, 1)
+
+
+@pytest.fixture(scope="module")
+def whole(thinker):
+    """The logits of all ids at once, on one thread, in company."""
+    engine, n = thinker.engine, len(thinker.engine.prompt_ids)
     slot, other = engine.open(), engine.open()
-    monkeypatch.setattr(kernel, "num_threads", lambda: 1)
-    whole = engine.step([Row(slot, n, ids, num_logits=150), Row(other, n, ids_of(3, 2))])[0]
-    monkeypatch.setattr(kernel, "num_threads", lambda: threads)
-    out, at = [], 0
-    for piece in cut:
-        out += engine.step([Row(other, n + at, ids[at : at + piece], num_logits=piece)])
-        at += piece
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "num_threads", lambda: 1)
+        found = engine.step([Row(slot, n, IDS, num_logits=150), Row(other, n, ids_of(3, 2))])[0]
     engine.close(slot)
     engine.close(other)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("cut", [[1] * 150, [1, 5, 2, 9, 1, 1, 131], [33, 117], [150]])
+def test_logits_are_the_same_bits_however_ids_are_cut(thinker, whole, cut, threads, monkeypatch):
+    """However many threads share a step, too."""
+    monkeypatch.setattr(kernel, "num_threads", lambda: threads)
+    engine, n = thinker.engine, len(thinker.engine.prompt_ids)
+    slot, out, at = engine.open(), [], 0
+    for piece in cut:
+        out += engine.step([Row(slot, n + at, IDS[at : at + piece], num_logits=piece)])
+        at += piece
+    engine.close(slot)
     assert np.array_equal(np.concatenate(out), whole)
 
 

@@ -8,6 +8,7 @@ import anyio
 import numpy as np
 import pytest
 from far import finish, hear, honest, linked, lying, mutated, until, verifying
+from patience import PATIENCE_S
 from tqdm import tqdm
 
 from bench.proxy import Proxy
@@ -161,7 +162,7 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
             target = link.listen()
             await hear(target, SOUND)
             await finish(target)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE_S):
                 assert await target.verify(VerifyRequest(1, 0, EMPTY, (), ())) == Verdict(1, 0, 5)
     print(f"{count} messages down, {one.presence.num_links + two.presence.num_links} links")
 

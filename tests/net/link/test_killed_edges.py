@@ -13,6 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 from far import verifying
+from patience import PATIENCE_S
 from processes import ENVIRONMENT
 from speech import SAMPLES
 from tqdm import tqdm
@@ -75,7 +76,7 @@ def metric(url, name):
 
 
 async def until_metric(url, name, value):
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         while await anyio.to_thread.run_sync(metric, url, name) != value:
             await anyio.sleep(0.05)
 

@@ -7,6 +7,7 @@ import time
 import anyio
 import pytest
 from far import free_port, verifying
+from patience import PATIENCE_S
 from speech import SAMPLES
 from tls import certificate
 from wire import serving
@@ -123,7 +124,7 @@ async def test_who_closes_at_once_is_tried_again(scheme):
             VerifierAddress(f"{scheme}://127.0.0.1:{port}", tls=tls), TERMS, time.perf_counter
         )
         group.start_soon(link.run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             await again.wait()
         assert link.presence.lost is None
         assert link.trouble in (

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from patience import PATIENCE_S
 
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import packing, wire
@@ -115,7 +116,7 @@ async def test_a_model_that_fails_ends_one_turn():
         for i in range(2):
             await turns.open(link, opening(i, i))
         await turns.take(link, wire.Finish(0, 0))
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while admission.num_sessions == 2:
                 await anyio.sleep(0.01)
         told = [message for message in link.messages if isinstance(message, wire.Rejected)]
@@ -136,7 +137,7 @@ async def test_one_that_comes_back_while_its_turn_ends_begins_anew():
         assert isinstance(link.messages[-1], wire.Rejected)
         await turns.open(link, opening(1, 0, 2))
         assert link.messages[-1] == wire.OpenedMessage(0, 2, 0, "model")
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while len(open_now) > 1:
                 await anyio.sleep(0.01)
 

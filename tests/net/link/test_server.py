@@ -8,6 +8,7 @@ import signal
 import anyio
 import pytest
 from far import mutated, verifying
+from patience import PATIENCE_S
 from processes import describe_apart
 from raw_links import hear, opening, say
 from speech import SAMPLES
@@ -149,7 +150,7 @@ async def test_full_health_and_a_clean_end(wanted):
         ):
             pcm = SAMPLES[0].read_bytes()[44:]
             await session.feed(pcm[:64_000])
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 while "\nstreamer_sessions 1.0" not in http(url + "/v1/realtime", "/metrics")[1]:
                     await anyio.sleep(0.02)
             with pytest.raises(InvalidStatus) as refused:
@@ -158,11 +159,11 @@ async def test_full_health_and_a_clean_end(wanted):
             assert refused.value.response.headers["Retry-After"]
             assert http(url + "/v1/realtime", "/readyz")[0] == 200
             process.send_signal(signal.SIGTERM)
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 while http(url + "/v1/realtime", "/readyz")[0] != 503:
                     await anyio.sleep(0.02)
             await session.feed(pcm[64_000:])
             await session.commit()
             events = [event async for event in session]
             assert list(events[-1].ids) == wanted["exact"][SAMPLES[0].name]["ids"]
-        assert await anyio.to_thread.run_sync(lambda: process.wait(15)) == 0
+        assert await anyio.to_thread.run_sync(lambda: process.wait(PATIENCE_S)) == 0

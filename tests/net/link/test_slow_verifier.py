@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import anyio
 import numpy as np
 import pytest
 from edge_turns import FIRST, TERMS, sound, speak_and_ask
 from far import Slow, finish, free_port, hear, honest, linked, lying, serving_judges, until
+from patience import PATIENCE_S
 
 from streamer.core.link import packing, wire
 from streamer.core.link.edge_turn import RemoteTurn
@@ -20,14 +19,14 @@ from streamer.stages.plumbing.target import TargetLost
 
 
 async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
-    """A turn of 60 s comes at once to a verifier that hears 2 s of it a second. Meanwhile: the
-    verifier has less of it unheard than the window; a ping takes no longer than on an idle link;
-    another turn is verified at once; and the turn's own deadline, missed before its request could
+    """A turn of 60 s comes at once to a verifier that hears a quarter of it in its time.
+    Meanwhile: the verifier has less of it unheard than the window; neither a ping nor another turn
+    waits until it has heard what it has; and the turn's own deadline, missed before its request could
     leave, is not held against the verifier."""
     judges = []
 
     def open_judge(turn):
-        judges.append((turn, Slow(2 * 16_000 if not judges else 1e9)))
+        judges.append((turn, Slow(4_000 if not judges else 1e9)))
         return judges[-1][1]
 
     async with serving_judges(open_judge) as (port, _), linked(port, TERMS) as link:
@@ -48,14 +47,14 @@ async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
             group.start_soon(gather, late, slow)
-            await anyio.sleep(1.5)
-            started = time.perf_counter()
+            await until(lambda: judges and judges[0][1].num_heard)
+            before = judges[0][1].num_heard
             await hear(quick, sound(1.0))
             await finish(quick)
-            with anyio.fail_after(5.0):
+            with anyio.fail_after(PATIENCE_S):
                 assert (await quick.verify(FIRST)).next_id == 5
-            assert time.perf_counter() - started < 0.5
-            assert not late, "it has half a minute to go"
+            assert judges[0][1].num_heard - before <= 4 * PIECE_SAMPLES
+            assert not late, "it has minutes to go"
             assert not slow.has_sent(1)
             slow.failed()
             assert link.is_up, "the verifier was not asked"
@@ -64,7 +63,7 @@ async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():
             before = link.presence.rtt_s
             link.open_link.ping()
             await until(lambda: link.presence.rtt_s is not before)
-            assert link.presence.rtt_s < 0.25
+            assert link.presence.rtt_s < 1.0
             judges[0][1].samples_per_s = 1e9
             await until(lambda: late)
             assert slow.is_up, "it has caught up"
@@ -95,7 +94,7 @@ async def test_the_newest_ping_is_heard_though_none_before_it_was_answered():
             assert len(link.open_link._pings) <= MAX_PINGS
             link.open_link.ping()
             await anyio.sleep(0.005)
-        await until(lambda: link.is_up, 1.0)
+        await until(lambda: link.is_up)
 
 
 @pytest.mark.parametrize("piece", [1, 320, 1_600, 100_000])
@@ -133,13 +132,13 @@ async def heard_by_a_slow_one(patience, seconds, samples_per_s):
 
 
 async def test_a_verifier_slower_than_speech_has_the_time_of_a_live_turn_or_all_that_it_needs():
-    """At .75 of real time: gated goes on when a live turn would be over, exact when all is
+    """At 3/8 of real time: gated goes on when a live turn would be over, exact when all is
     heard."""
-    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=True), 3.0, 12_000)
-    assert 2.9 < waited < 3.7
+    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=True), 3.0, 6_000)
+    assert 2.9 < waited < 7.0
     assert 0 < share < 0.9
-    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=False), 3.0, 12_000)
-    assert waited > 3.9
+    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=False), 3.0, 6_000)
+    assert waited > 7.8
     assert share == 1
 
 
@@ -150,7 +149,7 @@ async def test_nobody_waits_for_a_verifier_that_was_never_there():
     async with linked(port, TERMS) as link:
         for _ in range(2):
             target = link.listen()
-            with anyio.fail_after(5.0), pytest.raises(TargetLost) as lost:
+            with anyio.fail_after(PATIENCE_S), pytest.raises(TargetLost) as lost:
                 await target.verify(FIRST)
             target.close()
             assert str(lost.value) == (

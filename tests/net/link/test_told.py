@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from far import MODEL, free_port, hear, honest, linked, lying, verifying
 from far import until as until_true
+from patience import PATIENCE_S
 from processes import ENVIRONMENT, describe
 from speech import SAMPLES
 from websockets.asyncio.client import connect
@@ -148,7 +149,7 @@ async def test_a_verifier_whose_model_changes_between_turns_is_told_of(caplog):
 
 async def until_gauges(url, is_so):
     """Of the link of the server there, when they are as wanted."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         while not is_so(found := link_gauges(http(url, "/metrics")[1])):
             await anyio.sleep(0.05)
     return found
@@ -206,7 +207,7 @@ async def test_a_server_says_that_its_verifier_is_gone_and_is_back():
                 assert (found["up"], found["reconnects"] > before) == (1, True)
     finally:
         server.send_signal(signal.SIGTERM)
-        rest = server.communicate(timeout=20)[1]
+        rest = server.communicate(timeout=PATIENCE_S)[1]
     assert rest == ""
 
 
@@ -222,6 +223,6 @@ async def test_a_verifier_says_whom_it_refused():
                 await connect(url + wire.PATH)
     finally:
         verifier.send_signal(signal.SIGTERM)
-        told = verifier.communicate(timeout=20)[1].splitlines()
+        told = verifier.communicate(timeout=PATIENCE_S)[1].splitlines()
     assert len(told) == 2, "one in ten seconds"
     assert told[1].startswith("streamer: refused 127.0.0.1: HTTP 401 (wrong or missing API key")

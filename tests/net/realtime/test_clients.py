@@ -11,6 +11,7 @@ import openai
 import pytest
 import soundfile
 from documents import block_of
+from patience import PATIENCE_S
 from speech import SAMPLES, speech
 from websockets.asyncio.client import connect
 from wire import describe, pcm, until, validate
@@ -95,7 +96,7 @@ async def test_the_official_async_client_with_voice_activity_and_strict_types(se
                 audio=base64.b64encode(data[at : at + 9_600]).decode()
             )
         while "response.done" not in kinds:
-            raw = json.loads(await asyncio.wait_for(connection.recv_bytes(), 30))
+            raw = json.loads(await asyncio.wait_for(connection.recv_bytes(), PATIENCE_S))
             kinds.append(raw["type"])
             validate(raw)
     assert kinds[:2] == ["session.created", "session.updated"]

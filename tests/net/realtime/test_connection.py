@@ -7,6 +7,7 @@ import json
 import anyio
 import pytest
 from fake_session import opening
+from patience import PATIENCE_S
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 from wire import COMMIT, running, session_update, text_of, until
@@ -26,7 +27,7 @@ def _impatient(monkeypatch):
 
 
 async def until_gone(server, sessions):
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while server._admission.num_sessions or sessions:
             await anyio.sleep(0.01)
 

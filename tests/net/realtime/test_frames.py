@@ -6,6 +6,7 @@ import contextlib
 import json
 
 import pytest
+from patience import PATIENCE_S
 from speech import speech
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
@@ -87,7 +88,7 @@ async def test_thousands_of_requests_before_the_first_answer_is_read(server):
         for _ in range(20_000):
             await ws.send("{}")
         for _ in range(20_000):
-            event = json.loads(await asyncio.wait_for(ws.recv(), 30))
+            event = json.loads(await asyncio.wait_for(ws.recv(), PATIENCE_S))
             assert event["type"] == "error"
         await (await ws.ping())
 
@@ -97,7 +98,7 @@ async def test_an_address_that_cannot_be_read(server, path):
     host, port = server.removeprefix("ws://").partition("/")[0].split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    status = int((await asyncio.wait_for(reader.readline(), 10)).split()[1])
+    status = int((await asyncio.wait_for(reader.readline(), PATIENCE_S)).split()[1])
     assert 400 <= status < 500
     writer.close()
     with contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ import pytest
 import soundfile
 import soxr
 from browser import LOOP, replay, save_speech, taken, visiting
+from patience import PATIENCE_S
 from scipy.signal import correlate
 from speech import SAMPLES, recording, speech
 from wire import describe_files, http
@@ -24,22 +25,24 @@ def samples_of(messages):
 
 
 def likeness(heard, speech, rate_hz):
-    """Median (correlation, gain) of the loud quarter seconds of speech, each with the place in
-    `heard` most like it.
+    """(Share of the loud tenths of a second of speech that stand in `heard` sample for sample, but
+    for a gain; the median of those gains).
 
-    In pieces, because a busy machine drops or doubles buffers of the browser's fake device now and
-    then.
+    In pieces, because a busy machine drops or doubles buffers of the browser's fake device: many of
+    them, where it is very busy.
     """
-    n, found = rate_hz // 4, []
+    n, gains, num = rate_hz // 10, [], 0
+    sums = np.cumsum(np.pad(heard.astype(float) ** 2, (1, 0)))
+    norms = np.sqrt(np.maximum(sums[n:] - sums[:-n], 1e-6))
     for at in range(0, len(speech) - n, n):
         piece = speech[at : at + n]
         if np.sqrt(np.mean(piece**2)) < 0.3 * np.sqrt(np.mean(speech**2)):
             continue
-        where = int(np.argmax(correlate(heard, piece, mode="valid", method="fft")))
-        place = heard[where : where + n]
-        norms = np.linalg.norm(place), np.linalg.norm(piece)
-        found.append((float(place @ piece / norms[0] / norms[1]), float(norms[0] / norms[1])))
-    return np.median(found, axis=0)
+        like = correlate(heard, piece, mode="valid", method="fft") / norms
+        where, norm, num = int(np.argmax(like)), np.linalg.norm(piece), num + 1
+        if like[where] > 0.9999 * norm:
+            gains.append(norms[where] / norm)
+    return len(gains) / num, np.median(gains or [0])
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, pytest.param(44_100, marks=pytest.mark.long), 48_000])
@@ -58,8 +61,8 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
         await guest.page.click("#mic")  # there is nothing left to be said
         await guest.until_said("#status", "Press Speak")
     heard, heard_hz = samples_of(messages)
-    correlation, gain = likeness(heard, soxr.resample(spoken, rate_hz, heard_hz), heard_hz)
-    assert correlation > 0.999
+    share, gain = likeness(heard, soxr.resample(spoken, rate_hz, heard_hz), heard_hz)
+    assert share > 0.25
     assert 0.98 < gain < 1.02
     assert [sentence] == await replay(server, messages)
     assert sentence.endswith("。")
@@ -168,7 +171,7 @@ async def test_a_keyboard_is_enough(server, wanted, tmp_path):
         await guest.until_said("#mic", "Speak")
         assert await guest.tab() == "file"
         await keyboard.press("Enter")
-        await (await asyncio.wait_for(choosing, 10)).set_files(SAMPLES[1])
+        await (await asyncio.wait_for(choosing, PATIENCE_S)).set_files(SAMPLES[1])
         await guest.until_said("#facts", SAMPLES[1].name)
         assert await guest.text("#sentence") == wanted[SAMPLES[1].name]["text"]
         assert await guest.tab() == "history"

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from urllib.request import urlopen
 
+from patience import PATIENCE_S
 from places import ROOT
 from wire import http
 
@@ -18,7 +19,7 @@ def test_pages_are_served_as_often_as_asked_with_their_policy(server):
     """The same headers each time; nothing but the page's own files, and the model's levels."""
     for _ in range(3):
         with urlopen(
-            server.replace("ws", "http", 1).removesuffix("v1/realtime"), timeout=10
+            server.replace("ws", "http", 1).removesuffix("v1/realtime"), timeout=PATIENCE_S
         ) as answer:
             assert answer.headers.get_all("Server") == ["streamer"]
             (policy,) = answer.headers.get_all("Content-Security-Policy")

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 from fake_session import opening
 from history import prove
+from patience import PATIENCE_S
 from returning import Returning
 from speech import SAMPLES
 from websockets.asyncio.client import connect
@@ -94,7 +95,7 @@ async def test_what_cannot_be_resumed_is_refused_before_the_upgrade():
                     await connect(f"{url}?{query}")
                 assert refused.value.response.status_code == status
             ws.transport.abort()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while server._hub.talks:
                 await anyio.sleep(0.01)
         with pytest.raises(InvalidStatus) as refused:
@@ -113,7 +114,7 @@ async def test_a_session_without_a_client_keeps_its_place():
         ws = await connect(url)
         session = (await until(ws, "session.created"))[-1]["session"]["id"]
         ws.transport.abort()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while server._hub.num_held == 0:
                 await anyio.sleep(0.01)
         with pytest.raises(InvalidStatus) as refused:
@@ -122,7 +123,7 @@ async def test_a_session_without_a_client_keeps_its_place():
         assert refused.value.response.headers["Retry-After"]
         async with connect(f"{url}?resume={session}&event=1") as back:
             assert (await until(back, "streamer.resumed"))[-1]["event"] == 1
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while len(sessions) > 1:
                 await anyio.sleep(0.01)
 
@@ -172,7 +173,7 @@ async def test_a_goodbye_ends_the_session_at_once():
     async with running(opening(sessions), hold_s=60) as (url, server):
         async with connect(url) as ws:
             await until(ws, "session.created")
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while sessions or server._hub.talks:
                 await anyio.sleep(0.01)
         assert "streamer_sessions 0.0" in server.metrics.text().decode()

@@ -11,7 +11,8 @@ import sys
 
 import pytest
 import websockets
-from processes import ENVIRONMENT
+from patience import PATIENCE_S
+from processes import ENVIRONMENT, run_here
 from speech import speech
 from websockets.asyncio.client import connect
 from wire import http, pcm, serving, session_update, text_of, until, until_left
@@ -62,7 +63,7 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
                 return text_of(events)
 
         assert asyncio.run(main())
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,9 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(options, told):
-    command = [sys.executable, "-m", "streamer", "serve", "--port", "0", *options]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False
-    )
-    assert done.returncode in (1, 2)
-    (line,) = complaints(done.stderr)
+    status, _, err = run_here("serve", "--port", 0, *options)
+    assert status in (1, 2)
+    (line,) = complaints(err)
     assert told in line
 
 

@@ -5,6 +5,7 @@ import urllib.request
 
 import pytest
 import trustme
+from patience import PATIENCE_S
 from speech import speech
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidMessage
@@ -37,7 +38,7 @@ async def test_a_turn_over_wss(authority, files):
             await ws.send(session_update(binary=True))
             assert text_of(await describe(ws, pcm(speech(3, 1))))
         page = url.replace("wss", "https").replace("/v1/realtime", "/readyz")
-        with urllib.request.urlopen(page, context=context, timeout=10) as answer:
+        with urllib.request.urlopen(page, context=context, timeout=PATIENCE_S) as answer:
             assert answer.read() == b"ready\n"
         with pytest.raises(ssl.SSLError):  # a client that does not know the authority
             await connect(url, ssl=ssl.create_default_context())

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from patience import PATIENCE_S
 from places import SUPPORT
 
 from streamer.stages.plumbing.batcher import Batcher
@@ -117,7 +118,10 @@ async def test_who_comes_after_the_end_is_told_at_once():
     engine."""
     async with Batcher(CountingRounds(), "test") as batcher:
         assert await batcher.submit((1, "heard")) == "heard"
-    with anyio.fail_after(5), pytest.raises(RuntimeError, match="the describer was closed"):
+    with (
+        anyio.fail_after(PATIENCE_S),
+        pytest.raises(RuntimeError, match="the describer was closed"),
+    ):
         await batcher.submit((1, "late"))
 
 
