@@ -20,8 +20,8 @@ T = TypeVar("T")
 # rows up to this, with logits wanted, are someone's next ids: they are in every step
 SHORT_IDS = 16
 PREFILL_IDS = 64  # of all longer rows together, at most so many ids in one step: a window is 50
-# Rounds that those who wait for next ids, for a turn's end and for what is heard are passed over.
-PATIENCE = (8, 1, 4)
+# Rounds in a row that may pass over next ids, what a turn that is over has left, and what is heard.
+PATIENCE = (1, 1, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,8 @@ class StepScheduler:
         if not waiting:
             return []
         late = [kind for kind in waiting if self._passed[kind] >= PATIENCE[kind]]
-        chosen = late[-1] if late else waiting[0]
+        # never two in a row past the first: it was passed over by one call, and goes now
+        chosen = late[-1] if late and not self._passed[waiting[0]] else waiting[0]
         for kind in waiting:
             self._passed[kind] = 0 if kind == chosen else self._passed[kind] + 1
         wanted = type(kinds[chosen][0].wanted)
