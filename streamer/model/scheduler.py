@@ -20,8 +20,6 @@ T = TypeVar("T")
 # rows up to this, with logits wanted, are someone's next ids: they are in every step
 SHORT_IDS = 16
 PREFILL_IDS = 64  # of all longer rows together, at most so many ids in one step: a window is 50
-# Rounds in a row that may pass over next ids, what a turn that is over has left, and what is heard.
-PATIENCE = (1, 1, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +62,12 @@ class Finished:
 
 @dataclass(slots=True)
 class _Hand:
-    """One stream's steps, what they want next, and how many ids of that row are fed already.
-
-    is_awaited: its turn is over, someone waits for the answer.
-    """
+    """One stream's steps, what they want next, and how many ids of that row are fed already."""
 
     key: Hashable
     steps: Steps[Any]
     wanted: Row | Encode
-    is_awaited: bool
     num_fed: int = 0
-
-    @property
-    def kind(self) -> int:
-        """Place in PATIENCE."""
-        wanted = self.wanted
-        if isinstance(wanted, Row) and wanted.num_logits > 0 and len(wanted.ids) <= SHORT_IDS:
-            return 0
-        return 1 if self.is_awaited else 2
 
     def piece(self, row: Row, budget: int) -> Row:
         """At most `budget` ids of `row`, but at its end all that logits are wanted of."""
@@ -103,12 +89,11 @@ class _Hand:
 class StepScheduler:
     """Steps of many streams on one engine. Not thread-safe: one thread adds and runs rounds.
 
-    A round is one call of the engine, for one kind of want: next ids of all who wait for them, or
-    what a turn that is over has left, or what is heard. The first comes first, but none is passed
-    over more often than PATIENCE says. A call feeds at most PREFILL_IDS ids of long rows, and
-    encodes at most as many windows as the tower likes at once; so nobody's next ids wait for more
-    than one such call. How a row is cut changes no bit of it. A stream whose steps fail ends
-    alone; the others of its round are fed all the same.
+    Every stream that waits for its next ids is in every step; beside them a step feeds at most
+    PREFILL_IDS ids of longer rows, first come, first served, those that end a turn first, and a
+    round encodes at most as many windows as the tower likes at once. So nobody's next id waits for
+    more than that. How a row is cut changes no bit of it. A stream whose steps fail ends alone; the
+    others of its round are fed all the same.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -116,7 +101,6 @@ class StepScheduler:
         self._waiting: list[tuple[Hashable, Steps[Any]]] = []  # added, not started
         # started, in the order in which they began to want what they want
         self._hands: dict[Hashable, _Hand] = {}
-        self._passed = [0] * len(PATIENCE)  # rounds in a row that went to another kind
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._hands)
@@ -134,71 +118,66 @@ class StepScheduler:
             self._hands.pop(key).steps.close()
 
     def run(self) -> list[Finished]:
-        """One round: start what waits, one call of the engine, say what is finished."""
+        """One round: start what waits, encode, feed, say what is finished."""
         finished: list[Finished] = []
         waiting = self._waiting
         self._waiting = []
         for key, steps in waiting:
             self._advance(key, steps, None, finished)
-        hands = self._choose()
-        if hands and isinstance(hands[0].wanted, Encode):
-            for hand, embeddings in self._encode(hands):
-                self._advance(hand.key, hand.steps, embeddings, finished, hand.is_awaited)
-        elif hands:
-            for hand, row, logits in self._feed(hands):
-                hand.num_fed += len(row.ids)
-                assert isinstance(hand.wanted, Row)
-                if isinstance(logits, Exception) or hand.num_fed == len(hand.wanted.ids):
-                    self._advance(hand.key, hand.steps, logits, finished, hand.is_awaited)
+        for hand, embeddings in self._encode():
+            self._advance(hand.key, hand.steps, embeddings, finished)
+        for hand, row, logits in self._feed():
+            hand.num_fed += len(row.ids)
+            assert isinstance(hand.wanted, Row)
+            if isinstance(logits, Exception) or hand.num_fed == len(hand.wanted.ids):
+                self._advance(hand.key, hand.steps, logits, finished)
         return finished
 
-    def _choose(self) -> list[_Hand]:
-        """Those of one kind that want what the first of them wants: a window, or ids."""
-        kinds: list[list[_Hand]] = [[] for _ in PATIENCE]
-        for hand in self._hands.values():
-            kinds[hand.kind].append(hand)
-        waiting = [kind for kind, hands in enumerate(kinds) if hands]
-        if not waiting:
+    def _encode(self) -> list[tuple[_Hand, Any]]:
+        """The windows of this round, those of one length at once."""
+        wanted = [
+            (hand, hand.wanted) for hand in self._hands.values() if isinstance(hand.wanted, Encode)
+        ]
+        if not wanted:
             return []
-        late = [kind for kind in waiting if self._passed[kind] >= PATIENCE[kind]]
-        # never two in a row past the first: it was passed over by one call, and goes now
-        chosen = late[-1] if late and not self._passed[waiting[0]] else waiting[0]
-        for kind in waiting:
-            self._passed[kind] = 0 if kind == chosen else self._passed[kind] + 1
-        wanted = type(kinds[chosen][0].wanted)
-        return [hand for hand in kinds[chosen] if isinstance(hand.wanted, wanted)]
-
-    def _encode(self, hands: list[_Hand]) -> list[tuple[_Hand, Any]]:
-        """Windows of one length at once, as many as the tower likes."""
-        wanted = [(hand, hand.wanted.features) for hand in hands if isinstance(hand.wanted, Encode)]
-        length = wanted[0][1].shape[-1]
-        chosen = [one for one in wanted if one[1].shape[-1] == length]
-        chosen = chosen[: self._engine.windows_at_once]
+        wanted.sort(key=lambda one: not one[1].is_urgent)
+        length = wanted[0][1].features.shape[-1]
+        chosen = [one for one in wanted if one[1].features.shape[-1] == length][
+            : self._engine.windows_at_once
+        ]
         try:
-            found = list(self._engine.encode(np.stack([features for _, features in chosen])))
+            found = list(self._engine.encode(np.stack([window.features for _, window in chosen])))
         except Exception as error:
             return [(hand, error) for hand, _ in chosen]
         return [(hand, embeddings) for (hand, _), embeddings in zip(chosen, found, strict=True)]
 
-    def _feed(self, hands: list[_Hand]) -> list[tuple[_Hand, Row, Any]]:
-        """Rows in one step, and their logits."""
-        rows = self._plan(hands)
+    def _feed(self) -> list[tuple[_Hand, Row, Any]]:
+        """The rows of this round, fed in one step, and their logits."""
+        rows = self._plan()
+        if not rows:
+            return []
         try:
             logits: list[Any] = [*self._engine.step([row for _, row in rows])]
         except Exception:  # one row cannot be fed: find out whose
             logits = [self._alone(row) for _, row in rows]
         return [(hand, row, got) for (hand, row), got in zip(rows, logits, strict=True)]
 
-    def _plan(self, hands: list[_Hand]) -> list[tuple[_Hand, Row]]:
-        planned: list[tuple[_Hand, Row]] = []
+    def _plan(self) -> list[tuple[_Hand, Row]]:
+        short: list[tuple[_Hand, Row]] = []
+        long: list[tuple[_Hand, Row]] = []
+        for hand in self._hands.values():
+            row = hand.wanted
+            if isinstance(row, Row):
+                is_short = row.num_logits > 0 and len(row.ids) <= SHORT_IDS
+                (short if is_short else long).append((hand, row))
+        long.sort(key=lambda one: one[1].num_logits == 0)
+        planned = [(hand, hand.piece(row, SHORT_IDS)) for hand, row in short]
         budget = PREFILL_IDS
-        for hand in hands:
-            assert isinstance(hand.wanted, Row)
-            if hand.kind == 0:
-                planned.append((hand, hand.piece(hand.wanted, SHORT_IDS)))
-            elif budget > 0:
-                planned.append((hand, hand.piece(hand.wanted, budget)))
-                budget -= len(planned[-1][1].ids)
+        for hand, row in long:
+            if budget <= 0:
+                break
+            planned.append((hand, hand.piece(row, budget)))
+            budget -= len(planned[-1][1].ids)
         return planned
 
     def _alone(self, row: Row) -> Any:
@@ -208,24 +187,18 @@ class StepScheduler:
             return error
 
     def _advance(
-        self,
-        key: Hashable,
-        steps: Steps[Any],
-        got: Any,
-        finished: list[Finished],
-        is_awaited: bool = False,
+        self, key: Hashable, steps: Steps[Any], got: Any, finished: list[Finished]
     ) -> None:
         """Go on to what `steps` want next, or to their end."""
         self._hands.pop(key, None)
         try:
             if isinstance(got, Exception):
-                wanted = steps.throw(got)
+                self._hands[key] = _Hand(key, steps, steps.throw(got))
             else:
-                wanted = next(steps) if got is None else steps.send(got)
+                self._hands[key] = _Hand(
+                    key, steps, next(steps) if got is None else steps.send(got)
+                )
         except StopIteration as over:
             finished.append(Finished(key, over.value))
         except Exception as error:
             finished.append(Finished(key, error=error))
-        else:
-            is_urgent = wanted.is_urgent if isinstance(wanted, Encode) else wanted.num_logits > 0
-            self._hands[key] = _Hand(key, steps, wanted, is_awaited or is_urgent)
