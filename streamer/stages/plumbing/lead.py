@@ -2,8 +2,7 @@
 
 A client may push: send faster than anybody speaks. What it pushes takes the cores that others leave
 free. While one that speaks waits for words, hearing what is pushed waits, and so does its answer,
-for GIVE_WAY_S at most. Beside 16 that speak, one at 10 times real time made their p95 of the first
-text 1.33 to 1.6 times as long without this, and 1.14 with it (2026-11-23).
+for GIVE_WAY_S at most. docs/measured.md tells what that wins.
 """
 
 from __future__ import annotations
