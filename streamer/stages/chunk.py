@@ -28,9 +28,10 @@ async def chunk(
     hearing: Hearing,
     seat: Seat,
     books: Books,
+    bytes_per_s: int,
 ) -> None:
     """Items go on with the time when the last piece was fed. Ends when `commands` does."""
-    stage = _Chunk(items, pokes, outlet, hearing, seat, books)
+    stage = _Chunk(items, pokes, outlet, hearing, seat, books, bytes_per_s)
     held: Command | None = None
     async with commands, items, pokes, outlet:
         while True:
@@ -57,7 +58,14 @@ class _Chunk:
     """fed_at: when the last piece was. is_heard: something that no commit has ended."""
 
     def __init__(
-        self, items: Items, pokes: Pokes, outlet: Outlet, hearing: Hearing, seat: Seat, books: Books
+        self,
+        items: Items,
+        pokes: Pokes,
+        outlet: Outlet,
+        hearing: Hearing,
+        seat: Seat,
+        books: Books,
+        bytes_per_s: int,
     ) -> None:
         self.fed_at = 0.0
         self.is_heard = False
@@ -67,6 +75,7 @@ class _Chunk:
         self._hearing = hearing
         self._seat = seat
         self._books = books
+        self._bytes_per_s = bytes_per_s
         self._last_committed = -1
 
     async def hear(
@@ -74,8 +83,10 @@ class _Chunk:
     ) -> Command | None:
         """Hear `first` and the pieces behind it, to a commit at most. What came after them."""
         hearing = self._hearing
+        await self._seat.lead.give_way()
         async with self._seat.waited():
             pcm, self.fed_at, last = _join(commands, first, self.fed_at)
+            self._seat.lead.came(len(pcm) / self._bytes_per_s)
             commit = last if isinstance(last, Commit) else None
             found = await self._seat.run(hearing.push, pcm) if commit is None else []
             self._seat.is_ending = hearing.is_ending

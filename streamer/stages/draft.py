@@ -14,6 +14,7 @@ from streamer.core.decoding.speculate import Speculator
 from streamer.core.rules.form import FREE, Ranges
 from streamer.stages.plumbing.asking import Asking
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
+from streamer.stages.plumbing.lead import Lead
 from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
@@ -47,6 +48,7 @@ class Draft:
         parts: Parts,
         books: Books,
         clock: Callable[[], float],
+        lead: Lead,
     ) -> None:
         self._ready = ready
         self._requests = requests
@@ -55,6 +57,7 @@ class Draft:
         self._parts = parts
         self._books = books
         self._clock = clock
+        self._lead = lead
         self._cancelled = -1  # this turn and all before it
         self._answering: int | None = None
         self._asking: Asking | None = None  # of the turn that is answered
@@ -90,6 +93,11 @@ class Draft:
             self._asking.cancel()
 
     async def _answer(self, ready: Ready) -> None:
+        await self._lead.give_way()
+        with self._lead.answered():
+            await self._answer_now(ready)
+
+    async def _answer_now(self, ready: Ready) -> None:
         self._answering = ready.turn.number
         asking = self._asking = Asking(ready, self._requests, self._replies, self._clock)
         over: Over | Failed

@@ -105,8 +105,10 @@ class Stream:
         events, self._events = queue[Event](MAX_EVENTS)
         outlet = Outlet(events)
         parts = self._parts
-        self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
-        heard_by = (outlet, self._hearing, self._seat, self.books)
+        answers = (parts, self.books, self._clock, self._seat.lead)
+        self._draft = Draft(ready, asks, replied, says, *answers)
+        bytes_per_s = self._sample_bytes * self._options.sample_rate_hz
+        heard_by = (outlet, self._hearing, self._seat, self.books, bytes_per_s)
         pokes = Pokes(measuring, coaching, self._hearing)
         group.start_soon(chunk, self._taken, items, pokes, *heard_by, name="chunk")
         is_told = self._options.measures and not self._options.is_recording

@@ -15,6 +15,8 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from streamer.stages.plumbing.lead import Answers, Lead
+
 Value = TypeVar("Value")
 NUM_PIECES = 2  # threads that hear pieces at once
 NUM_ENDS = 2  # and beside them, ends of turns
@@ -33,6 +35,7 @@ class HearingThreads:
     def __init__(self, num_pieces: int = NUM_PIECES, num_ends: int = NUM_ENDS) -> None:
         self.limiter = anyio.CapacityLimiter(num_pieces + num_ends)
         self.measuring = anyio.CapacityLimiter(NUM_MEASURING)
+        self.answers = Answers()
         self._num_free = num_pieces
         # first come, first served; at most one entry a stream
         self._queue: dict[Seat, _Waiter] = {}
@@ -70,9 +73,11 @@ class HearingThreads:
 class Seat:
     """One stream's place. `async with seat.waited(): await seat.run(f, ...)`, one at a time.
     is_ending: voice activity may end the turn with the next piece; it waits for no other stream's.
+    lead: how far the stream is ahead of real time.
     """
 
     def __init__(self, threads: HearingThreads) -> None:
+        self.lead = Lead(threads.answers)
         self._threads = threads
         self._is_hurried = self.is_ending = False
 
