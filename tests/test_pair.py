@@ -64,7 +64,7 @@ CHANCE = (
 )
 def test_exact_equals_cloud(pair, rules, sampling):
     """Invariant 4 on the shipped models: edge or hostile drafts, k 1 to 9. Each way of drafting
-    meets all rules and all chances, and each recording."""
+    meets all rules and all chances; drafts of 9 are the edge's and hostile ones in turn."""
     edge, cloud = pair
     rule, chance, which = RULES[rules], CHANCE[sampling], rules + sampling
     samples = recording(which)

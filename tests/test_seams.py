@@ -14,7 +14,11 @@ REPLACES = {  # file -> what it still replaces; this list only gets shorter
     "bench/generate_arms.py": {"config._compile_all_devices"},  # transformers' own switch
 }
 READS = {  # the same of private names that benches read
-    "bench/peers_exported.py": {"text._rotary", "text._heads", "text._rms"}  # one step, for exporters
+    "bench/peers_exported.py": {
+        "text._rotary",
+        "text._heads",
+        "text._rms",
+    }  # one step, for exporters
 }
 FILES = sorted(file for folder in ("bench", "tests") for file in (ROOT / folder).rglob("*.py"))
 

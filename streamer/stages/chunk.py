@@ -28,10 +28,9 @@ async def chunk(
     hearing: Hearing,
     seat: Seat,
     books: Books,
-    bytes_per_s: int,
 ) -> None:
     """Items go on with the time when the last piece was fed. Ends when `commands` does."""
-    stage = _Chunk(items, pokes, outlet, hearing, seat, books, bytes_per_s)
+    stage = _Chunk(items, pokes, outlet, hearing, seat, books)
     held: Command | None = None
     async with commands, items, pokes, outlet:
         while True:
@@ -58,14 +57,7 @@ class _Chunk:
     """fed_at: when the last piece was. is_heard: something that no commit has ended."""
 
     def __init__(
-        self,
-        items: Items,
-        pokes: Pokes,
-        outlet: Outlet,
-        hearing: Hearing,
-        seat: Seat,
-        books: Books,
-        bytes_per_s: int,
+        self, items: Items, pokes: Pokes, outlet: Outlet, hearing: Hearing, seat: Seat, books: Books
     ) -> None:
         self.fed_at = 0.0
         self.is_heard = False
@@ -75,7 +67,6 @@ class _Chunk:
         self._hearing = hearing
         self._seat = seat
         self._books = books
-        self._bytes_per_s = bytes_per_s
         self._last_committed = -1
 
     async def hear(
@@ -86,7 +77,6 @@ class _Chunk:
         await self._seat.lead.give_way()
         async with self._seat.waited():
             pcm, self.fed_at, last = _join(commands, first, self.fed_at)
-            self._seat.lead.came(len(pcm) / self._bytes_per_s)
             commit = last if isinstance(last, Commit) else None
             found = await self._seat.run(hearing.push, pcm) if commit is None else []
             self._seat.is_ending = hearing.is_ending

@@ -94,22 +94,19 @@ class Draft:
 
     async def _answer(self, ready: Ready) -> None:
         await self._lead.give_way()
-        with self._lead.answered():
-            await self._answer_now(ready)
-
-    async def _answer_now(self, ready: Ready) -> None:
         self._answering = ready.turn.number
         asking = self._asking = Asking(ready, self._requests, self._replies, self._clock)
         over: Over | Failed
-        try:
-            if ready.closed.has_speech:
-                over = await self._drive(ready, asking)
-            else:
-                over = self._no_speech(ready)
-        except Exception as error:  # this turn's alone
-            over = Failed(ready.turn.number, reason_of(error))
-        self._answering = None
-        await put(self._said, over)  # before a target is waited for that was too slow already
+        with self._lead.answered():
+            try:
+                if ready.closed.has_speech:
+                    over = await self._drive(ready, asking)
+                else:
+                    over = self._no_speech(ready)
+            except Exception as error:  # this turn's alone
+                over = Failed(ready.turn.number, reason_of(error))
+            self._answering = None
+            await put(self._said, over)  # before a target is waited for that was too slow already
         await asking.settle()
         self._books.close(ready.turn)
 

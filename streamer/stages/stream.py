@@ -24,6 +24,7 @@ from streamer.stages.emit import emit
 from streamer.stages.events import Event, NothingToCommit, SessionOptions
 from streamer.stages.measure import measure
 from streamer.stages.plumbing.hearing_threads import Seat
+from streamer.stages.plumbing.lead import Lead
 from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
@@ -87,7 +88,8 @@ class Stream:
         self._held_at = 0.0
         self._is_ended = False
         self._hearing = parts.hearing(options)
-        self._seat = Seat(parts.threads)
+        lead = Lead(parts.threads.answers, clock, options.is_recording)
+        self._seat = Seat(parts.threads, lead)
         self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
@@ -107,8 +109,7 @@ class Stream:
         parts = self._parts
         answers = (parts, self.books, self._clock, self._seat.lead)
         self._draft = Draft(ready, asks, replied, says, *answers)
-        bytes_per_s = self._sample_bytes * self._options.sample_rate_hz
-        heard_by = (outlet, self._hearing, self._seat, self.books, bytes_per_s)
+        heard_by = (outlet, self._hearing, self._seat, self.books)
         pokes = Pokes(measuring, coaching, self._hearing)
         group.start_soon(chunk, self._taken, items, pokes, *heard_by, name="chunk")
         is_told = self._options.measures and not self._options.is_recording
@@ -132,7 +133,7 @@ class Stream:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         if self._options.is_recording:
             await put(self._commands, Piece(pcm, self._clock()))
-            self.num_bytes_fed += len(pcm)
+            self._count(len(pcm))
             return
         at = 0
         while at < len(pcm):
@@ -153,7 +154,7 @@ class Stream:
         except (anyio.WouldBlock, anyio.BrokenResourceError):
             return False
         self._held.clear()
-        self.num_bytes_fed += n
+        self._count(n)
         self._hold(pcm[n:])
         return True
 
@@ -225,8 +226,13 @@ class Stream:
     def _hold(self, pcm: bytes) -> int:
         self._held += pcm
         self._held_at = self._clock()
-        self.num_bytes_fed += len(pcm)
+        self._count(len(pcm))
         return len(pcm)
+
+    def _count(self, num_bytes: int) -> None:
+        self.num_bytes_fed += num_bytes
+        num_samples = num_bytes / self._sample_bytes
+        self._seat.lead.came(num_samples / self._options.sample_rate_hz)
 
     async def _flush(self) -> None:
         """What is held goes on; where the caller is cancelled, it is held still."""

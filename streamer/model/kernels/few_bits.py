@@ -3,8 +3,8 @@
 x is rounded to 16 bits, in steps of its row's largest over 32,767. Then
 y[r, c] = step[r] * sum over groups g of scale[c, g] * (sum over k in g of x[r, k] * q[c, k]): the
 inner sums are of integers and exact, the outer one runs over g from 0 upwards. So a row's bits
-depend on that row alone. Weights are read where they lie, once for five rows; they may be a file's
-pages.
+depend on that row alone. Weights are read where they lie, once for as many rows as a
+tile has; they may be a file's pages.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ _FEATURES = get_host_cpu_features()
 _HAS_AVX2 = bool(_FEATURES.get("avx2"))
 _HAS_VNNI = bool(_FEATURES.get("avxvnni") or _FEATURES.get("avx512vnni"))
 _HAS_WIDE = bool(_FEATURES.get("avx512bw") and _FEATURES.get("avx512vnni"))
-# Columns of a vector, and rows of a tile. 16 registers of 8 columns hold ten sums, two vectors of
-# weights, one of a row and one product; 32 of 16 columns hold the sums of twice as many rows.
+# Columns of a vector, and rows of a tile: ten sums either way. With 16 registers there is no room
+# for more, beside two vectors of weights, one of a row and one product.
 _LANES, MOST_ROWS = (16, 10) if _HAS_WIDE else (8, 5)
 # Rows from which on weights are unpacked once for all. For ten at a time it never pays: 50 rows
 # do 83 billion products per second so in 8 bits, and 100 billion without (2026-11-23, AVX-512).

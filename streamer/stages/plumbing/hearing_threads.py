@@ -76,14 +76,14 @@ class Seat:
     lead: how far the stream is ahead of real time.
     """
 
-    def __init__(self, threads: HearingThreads) -> None:
-        self.lead = Lead(threads.answers)
+    def __init__(self, threads: HearingThreads, lead: Lead | None = None) -> None:
+        self.lead = lead or Lead(threads.answers)
         self._threads = threads
         self._is_hurried = self.is_ending = False
 
     def hurry(self) -> None:
         """Somebody waits for the end of what is queued here: until `rest`, it waits for no other
-        stream's pieces."""
+        stream's pieces. Where it pushes, it gives way all the same."""
         self._is_hurried = True
         self._threads.let_go(self)
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 import anyio
 
-# Per piece, or pieces joined: one that pushes is still heard at 4 times real time or more.
-GIVE_WAY_S = 0.05
+GIVE_WAY_S = 0.05  # before each piece, or pieces joined, and before an answer
 SPEED = 1.25  # times real time; clocks differ, and who is late may hurry
 AHEAD_S = 1.0  # of that: a client's own buffers are smaller
-LATE_S = 5.0  # of audio that may come late at once: a line was down for so long
+MOST_S = 3.0  # more is not counted: who stops to push is soon one who speaks
+LATE_S = 5.0  # of audio that may come late at once: a line was down, or is just there
 
 
 class Answers:
@@ -49,25 +49,31 @@ class Answers:
 class Lead:
     """How far one stream's audio is ahead of real time, and what follows.
 
-    Streams that push do not wait for one another: recordings alone are as quick as ever. clock:
-    seconds.
+    clock: seconds. is_recording: it is no speech of now, so it always pushes. Streams that push do
+    not wait for one another: recordings alone are as quick as ever.
     """
 
-    def __init__(self, answers: Answers, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        clock: Callable[[], float] = time.monotonic,
+        is_recording: bool = False,
+    ) -> None:
         self._answers = answers
         self._clock = clock
-        self._lead_s = 0.0  # at _at
+        self._is_recording = is_recording
+        self._lead_s = -LATE_S  # at _at
         self._at = clock()
 
     def came(self, seconds: float) -> None:
         """So much audio came now."""
         now = self._clock()
-        self._lead_s = max(-LATE_S, self._at_speed(now)) + seconds
+        self._lead_s = min(MOST_S, max(-LATE_S, self._at_speed(now)) + seconds)
         self._at = now
 
     @property
     def pushes(self) -> bool:
-        return self._at_speed(self._clock()) > AHEAD_S
+        return self._is_recording or self._at_speed(self._clock()) > AHEAD_S
 
     async def give_way(self) -> None:
         """Before something is heard or answered: wait, where this stream pushes."""

@@ -114,7 +114,7 @@ print([pack(torch.randn(30, 200), form).times(torch.randn(20, 200)).tolist() for
     [
         ("generic", []),  # no vectors of integers: LLVM makes what it can
         ("haswell", ["avx2"]),
-        ("icelake-server", ["avx2", "avx512vnni"]),  # as one that has them in 256 bits alone
+        ("cascadelake", ["avx2", "avx512vnni"]),  # as one that has them in 256 bits alone
     ],
 )
 def test_another_processor_gives_the_same_bits(name, features, capsys):

@@ -68,7 +68,7 @@ def opening(session, channel=0, epoch=1):
 
 
 @asynccontextmanager
-async def serving_turns(hold_s=60.0):
+async def serving_turns(hold_s=600.0):
     open_now, admission = [], Admission((wire.PATH,), 4)
     async with anyio.create_task_group() as group:
         turns = ServedTurns(

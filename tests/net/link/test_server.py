@@ -8,7 +8,7 @@ import signal
 import anyio
 import pytest
 from far import mutated, verifying
-from patience import PATIENCE_S
+from patience import EXIT_S, PATIENCE_S
 from processes import describe_apart
 from raw_links import hear, opening, say
 from speech import SAMPLES
@@ -166,4 +166,4 @@ async def test_full_health_and_a_clean_end(wanted):
             await session.commit()
             events = [event async for event in session]
             assert list(events[-1].ids) == wanted["exact"][SAMPLES[0].name]["ids"]
-        assert await anyio.to_thread.run_sync(lambda: process.wait(PATIENCE_S)) == 0
+        assert await anyio.to_thread.run_sync(lambda: process.wait(EXIT_S)) == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import websockets
-from patience import PATIENCE_S
+from patience import EXIT_S
 from speech import speech
 from websockets.asyncio.client import connect
 from wire import (
@@ -96,7 +96,7 @@ def test_twenty_turns_in_flight_are_answered_before_the_server_goes():
         assert {code for _, code in found} == {1012}
         assert len({text for text, _ in found}) == 1
         assert found[0][0]
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(EXIT_S) == 0
 
 
 def test_turns_that_the_client_ends_are_answered_before_the_server_goes():
@@ -136,7 +136,7 @@ def test_turns_that_the_client_ends_are_answered_before_the_server_goes():
         assert len(set(found)) == 1
         assert found[0][0]
         assert found[0][1] == 1012
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(EXIT_S) == 0
 
 
 @pytest.fixture(scope="module")

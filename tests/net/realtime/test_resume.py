@@ -107,7 +107,7 @@ async def test_a_session_without_a_client_keeps_its_place():
     """A newcomer is told to come again; who was promised 30 s finds the session."""
     sessions = []
     async with (
-        running(opening(sessions), max_sessions=2, hold_s=60) as (url, server),
+        running(opening(sessions), max_sessions=2, hold_s=600) as (url, server),
         connect(url) as other,
     ):
         await until(other, "session.created")
@@ -133,7 +133,7 @@ async def test_who_comes_at_the_same_moment_is_refused_or_served(num):
     """Never more than there are places, never anybody thrown out for another, 503 before the
     upgrade for the rest."""
     sessions = []
-    async with running(opening(sessions), max_sessions=4, hold_s=60) as (url, _):
+    async with running(opening(sessions), max_sessions=4, hold_s=600) as (url, _):
         found = await asyncio.gather(*(connect(url) for _ in range(num)), return_exceptions=True)
         refused = [error for error in found if isinstance(error, InvalidStatus)]
         served = [ws for ws in found if not isinstance(ws, Exception)]
@@ -148,7 +148,7 @@ async def test_who_comes_at_the_same_moment_is_refused_or_served(num):
 
 async def test_one_that_comes_back_again_and_again_among_newcomers():
     """Nobody is closed with an internal error while a session goes from socket to socket."""
-    async with running(opening(), max_sessions=1, hold_s=60) as (url, server):
+    async with running(opening(), max_sessions=1, hold_s=600) as (url, server):
         async with connect(url) as first:
             session = (await until(first, "session.created"))[-1]["session"]["id"]
 
@@ -170,7 +170,7 @@ async def test_one_that_comes_back_again_and_again_among_newcomers():
 
 async def test_a_goodbye_ends_the_session_at_once():
     sessions = []
-    async with running(opening(sessions), hold_s=60) as (url, server):
+    async with running(opening(sessions), hold_s=600) as (url, server):
         async with connect(url) as ws:
             await until(ws, "session.created")
         with anyio.fail_after(PATIENCE_S):

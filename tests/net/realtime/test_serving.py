@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import websockets
-from patience import PATIENCE_S
+from patience import EXIT_S
 from processes import ENVIRONMENT, run_here
 from speech import speech
 from websockets.asyncio.client import connect
@@ -63,7 +63,7 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
                 return text_of(events)
 
         assert asyncio.run(main())
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(EXIT_S) == 0
 
 
 @pytest.mark.parametrize(

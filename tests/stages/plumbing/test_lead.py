@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from patience import PATIENCE_S
 from speech import speech
 
 from streamer import Describer, Description
-from streamer.stages.plumbing.lead import AHEAD_S, GIVE_WAY_S, LATE_S, SPEED, Answers, Lead
+from streamer.session import LiveSession
+from streamer.stages.plumbing import lead as lead_module
+from streamer.stages.plumbing.lead import AHEAD_S, GIVE_WAY_S, LATE_S, MOST_S, SPEED, Answers, Lead
 
 PIECE_S = 0.1
 
@@ -43,39 +48,46 @@ def test_who_speaks_never_pushes_however_long_and_whatever_its_clock(speed: floa
 def test_who_sends_faster_pushes_until_it_rests(speed: float) -> None:
     clock = Clock()
     lead = Lead(Answers(), clock)
-    assert not fed(lead, clock, AHEAD_S, speed), "a client's own buffer"
-    assert fed(lead, clock, 10.0, speed)
-    clock.now_s += 10.0
+    assert not fed(lead, clock, LATE_S, speed), "a client's own buffer, when it connects"
+    assert fed(lead, clock, 40.0, speed)
+    clock.now_s += MOST_S / SPEED
     assert not lead.pushes
 
 
-def test_what_was_late_may_come_at_once() -> None:
+@pytest.mark.parametrize("late_s", [1.0, LATE_S, 10.0, 30.0])
+def test_what_was_late_may_come_at_once(late_s: float) -> None:
+    """More than LATE_S makes one that pushes of it, and soon one that speaks again."""
     clock = Clock()
     lead = Lead(Answers(), clock)
-    assert not fed(lead, clock, 3.0, 1.0)
-    clock.now_s += LATE_S
-    assert not fed(lead, clock, LATE_S, 1000.0)
+    assert not fed(lead, clock, 60.0, 1.0)
+    clock.now_s += late_s
+    assert fed(lead, clock, late_s, 1000.0) == (late_s > LATE_S + AHEAD_S)
+    fed(lead, clock, 10.0, 1.0)
+    assert not lead.pushes
     clock.now_s += 3600.0
     assert fed(lead, clock, LATE_S + AHEAD_S + 1.0, 1000.0), "a long rest is no credit for minutes"
+
+
+def test_a_recording_always_pushes() -> None:
+    assert Lead(Answers(), Clock(), is_recording=True).pushes
 
 
 @pytest.fixture(params=["asyncio", "trio"])
 def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
     async def limited(work: Callable[[], Awaitable[None]]) -> None:
-        with anyio.fail_after(60.0):  # models are loaded in one
+        with anyio.fail_after(PATIENCE_S):
             await work()
 
     return lambda work: anyio.run(limited, work, backend=str(request.param))
 
 
 def pushing(answers: Answers) -> Lead:
-    clock = Clock()
-    lead = Lead(answers, clock)
-    lead.came(60.0)
-    return lead
+    return Lead(answers, Clock(), is_recording=True)
 
 
-def test_one_that_pushes_goes_on_when_the_last_has_its_words(run) -> None:
+def test_one_that_pushes_goes_on_when_the_last_has_its_words(run, monkeypatch) -> None:
+    monkeypatch.setattr(lead_module, "GIVE_WAY_S", math.inf)  # the time is another test's
+
     async def work() -> None:
         answers, clock, order = Answers(), Clock(), []
         speaking = [Lead(answers, clock) for _ in range(2)]
@@ -117,22 +129,74 @@ def test_it_waits_for_so_long_at_most_and_not_for_others_that_push(run) -> None:
     run(work)
 
 
+def spoken(seconds: float) -> bytes:
+    return (speech(seconds, 0) * 32767).astype("<i2").tobytes()
+
+
 def test_what_is_pushed_is_heard_and_answered_while_others_wait_for_words_all_the_time(run) -> None:
-    """12 s at once: each piece waits a little, and nothing else changes."""
+    """12 s at once: pieces and the answer wait a little, and nothing else changes."""
 
     async def work() -> None:
-        spoken = (speech(12.0, 0) * 32767).astype("<i2").tobytes()
         async with Describer.open(mode="gated") as describer, describer.session() as session:
             with session._stream._parts.threads.answers.waited_for():
-                began = time.monotonic()
-                await session.feed(spoken)
-                await session.commit()
-                async for event in session:
-                    if isinstance(event, Description):
-                        break
-                took_s = time.monotonic() - began
-            assert event.text
-            assert took_s >= 5 * GIVE_WAY_S
+                event = await described(session, spoken(12.0))
             assert (await describer.describe((speech(12.0, 0), 16_000))).text == event.text
 
     run(work)
+
+
+class Counted(Answers):
+    num = 0
+
+    def waited_for(self) -> AbstractContextManager[None]:
+        self.num += 1
+        return super().waited_for()
+
+
+@pytest.mark.parametrize(("seconds", "num"), [(2.0, 1), (20.0, 0)])
+def test_the_answer_of_one_that_speaks_is_waited_for_and_of_one_that_pushes_not(
+    run, seconds: float, num: int
+) -> None:
+    async def work() -> None:
+        async with Describer.open(mode="edge") as describer:
+            async with describer.session() as session:
+                threads = session._stream._parts.threads
+            answers = threads.answers = Counted()
+            async with describer.session() as session:
+                await described(session, spoken(seconds))
+            assert answers.num == num
+
+    run(work)
+
+
+def test_what_is_pushed_waits_for_the_last_word_of_others(run, monkeypatch) -> None:
+    """It would wait without an end: only that lets it go."""
+
+    async def work() -> None:
+        order: list[str] = []
+        async with Describer.open(mode="edge") as describer, describer.session() as session:
+            answers = session._stream._parts.threads.answers
+
+            async def push() -> None:
+                await described(session, spoken(20.0))
+                order.append("pushed")
+
+            monkeypatch.setattr(lead_module, "GIVE_WAY_S", math.inf)
+            async with anyio.create_task_group() as group:
+                with answers.waited_for():
+                    group.start_soon(push)
+                    while session._stream.backlog["pieces"] < 10:  # heard no further
+                        await anyio.sleep(0.01)
+                    order.append("others have their words")
+            assert order == ["others have their words", "pushed"]
+
+    run(work)
+
+
+async def described(session: LiveSession, pcm: bytes) -> Description:
+    await session.feed(pcm)
+    await session.commit()
+    async for event in session:
+        if isinstance(event, Description):
+            return event
+    raise AssertionError("no description")
