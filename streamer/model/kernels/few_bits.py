@@ -35,29 +35,43 @@ _ZERO = f4(0)
 _NO_SIGN = np.int32(0x7FFFFFFF)
 
 
+@part
+def _largest(bits):
+    """Of floats, by their bits: as integers they vectorise; NaN is the largest."""
+    top = np.int32(0)
+    for i in range(len(bits)):
+        top = max(top, bits[i] & _NO_SIGN)
+    return top
+
+
+@part
+def _rounded(x, inverse, q):
+    """x in 16 bits, into q; their sum."""
+    total = np.int32(0)
+    for i in range(len(q)):
+        whole = np.int32((x[i] * inverse + _SHIFT) - _SHIFT)
+        q[i] = whole
+        total += whole
+    return total
+
+
 @compiled
 def _round(x, rows, inner, q, q_step, steps, starts, groups, group):
     """q [rows, q_step] and steps of x [rows, inner]; starts: -8 times a group's sum."""
     bits, top_bits = x.view(np.int32), steps.view(np.int32)
     for r in range(rows):
         at = r * inner
-        top = np.int32(0)
-        for i in range(at, at + inner):  # as integers they vectorise; NaN is the largest
-            top = max(top, bits[i] & _NO_SIGN)
-        top_bits[r] = top
+        top_bits[r] = _largest(bits[at : at + inner])
         largest = _LEAST if steps[r] < _LEAST else steps[r]
         steps[r] = largest / STEPS
         inverse = STEPS / largest
         for g in range(groups):
-            total = np.int32(0)
+            # slices begin at 0, so that the loop over one vectorises
+            first = at + g * group
             to = r * q_step + g * group
             count = min(group, inner - g * group)
-            for i in range(count):
-                whole = np.int32((x[at + g * group + i] * inverse + _SHIFT) - _SHIFT)
-                q[to + i] = whole
-                total += whole
-            for i in range(count, group):
-                q[to + i] = 0
+            total = _rounded(x[first : first + count], inverse, q[to : to + count])
+            q[to + count : to + group] = 0
             starts[r * groups + g] = np.int32(-8) * total
 
 
