@@ -6,6 +6,8 @@ BIN := .venv/bin
 # PyTorch's wheels for CPUs.
 TORCH ?= torch==2.13.0
 STAMP := .venv/.ready
+# compat: else Python, started in the folder above a clone called streamer, would import that folder.
+EDITABLE := --config-settings editable_mode=compat --editable
 # Options of the training, e.g. make train TRAIN="--clones DIR" (recorded people) or TRAIN=--without-people.
 TRAIN ?=
 # Tests run in so many processes; most of a test's time is a process that starts.
@@ -22,7 +24,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "streamer needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[dev]'
 	$(BIN)/streamer warm  # compiles the kernels for this processor, once: 30 s of CPU time
 	touch $@
 
@@ -38,14 +40,14 @@ test: $(STAMP)
 
 # Where there is no build of the fuzzer, its tests are skipped, and say so.
 test-long: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[scale]'
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[scale]'
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[fuzz]'
 	$(BIN)/python -m pytest
 
 # The site, into build/site. Strict: a link that leads nowhere ends it. The variable silences a notice
 # of the theme's makers.
 docs: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 train: $(STAMP)
