@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from streamer.core.measures.frames import NUM_MELS
@@ -78,8 +77,8 @@ class Density:
 
 def in_bands(raw: Floats) -> Floats:
     """[n, 128] log10 mel power in NUM_BANDS bands [n, NUM_BANDS]."""
-    bands = raw.astype(np.float32).reshape(-1, NUM_BANDS, NUM_MELS // NUM_BANDS).mean(2)
-    found: Floats = np.maximum(bands, np.float32(FLOOR))
+    near = raw.astype(np.float32).reshape(-1, NUM_BANDS, NUM_MELS // NUM_BANDS)
+    found: Floats = np.maximum(np.add.reduce(near, 2) / near.shape[2], np.float32(FLOOR))
     return found
 
 
@@ -87,8 +86,9 @@ def in_steps(bands: Floats) -> Floats:
     """[n, NUM_BANDS] of frames, in steps [m, NUM_BANDS + 1]: the last value is 1, and 0 where there
     is no step. One of a single frame is that frame."""
     bands = np.concatenate([bands, bands[len(bands) - len(bands) % STEP_FRAMES :]])
-    steps = bands.reshape(-1, STEP_FRAMES, NUM_BANDS).mean(1)
-    return np.concatenate([steps, np.ones((len(steps), 1), np.float32)], 1)
+    steps = np.ones((len(bands) // STEP_FRAMES, NUM_BANDS + 1), np.float32)
+    steps[:, :-1] = np.add.reduce(bands.reshape(-1, STEP_FRAMES, NUM_BANDS), 1) / STEP_FRAMES
+    return steps
 
 
 def over_their_means(steps: Floats) -> Floats:
@@ -97,8 +97,8 @@ def over_their_means(steps: Floats) -> Floats:
     sums = _bell(steps.shape[1]) @ steps
     here = steps[:, AROUND : steps.shape[1] - AROUND]
     means = sums[..., :-1] / np.maximum(sums[..., -1:], np.float32(1e-6))
-    off: Floats = np.clip(here[..., :-1] - means, -MOST, MOST) * here[..., -1:]
-    return off
+    off = np.minimum(np.maximum(here[..., :-1] - means, -MOST), MOST)
+    return off * here[..., -1:]
 
 
 @functools.cache
@@ -112,8 +112,8 @@ def learnt() -> Weights:
 
 def _per_frame(steps: Floats) -> Floats:
     """Of steps with SEEN more to both sides, whole blocks of them: syllables in each frame."""
-    windows = sliding_window_view(steps, BLOCK + 2 * SEEN, axis=0)[::BLOCK].swapaxes(1, 2)
-    hidden = over_their_means(np.ascontiguousarray(windows))
+    begins = range(0, len(steps) - 2 * SEEN, BLOCK)
+    hidden = over_their_means(np.stack([steps[i : i + BLOCK + 2 * SEEN] for i in begins]))
     weights = learnt()
     last = len(SPANS) - 1
     for i, (num, apart) in enumerate(SPANS):
