@@ -125,11 +125,9 @@ def net_of(told: Sequence[Told], name: str) -> Net:
 
 def save(net: Net) -> None:
     """In half precision: it changes no rate by 0.01."""
-    arrays = {
-        f"{kind}{i}": one.astype(np.float16)
-        for kind, each in net.weights()._asdict().items()
-        for i, one in enumerate(each)
-    }
+    biases, kernels = net.weights()
+    arrays = {f"biases{i}": one.astype(np.float16) for i, one in enumerate(biases)}
+    arrays |= {f"kernels{i}": one.astype(np.float16) for i, one in enumerate(kernels)}
     np.savez(WEIGHTS, **arrays)
     print(WEIGHTS)
 
