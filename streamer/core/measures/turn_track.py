@@ -100,8 +100,8 @@ class TurnTrack:
         return min(self.num_frames, len(self._f0) * self._pitch_hop // HOP_SAMPLES)
 
     def forget(self, num_units: int) -> None:
-        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known: frames are
-        counted from behind them."""
+        """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known, with 0.6 s
+        behind them: frames are counted from there."""
         frames = num_units * UNIT_SAMPLES // HOP_SAMPLES
         by_frame = (self._level_db, self._clipped, self._frame_speech, self._frame_f0)
         for held in (*self._powers, *by_frame):
