@@ -1,109 +1,135 @@
-"""Which numbers make a syllable rate of a turn's envelope? Fitted on training's people.
+"""How right is the syllable rate on training's people, and the weights that measure it.
 
-    python -m bench.rate --clones DIR [--clips 3] [--num 400]
+    python -m bench.rate --clones DIR [--folds 5] [--write]
 
-DIR: the clones of recordings.toml. Taken are `clips` of each speaker whose text is known, `num` of
-a source at most; of the source with 59 languages all. A source weighs what it does among the
-held-out people. The fit is of least absolute errors, by weighted least squares again and again.
-Shown are the numbers of streamer/core/measures/nuclei.py and the mean error in five folds, apart by
-speaker, or by language where there are many. `python -m bench.measures` judges them on held-out
-people.
+DIR: the clones of recordings.toml. Taken are CLIPS of each speaker whose text is known. A source
+weighs what it does among the held-out people. The network (pipelines/embedded/density.py) is judged
+in folds, apart by speaker, or by language where there are many: on JUDGED_CLIPS of a speaker and
+JUDGED of a source, so that nobody counts much. --write: fit it to all, and write
+streamer/core/measures/density.npz. On one core 5 minutes for the recordings, and 3 for each fit.
+`python -m bench.measures` judges what ships on held-out people.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from tqdm import tqdm
 
-from bench.common import progress, table, write
+from bench.common import progress, table_of, write
 from bench.keep import options_of
 from pipelines.embedded import recordings
+from pipelines.embedded.density import EPOCHS, Net, Told, fitted, rates
+from pipelines.embedded.labels import paused_frames
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.people_held import EDGE_S, trimmed
 from pipelines.embedded.recordings import Clip
+from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import count
-from streamer.core.measures.frames import SPEECH_SAMPLES
-from streamer.core.measures.nuclei import beats, steps_db
-from streamer.core.measures.turn_frames import Frames
-from streamer.core.measures.turn_track import TurnTrack
-from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
-from streamer.model.audio.vad import VoiceActivity
+from streamer.core.measures.density import WEIGHTS
+from streamer.core.measures.frames import FRAMES_PER_S, span_of
 
 MANY = "common-voice-59"
 SHARES = {MANY: 0.32, "common-voice-zh": 0.28, "speechocean762": 0.28}
 REST_SHARE = 0.04  # each
-NUM_FOLDS = 5
+EVENNESS = 0.6  # power of these weights while it learns: else a few clips say too much
+CLIPS = 20
+JUDGED_CLIPS, JUDGED = 3, 400
 PLAUSIBLE = (1.5, 9.5)  # syllables/s; else the text is not what was said
-MIN_ERROR = 0.15  # a smaller one weighs no more
-NAMES = ("STEADY", "PER_NUCLEUS", "PER_DB", "PER_BEAT")
 
 Doubles = NDArray[np.float64]
+Judged = tuple[Clip, bool, Told]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("--clips", type=int, default=3, help="of each speaker")
-    parser.add_argument("--num", type=int, default=400, help="clips of a source")
+    parser.add_argument("--folds", type=int, default=5, help="0: judge nothing")
+    parser.add_argument("--write", action="store_true", help="write the weights that ship")
     options = options_of(parser)
+    torch.set_num_threads(1)  # so that each run has the same sums
     known = recordings.table()
-    taken = [clip for source in known["source"] for clip in chosen(source, options)]
-    decoded = recordings.decoded(progress(taken, "clips"), known["filters"])
-    rows = [row for clip, samples in decoded if (row := of_clip(clip, samples))]
-    weights = weights_of([clip.source for clip, _, _ in rows])
-    folds = folds_of([c.said.language if c.source == MANY else c.speaker for c, _, _ in rows])
-    rates, counts = np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
-    said = np.zeros(len(rates))
-    for fold in range(NUM_FOLDS):
-        mine = folds == fold
-        said[mine] = counts[mine] @ fitted(counts[~mine], rates[~mine], weights[~mine])
-    found = dict(zip(NAMES, fitted(counts, rates, weights).tolist(), strict=True))
-    found["mean error in folds, syllables/s"] = np.average(np.abs(said - rates), weights=weights)
-    print(table(["number", f"of {len(rows)} recordings"], [list(row) for row in found.items()]))
-    print(write("rate", [{"name": name, "is": float(value)} for name, value in found.items()]))
+    taken = dict(pair for source in known["source"] for pair in chosen(source, options.clones))
+    decoded = recordings.decoded(progress(list(taken), "clips"), known["filters"])
+    rows = [(c, taken[c], told) for c, samples in decoded if (told := of_clip(c, samples))]
+    weights = (weights_of([clip.source for clip, *_ in rows]) ** EVENNESS).tolist()
+    rows = [(*of, replace(one, weight=w)) for (*of, one), w in zip(rows, weights, strict=True)]
+    if options.folds:
+        found = errors(rows, options.folds)
+        print(table_of(found))
+        print(write("rate", found))
+    if options.write:
+        save(net_of([told for *_, told in rows], "all"))
 
 
-def chosen(source: dict, options: argparse.Namespace) -> Iterator[Clip]:
-    """Of training's side, with a text whose syllables can be counted."""
+def chosen(source: dict, clones: Path) -> Iterator[tuple[Clip, bool]]:
+    """Of training's side, with a text whose syllables can be counted; and whether it judges."""
     num: Counter[str] = Counter()
-    most = None if source["id"] == MANY else options.num
-    for clip in recordings.clips(options.clones, source):
+    for clip in recordings.clips(clones, source):
         if clip.held or not count(clip.said.text, clip.said.language):
             continue
         num[clip.speaker] += 1
-        if num[clip.speaker] <= options.clips and (most is None or num.total() <= most):
-            yield clip
+        is_wanted = source["id"] == MANY or num.total() <= JUDGED
+        if num[clip.speaker] <= CLIPS:
+            yield clip, is_wanted and num[clip.speaker] <= JUDGED_CLIPS
 
 
-def of_clip(clip: Clip, samples: np.ndarray) -> tuple[Clip, float, list[float]] | None:
-    """(clip, its text's rate, what NAMES multiply); None where it is not usable."""
+def of_clip(clip: Clip, samples: np.ndarray) -> Told | None:
+    """None where it is not usable."""
     sound = trimmed(samples, EDGE_S)
     syllables = count(clip.said.text, clip.said.language)
     if sound is None or not syllables:
         return None
-    frames = frames_of(sound)
-    seconds = frames.measures().speech_s
+    speech = speech_frames(sound)
+    first, end = span_of(speech)
+    seconds = (end - first - paused_frames(~speech[first:end])) / FRAMES_PER_S
     if not PLAUSIBLE[0] < syllables / max(seconds, 0.1) < PLAUSIBLE[1]:
         return None
-    moved = (steps_db(frames.vowel_db), beats(frames.vowel_db))
-    sums = (len(frames.nuclei()), *(each[frames.speech].sum() for each in moved))
-    return clip, syllables / seconds, [1.0, *(float(each) / seconds for each in sums)]
+    return Told.of(raw_log_mel(sound), speech, seconds, syllables / seconds)
 
 
-def frames_of(samples: np.ndarray) -> Frames:
-    """Of a whole recording."""
-    track, pitch = TurnTrack(HOP_SAMPLES), PitchTrack()
-    track.add_samples(samples)
-    track.add_mel(raw_log_mel(samples))
-    judged = VoiceActivity().push(np.pad(samples, (0, -len(samples) % SPEECH_SAMPLES)))
-    speech = track.add_speech(np.array([frame.probability for frame in judged], np.float32))
-    track.add_pitch(np.concatenate([pitch.push(samples, speech), pitch.finish()]))
-    return track.frames()
+def errors(rows: Sequence[Judged], num_folds: int) -> list[dict[str, object]]:
+    """Mean error in folds, of each source and of all."""
+    owners = [c.said.language if c.source == MANY else c.speaker for c, *_ in rows]
+    judged = np.array([is_judged for _, is_judged, _ in rows])
+    fold_of = folds_of([owners[i] for i in np.flatnonzero(judged)], num_folds)
+    folds = np.array([fold_of.get(owner, -1) for owner in owners])
+    off = np.zeros(len(rows))
+    for fold in range(num_folds):
+        net = net_of([rows[i][-1] for i in np.flatnonzero(folds != fold)], f"fold {fold + 1}")
+        mine = np.flatnonzero(judged & (folds == fold))
+        told = [rows[i][-1] for i in mine]
+        off[mine] = np.abs(rates(net, told) - [one.rate for one in told])
+    sources = np.array([clip.source for clip, *_ in rows])
+    weights = weights_of(sources[judged].tolist())
+    kinds = {name: judged & (sources == name) for name in dict.fromkeys(sources.tolist())}
+    found = {name: (kind.sum(), off[kind].mean()) for name, kind in kinds.items() if kind.any()}
+    found["all, weighted"] = judged.sum(), np.average(off[judged], weights=weights)
+    return [
+        {"recordings of": name, "number": int(num), "mean error, syllables/s": float(error)}
+        for name, (num, error) in found.items()
+    ]
+
+
+def net_of(told: Sequence[Told], name: str) -> Net:
+    *_, net = tqdm(fitted(told), desc=name, total=EPOCHS, leave=False)
+    return net
+
+
+def save(net: Net) -> None:
+    """In half precision: it changes no rate by 0.01."""
+    biases, kernels = net.weights()
+    arrays = {f"biases{i}": one.astype(np.float16) for i, one in enumerate(biases)}
+    arrays |= {f"kernels{i}": one.astype(np.float16) for i, one in enumerate(kernels)}
+    np.savez(WEIGHTS, **arrays)
+    print(WEIGHTS)
 
 
 def weights_of(sources: list[str]) -> Doubles:
@@ -111,22 +137,11 @@ def weights_of(sources: list[str]) -> Doubles:
     return np.array([SHARES.get(source, REST_SHARE) / num[source] for source in sources])
 
 
-def folds_of(owners: list[str]) -> NDArray[np.int64]:
-    """Of each recording: an owner is in one."""
+def folds_of(owners: list[str], num_folds: int) -> dict[str, int]:
+    """In which fold each owner is."""
     names = sorted(set(owners))
     np.random.default_rng(0).shuffle(names)
-    fold = {name: i % NUM_FOLDS for i, name in enumerate(names)}
-    return np.array([fold[owner] for owner in owners])
-
-
-def fitted(counts: Doubles, rates: Doubles, weights: Doubles) -> Doubles:
-    """The numbers [4] of least absolute error, for `counts` [n, 4]."""
-    now = weights
-    for _ in range(20):
-        root = np.sqrt(now)[:, np.newaxis]
-        found = np.linalg.lstsq(counts * root, rates * root[:, 0], rcond=None)[0]
-        now = weights / np.maximum(np.abs(rates - counts @ found), MIN_ERROR)
-    return found
+    return {name: i % num_folds for i, name in enumerate(names)}
 
 
 if __name__ == "__main__":

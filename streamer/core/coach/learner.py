@@ -13,11 +13,10 @@ from streamer.core.coach.evidence import Seconds
 from streamer.core.coach.voice import Heard
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, active_level
 from streamer.core.measures.growing import Growing
-from streamer.core.measures.nuclei import syllable_rate
 from streamer.core.measures.pitch import in_range, pitch_stats
 from streamer.core.measures.turn_frames import Flags, Frames
 
-SETTLED_FRAMES = 60  # so far behind what is known a peak stays a peak
+SETTLED_FRAMES = 60  # so far behind what is known nothing changes
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech
 MIN_SPEECH_S = 5.0
 # SD of a second's mean, of 41 readers: as a share of the mean, dB, as a share (2026-11)
@@ -62,7 +61,7 @@ class Learner:
             return
         filled = without_gaps(frames.speech)[begin:end]
         speech = frames.speech[begin:end]
-        added = frames.until(known).syllables()
+        added = frames.syllables()
         self._num_spoken += int(filled.sum())
         self._syllables += float(added[begin:end].sum())
         self._power.append(frames.power[begin:end][speech])
@@ -82,7 +81,7 @@ class Learner:
         power = self._power.values
         pitch = pitch_stats(voiced)
         values = [
-            syllable_rate(self._syllables, self.speech_s),
+            self._syllables / self.speech_s,
             pitch.median_hz,
             pitch.sd_semitones,
             float(active_level(power, np.ones(len(power), bool))[0]),

@@ -149,9 +149,8 @@ class Nudger:
     def _told_of(self, kind: Kind, now: Now, usual: Baseline) -> Nudge | None:
         """None where the measure that is told does not agree."""
         name, unit = MEASURES[kind]
-        is_level = kind == "too_soft"
-        least_s = MIN_LEVEL_S if is_level else MIN_TOLD_S
-        measures = now.last(max(least_s, now.t_s - self._since[kind]), not is_level)
+        least_s = MIN_LEVEL_S if kind == "too_soft" else MIN_TOLD_S
+        measures = now.last(max(least_s, now.t_s - self._since[kind]), kind == "flat")
         value, was = getattr(measures, name), getattr(usual, name)
         if value is None or (value <= was if kind == "too_fast" else value >= was):
             return None

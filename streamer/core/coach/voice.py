@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import LOUDNESS_POWER
-
 Floats = NDArray[np.float32]
 
+LOUDNESS_POWER = 0.3
 NUM_BANDS, BAND_MELS = 20, 5  # to 4.2 kHz
 LAG_FRAMES = 2
 GLIDE_FRAMES = 4

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, decibel
-from streamer.core.measures.nuclei import syllable_rate
 from streamer.core.measures.turn_frames import Flags, Floats, Frames
 
 MAX_POINTS = 360_000  # an hour in steps of 10 ms, 4.7 MB; of a longer recording the step doubles
@@ -20,7 +19,7 @@ MIN_RATE_S = 1.0  # where so much of them is no pause
 @dataclass(frozen=True, eq=False)
 class Curves:
     """One point per step. f0_hz: 0 where unvoiced or nobody speaks; power: mean square; syllables:
-    what each adds to a rate's sum (nuclei.py)."""
+    how many each holds, or what part of one."""
 
     step_s: float
     f0_hz: Floats
@@ -35,7 +34,7 @@ class Curves:
     def of(cls, frames: Frames) -> Curves:
         """Of one turn, in steps of 10 ms."""
         power = frames.power.copy()
-        syllables = frames.syllables().astype(np.float32)
+        syllables = frames.syllables()
         return cls(1 / FRAMES_PER_S, frames.f0, power, frames.speech.copy(), syllables)
 
     @classmethod
@@ -85,7 +84,7 @@ class Curves:
             at = round(i * RATE_STEP_S / self.step_s)
             first, last = max(0, at - half), min(len(self), at + half)
             seconds = float(spoken[last] - spoken[first]) * self.step_s
-            rate = syllable_rate(float(added[last] - added[first]), max(seconds, MIN_RATE_S))
+            rate = float(added[last] - added[first]) / max(seconds, MIN_RATE_S)
             yield i * RATE_STEP_S, rate if seconds >= MIN_RATE_S else None
 
     def _talking(self) -> Flags:

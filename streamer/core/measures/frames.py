@@ -21,8 +21,6 @@ PAUSE_FRAMES = 18  # 180 ms: shorter gaps are stop consonants
 MIN_FRAMES = 20  # of speech, and of voice: under 200 ms nothing is measured
 VOICE_HZ = (80.0, 1000.0)
 BRIGHT_HZ = (1000.0, 5000.0)
-VOWEL_HZ = (300.0, 3000.0)
-LOUDNESS_POWER = 0.3
 # Voice activity (silero-vad, frames of 512 samples): where speech begins, and where it ends.
 SPEECH_ON = 0.5
 SPEECH_OFF = 0.35
@@ -43,16 +41,6 @@ def frame_powers(raw: Floats, *bands_hz: tuple[float, float]) -> list[Floats]:
     mels = 10.0 ** raw.astype(np.float32) / _band_peak()
     scale = _FFT_SAMPLES * _HANN_POWER
     return [2.0 * mels[:, _inside(low, high)].sum(1) / scale for low, high in bands_hz]
-
-
-def vowel_loudness(raw: Floats) -> Floats:
-    """How loud a frame is where vowels are [n_frames], of `raw` [n_frames, 128] log10 mel power.
-
-    Stevens' law in each band: power to the 0.3. So one strong harmonic does not drown the rest.
-    """
-    inside = raw[:, _inside(*VOWEL_HZ)]
-    loudness: Floats = (10.0 ** (LOUDNESS_POWER * inside.astype(np.float32))).sum(1)
-    return loudness
 
 
 def decibel(power: Floats) -> Floats:

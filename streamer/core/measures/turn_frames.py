@@ -19,12 +19,12 @@ from streamer.core.measures.frames import (
     median,
     percentiles,
 )
-from streamer.core.measures.nuclei import PER_NUCLEUS, Doubles, Indices, nuclei, syllable_rate
 from streamer.core.measures.pitch import PitchStats, in_range, pitch_stats
 from streamer.core.measures.speech_measures import SpeechMeasures
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 # So far under the active level F0 counts no more. What is softer are mostly the creaking ends of
 # phrases, where trackers part: on 922 recordings of held-out people the median is within 2 % of
 # Praat's in 0.82, not 0.78. Chosen on 558 of other people: 0.84, not 0.81 (2026-11).
@@ -36,8 +36,7 @@ MIN_NOISE_FRAMES = 10
 @dataclass(frozen=True)
 class Frames:
     """Frames of 10 ms: power in each of BANDS_HZ, its level in dBFS, F0 in Hz or 0, speech, how
-    many samples are at full scale, and of the vowels' envelope its level in dB, what its movement
-    adds to the syllables, and which frames are its peaks."""
+    many samples are at full scale, and how many syllables would be in it if somebody spoke."""
 
     power: Floats
     low_power: Floats
@@ -46,9 +45,7 @@ class Frames:
     f0: Floats
     speech: Flags
     clipped: Floats
-    vowel_db: Doubles
-    movement: Doubles
-    peaks: Indices
+    density: Floats
 
     def last(self, seconds: float) -> Frames:
         """The last so many seconds of them."""
@@ -60,7 +57,6 @@ class Frames:
         return self._between(0, end)
 
     def _between(self, first: int, end: int) -> Frames:
-        low, high = np.searchsorted(self.peaks, (first, end))
         return Frames(
             self.power[first:end],
             self.low_power[first:end],
@@ -69,9 +65,7 @@ class Frames:
             self.f0[first:end],
             self.speech[first:end],
             self.clipped[first:end],
-            self.vowel_db[first:end],
-            self.movement[first:end],
-            self.peaks[low:high] - first,
+            self.density[first:end],
         )
 
     def measures(self) -> SpeechMeasures:
@@ -95,7 +89,7 @@ class Frames:
         tilt = mean(self.high_power[heard]) / mean(self.low_power[heard])
         found = self._pitch(at[level_db > active_db - PITCHED_DB])
         return SpeechMeasures(
-            rate_syllables_per_s=syllable_rate(self._num_syllables(at), spoken_s),
+            rate_syllables_per_s=float(self.density[at].sum()) / spoken_s,
             pitch_median_hz=found.median_hz if found else None,
             pitch_sd_semitones=found.sd_semitones if found else None,
             pitch_range_semitones=found.range_semitones if found else None,
@@ -113,21 +107,9 @@ class Frames:
             clipped_share=clipped,
         )
 
-    def nuclei(self) -> Indices:
-        """Frames of the syllables' nuclei, in order."""
-        return nuclei(self.vowel_db, self.peaks, self.f0 > 0, self.speech)
-
-    def syllables(self) -> Doubles:
-        """What each frame adds to a rate's sum [n]: nothing where no frame is a nucleus."""
-        at = self.nuclei()
-        added = np.where(self.speech & bool(len(at)), self.movement, 0.0)
-        added[at] += PER_NUCLEUS
-        return added
-
-    def _num_syllables(self, spoken: Indices) -> float:
-        """The sum of `syllables`. spoken: the frames of speech."""
-        num = len(self.nuclei())
-        return PER_NUCLEUS * num + float(self.movement[spoken].sum()) if num else 0.0
+    def syllables(self) -> Floats:
+        """How many syllables each frame holds [n]; it may be a part of one."""
+        return self.density * self.speech
 
     def _pitch(self, loud: Indices) -> PitchStats | None:
         """Of the frames that are loud and voiced; None where these are too few."""

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from streamer.core.measures.curves import Curves
-from streamer.core.measures.nuclei import PER_NUCLEUS, STEADY
 
 
 def curves(num=1_000, **changed):
@@ -13,7 +12,7 @@ def curves(num=1_000, **changed):
         "f0_hz": np.full(num, 200, np.float32),
         "power": np.full(num, 0.01, np.float32),
         "speech": np.ones(num, bool),
-        "syllables": 2 * PER_NUCLEUS * (np.arange(num) % 25 == 12),
+        "syllables": 1.0 * (np.arange(num) % 25 == 12),
     }
     return Curves(0.01, **(fields | changed))
 
@@ -32,8 +31,8 @@ def test_the_rate_leaves_pauses_out():
     syllables = curves().syllables * speech
     rates = dict(curves(speech=speech, syllables=syllables).rates())
     assert list(rates) == [i / 2 for i in range(21)]
-    assert rates[2.0] == pytest.approx(8 * PER_NUCLEUS + STEADY)
-    assert rates[3.5] == pytest.approx(8 * PER_NUCLEUS + STEADY, rel=0.15)  # 1.5 s are speech
+    assert rates[2.0] == pytest.approx(4)
+    assert rates[3.5] == pytest.approx(4, rel=0.15)  # 1.5 s are speech
     assert rates[5.5] is None
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from streamer.core.measures.frames import decibel
-from streamer.core.measures.nuclei import Envelope
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.measures.turn_frames import Frames
 from streamer.core.measures.turn_track import TurnTrack
@@ -12,14 +11,9 @@ from streamer.core.measures.turn_track import TurnTrack
 
 def frames(num=300, level=1e-2, f0=200.0, **changed):
     """Three seconds of speech at one level and pitch, as bright as it is dark."""
-    envelope = Envelope()
-    envelope.add(changed.pop("loudness", np.full(num, level, np.float32)))
-    vowel_db, movement, peaks = envelope.so_far()
     fields = {
         **dict.fromkeys(("power", "low_power", "high_power"), np.full(num, level, np.float32)),
-        "vowel_db": vowel_db,
-        "movement": movement,
-        "peaks": peaks,
+        "density": np.full(num, 0.05, np.float32),
         "f0": np.full(num, f0, np.float32),
         "speech": np.ones(num, bool),
         "clipped": np.zeros(num, np.float32),
@@ -87,16 +81,17 @@ def test_nobody_speaks():
     assert TurnTrack(256).measures() == SpeechMeasures()
 
 
-def test_syllables_are_the_peaks_of_loudness():
-    """Four a second, for 3 s; none of them where no voice is."""
-    time_s = np.arange(300) / 100
-    loudness = [(0.01 * (1.05 - np.cos(2 * np.pi * n * time_s))).astype("f4") for n in (4, 6)]
-    found, faster = (frames(loudness=each).measures() for each in loudness)
-    assert found.rate_syllables_per_s == pytest.approx(4, abs=1)
-    assert faster.rate_syllables_per_s > found.rate_syllables_per_s + 1
+def test_the_rate_is_of_what_is_said_in_frames_of_speech():
+    """Five a second; nobody counts them in a pause, and a gap in speech is time."""
+    assert frames().measures().rate_syllables_per_s == pytest.approx(5)
+    speech = np.ones(300, bool)
+    speech[100:150] = speech[200:210] = False
+    found = frames(speech=speech).measures()
+    assert found.rate_syllables_per_s == pytest.approx(5 * 240 / 250)
     assert found.rate_syllables_per_min == 60 * found.rate_syllables_per_s
-    silent = frames(loudness=loudness[0], f0=0.0).measures()
-    assert (silent.rate_syllables_per_s, silent.pitch_median_hz) == (0, None)
+    silent = frames(f0=0.0).measures()
+    assert (silent.rate_syllables_per_s, silent.pitch_median_hz) == (pytest.approx(5), None)
+    assert frames(speech=speech).syllables().sum() == pytest.approx(0.05 * 240)
 
 
 def test_the_last_seconds_are_a_stretch_of_the_whole():
@@ -137,10 +132,8 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
             short.forget(2)
             dropped += 32
         kept, every = short.frames(), whole.frames()
-        for name in ("power", "low_power", "f0", "speech", "clipped", "vowel_db", "movement"):
+        for name in ("power", "low_power", "f0", "speech", "clipped", "density"):
             assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
-        assert kept.peaks.tolist() == [peak - dropped for peak in every.peaks if peak >= dropped]
-        assert np.array_equal(short.frames().until(40).nuclei(), kept.until(40).nuclei())
     assert dropped > 200
     assert short.num_pitched == short.num_frames == whole.num_frames - dropped
 
