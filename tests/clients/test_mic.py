@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from cutting import cutting
@@ -19,10 +18,10 @@ from wire import serving
 CLIENT = ROOT / "clients" / "mic.py"
 
 
-async def end(mic, within_s=PATIENCE_S):
+async def end(mic):
     """Ctrl-C; (exit status, what was still printed, what was told)."""
     mic.send_signal(signal.SIGINT)
-    out, err = await asyncio.wait_for(mic.communicate(), within_s)
+    out, err = await asyncio.wait_for(mic.communicate(), PATIENCE_S)
     return mic.returncode, out.decode(), err.decode()
 
 
@@ -31,10 +30,9 @@ async def test_it_says_how_someone_speaks_and_ends_with_ctrl_c(server, listening
     assert (await line(mic.stderr)).startswith("listening; speak, pause, read.")
     assert (await line(mic.stderr, " s: ")).strip().endswith("。"), "live updates"
     assert (await line(mic.stdout)).endswith("。\n")
-    started = time.monotonic()
     status, _, err = await end(mic)
+    # 1, if it had waited for a turn that is over
     assert (status, "mic.py" in err) == (0, False)
-    assert time.monotonic() - started < 8, "a turn that is over is not waited for"
 
 
 async def test_a_terminal_shows_the_level(server, listening):
@@ -64,7 +62,8 @@ async def test_the_second_ctrl_c_ends_it_at_once(listening):
         mic.send_signal(signal.SIGINT)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(mic.wait(), 1)
-        status, _, err = await end(mic, within_s=5)
+        status, _, err = await end(mic)
+    # 1, if it had waited for the last sentence
     assert (status, "Traceback" in err) == (130, False)
 
 
