@@ -4,8 +4,8 @@
 
 DIR: the clones of recordings.toml. Taken are CLIPS of each speaker whose text is known. A source
 weighs what it does among the held-out people. The network (pipelines/embedded/density.py) is judged
-in folds, apart by speaker, or by language where there are many: on JUDGED_CLIPS of a speaker and
-JUDGED of a source, so that nobody counts much. --write: fit it to all, and write
+in folds, apart by speaker, or by language where there are many: on JUDGED_CLIPS of a speaker, of
+the first JUDGED clips of a source, so that nobody counts much. --write: fit it to all, and write
 streamer/core/measures/density.npz. On one core 5 minutes for the recordings, and 3 for each fit.
 `python -m bench.measures` judges what ships on held-out people.
 """

@@ -5,8 +5,9 @@ Each is a sum over frames, so any stretch of speech has its mean, however short,
 waited for. Counting syllables or the SD of pitch needs one.
 
 Of 41 readers, as standard errors per root of a second of speech (2026-11), and what is in its
-place: 1.5 times as fast 1.8 (nuclei of syllables 1.3), 2 times 2.8 (1.9), half as fast 3.0 (1.9); a
-fifth of the movement 3.5 (distance from the median pitch 2.2); 12 dB softer 4.4.
+place: 1.5 times as fast 1.8 (nuclei of syllables, which made the rate then, 1.3), 2 times 2.8
+(1.9), half as fast 3.0 (1.9); a fifth of the movement 3.5 (distance from the median pitch 2.2);
+12 dB softer 4.4.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ SURE = {
 NUM_LEVELS = {name: len(bounds) + 1 for name, bounds in BOUNDS.items()}
 OF_NOISE = ("rate", "variation", "pauses", "timbre")  # what noise changes
 OF_CLIPPING = ("loudness", "timbre")
+LEAST_RATE = 1.5  # syllables/s: no text of people has fewer, and what is no speech has some
 
 
 def level_of(name: str, value: float) -> int:
@@ -109,14 +110,15 @@ def levels_of(found: SpeechMeasures) -> dict[str, int | None]:
     """The level of each attribute, by measures of the recording alone: no text is known.
 
     None where it is unknown: under 1.5 s of speech all of them, in noise those that noise changes,
-    in a clipped recording level and timbre. Arousal is known where all that it sums is.
+    in a clipped recording level and timbre, the rate where it is under LEAST_RATE. Arousal is known
+    where all that it sums is.
     """
     unknown = set(BOUNDS) if found.speech_s < MIN_SPEECH_S else set()
     if found.snr_db is not None and found.snr_db < MIN_SNR_DB:
         unknown |= set(OF_NOISE)
     if found.clipped_share > MAX_CLIPPED:
         unknown |= set(OF_CLIPPING)
-    if not found.rate_syllables_per_s:
+    if (found.rate_syllables_per_s or 0) < LEAST_RATE:
         unknown.add("rate")
     measured = {name: getattr(found, field) for name, field in MEASURES.items()}
     known = {n: v for n, v in measured.items() if v is not None and n not in unknown}

@@ -11,6 +11,7 @@ const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its
 // A baseline's numbers, as core/coach/baseline.py names them.
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
   change change_sd frame_level_dbfs frame_level_sd_db glide glide_sd`.split(/\s+/);
+const FORM = 2; // of what is kept: the first had a rate that was measured in another way
 const FRESH_S = 8; // a word stays so long
 const LEARN_S = 30;
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
@@ -141,7 +142,7 @@ export class CoachView {
 
   #keep() {
     if (kept()) browser.drop(USUAL);
-    else browser.set(USUAL, JSON.stringify(this.#baseline));
+    else browser.set(USUAL, JSON.stringify({ ...this.#baseline, form: FORM }));
     this.#showKeep();
   }
 
@@ -161,8 +162,8 @@ export function whyOf({ measure, value, usual }) {
 // The baseline that its speaker keeps, or null.
 function kept() {
   try {
-    const usual = JSON.parse(browser.get(USUAL));
-    const isWhole = NAMES.every((name) => typeof usual[name] === "number");
+    const { form, ...usual } = JSON.parse(browser.get(USUAL));
+    const isWhole = form === FORM && NAMES.every((name) => typeof usual[name] === "number");
     return isWhole && Object.keys(usual).length === NAMES.length ? usual : null;
   } catch {
     return null;

@@ -13,6 +13,7 @@ from pipelines.embedded.density import Net, Told, fitted, rates
 from pipelines.embedded.mel import raw_log_mel
 from streamer.core.measures import density
 from streamer.core.measures.density import SEEN, SPANS, Density, learnt
+from streamer.core.measures.levels import LEAST_RATE
 
 
 def density_of(raw):
@@ -57,13 +58,20 @@ def test_what_is_far_behind_is_final():
     assert not same[290:].any()
 
 
-def test_nothing_has_no_syllable():
+def test_what_is_no_speech_has_fewer_syllables_than_any_speech():
+    tone = 0.1 * np.sin(2 * np.pi * 200 / 16_000 * np.arange(48_000)).astype(np.float32)
     assert len(density_of(np.zeros((0, 128), np.float32))) == 0
-    assert density_of(np.full((300, 128), -10.0, np.float32)).sum() < 2
+    for raw in (np.full((300, 128), -10.0, np.float32), raw_log_mel(tone)):
+        assert density_of(raw).sum() / (len(raw) / 100) < LEAST_RATE
+
+
+def test_a_gain_of_20_db_moves_the_rate_by_less_than_3_percent():
+    raw = raw_log_mel(recording(0))
+    assert density_of(raw - 2).sum() == pytest.approx(density_of(raw).sum(), rel=0.03)
 
 
 @pytest.mark.parametrize("gain", [-1.5, 1.0])
-def test_neither_gain_nor_a_microphone_s_colour_matters(gain):
+def test_over_the_floor_neither_gain_nor_a_microphone_s_colour_matters(gain):
     raw = raw_log_mel(recording(0)).clip(-5)
     colour = np.linspace(-0.5, 0.5, 128, dtype=np.float32)
     assert density_of(raw + gain + colour) == pytest.approx(density_of(raw), abs=1e-4)
@@ -77,6 +85,7 @@ def test_what_beats_faster_has_more_syllables():
 
 def test_what_ships_needs_no_torch():
     code = """import sys
+from streamer.core.measures.levels import LEAST_RATE
 from streamer.core.measures.density import learnt
 print(sum(one.size for each in learnt() for one in each), "torch" in sys.modules)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -47,7 +47,7 @@ def test_each_bound_parts_two_levels(name):
         ({"clipped_share": 0.01}, {"loudness", "timbre", "arousal"}),
         ({"speech_s": 1.4}, set(ATTRIBUTES)),
         ({"pitch_median_hz": None, "pitch_sd_semitones": None}, {"pitch", "variation", "arousal"}),
-        ({"rate_syllables_per_s": 0.0}, {"rate", "arousal"}),
+        ({"rate_syllables_per_s": 1.2}, {"rate", "arousal"}),
         ({"snr_db": None}, set()),
     ],
 )
@@ -72,7 +72,7 @@ def test_far_from_a_bound_a_measure_leaves_its_own_level(name):
 
 
 def test_no_range_reaches_further_than_one_level():
-    for rate in (0.5, 3.0, 4.0, 5.0, 6.0, 9.0, 40.0):
+    for rate in (1.5, 3.0, 4.0, 5.0, 6.0, 9.0, 40.0):
         found = replace(PLAIN, rate_syllables_per_s=rate, pitch_sd_semitones=1.9)
         level = levels_of(found)["rate"]
         low, high = said_ranges(found, PHRASES)["rate"]

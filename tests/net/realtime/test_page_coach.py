@@ -31,12 +31,15 @@ async def report_of(guest, language, file):
     return text
 
 
+USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, 0.3, 0.04, -25, 2.5, 0.9, 0.1).as_json()
+
+
 async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
     """Gauges move beside what is usual, a word is said and told to screen readers, a phone is wide
     enough; the report is one file that needs nothing else, in the page's language."""
     spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
     save_speech(tmp_path / "speech.wav", spoken, 48_000)
-    usual = Baseline(5, 120, 2.5, -20, 0.1, 30, 0.3, 0.04, -25, 2.5, 0.9, 0.1).as_json()
+    usual = USUAL | {"form": 2}
     async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
         assert not await guest.page.is_visible("#coach")
         keep = "([name, value]) => localStorage.setItem(name, value)"
@@ -68,7 +71,9 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
 
 
-@pytest.mark.parametrize("older", ['{"rate_syllables_per_s": 5.0, "speech_s": 30.0}', "null"])
+@pytest.mark.parametrize(
+    "older", ['{"rate_syllables_per_s": 5.0, "speech_s": 30.0}', "null", json.dumps(USUAL)]
+)
 async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_path, older):
     """The server would refuse it, and nobody could speak until the browser's store was cleared."""
     save_speech(tmp_path / "speech.wav", recording(2), 48_000)
