@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def pytest_configure(config):
     num = 30 if "not long" in config.option.markexpr else 100
     hypothesis.settings.register_profile("streamer", deadline=None, max_examples=num)
     hypothesis.settings.load_profile("streamer")
+    # A script's background jobs ignore it, and so would all that a test starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

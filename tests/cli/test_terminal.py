@@ -47,12 +47,7 @@ def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samp
     long = long_of(tmp_path / "long.wav", samples, 1800)
     command = [sys.executable, "-m", "streamer", "describe", long, "--mode", "edge", *models]
     process = subprocess.Popen(
-        list(map(str, command)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
-        # a shell's background jobs ignore it
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
     )
     # it is whole as the next one begins
     assert process.stdout.readline().startswith(b"[0:00] ")

@@ -35,11 +35,6 @@ runpy.run_module("streamer", run_name="__main__")
 """
 
 
-def heeds_ctrl_c() -> None:
-    """A shell's background jobs ignore it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.parametrize("module", ["streamer.cli", "numpy", "streamer.commands.table"])
 def test_while_modules_are_imported(module: str) -> None:
     done = subprocess.run(
@@ -47,7 +42,6 @@ def test_while_modules_are_imported(module: str) -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        preexec_fn=heeds_ctrl_c,
     )
     assert (done.returncode, done.stderr) == (130, "")
 
@@ -70,7 +64,6 @@ def labelling(*words: object) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-m", "streamer", "label", *map(str, words)],
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heeds_ctrl_c,
         start_new_session=True,
     )
     try:

@@ -2,7 +2,7 @@
 frame, of which a second's mean says something.
 
 Each is a sum over frames, so any stretch of speech has its mean, however short, and no window is
-waited for. Counting syllables or the SD of pitch needs one.
+waited for. The SD of pitch needs one.
 
 Of 41 readers, as standard errors per root of a second of speech (2026-11), and what is in its
 place: 1.5 times as fast 1.8 (nuclei of syllables, which made the rate then, 1.3), 2 times 2.8
