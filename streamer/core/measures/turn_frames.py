@@ -31,6 +31,7 @@ Indices = NDArray[np.int64]
 PITCHED_DB = 14.0
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise
 MIN_NOISE_FRAMES = 10
+LEAST_SNR = 0.01  # 20 dB under the noise: there is no telling less
 
 
 @dataclass(frozen=True)
@@ -128,4 +129,5 @@ class Frames:
         if len(noise) < MIN_NOISE_FRAMES:
             return None
         noise_power = median(np.sort(noise)) + 1e-12
-        return 10 * math.log10(max(heard_power - noise_power, 1e-12) / noise_power)
+        least = LEAST_SNR * noise_power  # what is no louder than the noise would be -100 dB or less
+        return 10 * math.log10(max(heard_power - noise_power, least) / noise_power)

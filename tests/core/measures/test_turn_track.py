@@ -55,6 +55,12 @@ def test_an_octave_off_is_no_range():
     assert found.pitch_range_semitones < 1
 
 
+def test_speech_that_is_no_louder_than_the_noise_is_20_db_under_it_at_most():
+    speech = np.arange(300) >= 100
+    found = frames(power=np.full(300, 0.1, np.float32), speech=speech).measures()
+    assert found.snr_db == pytest.approx(-20)
+
+
 def test_noise_is_what_sounds_where_nobody_speaks():
     speech = np.arange(300) >= 100
     power = np.where(speech, 0.1, 0.01).astype(np.float32)
