@@ -24,14 +24,14 @@ def samples_of(messages):
     return np.frombuffer(data, "<i2").astype(np.float32) / 32_768, rate
 
 
-def likeness(heard, speech, rate_hz):
-    """(Share of the loud tenths of a second of speech that stand in `heard` sample for sample, but
-    for a gain; the median of those gains).
+def gains_of(heard, speech, rate_hz):
+    """Of the loud 50 ms of speech that stand in `heard` sample for sample, but for a gain: those
+    gains.
 
-    In pieces, because a busy machine drops or doubles buffers of the browser's fake device: many of
-    them, where it is very busy.
+    In pieces, because a busy machine drops or doubles buffers of the browser's fake device: most of
+    them, where it is very busy. Of what is levelled or filtered no piece is left.
     """
-    n, gains, num = rate_hz // 10, [], 0
+    n, gains = rate_hz // 20, []
     sums = np.cumsum(np.pad(heard.astype(float) ** 2, (1, 0)))
     norms = np.sqrt(np.maximum(sums[n:] - sums[:-n], 1e-6))
     for at in range(0, len(speech) - n, n):
@@ -39,10 +39,10 @@ def likeness(heard, speech, rate_hz):
         if np.sqrt(np.mean(piece**2)) < 0.3 * np.sqrt(np.mean(speech**2)):
             continue
         like = correlate(heard, piece, mode="valid", method="fft") / norms
-        where, norm, num = int(np.argmax(like)), np.linalg.norm(piece), num + 1
+        where, norm = int(np.argmax(like)), np.linalg.norm(piece)
         if like[where] > 0.9999 * norm:
             gains.append(norms[where] / norm)
-    return len(gains) / num, np.median(gains or [0])
+    return gains
 
 
 @pytest.mark.parametrize("rate_hz", [8_000, pytest.param(44_100, marks=pytest.mark.long), 48_000])
@@ -61,9 +61,9 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
         await guest.page.click("#mic")  # there is nothing left to be said
         await guest.until_said("#status", "Press Speak")
     heard, heard_hz = samples_of(messages)
-    share, gain = likeness(heard, soxr.resample(spoken, rate_hz, heard_hz), heard_hz)
-    assert share > 0.25
-    assert 0.98 < gain < 1.02
+    gains = gains_of(heard, soxr.resample(spoken, rate_hz, heard_hz), heard_hz)
+    assert len(gains) > 2
+    assert 0.98 < min(gains) <= max(gains) < 1.02
     assert [sentence] == await replay(server, messages)
     assert sentence.endswith("。")
 
@@ -122,6 +122,26 @@ async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted, brow
             assert await guest.text(f"#attribute-{name} .level") == told
 
 
+# The page notes what it shows: a busy machine may look too late, when the next turn has begun.
+NOTE_LOOKS = """() => {
+    const at = (id) => document.getElementById(id);
+    const look = () => ({
+        text: at("sentence").textContent.trim(),
+        told: document.querySelector("#facts span") !== null,
+        soFar: [...document.querySelectorAll(".so-far-only")].some((each) => each.checkVisibility()),
+        colour: getComputedStyle(at("sentence")).color,
+        titles: [at("chart-title").innerText, at("now-title").innerText],
+    });
+    window.looks = [look()];
+    const note = () => {
+        const now = look();
+        if (JSON.stringify(now) !== JSON.stringify(looks.at(-1))) looks.push(now);
+    };
+    const all = { subtree: true, childList: true, characterData: true, attributes: true };
+    new MutationObserver(note).observe(at("main"), { ...all, attributeFilter: ["class", "hidden"] });
+}"""
+
+
 async def test_what_was_heard_so_far_is_told_from_the_last_sentence(server, tmp_path):
     """The attributes are said to be so far's, and the sentence to be the last turn's, grey; then it
     is the new one."""
@@ -131,22 +151,23 @@ async def test_what_was_heard_so_far_is_told_from_the_last_sentence(server, tmp_
         np.concatenate([recording(2)[:40_000], quiet, speech(6, 2)]),
         16_000,
     )
-    colour = "element => getComputedStyle(element).color"
     async with visiting(server, tmp_path / "speech.wav") as guest:
-        labels = guest.page.locator(".so-far-only")
+        await guest.page.evaluate(NOTE_LOOKS)
         await guest.page.click("#mic")
-        first = await guest.until_described()
-        ink = await guest.page.locator("#sentence").evaluate(colour)
-        assert await labels.evaluate_all("all => all.some(each => each.checkVisibility())") is False
-        await labels.last.wait_for()
-        assert await guest.page.locator("#chart-title").inner_text() == "SEVEN ATTRIBUTES, SO FAR"
-        assert await guest.page.locator("#now-title").inner_text() == "HOW YOU SPOKE BEFORE"
-        assert await guest.text("#sentence") == first
-        assert await guest.page.locator("#sentence").evaluate(colour) != ink
-        await guest.until_said("#history", first)
-        await guest.until_described()
-        assert await labels.evaluate_all("all => all.some(each => each.checkVisibility())") is False
-        assert await guest.page.locator("#sentence").evaluate(colour) == ink
+        await guest.page.wait_for_function(
+            "() => new Set(looks.filter((one) => one.told && !one.soFar).map((one) => one.text)).size > 1"
+        )
+        looks = await guest.page.evaluate("looks")
+        earlier = await guest.page.locator("#history li p:first-child").all_text_contents()
+    first = next(look for look in looks if look["told"] and not look["soFar"])
+    assert first["text"] in earlier
+    so_far = [look for look in looks if look["soFar"] and look["text"] == first["text"]]
+    assert so_far
+    for look in so_far:
+        assert look["titles"] == ["SEVEN ATTRIBUTES, SO FAR", "HOW YOU SPOKE BEFORE"]
+        assert look["colour"] != first["colour"]
+    assert {**looks[-1], "text": first["text"]} == first
+    assert looks[-1]["text"].endswith("。")
 
 
 async def test_a_keyboard_is_enough(server, wanted, tmp_path):
