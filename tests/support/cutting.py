@@ -21,17 +21,21 @@ class CutLink:
             writer.transport.abort()
 
     async def serve(self, reader, writer):
-        with contextlib.suppress(OSError):
-            there, back = await asyncio.open_connection("127.0.0.1", self.server_port)
-            self._writers |= {writer, back}
-            try:
+        sides = {writer}
+        self._writers.add(writer)
+        try:
+            # a server that is gone refuses
+            with contextlib.suppress(OSError):
+                there, back = await asyncio.open_connection("127.0.0.1", self.server_port)
+                sides.add(back)
+                self._writers.add(back)
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._pass(reader, back, self.max_bytes))
                     group.create_task(self._pass(there, writer, None))
-            finally:
-                self._writers -= {writer, back}
-                for side in (writer, back):
-                    side.transport.abort()
+        finally:
+            self._writers -= sides
+            for side in sides:
+                side.transport.abort()
 
     async def _pass(self, reader, writer, max_bytes):
         num = 0
