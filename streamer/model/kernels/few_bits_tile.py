@@ -117,11 +117,8 @@ def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
     few = len(rows.x) * len(_PARTS) <= _CHAINED
     chains = _FOURS[panel.kind] if few else 1
     # LLVM keeps all these in registers, as far as there are so many
-    totals = {
-        (r, part): cgutils.alloca_once_value(b, ir.Constant(_FLOATS, [0.0] * _LANES))
-        for r in range(len(rows.x))
-        for part in _PARTS
-    }
+    cells = [(r, part) for r in range(len(rows.x)) for part in _PARTS]
+    totals = {at: cgutils.alloca_once(b, _FLOATS) for at in cells}
     sums = {(*at, i): cgutils.alloca_once(b, _SUMS) for at in totals for i in range(chains)}
     for total in totals.values():
         b.store(ir.Constant(_FLOATS, [0.0] * _LANES), total)
