@@ -19,7 +19,7 @@ def bits_of(engine: str, part: str) -> tuple[int, int]:
     """(bits, weights of a group) of a part: `int4` has 4 bits in the language model's layers alone.
 
     The head's errors would be the logits' own, and a tower's window is all products, where 4 bits
-    take longer than 8.
+    are no faster than 8.
     """
     return BITS[engine if part.startswith("text.") else "int8"]
 

@@ -71,12 +71,11 @@ def _packed(rows: Tensor, form: Form) -> tuple[Tensor, Tensor]:
     padded = F.pad(rows, fill)
     q, scales = _rounded(padded.view(len(padded), -1, form.group), form)
     panels = scales.view(-1, COLUMNS, scales.shape[1]).transpose(1, 2)
-    pairs = q.view(len(panels), COLUMNS, q.shape[1], -1, 2).permute(0, 2, 3, 1, 4)
+    fours = q.view(len(panels), COLUMNS, q.shape[1], -1, 4).permute(0, 2, 3, 1, 4)
     if form.bits == 8:
-        return pairs.reshape(*panels.shape[:2], -1, LINE), panels
-    # one 16-bit number: two pairs' weights of a column of either half, the lowest bits first
-    four = (pairs + 8).view(torch.uint8).unflatten(3, (2, -1)).unflatten(2, (-1, 2))
-    low, high = four.permute(4, 0, 1, 2, 5, 6, 3)
+        return fours.reshape(*panels.shape[:2], -1, LINE), panels
+    # a byte: one weight of four in the low bits, one of the next four in the high ones
+    low, high = (fours + 8).view(torch.uint8).unflatten(2, (-1, 2)).unbind(3)
     return (low | (high << 4)).reshape(*panels.shape[:2], -1, LINE), panels
 
 

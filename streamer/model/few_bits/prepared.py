@@ -35,7 +35,7 @@ from streamer.model.few_bits.parts import Part, flat, names_of, parts_of, whole
 from streamer.model.runtime.lock import is_ours
 from streamer.model.runtime.told import Told, quiet
 
-VERSION = 3  # of the layout; another one is not read
+VERSION = 4  # of the layout; another one is not read
 INDEX = "prepared.json"  # what is there; written last
 MOST_INDEX_BYTES = 1_000_000
 READ_BYTES = 1 << 20  # at a time, to sum them

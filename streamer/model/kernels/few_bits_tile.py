@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 from streamer.model.kernels.simd import fma_function, function, lanes_of, splat
 
 COLUMNS = 16  # of a panel
-LINE = 64  # bytes of a panel that lie together: 4 weights of each column, in 4 bits 8, in 16 two
+LINE = 64  # bytes of a panel that lie together: 4 weights of each column, or 8 of 4 bits
 # Bytes that are fetched ahead: memory takes longer to answer than a line takes. Five rows of 8
 # bits read 13 GB/s with none, 19 with 2,048, and 31 with this (2026-11, AVX-512). Four times as
 # many win nothing more, and a row of x should stay in the first cache, too.
@@ -23,25 +23,22 @@ AHEAD = 8192
 
 _FEATURES = get_host_cpu_features()
 _HAS_AVX2 = bool(_FEATURES.get("avx2"))
-_HAS_VNNI = bool(_FEATURES.get("avxvnni") or _FEATURES.get("avx512vnni"))
 _HAS_WIDE = bool(_FEATURES.get("avx512bw") and _FEATURES.get("avx512vnni"))
-# Columns of a vector, and rows of a tile: ten sums either way. With 16 registers there is no room
-# for more, beside two vectors of weights, one of a row and one product.
-_LANES, MOST_ROWS = (16, 10) if _HAS_WIDE else (8, 5)
-# Rows from which on weights are unpacked once for all. For ten at a time it never pays: 50 rows
-# do 83 billion products per second so in 8 bits, and 100 billion without (2026-11-23, AVX-512).
-MANY = 1 << 30 if _HAS_WIDE else 10
-# Sums of a tile up to which each is kept twice: one waits for its last product.
+_HAS_VNNI = bool(_FEATURES.get("avxvnni") or _FEATURES.get("avx512vnni"))
+# Columns of a vector, and rows of a tile. Its sums stay in registers: AVX-512 has 32, so twelve
+# rows' sums as integers and as floats are there (ten rows: 6 % slower at 48, 2026-11). With 16
+# registers there is room for ten sums, beside weights, their lengths, ones, a row and a product.
+_LANES, MOST_ROWS = (16, 12) if _HAS_WIDE else (8, 5)
+# Sums of a tile up to which each is kept apart for each four of a line: one waits for its last.
 _CHAINED = 8 if _HAS_WIDE else 4
 
+_FOURS = {types.int8: 1, types.uint8: 2}  # weights of a column in a line, in fours
 _I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
 _PARTS = range(COLUMNS // _LANES)  # vectors of a panel's columns
-_BYTES = ir.VectorType(_I8, 2 * _LANES)
-_WEIGHTS = ir.VectorType(_I16, 2 * _LANES)  # two of each column, neighbours in its row
-_FOURS = ir.VectorType(_I16, COLUMNS)  # of four weights each
+_BYTES = ir.VectorType(_I8, 4 * _LANES)  # four weights of each column, neighbours in its row
+_PAIRS = ir.VectorType(_I16, 2 * _LANES)
 _SUMS = ir.VectorType(_I32, _LANES)
 _FLOATS = ir.VectorType(_F32, _LANES)
-_WIDE = types.int16  # how weights are unpacked
 
 Values = list[ir.Value]
 
@@ -54,8 +51,9 @@ def tile(
     x_at: Any,
     x_step: Any,
     starts: Any,
-    t_at: Any,
-    t_step: Any,
+    steps: Any,
+    g_at: Any,
+    g_step: Any,
     w: Any,
     w_at: Any,
     scales: Any,
@@ -65,22 +63,21 @@ def tile(
     groups: Any,
     lines: Any,
 ) -> Any:
-    """y[rows, COLUMNS] += scales * (x [rows, k] int16 times one panel), group by group; rows: 1 to
-    MOST_ROWS.
+    """y[rows, COLUMNS] = x [rows, k] int8 times one panel, group by group; rows: 1 to MOST_ROWS.
 
-    Flat arrays, where to begin, elements from one row to the next; lines of a group. w is int8,
-    int16, or uint8 that holds two of 4 bits, from 0 to 15, whose sums begin at `starts` [rows,
-    groups] int32. The compiler must not know `lines`: it would unroll, and run out of registers.
+    Flat arrays, where to begin, elements from one row to the next; lines of a group. w is int8, or
+    uint8 that holds two of 4 bits, from 0 to 15. A group's sum begins at `starts` [rows, groups]
+    int32, where its weights are taken from 0 on, and counts `steps` [rows, groups] * scales. The
+    compiler must not know `lines`: it would unroll, and run out of registers.
     """
     n = types.intp
 
     def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        def begin(i: int) -> ir.Value:
+        def begin(i: int, at: int) -> ir.Value:
             array = context.make_array(signature.args[i])(context, b, values[i])
-            return b.gep(array.data, [values[i + 1]])
+            return b.gep(array.data, [values[at]])
 
-        def rows_of(i: int, count: int) -> Values:
-            first, step = begin(i), values[i + 2]
+        def rows_of(first: ir.Value, step: ir.Value, count: int) -> Values:
             return [b.gep(first, [b.mul(step, step.type(r))]) for r in range(count)]
 
         done = b.append_basic_block()
@@ -89,39 +86,16 @@ def tile(
             here = b.append_basic_block()
             choice.add_case(values[0].type(count), here)
             b.position_at_end(here)
-            panel = _Panel(begin(7), begin(9), signature.args[7].dtype, values[13], values[14])
-            _emit(b, rows_of(1, count), rows_of(4, count), panel, begin(11))
+            kind = signature.args[8].dtype
+            panel = _Panel(begin(8, 9), begin(10, 11), kind, values[14], values[15])
+            starts, steps = (rows_of(begin(i, 6), values[7], count) for i in (4, 5))
+            rows = _Rows(rows_of(begin(1, 2), values[3], count), starts, steps)
+            _emit(b, rows, panel, begin(12, 13))
             b.branch(done)
         b.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(n, x, n, n, starts, n, n, w, n, scales, n, y, n, n, n), codegen
-
-
-@intrinsic
-def unpack(_context: Any, w: Any, w_at: Any, wide: Any, lines: Any) -> Any:
-    """Write so many lines of w, as in `tile`, into `wide`, int16, from its beginning."""
-    n = types.intp
-
-    def codegen(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> Any:
-        arrays = (context.make_array(signature.args[i])(context, b, values[i]) for i in (0, 2))
-        source, target = (array.data for array in arrays)
-        _unpack(b, b.gep(source, [values[1]]), target, values[3], signature.args[0].dtype)
-        return context.get_dummy_value()
-
-    return types.void(w, n, wide, n), codegen
-
-
-def _unpack(b: ir.IRBuilder, w: ir.Value, wide: ir.Value, lines: ir.Value, kind: Any) -> None:
-    number = lines.type
-    middle = ir.Constant(_WEIGHTS, [8 if kind == types.uint8 else 0] * _WEIGHTS.count)
-    with cgutils.for_range(b, lines, intp=number) as line:
-        vectors = [v for both in _weights(b, _line(b, w, line.index), kind) for v in both]
-        size = len(vectors) * _WEIGHTS.count
-        for i, vector in enumerate(vectors):
-            to = b.add(b.mul(line.index, number(size)), number(i * _WEIGHTS.count))
-            at = b.bitcast(b.gep(wide, [to]), _WEIGHTS.as_pointer())
-            b.store(b.sub(vector, middle), at, align=2)
+    return types.void(n, x, n, n, starts, steps, n, n, w, n, scales, n, y, n, n, n), codegen
 
 
 class _Panel(NamedTuple):
@@ -132,83 +106,84 @@ class _Panel(NamedTuple):
     lines: ir.Value  # of a group
 
 
-def _emit(b: ir.IRBuilder, xs: Values, starts: Values, panel: _Panel, y: ir.Value) -> None:
+class _Rows(NamedTuple):
+    x: Values
+    starts: Values
+    steps: Values
+
+
+def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
     number = panel.groups.type
-    chains = 2 if len(xs) * len(_PARTS) <= _CHAINED else 1
-    cells = [(r, part, i) for r in range(len(xs)) for part in _PARTS for i in range(chains)]
-    sums = {at: cgutils.alloca_once(b, _SUMS) for at in cells}  # LLVM keeps them in registers
+    few = len(rows.x) * len(_PARTS) <= _CHAINED
+    chains = _FOURS[panel.kind] if few else 1
+    # LLVM keeps all these in registers, as far as there are so many
+    cells = [(r, part) for r in range(len(rows.x)) for part in _PARTS]
+    totals = {at: cgutils.alloca_once(b, _FLOATS) for at in cells}
+    sums = {(*at, i): cgutils.alloca_once(b, _SUMS) for at in totals for i in range(chains)}
+    for total in totals.values():
+        b.store(ir.Constant(_FLOATS, [0.0] * _LANES), total)
     with cgutils.for_range(b, panel.groups, intp=number) as group:
-        for r, part, chain in cells:
-            first = ir.Constant(_SUMS, None)
-            if panel.kind == types.uint8 and not chain:
-                first = splat(b, b.load(b.gep(starts[r], [group.index])), _SUMS)
-            b.store(first, sums[r, part, chain])
+        for (r, _, chain), total in sums.items():
+            first: ir.Value = ir.Constant(_SUMS, [0] * _LANES)
+            if _begins_at_starts(panel.kind) and not chain:
+                first = splat(b, b.load(b.gep(rows.starts[r], [group.index])), _SUMS)
+            b.store(first, total)
         with cgutils.for_range(b, panel.lines, intp=number) as line:
             k = b.add(b.mul(group.index, panel.lines), line.index)
-            _add_line(b, xs, panel, k, sums)
+            _add_line(b, rows.x, panel, k, sums)
         for part in _PARTS:
-            whole = [
-                reduce(b.add, (b.load(sums[r, part, i]) for i in range(chains)))
-                for r in range(len(xs))
-            ]
-            _add_scaled(b, panel, group.index, part, whole, y)
+            scale = _scale(b, panel, group.index, part)
+            for r, steps in enumerate(rows.steps):
+                parts = [b.load(sums[r, part, i]) for i in range(chains)]
+                step = splat(b, b.load(b.gep(steps, [group.index])), _FLOATS)
+                _add_scaled(b, reduce(b.add, parts), b.fmul(scale, step), totals[r, part])
+    for (r, part), total in totals.items():
+        at = number(COLUMNS * r + _LANES * part)
+        b.store(b.load(total), b.bitcast(b.gep(y, [at]), _FLOATS.as_pointer()), align=4)
 
 
-def _add_scaled(
-    b: ir.IRBuilder, panel: _Panel, group: ir.Value, part: int, sums: Values, y: ir.Value
-) -> None:
-    """A group's sums of a part of the columns, of all rows."""
-    number, floats, fma = group.type, _FLOATS.as_pointer(), fma_function(b, _FLOATS)
+def _begins_at_starts(kind: Any) -> bool:
+    """8 bits are signed, which only VNNI wants changed."""
+    return kind == types.uint8 or _HAS_VNNI
+
+
+def _scale(b: ir.IRBuilder, panel: _Panel, group: ir.Value, part: int) -> ir.Value:
+    number = group.type
     at = b.add(b.mul(group, number(COLUMNS)), number(_LANES * part))
-    scale = b.load(b.bitcast(b.gep(panel.scales, [at]), floats), align=4)
-    for r, total in enumerate(sums):
-        cell = b.bitcast(b.gep(y, [number(COLUMNS * r + _LANES * part)]), floats)
-        whole = b.sitofp(total, _FLOATS)
-        b.store(b.call(fma, [whole, scale, b.load(cell, align=4)]), cell, align=4)
+    return b.load(b.bitcast(b.gep(panel.scales, [at]), _FLOATS.as_pointer()), align=4)
+
+
+def _add_scaled(b: ir.IRBuilder, count: ir.Value, scale: ir.Value, total: ir.Value) -> None:
+    whole = b.sitofp(count, _FLOATS)
+    b.store(b.call(fma_function(b, _FLOATS), [whole, scale, b.load(total)]), total)
 
 
 def _add_line(b: ir.IRBuilder, xs: Values, panel: _Panel, k: ir.Value, sums: Any) -> None:
     """A line's weights, times the rows."""
     number = k.type
-    line = _line(b, panel.w, k)
-    if panel.kind != _WIDE:
-        _fetch(b, line)
-    pairs = {_WIDE: 1, types.int8: 2, types.uint8: 4}[panel.kind]
-    for i, weights in enumerate(_weights(b, line, panel.kind)):
-        at = b.add(b.mul(k, number(2 * pairs)), number(2 * i))
-        for r, row in enumerate(xs):
-            two = b.load(b.bitcast(b.gep(row, [at]), _I32.as_pointer()), align=2)
-            x = b.bitcast(splat(b, two, _SUMS), _WEIGHTS)
-            for part in _PARTS:
-                total = sums.get((r, part, i % 2), sums[r, part, 0])
-                b.store(_with_pairs(b, b.load(total), x, weights[part]), total)
+    line = b.gep(b.bitcast(panel.w, _I8.as_pointer()), [b.mul(k, number(LINE))])
+    _fetch(b, line)
+    for part in _PARTS:
+        for i, weights in enumerate(_weights(b, line, part, panel.kind)):
+            at = b.add(b.mul(k, number(4 * _FOURS[panel.kind])), number(4 * i))
+            for r, row in enumerate(xs):
+                four = b.load(b.bitcast(b.gep(row, [at]), _I32.as_pointer()), align=4)
+                total = sums.get((r, part, i), sums[r, part, 0])
+                x = splat(b, four, _SUMS)
+                b.store(_with_fours(b, b.load(total), x, weights, panel.kind), total)
 
 
-def _line(b: ir.IRBuilder, w: ir.Value, k: ir.Value) -> ir.Value:
-    return b.gep(b.bitcast(w, _I8.as_pointer()), [b.mul(k, k.type(LINE))])
-
-
-def _weights(b: ir.IRBuilder, line: ir.Value, kind: Any) -> Iterator[Values]:
-    """A line's, in 16 bits: two of each column, a vector per part of the columns; the next."""
-
-    def load(at: int, of: ir.VectorType) -> ir.Value:
-        return b.load(b.bitcast(b.gep(line, [_I32(at)]), of.as_pointer()), align=1)
-
-    if kind == _WIDE:
-        yield [load(4 * _LANES * part, _WEIGHTS) for part in _PARTS]
-    elif kind == types.int8:
-        for at in (0, 32):
-            yield [b.sext(load(at + 2 * _LANES * part, _BYTES), _WEIGHTS) for part in _PARTS]
+def _weights(b: ir.IRBuilder, line: ir.Value, part: int, kind: Any) -> Iterator[ir.Value]:
+    """A line's of a part of the columns: four of each column, a byte each; then the next four."""
+    at = b.gep(line, [_I32(4 * _LANES * part)])
+    both = b.load(b.bitcast(at, _BYTES.as_pointer()), align=1)
+    if kind == types.uint8:
+        yield b.and_(both, ir.Constant(_BYTES, [15] * _BYTES.count))
+        yield b.lshr(both, ir.Constant(_BYTES, [4] * _BYTES.count))
+    elif _HAS_VNNI:  # which takes them from 0 on
+        yield b.xor(both, ir.Constant(_BYTES, [-128] * _BYTES.count))
     else:
-        copies = _WEIGHTS.count // COLUMNS
-        low = ir.Constant(_WEIGHTS, [15] * _WEIGHTS.count)
-        for at in (0, 32):
-            fours = lanes_of(b, load(at, _FOURS), [*range(COLUMNS)] * copies)
-            for first in (0, 8):
-                bits = [first + 4 * (i // COLUMNS) for i in range(2 * COLUMNS)]
-                shifts = (bits[part * _WEIGHTS.count :][: _WEIGHTS.count] for part in _PARTS)
-                moved = (b.lshr(fours, ir.Constant(_WEIGHTS, each)) for each in shifts)
-                yield [b.and_(each, low) for each in moved]
+        yield both
 
 
 def _fetch(b: ir.IRBuilder, line: ir.Value) -> None:
@@ -216,20 +191,37 @@ def _fetch(b: ir.IRBuilder, line: ir.Value) -> None:
     b.call(fetch, [b.gep(line, [_I32(AHEAD)]), _I32(0), _I32(3), _I32(1)])
 
 
-def _with_pairs(b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value) -> ir.Value:
-    """total + x * w, neighbours added, int32."""
-    if _HAS_AVX2 and not _HAS_VNNI:
-        # Left to itself LLVM adds products to each other first, and runs out of registers.
-        initialize_native_asmparser()
-        gives = ir.LiteralStructType([_SUMS, _SUMS])
-        code = "vpmaddwd $2, $3, $1\n\tvpaddd $1, $0, $0"
-        kind = ir.FunctionType(gives, [_WEIGHTS, _WEIGHTS, _SUMS])
-        return b.extract_value(b.call(ir.InlineAsm(kind, code, "=x,=&x,x,x,0"), [w, x, total]), 0)
-    if _HAS_AVX2:  # LLVM makes one instruction of the two
-        name = "avx512.pmaddw.d.512" if _HAS_WIDE else "avx2.pmadd.wd"
-        pairs = b.call(function(b, f"llvm.x86.{name}", _SUMS, [_WEIGHTS] * 2), [x, w])
-        return b.add(total, pairs)
-    wide = ir.VectorType(_I32, _WEIGHTS.count)
-    product = b.mul(b.sext(x, wide), b.sext(w, wide))
-    odd, even = (lanes_of(b, product, list(range(at, wide.count, 2))) for at in (1, 0))
-    return b.add(total, b.add(odd, even))
+def _with_fours(b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind: Any) -> ir.Value:
+    """total + x * w, four neighbours added, int32."""
+    if _HAS_VNNI:
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * _LANES}"
+        return b.call(function(b, name, _SUMS, [_SUMS] * 3), [total, b.bitcast(w, _SUMS), x])
+    if _HAS_AVX2:
+        return _with_fours_of_avx2(b, total, b.bitcast(x, _BYTES), w, kind)
+    wide = ir.VectorType(_I32, _BYTES.count)
+    widen = b.zext if kind == types.uint8 else b.sext
+    product = b.mul(b.sext(b.bitcast(x, _BYTES), wide), widen(w, wide))
+    return reduce(
+        b.add, (lanes_of(b, product, [*range(at, wide.count, 4)]) for at in range(4)), total
+    )
+
+
+def _with_fours_of_avx2(
+    b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind: Any
+) -> ir.Value:
+    """Two products of 7 and 8 bits fit in 16. Left to itself LLVM adds sums to each other first,
+    and runs out of registers."""
+    initialize_native_asmparser()
+    code = "vpmaddubsw $1, $2, $1\n\tvpmaddwd $4, $1, $1\n\tvpaddd $1, $0, $0"
+    lengths = w
+    if kind == types.int8:  # one side must have no sign: w gives its own to x
+        abs_of = function(b, f"llvm.abs.v{_BYTES.count}i8", _BYTES, [_BYTES, ir.IntType(1)])
+        lengths = b.call(abs_of, [w, ir.IntType(1)(0)])
+        code = "vpsignb $3, $5, $1\n\t" + code
+    else:
+        code = "vpmaddubsw $5, $2, $1\n\tvpmaddwd $4, $1, $1\n\tvpaddd $1, $0, $0"
+    ones = ir.Constant(_PAIRS, [1] * _PAIRS.count)
+    gives = ir.LiteralStructType([_SUMS, _BYTES])
+    form = ir.FunctionType(gives, [_BYTES, _BYTES, _PAIRS, _BYTES, _SUMS])
+    call = ir.InlineAsm(form, code, "=x,=&x,x,x,x,x,0")
+    return b.extract_value(b.call(call, [lengths, w, ones, x, total]), 0)
