@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamer.core.measures.density import Density
 from streamer.core.measures.frames import (
@@ -77,8 +78,7 @@ class TurnTrack:
         """[n], per `pitch_hop` samples; 0 where unvoiced."""
         self._f0.append(f0_hz)
         new = np.arange(len(self._frame_f0), self._num_frames_of(len(self._f0)))
-        nearest = (new * HOP_SAMPLES + self._pitch_hop // 2) // self._pitch_hop
-        self._frame_f0.append(self._f0.values[nearest])
+        self._frame_f0.append(self._f0_at(new * HOP_SAMPLES / self._pitch_hop))
 
     @property
     def num_heard(self) -> int:
@@ -97,7 +97,7 @@ class TurnTrack:
     @property
     def num_pitched(self) -> int:
         """Frames of 10 ms of which F0 is known, too."""
-        return min(self.num_frames, len(self._f0) * self._pitch_hop // HOP_SAMPLES)
+        return min(self.num_frames, len(self._frame_f0))
 
     def forget(self, num_units: int) -> None:
         """The oldest `num_units` of UNIT_SAMPLES, of which everything must be known, with 0.6 s
@@ -138,6 +138,17 @@ class TurnTrack:
         f0 = np.concatenate([frames.f0[:pitched], np.zeros(len(frames.f0) - pitched, np.float32)])
         return replace(frames, f0=f0).measures()
 
+    def _f0_at(self, places: NDArray[np.float64]) -> Floats:
+        """F0 at places between two of its frames [n]: voiced where the nearer one is. On the way
+        from one to the next it moves evenly in semitones."""
+        before = places.astype(np.int64)
+        behind = np.ceil(places).astype(np.int64)
+        way = places - before
+        near = self._f0.values[np.where(way < 0.5, before, behind)]
+        a, b = self._f0.values[before], self._f0.values[behind]
+        between = a * (b / np.where(a > 0, a, 1)) ** way
+        return np.where((a > 0) & (b > 0), between, near).astype(np.float32)
+
     def _num_frames_of(self, num_f0: int) -> int:
-        """Frames of 10 ms that the first `num_f0` of F0 lie next to."""
-        return max(0, -(-(num_f0 * self._pitch_hop - self._pitch_hop // 2) // HOP_SAMPLES))
+        """Frames of 10 ms that lie between the first `num_f0` of F0."""
+        return (num_f0 - 1) * self._pitch_hop // HOP_SAMPLES + 1 if num_f0 > 0 else 0

@@ -141,7 +141,25 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
         for name in ("power", "low_power", "f0", "speech", "clipped", "density"):
             assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
     assert dropped > 200
-    assert short.num_pitched == short.num_frames == whole.num_frames - dropped
+    assert short.num_frames == whole.num_frames - dropped
+    assert short.num_pitched == short.num_frames - 1  # F0 of the next frame is not known
+
+
+def test_f0_moves_evenly_from_one_frame_to_the_next():
+    """16 ms apart, in semitones. Where one of the two is unvoiced the nearer decides."""
+    track = TurnTrack(256)
+    track.add_mel(np.full((16, 128), -3, np.float32))
+    track.add_speech(np.ones(5, np.float32))
+    given = np.array([100, 200, 0, 0, 0, 300, 300, 150, 150, 0], np.float32)
+    track.add_pitch(given[:2])
+    assert track.num_pitched == 2  # the next lies between the second and the third
+    track.add_pitch(given[2:])
+    assert track.num_pitched == 15
+    octaves = np.log2(track.frames().f0[[0, 1]] / 100)
+    assert octaves == pytest.approx([0, 0.625], abs=1e-6)
+    assert track.frames().f0[[2, 3, 4, 7, 8, 9]] == pytest.approx([200, 0, 0, 0, 300, 300])
+    assert track.frames().f0[10] == pytest.approx(300 / 2**0.25)
+    assert track.frames().f0[15] == 0
 
 
 def test_parts_are_joined_by_their_speech():

@@ -1,0 +1,54 @@
+"""What repeats itself is told from what does not, at whatever pitch it is asked for."""
+
+import numpy as np
+import pytest
+
+from streamer.core.measures.periodic import strengths
+
+RATE_HZ = 16_000
+AT = np.arange(20) * 256 + 4_000
+
+
+def buzz(f0_hz):
+    """A second of ten harmonics."""
+    phase = 2 * np.pi * f0_hz * np.arange(RATE_HZ) / RATE_HZ
+    return sum(np.sin(i * phase + i * i) / i for i in range(1, 11)).astype(np.float32)
+
+
+def of(samples, f0_hz):
+    return strengths(samples, AT, np.full(len(AT), f0_hz, np.float32))
+
+
+@pytest.mark.parametrize("f0_hz", [60, 97.3, 160, 241, 500])
+def test_a_voice_repeats_itself(f0_hz):
+    assert of(buzz(f0_hz), f0_hz).min() > 0.95
+    assert of(buzz(f0_hz) * 1e-3 + 0.2, f0_hz).min() > 0.95  # soft, beside an offset
+    assert of(buzz(f0_hz), 1.02 * f0_hz).min() > 0.8  # a little off is no other pitch
+    assert of(buzz(f0_hz), 1.4 * f0_hz).max() < 0.6
+
+
+def test_noise_and_silence_do_not():
+    noise = np.random.default_rng(0).normal(0, 0.1, RATE_HZ).astype(np.float32)
+    for f0_hz in (70, 140, 280):
+        assert np.abs(of(noise, f0_hz)).max() < 0.45
+        assert not of(0 * noise, f0_hz).any()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_it_is_the_share_of_power_that_repeats_itself(share):
+    noise = np.random.default_rng(1).normal(0, 1, RATE_HZ)
+    voice = buzz(130)
+    mixed = np.sqrt(share) * voice / voice.std() + np.sqrt(1 - share) * noise
+    assert of(mixed.astype(np.float32), 130).mean() == pytest.approx(share, abs=0.1)
+
+
+def test_beyond_the_ends_is_silence():
+    """And a frame does not depend on those beside it."""
+    voice = buzz(110)[:3_000]
+    at, f0 = np.array([0, 1_500, 3_000]), np.array([110, 110, 70], np.float32)
+    padded = np.pad(voice, 2_000)
+    found = strengths(voice, at, f0)
+    assert np.array_equal(found, strengths(padded, at + 2_000, f0))
+    alone = [strengths(voice, at[i : i + 1], f0[i : i + 1])[0] for i in range(3)]
+    assert found.tolist() == alone
+    assert len(strengths(voice, at[:0], f0[:0])) == 0
