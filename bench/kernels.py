@@ -98,7 +98,7 @@ Maker = Callable[[Tensor, Form], Product]
 def kernels(form: Form) -> dict[str, Maker]:
     found: dict[str, Maker] = {"ours": lambda weight, form: pack(weight, form).times}
     if form.bits == 8:
-        found |= {"torch": _torch8, "oneDNN, 8 x 16": _onednn, "FBGEMM, 7 x 14": _fbgemm}
+        found |= {"torch": _torch8, "oneDNN": _onednn, "FBGEMM, 7 bits": _fbgemm}
     else:
         found["torch"] = _torch4
     if find_spec("onnx"):
@@ -167,24 +167,22 @@ def _torch4(weight: Tensor, form: Form) -> Product:
 
 
 def _onednn(weight: Tensor, form: Form) -> Product:
-    """A row of activations is two of 8 bits, together 16."""
+    """Activations in 8 bits, one step for a whole row."""
     q, scales = _by_row(weight)
     data = torch.ops.onednn.qlinear_prepack(q, None)
     zeros = torch.zeros(len(weight), dtype=torch.int32)
     output = (None, 1.0, 0, torch.float32, "none", [], "")
     times = torch.ops.onednn.qlinear_pointwise
 
-    def product(x: Tensor) -> Tensor:
-        # with signed bytes oneDNN 3.x has only its reference kernel, a hundred times slower
-        rows = lambda planes: planes.add_(128).to(torch.uint8)  # noqa: E731
-        return _planes(x, 127, lambda two: times(rows(two), 1.0, 128, data, scales, zeros, *output))
-
-    return product
+    # with signed bytes oneDNN 3.x has only its reference kernel, a hundred times slower
+    return lambda x: _stepped(
+        x, 127, lambda q: times(q.add_(128).to(torch.uint8), 1.0, 128, data, scales, zeros, *output)
+    )
 
 
 def _fbgemm(weight: Tensor, form: Form) -> Product:
-    """Two of 7 bits, together 14: exact on every processor, where two products of 8 bits overflow
-    16 without VNNI."""
+    """Activations in 7 bits, one step for a whole row: exact on every processor, where two products
+    of 8 bits overflow 16 without VNNI."""
     q, scales = _by_row(weight)
     zeros = torch.zeros(len(weight), dtype=torch.long)
     with warnings.catch_warnings():
@@ -192,19 +190,14 @@ def _fbgemm(weight: Tensor, form: Form) -> Product:
         tensor = torch._make_per_channel_quantized_tensor(q, scales.double(), zeros, 0)
     data = torch.ops.quantized.linear_prepack(tensor, None)
     times = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
-    return lambda x: _planes(x, 63, lambda two: times(two, 1.0, 64, data))
+    return lambda x: _stepped(x, 63, lambda q: times(q, 1.0, 64, data))
 
 
-def _planes(x: Tensor, most: int, times: Product) -> Tensor:
-    """x in steps of its row's largest over `most`, and what is left in finer ones; the two rows'
-    products joined."""
-    finer = 2 * most
+def _stepped(x: Tensor, most: int, times: Product) -> Tensor:
+    """x in steps of its row's largest over `most`, times the weights."""
     step = x.abs().amax(-1, keepdim=True).clamp_min_(1e-30).div_(most)
-    rows = x / step
-    coarse = rows.round()
-    sums: Any = times(torch.cat((coarse, (rows - coarse).mul_(finer).round_())))
-    high, low = sums.split(len(x))
-    return high.add_(low, alpha=1 / finer).mul_(step)
+    sums: Any = times((x / step).round_())
+    return sums.mul_(step)
 
 
 def _openvino(weight: Tensor, form: Form) -> Product:

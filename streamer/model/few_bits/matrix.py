@@ -15,7 +15,7 @@ from torch import Tensor
 
 from streamer.model.checkpoint.room import BITS
 from streamer.model.kernels.few_bits import multiply
-from streamer.model.kernels.few_bits_tile import COLUMNS, LINE
+from streamer.model.kernels.few_bits_fours import COLUMNS, LINE
 
 PANELS_AT_ONCE = 8  # so that float32 copies stay small
 # Parts of the scale that are tried; the one of the least squared error is taken.

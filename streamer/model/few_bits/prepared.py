@@ -84,8 +84,8 @@ class Prepared:
         self._directory = directory
         self._shapes = shapes
         self._engine = engine
-        name = f"{fingerprint_of(directory)}-{engine}-{VERSION}"
-        self.at = cache_home() / "prepared" / name
+        self._name = f"{fingerprint_of(directory)}-{engine}"
+        self.at = cache_home() / "prepared" / f"{self._name}-{VERSION}"
 
     @property
     def num_bytes(self) -> int:
@@ -106,7 +106,7 @@ class Prepared:
     def _index(self) -> Mapping[str, tuple[int, int]]:
         file = self.at / INDEX
         if not file.is_file():
-            raise NotPrepared
+            raise NotPrepared(*(f"{old.name} is of another version" for old in self._old()[:1]))
         try:
             if file.stat().st_size > MOST_INDEX_BYTES:
                 raise ValueError
@@ -134,11 +134,17 @@ class Prepared:
                 (beside / INDEX).write_text(json.dumps(index), "utf-8")
                 shutil.rmtree(self.at, ignore_errors=True)
                 beside.replace(self.at)
+                for old in self._old():
+                    shutil.rmtree(old, ignore_errors=True)
         except (OSError, SafetensorError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise ModelError(
                 self.at, f"cannot be written ({why}); set STREAMER_CACHE to another place"
             ) from None
+
+    def _old(self) -> list[Path]:
+        """The same of other versions of the layout, which nothing reads any more."""
+        return [at for at in self.at.parent.glob(f"{self._name}-*") if at != self.at]
 
     def _check_disk(self) -> None:
         """Raise ModelError where it will not fit, before any work."""

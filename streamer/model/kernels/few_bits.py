@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.model.kernels.arithmetic import compiled, part
-from streamer.model.kernels.few_bits_tile import COLUMNS, LINE, MOST_ROWS, tile
+from streamer.model.kernels.few_bits_fours import COLUMNS, LINE, MOST_ROWS
+from streamer.model.kernels.few_bits_tile import tile
 from streamer.model.kernels.threads import num_cores, num_kernel_threads
 
 SHARES = 4  # per thread: one that comes late takes fewer
@@ -95,25 +96,9 @@ def _multiply(
             left = rows - r
             tiles = (left + MOST_ROWS - 1) // MOST_ROWS
             some = (left + tiles - 1) // tiles
-            at, y_at = r * groups, r * COLUMNS
-            tile(
-                some,
-                x,
-                r * x_step,
-                x_step,
-                starts,
-                steps,
-                at,
-                groups,
-                w,
-                w_at,
-                scales,
-                s_at,
-                sums,
-                y_at,
-                groups,
-                lines,
-            )
+            at, g_at, y_at = r * x_step, r * groups, r * COLUMNS
+            of_rows = x, at, x_step, starts, steps, g_at
+            tile(some, *of_rows, w, w_at, scales, s_at, sums, y_at, groups, lines)
             r += some
         _write(sums, bias, y, rows, width, p)
 

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features, initialize_native_asmparser
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from streamer.model.kernels.simd import fma_function, function, lanes_of, splat
-
-COLUMNS = 16  # of a panel
-LINE = 64  # bytes of a panel that lie together: 4 weights of each column, or 8 of 4 bits
-# Bytes that are fetched ahead: memory takes longer to answer than a line takes. Five rows of 8
-# bits read 13 GB/s with none, 19 with 2,048, and 31 with this (2026-11, AVX-512). Four times as
-# many win nothing more, and a row of x should stay in the first cache, too.
-AHEAD = 8192
-
-_FEATURES = get_host_cpu_features()
-_HAS_AVX2 = bool(_FEATURES.get("avx2"))
-_HAS_WIDE = bool(_FEATURES.get("avx512bw") and _FEATURES.get("avx512vnni"))
-_HAS_VNNI = bool(_FEATURES.get("avxvnni") or _FEATURES.get("avx512vnni"))
-# Columns of a vector, and rows of a tile. Its sums stay in registers: AVX-512 has 32, so twelve
-# rows' sums as integers and as floats are there (ten rows: 6 % slower at 48, 2026-11). With 16
-# registers there is room for ten sums, beside weights, their lengths, ones, a row and a product.
-_LANES, MOST_ROWS = (16, 12) if _HAS_WIDE else (8, 5)
-# Sums of a tile up to which each is kept apart for each four of a line: one waits for its last.
-_CHAINED = 8 if _HAS_WIDE else 4
-
-_FOURS = {types.int8: 1, types.uint8: 2}  # weights of a column in a line, in fours
-_I8, _I16, _I32, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.FloatType()
-_PARTS = range(COLUMNS // _LANES)  # vectors of a panel's columns
-_BYTES = ir.VectorType(_I8, 4 * _LANES)  # four weights of each column, neighbours in its row
-_PAIRS = ir.VectorType(_I16, 2 * _LANES)
-_SUMS = ir.VectorType(_I32, _LANES)
-_FLOATS = ir.VectorType(_F32, _LANES)
+from streamer.model.kernels.few_bits_fours import (
+    CHAINED,
+    COLUMNS,
+    FLOATS,
+    FOURS,
+    I8,
+    I32,
+    LANES,
+    LINE,
+    MOST_ROWS,
+    PARTS,
+    SUMS,
+    begins_at_starts,
+    fetch,
+    weights_of,
+    with_fours,
+)
+from streamer.model.kernels.simd import fma_function, splat
 
 Values = list[ir.Value]
 
@@ -53,7 +42,6 @@ def tile(
     starts: Any,
     steps: Any,
     g_at: Any,
-    g_step: Any,
     w: Any,
     w_at: Any,
     scales: Any,
@@ -65,10 +53,10 @@ def tile(
 ) -> Any:
     """y[rows, COLUMNS] = x [rows, k] int8 times one panel, group by group; rows: 1 to MOST_ROWS.
 
-    Flat arrays, where to begin, elements from one row to the next; lines of a group. w is int8, or
-    uint8 that holds two of 4 bits, from 0 to 15. A group's sum begins at `starts` [rows, groups]
-    int32, where its weights are taken from 0 on, and counts `steps` [rows, groups] * scales. The
-    compiler must not know `lines`: it would unroll, and run out of registers.
+    Flat arrays, where to begin, elements of x from one row to the next; lines of a group. w is
+    int8, or uint8 that holds two of 4 bits, from 0 to 15. A group's sum begins at `starts` [rows,
+    groups] int32, where its weights are taken from 0 on, and counts `steps` [rows, groups] *
+    scales. The compiler must not know `lines`: it would unroll, and run out of registers.
     """
     n = types.intp
 
@@ -86,16 +74,16 @@ def tile(
             here = b.append_basic_block()
             choice.add_case(values[0].type(count), here)
             b.position_at_end(here)
-            kind = signature.args[8].dtype
-            panel = _Panel(begin(8, 9), begin(10, 11), kind, values[14], values[15])
-            starts, steps = (rows_of(begin(i, 6), values[7], count) for i in (4, 5))
+            kind, groups = signature.args[7].dtype, values[13]
+            panel = _Panel(begin(7, 8), begin(9, 10), kind, groups, values[14])
+            starts, steps = (rows_of(begin(i, 6), groups, count) for i in (4, 5))
             rows = _Rows(rows_of(begin(1, 2), values[3], count), starts, steps)
-            _emit(b, rows, panel, begin(12, 13))
+            _emit(b, rows, panel, begin(11, 12))
             b.branch(done)
         b.position_at_end(done)
         return context.get_dummy_value()
 
-    return types.void(n, x, n, n, starts, steps, n, n, w, n, scales, n, y, n, n, n), codegen
+    return types.void(n, x, n, n, starts, steps, n, w, n, scales, n, y, n, n, n), codegen
 
 
 class _Panel(NamedTuple):
@@ -114,114 +102,55 @@ class _Rows(NamedTuple):
 
 def _emit(b: ir.IRBuilder, rows: _Rows, panel: _Panel, y: ir.Value) -> None:
     number = panel.groups.type
-    few = len(rows.x) * len(_PARTS) <= _CHAINED
-    chains = _FOURS[panel.kind] if few else 1
+    few = len(rows.x) * len(PARTS) <= CHAINED
+    chains = FOURS[panel.kind] if few else 1
     # LLVM keeps all these in registers, as far as there are so many
-    cells = [(r, part) for r in range(len(rows.x)) for part in _PARTS]
-    totals = {at: cgutils.alloca_once(b, _FLOATS) for at in cells}
-    sums = {(*at, i): cgutils.alloca_once(b, _SUMS) for at in totals for i in range(chains)}
+    cells = [(r, part) for r in range(len(rows.x)) for part in PARTS]
+    totals = {at: cgutils.alloca_once(b, FLOATS) for at in cells}
+    sums = {(*at, i): cgutils.alloca_once(b, SUMS) for at in totals for i in range(chains)}
     for total in totals.values():
-        b.store(ir.Constant(_FLOATS, [0.0] * _LANES), total)
+        b.store(ir.Constant(FLOATS, [0.0] * LANES), total)
     with cgutils.for_range(b, panel.groups, intp=number) as group:
         for (r, _, chain), total in sums.items():
-            first: ir.Value = ir.Constant(_SUMS, [0] * _LANES)
-            if _begins_at_starts(panel.kind) and not chain:
-                first = splat(b, b.load(b.gep(rows.starts[r], [group.index])), _SUMS)
+            first: ir.Value = ir.Constant(SUMS, [0] * LANES)
+            if begins_at_starts(panel.kind) and not chain:
+                first = splat(b, b.load(b.gep(rows.starts[r], [group.index])), SUMS)
             b.store(first, total)
         with cgutils.for_range(b, panel.lines, intp=number) as line:
             k = b.add(b.mul(group.index, panel.lines), line.index)
             _add_line(b, rows.x, panel, k, sums)
-        for part in _PARTS:
+        for part in PARTS:
             scale = _scale(b, panel, group.index, part)
             for r, steps in enumerate(rows.steps):
                 parts = [b.load(sums[r, part, i]) for i in range(chains)]
-                step = splat(b, b.load(b.gep(steps, [group.index])), _FLOATS)
+                step = splat(b, b.load(b.gep(steps, [group.index])), FLOATS)
                 _add_scaled(b, reduce(b.add, parts), b.fmul(scale, step), totals[r, part])
     for (r, part), total in totals.items():
-        at = number(COLUMNS * r + _LANES * part)
-        b.store(b.load(total), b.bitcast(b.gep(y, [at]), _FLOATS.as_pointer()), align=4)
-
-
-def _begins_at_starts(kind: Any) -> bool:
-    """8 bits are signed, which only VNNI wants changed."""
-    return kind == types.uint8 or _HAS_VNNI
+        at = number(COLUMNS * r + LANES * part)
+        b.store(b.load(total), b.bitcast(b.gep(y, [at]), FLOATS.as_pointer()), align=4)
 
 
 def _scale(b: ir.IRBuilder, panel: _Panel, group: ir.Value, part: int) -> ir.Value:
     number = group.type
-    at = b.add(b.mul(group, number(COLUMNS)), number(_LANES * part))
-    return b.load(b.bitcast(b.gep(panel.scales, [at]), _FLOATS.as_pointer()), align=4)
+    at = b.add(b.mul(group, number(COLUMNS)), number(LANES * part))
+    return b.load(b.bitcast(b.gep(panel.scales, [at]), FLOATS.as_pointer()), align=4)
 
 
 def _add_scaled(b: ir.IRBuilder, count: ir.Value, scale: ir.Value, total: ir.Value) -> None:
-    whole = b.sitofp(count, _FLOATS)
-    b.store(b.call(fma_function(b, _FLOATS), [whole, scale, b.load(total)]), total)
+    whole = b.sitofp(count, FLOATS)
+    b.store(b.call(fma_function(b, FLOATS), [whole, scale, b.load(total)]), total)
 
 
 def _add_line(b: ir.IRBuilder, xs: Values, panel: _Panel, k: ir.Value, sums: Any) -> None:
     """A line's weights, times the rows."""
     number = k.type
-    line = b.gep(b.bitcast(panel.w, _I8.as_pointer()), [b.mul(k, number(LINE))])
-    _fetch(b, line)
-    for part in _PARTS:
-        for i, weights in enumerate(_weights(b, line, part, panel.kind)):
-            at = b.add(b.mul(k, number(4 * _FOURS[panel.kind])), number(4 * i))
+    line = b.gep(b.bitcast(panel.w, I8.as_pointer()), [b.mul(k, number(LINE))])
+    fetch(b, line)
+    for part in PARTS:
+        for i, weights in enumerate(weights_of(b, line, part, panel.kind)):
+            at = b.add(b.mul(k, number(4 * FOURS[panel.kind])), number(4 * i))
             for r, row in enumerate(xs):
-                four = b.load(b.bitcast(b.gep(row, [at]), _I32.as_pointer()), align=4)
+                four = b.load(b.bitcast(b.gep(row, [at]), I32.as_pointer()), align=4)
                 total = sums.get((r, part, i), sums[r, part, 0])
-                x = splat(b, four, _SUMS)
-                b.store(_with_fours(b, b.load(total), x, weights, panel.kind), total)
-
-
-def _weights(b: ir.IRBuilder, line: ir.Value, part: int, kind: Any) -> Iterator[ir.Value]:
-    """A line's of a part of the columns: four of each column, a byte each; then the next four."""
-    at = b.gep(line, [_I32(4 * _LANES * part)])
-    both = b.load(b.bitcast(at, _BYTES.as_pointer()), align=1)
-    if kind == types.uint8:
-        yield b.and_(both, ir.Constant(_BYTES, [15] * _BYTES.count))
-        yield b.lshr(both, ir.Constant(_BYTES, [4] * _BYTES.count))
-    elif _HAS_VNNI:  # which takes them from 0 on
-        yield b.xor(both, ir.Constant(_BYTES, [-128] * _BYTES.count))
-    else:
-        yield both
-
-
-def _fetch(b: ir.IRBuilder, line: ir.Value) -> None:
-    fetch = function(b, "llvm.prefetch.p0i8", ir.VoidType(), [_I8.as_pointer()] + [_I32] * 3)
-    b.call(fetch, [b.gep(line, [_I32(AHEAD)]), _I32(0), _I32(3), _I32(1)])
-
-
-def _with_fours(b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind: Any) -> ir.Value:
-    """total + x * w, four neighbours added, int32."""
-    if _HAS_VNNI:
-        name = f"llvm.x86.avx512.vpdpbusd.{32 * _LANES}"
-        return b.call(function(b, name, _SUMS, [_SUMS] * 3), [total, b.bitcast(w, _SUMS), x])
-    if _HAS_AVX2:
-        return _with_fours_of_avx2(b, total, b.bitcast(x, _BYTES), w, kind)
-    wide = ir.VectorType(_I32, _BYTES.count)
-    widen = b.zext if kind == types.uint8 else b.sext
-    product = b.mul(b.sext(b.bitcast(x, _BYTES), wide), widen(w, wide))
-    return reduce(
-        b.add, (lanes_of(b, product, [*range(at, wide.count, 4)]) for at in range(4)), total
-    )
-
-
-def _with_fours_of_avx2(
-    b: ir.IRBuilder, total: ir.Value, x: ir.Value, w: ir.Value, kind: Any
-) -> ir.Value:
-    """Two products of 7 and 8 bits fit in 16. Left to itself LLVM adds sums to each other first,
-    and runs out of registers."""
-    initialize_native_asmparser()
-    code = "vpmaddubsw $1, $2, $1\n\tvpmaddwd $4, $1, $1\n\tvpaddd $1, $0, $0"
-    lengths = w
-    if kind == types.int8:  # one side must have no sign: w gives its own to x
-        abs_of = function(b, f"llvm.abs.v{_BYTES.count}i8", _BYTES, [_BYTES, ir.IntType(1)])
-        lengths = b.call(abs_of, [w, ir.IntType(1)(0)])
-        code = "vpsignb $3, $5, $1\n\t" + code
-    else:
-        code = "vpmaddubsw $5, $2, $1\n\tvpmaddwd $4, $1, $1\n\tvpaddd $1, $0, $0"
-    ones = ir.Constant(_PAIRS, [1] * _PAIRS.count)
-    gives = ir.LiteralStructType([_SUMS, _BYTES])
-    form = ir.FunctionType(gives, [_BYTES, _BYTES, _PAIRS, _BYTES, _SUMS])
-    call = ir.InlineAsm(form, code, "=x,=&x,x,x,x,x,0")
-    return b.extract_value(b.call(call, [lengths, w, ones, x, total]), 0)
+                x = splat(b, four, SUMS)
+                b.store(with_fours(b, b.load(total), x, weights, panel.kind), total)
