@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.speculate import Speculator
-from streamer.core.rules.form import FREE, Ranges
+from streamer.core.rules.form import Ranges
 from streamer.stages.plumbing.asking import Asking
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
 from streamer.stages.plumbing.lead import Lead
@@ -175,10 +175,10 @@ class Draft:
         return action
 
     async def _begin_on_edge(self, ready: Ready, edge: Drafting) -> Action | None:
-        """Measures say which levels may be said. They are known before the edge has heard the end,
-        most often: then it needs no other way to its thread."""
-        if ready.closed.measures is None:
-            return await self._on_edge(edge, edge.begin([FREE]))
+        """Measures say which levels may be said. Most often they are known by now, or before the
+        edge has heard the end: then it needs no other way to its thread."""
+        if ready.closed.is_said_known:
+            return await self._on_edge(edge, edge.begin([await ready.ranges()]))
         known: list[Ranges] = []
 
         async def learn() -> None:

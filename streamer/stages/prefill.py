@@ -12,7 +12,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.core.rules.form import FREE, Ranges
+from streamer.core.rules.form import Ranges
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
 from streamer.stages.plumbing.open_turns import Books
@@ -56,9 +56,9 @@ async def prefill(
 
 
 async def _ranges(parts: Parts, closed: Closed) -> Ranges:
-    """On a thread: the last samples of a turn may have still to be measured."""
-    if closed.measures is None:
-        return FREE
+    """On a thread, where the last samples of a turn have still to be measured."""
+    if closed.is_said_known:
+        return parts.ranges(closed)
     return await anyio.to_thread.run_sync(parts.ranges, closed, limiter=parts.threads.limiter)
 
 

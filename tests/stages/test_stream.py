@@ -4,7 +4,8 @@ No deadlock, nothing committed is lost, nothing is said twice, every KV slot com
 """
 
 import random
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
@@ -211,3 +212,43 @@ async def test_pieces_may_be_of_any_size(tiny_pair):
                 (said,) = [e async for e in stream.events() if isinstance(e, Description)]
                 found.add(said.ids)
         assert len(found) == 1
+
+
+@dataclass(frozen=True)
+class Worked(Passing):
+    """A hearing whose measures are never late."""
+
+    def push(self, pcm):
+        items = self.inner.push(pcm)
+        if self.inner.measurer is not None:
+            self.inner.measurer.work(True)
+        return items
+
+
+@dataclass(frozen=True)
+class Asked(Between):
+    """On which threads it was asked for ranges."""
+
+    threads_asked: list = field(default_factory=list)
+
+    def hearing(self, options):
+        return Worked(self.parts.hearing(options))
+
+    def ranges(self, closed):
+        self.threads_asked.append(threading.current_thread())
+        return self.parts.ranges(closed)
+
+
+async def test_what_is_known_when_a_turn_ends_is_not_waited_for(tiny_pair, turns):
+    """Ranges are asked for at once, where measures know them; on a thread where they do not: a
+    short turn needs its last F0."""
+    models = models_of(edge=str(tiny_pair[0]), cloud="none", mode="edge")
+    async with opened(models) as parts:
+        asked = Asked(parts)
+        async with session_of(asked, measures=True) as session:
+            for data in turns[:2]:
+                await session.feed(data)
+                await session.commit()
+                assert [event async for event in session][-1].measures is not None
+    here = threading.current_thread()
+    assert [thread is here for thread in asked.threads_asked] == [False, True]

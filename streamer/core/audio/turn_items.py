@@ -59,6 +59,7 @@ class Closed:
     # the turn's SpeechMeasures, where they were asked for; to be called as last_speech is
     measures: Callable[[], Any] | None = None
     said: Callable[[], Any] | None = None  # those that its words are held to: known earlier
+    is_said_known: bool = True  # by now: then nobody waits for it
     curves: Callable[[], Any] | None = None  # its Curves, likewise
 
 

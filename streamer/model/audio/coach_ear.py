@@ -15,7 +15,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.coaching import STEP_SAMPLES, CoachEvent, Coaching, CoachNews
-from streamer.model.audio.mel import HALF_SAMPLES, StreamingLogMel
+from streamer.model.audio.mel_frames import HALF_SAMPLES, MelFrames
 from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
 from streamer.model.audio.vad import VoiceActivity
 
@@ -32,7 +32,7 @@ class CoachEar:
     def __init__(self, coach: Coach) -> None:
         self.baseline: Baseline | None = coach.baseline
         self._coaching = Coaching(coach, HOP_SAMPLES)
-        self._mel = StreamingLogMel(self._add_mel)
+        self._mel = MelFrames()
         self._voice = VoiceActivity()
         self._pitch = PitchTrack()
         self._waiting: list[Floats] = []
@@ -72,12 +72,8 @@ class CoachEar:
     def _step(self, samples: Floats) -> None:
         track = self._coaching.track
         track.add_samples(samples)
-        self._mel.push(samples)
+        self._coaching.add_mel(self._mel.push(samples))
         frames = self._voice.push(samples)
         speech = track.add_speech(np.array([frame.probability for frame in frames], np.float32))
         track.add_pitch(self._pitch.push(samples, speech))
         self._events += self._coaching.step()
-
-    def _add_mel(self, blocks: Floats) -> None:
-        """[n, 128, 20]"""
-        self._coaching.add_mel(blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1]))

@@ -11,48 +11,8 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import Samples
 from streamer.core.audio.trim import Trim
 from streamer.model.audio.mel import MelWindow, StreamingLogMel
-from streamer.model.audio.vad import FRAME_SAMPLES, Frame, VoiceActivity
-
-# The network costs 1.5 times as much in calls of 6 frames, and 3 times in calls of one (vad.py).
-JUDGED_SAMPLES = 16 * FRAME_SAMPLES
-
-
-class TurnVoice:
-    """Where speech is in one turn. Samples wait until they are worth a call of the network, or
-    until somebody asks."""
-
-    def __init__(self) -> None:
-        self._voice = VoiceActivity()
-        self._waiting: list[NDArray[np.float32]] = []
-        self._num_waiting = 0
-
-    def push(self, samples: NDArray[np.float32]) -> None:
-        self._waiting.append(samples)
-        self._num_waiting += len(samples)
-        if self._num_waiting >= JUDGED_SAMPLES:
-            self._judge()
-
-    def count(self, frames: Sequence[Frame]) -> None:
-        """Take what is judged already, `start_sample` of this turn, in place of samples."""
-        for frame in frames:
-            self._voice.count(frame)
-
-    @property
-    def has_speech(self) -> bool:
-        if not self._voice.has_speech:
-            self._judge()
-        return self._voice.has_speech
-
-    def last_speech_sample(self) -> int | None:
-        """Where speech ended last, in samples of this turn; None where there is none."""
-        self._judge()
-        return self._voice.last_speech_sample
-
-    def _judge(self) -> None:
-        if self._waiting:
-            self._voice.push(np.concatenate(self._waiting))
-        self._waiting = []
-        self._num_waiting = 0
+from streamer.model.audio.turn_voice import TurnVoice
+from streamer.model.audio.vad import Frame
 
 
 class Ear:
@@ -62,10 +22,11 @@ class Ear:
     its first and its last sound (core/audio/trim.py).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, voice: TurnVoice | None = None) -> None:
+        """voice: hears the turn already, for its measures."""
         self._mel = StreamingLogMel()
         self._trim = Trim()
-        self.voice = TurnVoice()
+        self.voice = voice or TurnVoice()
         self.num_samples = 0
 
     @property

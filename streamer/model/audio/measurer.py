@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
-from streamer.core.measures.frames import SPEECH_SAMPLES
 from streamer.core.measures.live_measures import EVERY_SAMPLES, Measures, measure_so_far
 from streamer.core.measures.speech_measures import MIN_SPEECH_S, SpeechMeasures
 from streamer.core.measures.turn_track import TurnTrack
-from streamer.model.audio.mel import StreamingLogMel
+from streamer.model.audio.mel_frames import MelFrames
 from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack, num_known
-from streamer.model.audio.vad import VoiceActivity
+from streamer.model.audio.turn_voice import TurnVoice
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -38,13 +37,13 @@ class TurnMeasurer:
         self.num_pushed = 0
         self._turn = turn
         self._num_told = 0
-        self._mel = StreamingLogMel(self._add_mel)
-        self._voice = VoiceActivity()
+        self._mel = MelFrames()
+        self.voice = TurnVoice(is_read=True)  # for the turn's ear, too, where it hears the same
         self._pitch = PitchTrack()
         self._track = TurnTrack(HOP_SAMPLES)
         self._waiting: list[Floats] = []
         self._unpitched: list[tuple[Floats, Flags]] = []  # heard, and F0 still to be found
-        self._mel_left: int | None = None  # frames that are still the turn's own, at its end
+        self._is_ended = False  # its end is heard
         self._hearing = threading.Lock()
         self._pitching = threading.Lock()  # so that who needs no F0 does not wait for it
         self._said: SpeechMeasures | None = None
@@ -52,53 +51,61 @@ class TurnMeasurer:
 
     def push(self, samples: Floats) -> None:
         """Take samples [n] float32 at 16 kHz."""
+        self.voice.hold(samples)  # before the others, so that it is never behind them
         self._waiting.append(samples)
         self.num_pushed += len(samples)
 
     def is_due(self, is_told: bool) -> bool:
-        """Whether `work` would do anything. Where news are told, to hear less than 200 ms at once
-        costs more, and nobody would be told."""
-        is_news = self.num_pushed // EVERY_SAMPLES > self._num_told
-        return (is_news or not is_told) and not self.is_over
+        """Whether `work` would do anything. Of a live turn little is left to hear when it ends;
+        to hear less than 100 ms at once would cost more."""
+        is_much = self.num_pushed - self._track.num_samples >= READ_SAMPLES
+        return (is_much or self._is_news or not is_told) and not self.is_over
 
     def work(self, is_told: bool = False) -> Measures | None:
         """Hear what waits, if it is due. is_told: return what is known, where 200 ms have come
         since the last time."""
-        num = self.num_pushed // EVERY_SAMPLES
         if not self.is_due(is_told):
             return None
+        num = self.num_pushed // EVERY_SAMPLES
+        is_news = is_told and self._is_news
         with self._hearing:
             self._hear()
         self._read_pitch()
-        if not is_told or self.is_over:
+        if not is_news or self.is_over:
             return None
         self._num_told = num
         with self._hearing:
             return measure_so_far(self._turn, self._track)
 
-    def foresee(self) -> None:
-        """At the turn's end: work out `said`, where its F0 is known. It takes a few milliseconds
-        now, and more once the models have the cores."""
+    @property
+    def _is_news(self) -> bool:
+        return self.num_pushed // EVERY_SAMPLES > self._num_told
+
+    def foresee(self) -> bool:
+        """At the turn's end: work out `said`, where its F0 is known. It takes a millisecond now,
+        and more once the models have the cores. Returns whether `said` is at hand."""
         if self._is_f0_known and self._hearing.acquire(blocking=False):
             try:
                 self._said = self._held_to()
             finally:
                 self._hearing.release()
+        return self._said is not None and self._is_enough(self._said)
 
     def said(self) -> SpeechMeasures:
         """What the turn's words are held to, when all its samples were pushed: all but the F0 of
         its last half second or so, which takes longest, so that nobody waits for that. Where it is
         much of the speech, all."""
-        with self._hearing:
-            if self._said is None:
+        if self._said is None:
+            with self._hearing:
                 if not self._is_f0_known:
                     self._hear()
                     self._read_pitch()
                 self._said = self._held_to()
+        return self._said if self._is_enough(self._said) else self.finish()
+
+    def _is_enough(self, said: SpeechMeasures) -> bool:
         late_s = (self.num_pushed - self._num_f0 * HOP_SAMPLES) / SAMPLE_RATE_HZ
-        said = self._said
-        is_enough = said.speech_s >= MIN_SPEECH_S and late_s <= LATE_F0 * said.speech_s
-        return said if is_enough else self.finish()
+        return said.speech_s >= MIN_SPEECH_S and late_s <= LATE_F0 * said.speech_s
 
     def _held_to(self) -> SpeechMeasures:
         self._hear_end()
@@ -129,38 +136,33 @@ class TurnMeasurer:
         return Curves.of(self._track.frames())
 
     def _hear(self) -> None:
-        num = len(self._waiting)  # others may come meanwhile
-        if not num:
-            return
-        samples = np.concatenate(self._waiting[:num])
-        del self._waiting[:num]
-        for at in range(0, len(samples), AT_ONCE):
-            piece = samples[at : at + AT_ONCE]
-            self._track.add_samples(piece)
-            self._mel.push(piece)
-            self._judge(piece, piece)
+        if self._waiting:
+            self._add(self._take(), self.voice.read())
 
     def _hear_end(self) -> None:
-        if self._mel_left is not None:
-            return
-        self._hear()
-        num = self._track.num_samples
-        self._mel_left = -(-num // FRAME_SAMPLES) - self._track.num_heard
-        self._mel.finish()
-        self._judge(np.zeros(-num % SPEECH_SAMPLES, np.float32), np.zeros(0, np.float32))
+        if not self._is_ended:
+            self._is_ended = True
+            self._add(self._take(), self.voice.finish())
 
-    def _judge(self, samples: Floats, own: Floats) -> None:
-        """Who speaks in `samples`, of which `own` are the turn's."""
-        frames = self._voice.push(samples)
-        probability = np.array([frame.probability for frame in frames], np.float32)
-        self._unpitched.append((own, self._track.add_speech(probability)))
+    def _take(self) -> Floats:
+        num = len(self._waiting)  # others may come meanwhile
+        samples = np.concatenate([np.zeros(0, np.float32), *self._waiting[:num]])
+        del self._waiting[:num]
+        return samples
+
+    def _add(self, samples: Floats, probability: Floats) -> None:
+        """probability: of speech, at least as far as the samples go."""
+        self._unpitched.append((samples, self._track.add_speech(probability)))
+        for at in range(0, max(1, len(samples)), AT_ONCE):
+            piece = samples[at : at + AT_ONCE]
+            self._track.add_samples(piece)
+            is_last = self._is_ended and at + AT_ONCE >= len(samples)
+            raw = self._mel.finish(piece) if is_last else self._mel.push(piece)
+            num_own = -(-self._track.num_samples // FRAME_SAMPLES)
+            if len(raw):
+                self._track.add_mel(raw[: num_own - self._track.num_heard])
 
     def _read_pitch(self) -> None:
         with self._pitching:
             while self._unpitched:
                 self._track.add_pitch(self._pitch.push(*self._unpitched.pop(0)))
-
-    def _add_mel(self, blocks: Floats) -> None:
-        """[n, 128, 20]"""
-        raw = blocks.transpose(0, 2, 1).reshape(-1, blocks.shape[1])
-        self._track.add_mel(raw if self._mel_left is None else raw[: self._mel_left])

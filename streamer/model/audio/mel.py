@@ -1,35 +1,26 @@
-"""Samples at 16 kHz come in; 2 s windows of log-mel [128, n_frames] go out.
-
-The same frames whatever the cut, to the last bit. The filters are the stock extractor's bits; its
-Fourier transform is MKL's, ours NumPy's: features differ by up to 4e-5 on speech, which is as far
-as the stock's own float32 is from the true value (tests/model/audio/test_mel.py).
-"""
+"""Samples at 16 kHz come in; 2 s windows of log-mel [128, n_frames] go out, the same whatever the
+cut (mel_frames.py)."""
 
 import copy
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, WINDOW_SAMPLES
-from streamer.model.kernels.arithmetic import multiply
-from streamer.model.kernels.simd import PANEL
+from streamer.core.audio.pcm import WINDOW_SAMPLES
+from streamer.model.audio.mel_frames import (
+    BLOCK_FRAMES,
+    FFT_SAMPLES,
+    HOP_SAMPLES,
+    MIN_POWER,
+    NUM_MELS,
+    MelFrames,
+)
 
 Floats = NDArray[np.float32]
-NUM_MELS = 128
-FFT_SAMPLES = 400
-HOP_SAMPLES = 160
-HALF_SAMPLES = FFT_SAMPLES // 2
 WINDOW_FRAMES = WINDOW_SAMPLES // HOP_SAMPLES  # 200: the audio tower's own chunk, 50 embeddings
-# All frames are computed in blocks of this many, so no cut of the input changes a bit, and the
-# running maximum is known every 200 ms. It costs 2 ms per second of audio on one thread
-# (2026-11).
-BLOCK_FRAMES = 20
-BLOCK_SAMPLES = (BLOCK_FRAMES - 1) * HOP_SAMPLES + FFT_SAMPLES
-MIN_POWER = 1e-10
 CLAMP = 8.0  # log10 of power: features end 80 dB below the clip's loudest cell
 
 
@@ -72,14 +63,11 @@ class StreamingLogMel:
     cuts; this one goes on. One object hears one clip.
     """
 
-    def __init__(self, on_blocks: Callable[[Floats], None] | None = None) -> None:
-        """on_blocks: is given every frame's raw log-mel at once, [n, 128, 20], the end's too."""
-        self._on_blocks = on_blocks
+    def __init__(self) -> None:
         self.num_samples = 0
         # over all frames so far, after `finish` the clip's own; it never falls
         self.maximum = _silence()
-        self._samples = np.zeros(0, np.float32)  # from the first sample of the next block on
-        self._has_start = False  # whether the reflection before the first sample is in place
+        self._heard = MelFrames()
         self._frames: list[Floats] = []  # blocks of the window being filled, each [128, 20]
         self._index = 0
 
@@ -97,7 +85,7 @@ class StreamingLogMel:
     def provisional(self) -> MelWindow | None:
         """The last window as if the clip ended now, if there is one; changes nothing."""
         twin = copy.copy(self)
-        twin._on_blocks = None
+        twin._heard = copy.copy(self._heard)
         twin._frames = list(self._frames)
         windows = twin.finish()
         return windows[0] if windows else None
@@ -139,77 +127,14 @@ class StreamingLogMel:
 
     def _blocks(self, samples: NDArray[np.float32]) -> list[Floats]:
         """Appends samples and computes every block that is complete: raw log-mel [128, 20] each."""
-        held = np.concatenate([self._samples, samples], dtype=np.float32)
-        if not self._has_start and len(held) > HALF_SAMPLES:
-            held = np.concatenate([held[HALF_SAMPLES:0:-1], held])
-            self._has_start = True
-        step = BLOCK_FRAMES * HOP_SAMPLES
-        count = max(0, (len(held) - BLOCK_SAMPLES) // step + 1) if self._has_start else 0
-        self._samples = held[count * step :].copy()
-        if not count:
+        frames = self._heard.push(samples)
+        if not len(frames):
             return []
-        pieces = np.lib.stride_tricks.sliding_window_view(held, BLOCK_SAMPLES)[::step]
-        blocks = _log_mel(pieces[:count])
-        self.maximum = max(self.maximum, float(blocks.max()))
-        if self._on_blocks is not None:
-            self._on_blocks(blocks)
-        return list(blocks)
-
-
-def _log_mel(samples: Floats) -> Floats:
-    """Raw log10 mel power [n, 128, 20] of samples [n, 3440].
-
-    The product with the filters is the compiled kernels': its sums have one order for any number of
-    rows, on any machine and any number of threads.
-    """
-    frames = np.lib.stride_tricks.sliding_window_view(samples, FFT_SAMPLES, axis=1)
-    spectrum = np.fft.rfft(frames[:, ::HOP_SAMPLES] * _hann())
-    power = (spectrum.real**2 + spectrum.imag**2).reshape(-1)
-    rows = len(samples) * BLOCK_FRAMES
-    mels = np.zeros(rows * NUM_MELS, np.float32)
-    bins = HALF_SAMPLES + 1
-    sizes = (rows, bins, NUM_MELS // PANEL)
-    multiply(power, bins, _panels(), 0, PANEL, bins * PANEL, mels, NUM_MELS, *sizes)
-    raw = np.log10(np.maximum(mels, np.float32(MIN_POWER)))
-    return raw.reshape(-1, BLOCK_FRAMES, NUM_MELS).transpose(0, 2, 1)
+        self.maximum = max(self.maximum, float(frames.max()))
+        return list(frames.reshape(-1, BLOCK_FRAMES, NUM_MELS).transpose(0, 2, 1))
 
 
 @functools.cache
 def _silence() -> float:
     """What a frame without sound holds."""
     return float(np.log10(np.float32(MIN_POWER)))
-
-
-@functools.cache
-def _hann() -> Floats:
-    """The periodic window."""
-    turns = np.arange(FFT_SAMPLES) / FFT_SAMPLES
-    return (0.5 - 0.5 * np.cos(2.0 * np.pi * turns)).astype(np.float32)
-
-
-@functools.cache
-def _panels() -> Floats:
-    """The filters as the kernels read a matrix: [128 / PANEL, 201, PANEL], flat."""
-    filters = _mel_filters().reshape(HALF_SAMPLES + 1, -1, PANEL)
-    return np.ascontiguousarray(filters.transpose(1, 0, 2)).reshape(-1)
-
-
-@functools.cache
-def _mel_filters() -> Floats:
-    """Slaney's mel filters [201, 128] float32, bit-equal to transformers' `mel_filter_bank`.
-
-    The scale: 200/3 Hz per mel below 1 kHz (15 mel), then 27 mel per factor of 6.4; triangles have
-    area 1.
-    """
-    top = 15.0 + np.log(8000.0 / 1000.0) * (27.0 / np.log(6.4))
-    mels = np.linspace(0.0, top, NUM_MELS + 2)
-    edges = 200.0 * mels / 3.0
-    log_region = mels >= 15.0
-    edges[log_region] = 1000.0 * np.exp((np.log(6.4) / 27.0) * (mels[log_region] - 15.0))
-    slopes = (
-        edges[np.newaxis, :] - np.linspace(0, SAMPLE_RATE_HZ // 2, HALF_SAMPLES + 1)[:, np.newaxis]
-    )
-    widths = np.diff(edges)
-    filters = np.maximum(0.0, np.minimum(-slopes[:, :-2] / widths[:-1], slopes[:, 2:] / widths[1:]))
-    filters *= 2.0 / (edges[2:] - edges[:-2])
-    return filters.astype(np.float32)

@@ -60,10 +60,12 @@ class PartCutter:
         if self._ear is not None:
             return []
         self._begin = begin
-        self._ear = Ear()
         self._next_update = self._first
         self.num_turns = self.num_turns + 1
         self.measurer = TurnMeasurer(self.num_turns - 1) if self._measures else None
+        # with turn detection the frames begin elsewhere than the turn, and have other bits
+        is_shared = self._frames is None
+        self._ear = Ear(self.measurer.voice if self.measurer and is_shared else None)
         return [TurnOpened(self.num_turns - 1, at_ms)]
 
     def push(self, samples: Samples) -> list[Item]:
@@ -143,9 +145,10 @@ class PartCutter:
         return Heard(turn, tuple(windows), ear.maximum, num, provisional, samples, ear.num_samples)
 
     def _judged(self, end: int) -> list[Frame] | None:
-        """The frames up to the part's sample `end`, as the part's own."""
+        """The frames up to the part's sample `end`, as the part's own; none where its measures hear
+        them for it, and None where nobody does."""
         if self._frames is None:
-            return None
+            return None if self.measurer is None else []
         found: list[Frame] = []
         while self._frames and self._frames[0].end_sample <= self._begin + end:
             frame = self._frames.popleft()
@@ -163,9 +166,10 @@ class PartCutter:
         self._ear = None
         measurer = self.measurer
         self.measurer = None
+        is_said_known = True
         if measurer is not None:
             measurer.is_over = True
-            measurer.foresee()
+            is_said_known = measurer.foresee()
         assert ear is not None
         self._next = self._begin + ear.num_samples
         rest, heard = ear.finish()
@@ -184,6 +188,7 @@ class PartCutter:
                 goes_on,
                 measurer.finish if measurer else None,
                 measurer.said if measurer else None,
+                is_said_known,
                 measurer.curves if measurer else None,
             ),
         ]

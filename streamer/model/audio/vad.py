@@ -61,7 +61,7 @@ class VoiceActivity:
     """Voice activity of one clip; the frames do not depend on how it was cut. Holds under 32 ms of
     samples.
 
-    A rest of less than a frame is not judged.
+    A rest of less than a frame is not judged before `finish`.
     """
 
     def __init__(self, rule: SpeechRule | None = None) -> None:
@@ -79,6 +79,21 @@ class VoiceActivity:
 
     def push(self, samples: NDArray[np.float32]) -> list[Frame]:
         """Takes samples [n] float32; returns the frames that are now complete."""
+        frames = self._hear(samples)
+        for frame in frames:
+            self.count(frame)
+        return frames
+
+    def finish(self, samples: NDArray[np.float32]) -> list[Frame]:
+        """Takes the clip's last samples [n] float32; returns the frames to its end. A rest of less
+        than a frame is judged with zeros behind it, and counts for nothing."""
+        missing = (CONTEXT_SAMPLES - len(self._rest) - len(samples)) % FRAME_SAMPLES
+        frames = self._hear(np.concatenate([samples, np.zeros(missing, np.float32)]))
+        for frame in frames[:-1] if missing else frames:
+            self.count(frame)
+        return frames
+
+    def _hear(self, samples: NDArray[np.float32]) -> list[Frame]:
         held = np.concatenate([self._rest, samples], dtype=np.float32)
         num_frames = (len(held) - CONTEXT_SAMPLES) // FRAME_SAMPLES
         self._rest = held[num_frames * FRAME_SAMPLES :].copy()
@@ -93,14 +108,12 @@ class VoiceActivity:
         rows = np.lib.stride_tricks.sliding_window_view(held, length)[::FRAME_SAMPLES][:count]
         inputs = {"input": np.ascontiguousarray(rows), "h": self._hidden, "c": self._cell}
         outputs = ["speech_probs", "hn", "cn"]
-        probabilities, self._hidden, self._cell = _session().run(outputs, inputs)
+        probabilities, self._hidden, self._cell = network().run(outputs, inputs)
         frames = [
             Frame(self._num_samples + i * FRAME_SAMPLES, float(probability))
             for i, probability in enumerate(probabilities.reshape(-1))
         ]
         self._num_samples += len(frames) * FRAME_SAMPLES
-        for frame in frames:
-            self.count(frame)
         return frames
 
     def count(self, frame: Frame) -> None:
@@ -195,7 +208,7 @@ class TurnDetector:
 
 
 @functools.cache
-def _session() -> Any:
+def network() -> Any:
     """The network, one per process: it holds no stream's state, and any thread may run it."""
     runtime = onnxruntime()
     spec = importlib.util.find_spec("silero_vad")

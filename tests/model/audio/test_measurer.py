@@ -63,6 +63,17 @@ def test_news_come_once_in_200_ms():
     assert measurer.work(True) is None
 
 
+def test_100_ms_are_heard_and_less_waits():
+    samples = speech(1, 1)
+    measurer = TurnMeasurer()
+    for num, is_due in ((1_599, False), (1, True), (1_599, False), (1, True)):
+        measurer.push(samples[:num])
+        assert measurer.is_due(True) is is_due
+        news = measurer.work(True)
+    assert news is not None
+    assert measurer.is_due(False) is True
+
+
 def test_f0_is_the_library_s_own():
     """The library runs the whole clip at once, this one blocks, with little beside them."""
     onnxruntime()  # before the library imports it

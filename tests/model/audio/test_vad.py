@@ -146,7 +146,7 @@ def test_frames_equal_silero_and_the_counts_follow_from_them():
     x = x[: len(x) // 512 * 512]
     # its frame loop over the session we opened
     oracle = SileroVADSequence.__new__(SileroVADSequence)
-    oracle.session, oracle.sampling_rate, oracle.max_frames = vad._session(), RATE, 512
+    oracle.session, oracle.sampling_rate, oracle.max_frames = vad.network(), RATE, 512
     expected = oracle.audio_forward(x)
     voice, frames = hear(x, range(0, len(x), 700))
     assert [f.probability for f in frames] == expected.tolist()
