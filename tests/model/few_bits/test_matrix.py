@@ -102,7 +102,7 @@ def test_a_product_is_that_of_the_rounded_weights(n, out, inner, form):
 
 
 @FORM
-@pytest.mark.parametrize("most", [1e-42, 1e-38, 1e-30, 127, 3.4e38])
+@pytest.mark.parametrize("most", [1e-42, 1e-38, 1e-30, 127, 1e35])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_product_is_right_at_the_ends_of_what_there_is(form, sign, most):
     """The largest weights and rows, of both signs, and rows half a step from two numbers."""
