@@ -37,7 +37,10 @@ def frame_power(raw: Floats, low_hz: float = 0.0, high_hz: float = 8000.0) -> Fl
 
 
 def frame_powers(raw: Floats, *bands_hz: tuple[float, float]) -> list[Floats]:
-    """That of several bands, [n_frames] each, for less than one by one."""
+    """That of several bands, [n_frames] each, for less than one by one. A frame's bits depend on
+    that frame alone."""
+    if len(raw) == 1:  # numpy adds up a lone row in another order
+        return [both[:1] for both in frame_powers(np.repeat(raw, 2, 0), *bands_hz)]
     mels = 10.0 ** raw.astype(np.float32) / _band_peak()
     scale = _FFT_SAMPLES * _HANN_POWER
     return [2.0 * mels[:, _inside(low, high)].sum(1) / scale for low, high in bands_hz]

@@ -88,7 +88,7 @@ def arousal_of(z: list[float]) -> float:
 def said_ranges(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> dict[str, tuple[int, int]]:
     """Of each attribute the lowest and the highest level that words may say beside the measures:
     as far as the measure's own error reaches, and never more than one level from any that half of
-    that reaches: the turn's last 0.8 s may still move it.
+    that reaches: the turn's last 0.85 s may still move it.
 
     Free, and so left out, where a measure is not to be relied on (`levels_of`), and where `phrases`
     have other levels than ours.

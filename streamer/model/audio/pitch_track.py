@@ -2,9 +2,9 @@
 
 The network is the ONNX model that swift-f0 ships (arXiv 2508.18440), in onnxruntime. It runs on
 blocks at fixed places, and in them on what speech needs, so that no cut changes a bit. It sees 11
-frames before a frame and 10 behind it; of the outer ones next to nothing comes. With 6 and 6 one
-frame in 2,500 is voiced otherwise and the SD is off by 0.001 semitones in the mean of 25 people's
-recordings, with 4 and 4 by 0.005 (2026-11).
+frames before a frame and 10 behind it; of the outer ones next to nothing comes. With 6 and 6 the
+SD was off by 0.001 semitones in the mean of 25 people's recordings, with 4 and 4 by 0.005, when
+the network's confidence told what is voiced (2026-11).
 
 F0 is the network's own. Which frames are voiced it does not say: that is told by how far the sound
 repeats itself with that F0 (core/measures/periodic.py), as Praat tells it.
@@ -73,10 +73,12 @@ class PitchTrack:
     def _block(self, num: int) -> Floats:
         """The next `num` frames: from the first that speech needs to the last."""
         found = np.zeros(num, np.float32)
-        needed = np.flatnonzero(_near_speech(self._speech, num))
+        near = _near_speech(self._speech, num)
+        needed = np.flatnonzero(near)
         if len(needed):
             first, end = int(needed[0]), int(needed[-1]) + 1
             found[first:end] = self._f0(self._left + first, self._left + end)
+            found[~near] = 0  # a pause between two words, where a machine may hum
         kept = min(LEFT_FRAMES, self._left + num)
         self._held = self._held[(self._left + num - kept) * HOP_SAMPLES :]
         self._left = kept

@@ -38,6 +38,24 @@ def test_streamed_equals_whole(seed):
     assert measurer.finish() == measurer.finish()
 
 
+@pytest.mark.parametrize("num", [25_700, 28_840, 32_160, 32_161])
+def test_it_is_no_matter_whether_all_was_heard_before_the_end(num):
+    """A last frame that comes alone has the bits that it has beside others."""
+    samples = recording(2)[:num]
+    whole, heard = TurnMeasurer(), TurnMeasurer()
+    whole.push(samples)
+    for at in range(0, num, 1_600):
+        heard.push(samples[at : at + 1_600])
+        heard.work(True)
+    heard.is_over = True
+    heard.foresee()
+    assert heard.said() == whole.said()
+    assert heard.finish() == whole.finish()
+    for name in ("power", "f0_hz", "speech"):
+        found, wanted = (getattr(each.curves(), name) for each in (heard, whole))
+        assert np.array_equal(found, wanted, equal_nan=True), name
+
+
 @pytest.mark.parametrize("num", [0, 1, 159, 512, 4_000])
 def test_a_turn_of_next_to_nothing_has_none(num):
     found = whole(recording(0)[:num] * 1e-4)
@@ -90,6 +108,18 @@ def test_f0_is_the_library_s_own():
     assert (np.median(off), np.mean(off > 1e-3)) == (pytest.approx(0, abs=1e-5), 0)
     assert voiced[wanted.confidence > 0.9].mean() > 0.95
     assert voiced[wanted.confidence < 0.05].mean() < 0.25
+
+
+def test_a_hum_between_words_has_no_f0():
+    """A frame behind the last of speech is read, too: F0 between two frames needs both."""
+    hum = 0.1 * np.sin(2 * np.pi * 120 * np.arange(48_000) / RATE_HZ).astype(np.float32)
+    is_spoken = np.ones(-(-len(hum) // SPEECH_SAMPLES), bool)
+    is_spoken[40:45] = is_spoken[60:63] = False
+    track = PitchTrack()
+    found = np.concatenate([track.push(hum, is_spoken), track.finish()])
+    wanted = np.repeat(is_spoken, 2)[: len(found)]
+    wanted[1:] |= wanted[:-1].copy()
+    assert np.array_equal(found[10:] > 0, wanted[10:])
 
 
 @pytest.mark.parametrize("index", range(4))
