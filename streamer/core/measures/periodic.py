@@ -17,7 +17,7 @@ Floats = NDArray[np.float32]
 
 POINTS = 32
 LAGS = (31, 32, 33)  # F0 may be 3 % off: what counts is that the sound repeats
-NUM = 146  # 4.6 periods, or three of the lowest F0 that Praat looks for in such a voice
+NUM = 146  # 4.6 periods: Praat reads three of the lowest F0 that a voice may have
 LEAST_ENERGY = np.float32(1e-9)
 _BELL = np.hanning(NUM + 2)[1:-1].astype(np.float32)
 _OF_BELL = [float((_BELL[:-lag] * _BELL[lag:]).sum() / (_BELL * _BELL).sum()) for lag in LAGS]

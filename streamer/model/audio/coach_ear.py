@@ -17,6 +17,7 @@ from streamer.core.coach.coach import Coach
 from streamer.core.coach.coaching import STEP_SAMPLES, CoachEvent, Coaching, CoachNews
 from streamer.model.audio.mel_frames import HALF_SAMPLES, MelFrames
 from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
+from streamer.model.audio.turn_voice import taken
 from streamer.model.audio.vad import VoiceActivity
 
 Floats = NDArray[np.float32]
@@ -58,9 +59,7 @@ class CoachEar:
             return events
 
     def _hear(self) -> None:
-        num = len(self._waiting)  # others may come meanwhile
-        self._rest = np.concatenate([self._rest, *self._waiting[:num]], dtype=np.float32)
-        del self._waiting[:num]
+        self._rest = np.concatenate([self._rest, taken(self._waiting)])
         while len(self._rest) >= self._needed:
             self._step(self._rest[: self._needed])
             self._rest = self._rest[self._needed :]

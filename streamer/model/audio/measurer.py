@@ -20,7 +20,7 @@ from streamer.core.measures.speech_measures import MIN_SPEECH_S, SpeechMeasures
 from streamer.core.measures.turn_track import TurnTrack
 from streamer.model.audio.mel_frames import MelFrames
 from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack, num_known
-from streamer.model.audio.turn_voice import TurnVoice
+from streamer.model.audio.turn_voice import TurnVoice, taken
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
@@ -137,18 +137,12 @@ class TurnMeasurer:
 
     def _hear(self) -> None:
         if self._waiting:
-            self._add(self._take(), self.voice.read())
+            self._add(taken(self._waiting), self.voice.read())
 
     def _hear_end(self) -> None:
         if not self._is_ended:
             self._is_ended = True
-            self._add(self._take(), self.voice.finish())
-
-    def _take(self) -> Floats:
-        num = len(self._waiting)  # others may come meanwhile
-        samples = np.concatenate([np.zeros(0, np.float32), *self._waiting[:num]])
-        del self._waiting[:num]
-        return samples
+            self._add(taken(self._waiting), self.voice.finish())
 
     def _add(self, samples: Floats, probability: Floats) -> None:
         """probability: of speech, at least as far as the samples go."""

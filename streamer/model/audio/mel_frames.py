@@ -30,7 +30,7 @@ BEHIND_SAMPLES = BLOCK_SAMPLES - HALF_SAMPLES
 
 
 class MelFrames:
-    """One clip's frames; its state is at most 0.2 s of samples. Those before the first sample are
+    """One clip's frames; its state is under 0.22 s of samples. Those before the first sample are
     its reflection, as in the stock extractor."""
 
     def __init__(self) -> None:

@@ -20,12 +20,20 @@ Floats = NDArray[np.float32]
 JUDGED_SAMPLES = 16 * FRAME_SAMPLES
 
 
+def taken(waiting: list[Floats]) -> Floats:
+    """Takes the samples out of a list that another thread may add to meanwhile [n]."""
+    num = len(waiting)
+    samples = np.concatenate([np.zeros(0, np.float32), *waiting[:num]])
+    del waiting[:num]
+    return samples
+
+
 class TurnVoice:
     """Samples wait until they are worth a call of the network, or until somebody asks. They come
     from one thread; any may ask."""
 
     def __init__(self, is_read: bool = False) -> None:
-        """is_read: probabilities are held until `read`."""
+        """is_read: probabilities are held until `read` or `finish`."""
         self._is_read = is_read
         self._voice = VoiceActivity()
         self._waiting: list[Floats] = []
@@ -56,7 +64,7 @@ class TurnVoice:
         """When all samples came: `read`, to the turn's end. A rest of under 32 ms is judged with
         silence behind it, and counts for nothing else."""
         with self._judging:
-            self._keep(self._voice.finish(self._take()))
+            self._keep(self._voice.finish(taken(self._waiting)))
         return self._read()
 
     @property
@@ -73,13 +81,7 @@ class TurnVoice:
     def _judge(self) -> None:
         with self._judging:
             if self._waiting:
-                self._keep(self._voice.push(self._take()))
-
-    def _take(self) -> Floats:
-        num = len(self._waiting)  # others may come meanwhile
-        samples = np.concatenate([np.zeros(0, np.float32), *self._waiting[:num]])
-        del self._waiting[:num]
-        return samples
+                self._keep(self._voice.push(taken(self._waiting)))
 
     def _keep(self, frames: Sequence[Frame]) -> None:
         if self._is_read:
