@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench.common import progress, table_of, write
+from bench.errors import row_of
 from bench.keep import options_of
 from pipelines.embedded import recordings
 from pipelines.embedded.density import EPOCHS, Net, Told, fitted, rates
@@ -101,12 +102,14 @@ def errors(rows: Sequence[Judged], num_folds: int) -> list[dict[str, object]]:
     judged = np.array([is_judged for _, is_judged, _ in rows])
     fold_of = folds_of([owners[i] for i in np.flatnonzero(judged)], num_folds)
     folds = np.array([fold_of.get(owner, -1) for owner in owners])
-    off = np.zeros(len(rows))
+    pairs = np.ones((len(rows), 2))  # what is measured, and the text's
     for fold in range(num_folds):
         net = net_of([rows[i][-1] for i in np.flatnonzero(folds != fold)], f"fold {fold + 1}")
         mine = np.flatnonzero(judged & (folds == fold))
         told = [rows[i][-1] for i in mine]
-        off[mine] = np.abs(rates(net, told) - [one.rate for one in told])
+        pairs[mine] = np.stack([rates(net, told), [one.rate for one in told]], 1)
+    print(table_of([row_of("rate", pairs[judged])]))
+    off = np.abs(pairs[:, 0] - pairs[:, 1])
     sources = np.array([clip.source for clip, *_ in rows])
     weights = weights_of(sources[judged].tolist())
     kinds = {name: judged & (sources == name) for name in dict.fromkeys(sources.tolist())}

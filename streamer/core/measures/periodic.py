@@ -1,9 +1,11 @@
-"""In: samples, and an F0 that a tracker gives. Out: how far the sound repeats itself with it.
+"""In: samples, and about what F0 they have, as a tracker says. Out: F0, and how far the sound
+repeats itself with it.
 
-Praat calls a frame voiced by this strength (Boersma, 1993): the autocorrelation of a windowed
-stretch at a lag of one period, over its energy, both over those of the window alone. Here the
-stretch is read at POINTS places in each period of the F0 that is given. So one lag is a period in
-every frame, and frames of all voices are worked out at once.
+Praat takes both from one curve (Boersma, 1993): the autocorrelation of a windowed stretch, over its
+energy, both over those of the window alone. Its highest peak lies at the period, and its height is
+the strength that makes a frame voiced. Here the tracker says where to look, and the stretch is read
+at POINTS places in each of its periods. So the same few lags lie about the period in every frame,
+and frames of all voices are worked out at once.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 Floats = NDArray[np.float32]
 
 POINTS = 32
-LAGS = (31, 32, 33)  # F0 may be 3 % off: what counts is that the sound repeats
+LAGS = range(26, 39)  # the peak is looked for between the outer ones: F0 may be 16 % off
 NUM = 146  # 4.6 periods: Praat reads three of the lowest F0 that a voice may have
 LEAST_ENERGY = np.float32(1e-9)
 _BELL = np.hanning(NUM + 2)[1:-1].astype(np.float32)
@@ -24,21 +26,44 @@ _OF_BELL = [float((_BELL[:-lag] * _BELL[lag:]).sum() / (_BELL * _BELL).sum()) fo
 _PERIODS = ((np.arange(NUM) - (NUM - 1) / 2) / POINTS).astype(np.float32)  # of each point
 
 
-def strengths(samples: Floats, at: NDArray[np.int64], f0_hz: Floats) -> Floats:
-    """About 1 where the sound repeats itself with `f0_hz` [n] at the samples `at` [n], about 0
-    where it is noise: [n]. samples: [m] at 16 kHz; beyond its ends is silence."""
+def tuned(samples: Floats, at: NDArray[np.int64], near_hz: Floats) -> tuple[Floats, Floats]:
+    """F0 in Hz, and the strength: about 1 where the sound repeats itself, 0 where it is noise;
+    [n] and [n], at the samples `at` [n]. near_hz [n]: about what F0 is; it stays where no peak is
+    near. samples: [m] at 16 kHz; beyond its ends is silence."""
     if not len(at):
-        return np.zeros(0, np.float32)
-    periods = np.float32(SAMPLE_RATE_HZ) / f0_hz
+        return np.zeros(0, np.float32), np.zeros(0, np.float32)
+    curve = _curve(_stretches(samples, at, near_hz))
+    before, inner, behind = curve[:-2], curve[1:-1], curve[2:]
+    is_peak = (inner >= before) & (inner >= behind) & (inner > np.minimum(before, behind))
+    places = np.where(is_peak, inner, -np.inf).argmax(0)
+    frames = np.arange(len(at))
+    low, high, next_ = before[places, frames], inner[places, frames], behind[places, frames]
+    has_peak = is_peak[places, frames]
+    bend = np.where(has_peak, low - 2 * high + next_, -1)  # of the parabola through the three
+    off = (low - next_) / (2 * bend)
+    lags = np.float32(LAGS[1]) + places.astype(np.float32) + off
+    top = high - (low - next_) * off / 4
+    f0_hz = np.where(has_peak, near_hz * (np.float32(POINTS) / lags), near_hz)
+    return f0_hz, np.where(has_peak, top, curve[LAGS.index(POINTS)])
+
+
+def _stretches(samples: Floats, at: NDArray[np.int64], near_hz: Floats) -> Floats:
+    """[n, NUM]: POINTS of each period, under a bell."""
+    periods = np.float32(SAMPLE_RATE_HZ) / near_hz
     reach = int(periods.max() * -_PERIODS[0]) + 2
     offsets = np.rint(periods[:, np.newaxis] * _PERIODS).astype(np.int64)
-    near = np.pad(samples, reach)[offsets + (at + reach)[:, np.newaxis]]
+    near: Floats = np.pad(samples, reach)[offsets + (at + reach)[:, np.newaxis]]
     near -= np.add.reduce(near, 1)[:, np.newaxis] / np.float32(NUM)
     near *= _BELL
+    return near
+
+
+def _curve(near: Floats) -> Floats:
+    """The autocorrelation at LAGS [lags, n] of stretches [n, NUM]."""
     energy = np.add.reduce(near * near, 1) + LEAST_ENERGY
     found = [
         np.add.reduce(near[:, :-lag] * near[:, lag:], 1) / np.float32(of_bell)
         for lag, of_bell in zip(LAGS, _OF_BELL, strict=True)
     ]
-    strongest: Floats = np.maximum.reduce(found) / energy
-    return strongest
+    curve: Floats = np.stack(found) / energy
+    return curve

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.measures.frames import SPEECH_SAMPLES
-from streamer.core.measures.periodic import strengths
+from streamer.core.measures.periodic import tuned
 from streamer.model.runtime.onnx import onnxruntime
 
 Floats = NDArray[np.float32]
@@ -94,8 +94,9 @@ class PitchTrack:
         mine = np.arange(first - begin, end - begin)
         hops = self._held[first * HOP_SAMPLES : end * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)
         is_loud = np.abs(hops).max(1) >= SILENT_PEAK
-        is_voiced = is_loud & (strengths(samples, mine * HOP_SAMPLES, pitch[mine]) >= VOICED)
-        return np.where(is_voiced, pitch[mine], 0.0).astype(np.float32)
+        f0_hz, strength = tuned(samples, mine * HOP_SAMPLES, pitch[mine])
+        is_voiced = is_loud & (strength >= VOICED)
+        return np.where(is_voiced, f0_hz.clip(MIN_HZ, MAX_HZ), 0.0).astype(np.float32)
 
 
 def _near_speech(speech: Flags, num: int) -> Flags:

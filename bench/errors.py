@@ -1,0 +1,97 @@
+"""How far are F0's median and movement from Praat's on training's people? ERRORS and SURE of
+streamer/core/measures/levels.py.
+
+    python -m bench.errors --clones DIR [--num 400]
+
+DIR: the clones of recordings.toml. Taken are three recordings of a speaker, and the first so many
+of a source. near: within 2 %, or 0.3 semitones. Nothing was fitted to them but a threshold and how
+far a peak is looked for; `python -m bench.measures` judges held-out people. `python -m bench.rate`
+prints the rate's own, in folds. On one core 10 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.common import progress, table_of, write
+from bench.keep import options_of
+from bench.measures import measured
+from pipelines.embedded import recordings
+from pipelines.embedded.labels import measure
+from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.recordings import Clip
+from pipelines.embedded.speech import speech_frames
+from pipelines.embedded.synthesis import f0_track
+from streamer.core.measures.levels import level_of
+
+PER_SPEAKER = 3
+SHARE = 80  # percent of recordings within the error
+Doubles = NDArray[np.float64]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clones", type=Path, required=True)
+    parser.add_argument("--num", type=int, default=400)
+    options = options_of(parser)
+    known = recordings.table()
+    taken = [c for s in known["source"] for c in chosen(s, options.clones, options.num)]
+    decoded = recordings.decoded(progress(taken, "clips"), known["filters"])
+    pairs = [pair for _, samples in decoded if (pair := of_clip(samples))]
+    found = np.array(pairs)  # [n, pitch or variation, ours or Praat's]
+    rows = [row_of(name, found[:, i]) for i, name in enumerate(("pitch", "variation"))]
+    off = np.abs(found[:, 1, 0] - found[:, 1, 1])
+    rows[0]["near"] = float(np.mean(np.abs(found[:, 0, 0] / found[:, 0, 1] - 1) <= 0.02))
+    rows[1]["near"] = float(np.mean(off <= 0.3))
+    print(table_of(rows))
+    print(write("errors", rows))
+
+
+def chosen(source: dict, clones: Path, most: int) -> Iterator[Clip]:
+    """Of training's side."""
+    num: Counter[str] = Counter()
+    for clip in recordings.clips(clones, source):
+        num[clip.speaker] += not clip.held
+        if not clip.held and num[clip.speaker] <= PER_SPEAKER and num.total() <= most:
+            yield clip
+
+
+def of_clip(samples: np.ndarray) -> list[tuple[float, float]] | None:
+    """Ours and Praat's, of the median in Hz and the SD in semitones; None where too little is
+    voiced for either."""
+    raw = raw_log_mel(samples)
+    try:
+        truth = measure(raw, f0_track(samples, len(raw)), None, speech_frames(samples))
+    except ValueError:
+        return None
+    ours = measured(samples)
+    if ours.pitch_median_hz is None or ours.pitch_sd_semitones is None:
+        return None
+    return [(ours.pitch_median_hz, truth.pitch), (ours.pitch_sd_semitones, truth.variation)]
+
+
+def row_of(name: str, pairs: Doubles) -> dict[str, object]:
+    """pairs [n, 2]: measured and true."""
+    off = np.abs(pairs[:, 0] / pairs[:, 1] - 1)
+    error = float(np.percentile(off, SHARE))
+    reached = [[level_of(name, x * (1 + side * error)) for side in (-1, 0, 1)] for x in pairs[:, 0]]
+    alone = [low == high for low, _, high in reached]
+    right = [
+        level == level_of(name, y) for (_, level, _), y in zip(reached, pairs[:, 1], strict=True)
+    ]
+    return {
+        "measure": name,
+        "clips": len(pairs),
+        f"off by at most, in {SHARE} %": error,
+        "level right where it reaches no other": float(np.mean(np.array(right)[alone])),
+    }
+
+
+if __name__ == "__main__":
+    main()
