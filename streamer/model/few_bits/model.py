@@ -27,7 +27,7 @@ from streamer.model.engines.tower import AudioTower, own_weights
 from streamer.model.few_bits.matrix import Matrix
 from streamer.model.few_bits.parts import REST, Part
 from streamer.model.kernels.cells import SPAN
-from streamer.model.kernels.few_bits_attention import attended
+from streamer.model.kernels.few_bits import attended
 from streamer.model.kernels.simd import PANEL
 
 Parts = Mapping[str, Part]

@@ -97,6 +97,42 @@ class Tower(NamedTuple):
     num_queries: int  # number
 
 
+class Product(NamedTuple):
+    """A product in few bits (few_bits.py). Addresses of flat arrays, or numbers."""
+
+    x: int  # int8 [rows, x_step]
+    x_step: int  # number
+    starts: int  # int32 [rows, groups]
+    steps: int  # float32 [rows, groups]
+    data: int  # int8, or uint8 where it is packed: [panels, groups, lines, LINE]
+    scales: int  # float32 [panels, groups, COLUMNS]
+    bias: int  # float32 [num_bias]
+    num_bias: int  # number: width, or 0
+    y: int  # float32 [rows, width]
+    rows: int  # number, as those that follow
+    width: int
+    groups: int
+    lines: int
+
+
+class Attention(NamedTuple):
+    """Attention beside such products. Addresses of arrays, or numbers."""
+
+    qkv: int  # float32 [rows, (heads + 2 kv_heads) * dim]
+    rows: int  # number
+    spans: int  # int64 [num_spans, SPAN]
+    num_spans: int  # number, as the three that follow
+    heads: int
+    kv_heads: int
+    dim: int
+    keys: int  # float32 [num_slots, kv_heads, length / PANEL, dim, PANEL]
+    values: int  # float32 [num_slots, kv_heads, length, wide]
+    num_slots: int  # number, as the two that follow
+    length: int
+    wide: int
+    out: int  # float32 [rows, heads * dim]
+
+
 class Span(NamedTuple):
     """One row of a step. In a chunk's last row of `parts`: how many spans it has, in `slot`, and
     how many logits the chunks before it want, in `start`."""
@@ -161,6 +197,8 @@ class Book(NamedTuple):
 
 TEXT = _numbered(Text)
 TOWER = _numbered(Tower)
+PRODUCT = _numbered(Product)
+ATTENTION = _numbered(Attention)
 SPAN = _numbered(Span)
 LANE = _numbered(Lane)
 BOOK = _numbered(Book)
@@ -185,3 +223,11 @@ CHUNKS, PHASES, IS_TOWER, OTHERS, BEGINS = range(5)
 LOOKS = BEGINS + MOST_CHUNKS + 1
 OWN = LOOKS + MOST_CHUNKS
 JOB_CELLS = OWN + max(len(TEXT), len(TOWER))
+
+# What is shared in few bits (few_bits_share.py) is cut into shares of panels or rows, not chunks.
+# On the board: helpers that sleep, and the number of the last job.
+ASLEEP, NUMBER = (APART * i for i in (3, 4))
+# Its job: what to do, how many panels or rows, in how many shares; then the numbers of its kind.
+KIND, TOTAL, SHARES, SHARED = range(4)
+OF_BYTES, PACKED, ATTENDING = range(3)  # kinds: products with 8 bits, with 4, attention
+SHARED_CELLS = SHARED + max(len(PRODUCT), len(ATTENTION))

@@ -1,115 +1,34 @@
-"""Products with weights of 8 or 4 bits, compiled. In: float32 rows. Out: float32.
+"""Products with weights of 8 or 4 bits, and attention beside them. In: float32 rows. Out: float32.
 
-x is rounded to 8 bits, in steps of its group's largest over 127. Then
-y[r, c] = sum over groups g of step[r, g] * scale[c, g] * (sum over k in g of x[r, k] * q[c, k]):
-the inner sums are of integers and exact, the outer one runs over g from 0 upwards. So a row's bits
-depend on that row alone. Weights are read where they lie, once for as many rows as a
-tile has; they may be a file's pages.
+Each by as many threads as it is worth (few_bits_share.py); a row's bits depend on that row alone.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import os
+import threading
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.model.kernels.arithmetic import compiled, part
-from streamer.model.kernels.few_bits_fours import COLUMNS, LINE, MOST_ROWS
-from streamer.model.kernels.few_bits_tile import tile
+from streamer.model.kernels.cells import BOARD_CELLS, OF_BYTES, PACKED, SHARED_CELLS
+from streamer.model.kernels.few_bits_attention import attend_rows, keep
+from streamer.model.kernels.few_bits_fours import COLUMNS, LINE
+from streamer.model.kernels.few_bits_product import SPARE, multiply_panels, to_bytes
+from streamer.model.kernels.few_bits_share import help_others, share_attention, share_product
 from streamer.model.kernels.threads import num_cores, num_kernel_threads
 
-SHARES = 4  # per thread: one that comes late takes fewer
+Floats = NDArray[np.float32]
+Sizes = tuple[int, int, int]  # heads, kv_heads, head_dim
+Crew = tuple[NDArray[np.int64], NDArray[np.int64], int, int]  # board, job, pipe, others
 WORTH = 1_000_000  # multiplications of one row that are worth a thread: 0.1 ms of it
-SPARE = 64  # of a row, so that rows do not lie in the same places of the processor's cache
-
-f4 = np.float32
-STEPS = f4(127)
-_LEAST = f4(1e-30)
-_SHIFT = f4(12582912.0)  # 1.5 * 2**23: what is added to it is rounded to an integer
-_ZERO = f4(0)
-_NO_SIGN = np.int32(0x7FFFFFFF)
-
-
-@part
-def _largest(bits):
-    """Of floats, by their bits: as integers they vectorise; NaN is the largest."""
-    top = np.int32(0)
-    for i in range(len(bits)):
-        top = max(top, bits[i] & _NO_SIGN)
-    return top
-
-
-@part
-def _rounded(x, inverse, q):
-    """x in 8 bits, into q; their sum."""
-    total = np.int32(0)
-    for i in range(len(q)):
-        whole = np.int32((x[i] * inverse + _SHIFT) - _SHIFT)
-        q[i] = whole
-        total += whole
-    return total
-
-
-@compiled
-def _round(x, rows, inner, q, q_step, steps, starts, groups, group, middle):
-    """q [rows, q_step] and steps [rows, groups] of x [rows, inner]; starts: -middle times a group's
-    sum."""
-    bits, top_bits = x.view(np.int32), steps.view(np.int32)
-    for r in range(rows):
-        for g in range(groups):
-            # slices begin at 0, so that the loop over one vectorises
-            first, to, at = r * inner + g * group, r * q_step + g * group, r * groups + g
-            count = min(group, inner - g * group)
-            top_bits[at] = _largest(bits[first : first + count])
-            largest = _LEAST if steps[at] < _LEAST else steps[at]
-            steps[at] = largest / STEPS
-            total = _rounded(x[first : first + count], STEPS / largest, q[to : to + count])
-            q[to + count : to + group] = 0
-            starts[at] = -middle * total
-
-
-@part
-def _write(sums, bias, y, rows, width, p):
-    """A panel's columns of y [rows, width], as far as there are so many."""
-    first = p * COLUMNS
-    for r in range(rows):
-        for i in range(min(COLUMNS, width - first)):
-            shift = bias[first + i] if bias.size else _ZERO
-            y[r * width + first + i] = sums[r * COLUMNS + i] + shift
-
-
-@compiled
-def _multiply(
-    x, x_step, starts, steps, w, scales, bias, y, rows, width, groups, lines, first, last
-):
-    """Panels `first` to `last` of y [rows, width]; x [rows, x_step], `starts` and `steps` as
-    `_round` gives them."""
-    sums = np.empty(rows * COLUMNS, np.float32)
-    for p in range(first, last):
-        w_at, s_at, r = p * groups * lines * LINE, p * groups * COLUMNS, 0
-        while r < rows:
-            left = rows - r
-            tiles = (left + MOST_ROWS - 1) // MOST_ROWS
-            some = (left + tiles - 1) // tiles
-            at, g_at, y_at = r * x_step, r * groups, r * COLUMNS
-            of_rows = x, at, x_step, starts, steps, g_at
-            tile(some, *of_rows, w, w_at, scales, s_at, sums, y_at, groups, lines)
-            r += some
-        _write(sums, bias, y, rows, width, p)
 
 
 def multiply(
-    x: NDArray[np.float32],
-    data: NDArray[Any],
-    scales: NDArray[np.float32],
-    width: int,
-    bias: NDArray[np.float32] | None = None,
-) -> NDArray[np.float32]:
+    x: Floats, data: NDArray[Any], scales: Floats, width: int, bias: Floats | None = None
+) -> Floats:
     """[rows, width] of x [rows, k], with `bias` [width].
 
     data [panels, groups, lines, LINE]: int8, a line holds 4 weights of each column, as [COLUMNS,
@@ -124,17 +43,49 @@ def multiply(
     q, steps = np.empty(rows * x_step, np.int8), np.empty(rows * groups, np.float32)
     starts = np.empty(rows * groups, np.int32)
     middle = np.int32(8 if packed else 128)
-    _round(x.reshape(-1), rows, inner, q, x_step, steps, starts, groups, group, middle)
+    to_bytes(x.reshape(-1), rows, inner, q, x_step, steps, starts, groups, group, middle)
     y = np.empty((rows, width), np.float32)
     shift = np.empty(0, np.float32) if bias is None else bias
     flat = q, x_step, starts, steps, data.reshape(-1), scales.reshape(-1), shift, y.reshape(-1)
     sizes = rows, width, groups, lines
-
-    def work(first: int, last: int) -> None:
-        _multiply(*flat, *sizes, first, last)
-
-    shared(work, panels, min(num_threads(), rows * inner * width // WORTH))
+    crew = helpers().take(min(num_threads(), rows * inner * width // WORTH))
+    if crew is None:
+        multiply_panels(*flat, *sizes, 0, panels)
+        return y
+    try:
+        share_product(*flat, *sizes, PACKED if packed else OF_BYTES, panels, crew)
+    finally:
+        helpers().let_go()
     return y
+
+
+def attended(
+    qkv: Floats,
+    spans: NDArray[np.int64],
+    sizes: Sizes,
+    angles: tuple[Floats, Floats],
+    slots: tuple[Floats, Floats],
+) -> Floats:
+    """[rows, heads * head_dim]: rotate queries and keys of qkv [rows, (heads + 2 kv_heads) *
+    head_dim] in place, keep keys and values, and attend.
+
+    spans [n, SPAN]; angles: cos and sin [positions, head_dim / 2]; slots: a layer's keys and values
+    (kv_slots.py, in panels).
+    """
+    heads, _, dim = sizes
+    rows = len(qkv)
+    out = np.empty((rows, heads * dim), np.float32)
+    flat, to = qkv.reshape(-1), out.reshape(-1)
+    keep(flat, spans, *sizes, *angles, *slots)
+    crew = helpers().take(min(num_threads(), rows))
+    if crew is None:
+        attend_rows(flat, spans, 0, rows, *sizes, *slots, to)
+        return out
+    try:
+        share_attention(flat, spans, *sizes, *slots, to, rows, crew)
+    finally:
+        helpers().let_go()
+    return out
 
 
 @cache
@@ -143,25 +94,39 @@ def num_threads() -> int:
     return num_kernel_threads(num_cores())
 
 
+class Helpers:
+    """Threads that help with one product at a time; for another, who asks meanwhile is alone."""
+
+    def __init__(self) -> None:
+        self._busy = threading.Lock()
+        self._board = np.zeros(BOARD_CELLS, np.int64)
+        self._job = np.zeros(SHARED_CELLS, np.int64)
+        self._pipe: tuple[int, int] | None = None  # where they sleep, and what wakes them
+        self._num = 0
+
+    def take(self, threads: int) -> Crew | None:
+        """For so many threads with the caller's; not None: `let_go` must follow."""
+        if threads < 2 or not self._busy.acquire(blocking=False):
+            return None
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            os.set_blocking(self._pipe[1], False)  # a byte per sleeper: it is never full
+        while self._num < threads - 1:
+            self._num += 1
+            work = self._board, self._job, self._pipe[0]
+            name = f"few-bits-{self._num}"
+            threading.Thread(target=help_others, args=work, name=name, daemon=True).start()
+        return self._board, self._job, self._pipe[1], threads - 1
+
+    def let_go(self) -> None:
+        self._busy.release()
+
+
 @cache
-def _others() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(1, num_threads() - 1), "few-bits")
+def helpers() -> Helpers:
+    """The ones of this process."""
+    return Helpers()
 
 
-def shared(work: Callable[[int, int], None], total: int, threads: int) -> None:
-    """`work` on parts of 0 to `total`. Nobody waits for a thread that has not begun."""
-    if threads < 2:
-        work(0, total)
-        return
-    num = threads * SHARES
-    turns = itertools.count()
-
-    def take_turns() -> None:
-        while (i := next(turns)) < num:
-            work(total * i // num, total * (i + 1) // num)
-
-    helping = [_others().submit(take_turns) for _ in range(threads - 1)]
-    take_turns()
-    for each in helping:
-        if not each.cancel():
-            each.result()
+if hasattr(os, "register_at_fork"):  # threads are the parent's: a child begins with none
+    os.register_at_fork(after_in_child=helpers.cache_clear)

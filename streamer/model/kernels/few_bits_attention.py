@@ -7,53 +7,23 @@ As attention.py, whose parts it takes: a row's bits depend on its own ids alone.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamer.model.kernels import few_bits
 from streamer.model.kernels.arithmetic import compiled
 from streamer.model.kernels.attention import BLOCK, QUERIES, attend, store
 from streamer.model.kernels.cells import SPAN
 from streamer.model.kernels.text_arithmetic import rotate
 
-Floats = NDArray[np.float32]
-Sizes = tuple[int, int, int]  # heads, kv_heads, head_dim
-
-
-def attended(
-    qkv: Floats,
-    spans: NDArray[np.int64],
-    sizes: Sizes,
-    angles: tuple[Floats, Floats],
-    slots: tuple[Floats, Floats],
-) -> Floats:
-    """Rotate queries and keys of qkv [rows, (heads + 2 kv_heads) * head_dim] in place, keep keys
-    and values, and attend.
-
-    spans [n, SPAN]; angles: cos and sin [positions, head_dim / 2]; slots: a layer's keys and values
-    (kv_slots.py, in panels).
-    """
-    heads, _, dim = sizes
-    rows = len(qkv)
-    out = np.empty((rows, heads * dim), np.float32)
-    flat, to = qkv.reshape(-1), out.reshape(-1)
-    _keep(flat, spans, *sizes, *angles, *slots)
-
-    def work(first: int, last: int) -> None:
-        _attend(flat, spans, first, last, *sizes, *slots, to)
-
-    few_bits.shared(work, rows, min(few_bits.num_threads(), rows))
-    return out
-
 
 @compiled
-def _keep(qkv, spans, heads, kv_heads, dim, cos, sin, keys, values):
+def keep(qkv, spans, heads, kv_heads, dim, cos, sin, keys, values):
+    """Rotate queries and keys in place, and keep keys and values in their slots."""
     step = (heads + 2 * kv_heads) * dim
     rotate(qkv, step, spans, heads + kv_heads, dim, cos, sin)
     store(qkv, step, spans, heads, kv_heads, dim, keys, values)
 
 
 @compiled
-def _attend(qkv, spans, first, last, heads, kv_heads, dim, keys, values, out):
+def attend_rows(qkv, spans, first, last, heads, kv_heads, dim, keys, values, out):
     """Of packed rows `first` to `last`."""
     parts = spans.copy()
     for r in range(len(parts)):

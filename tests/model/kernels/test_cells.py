@@ -7,10 +7,11 @@ import pytest
 
 import streamer.model.kernels
 from streamer.model.kernels import cells
-from streamer.model.kernels.cells import BOOK, LANE, SPAN, TEXT, TOWER
+from streamer.model.kernels.cells import ATTENTION, BOOK, LANE, PRODUCT, SPAN, TEXT, TOWER
 
 FOLDER = Path(streamer.model.kernels.__file__).parent
-TABLES = {"TEXT": TEXT, "TOWER": TOWER, "LANE": LANE, "SPAN": SPAN, "BOOK": BOOK}
+SHARED = {"PRODUCT": PRODUCT, "ATTENTION": ATTENTION}
+TABLES = {"TEXT": TEXT, "TOWER": TOWER, "LANE": LANE, "SPAN": SPAN, "BOOK": BOOK, **SHARED}
 ARRAYS = ("own", "job", "lane", "spans", "book", "board")
 
 
@@ -53,6 +54,17 @@ def test_what_a_job_writes_is_what_its_kernel_reads(file, table):
         == set(TABLES[table]._fields)
     )
     assert {name for name in written if written.count(name) > 1} <= {"lanes", "later"}
+
+
+@pytest.mark.parametrize("table", SHARED)
+def test_what_is_shared_in_few_bits_is_written_once_and_read(table):
+    written, read = [], set()
+    for node in ast.walk(tree("few_bits_share.py")):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.slice).startswith(f"{table}."):
+            name = ast.unparse(node.slice).removeprefix(f"{table}.")
+            written += [name] * isinstance(node.ctx, ast.Store)
+            read |= {name} if isinstance(node.ctx, ast.Load) else set()
+    assert sorted(written) == sorted(read) == sorted(SHARED[table]._fields)
 
 
 def test_what_a_writer_brings_is_what_its_kernel_reads():
