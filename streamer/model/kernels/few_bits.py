@@ -108,18 +108,26 @@ class Helpers:
         """For so many threads with the caller's; not None: `let_go` must follow."""
         if threads < 2 or not self._busy.acquire(blocking=False):
             return None
-        if self._pipe is None:
-            self._pipe = os.pipe()
-            os.set_blocking(self._pipe[1], False)  # a byte per sleeper: it is never full
-        while self._num < threads - 1:
-            self._num += 1
-            work = self._board, self._job, self._pipe[0]
-            name = f"few-bits-{self._num}"
-            threading.Thread(target=help_others, args=work, name=name, daemon=True).start()
-        return self._board, self._job, self._pipe[1], threads - 1
+        try:
+            return self._board, self._job, self._gather(threads - 1), threads - 1
+        except BaseException:  # no more threads or files: who asks again may have better luck
+            self.let_go()
+            raise
 
     def let_go(self) -> None:
         self._busy.release()
+
+    def _gather(self, others: int) -> int:
+        """So many helpers are there. Out: the pipe that wakes them."""
+        if self._pipe is None:
+            self._pipe = os.pipe()
+            os.set_blocking(self._pipe[1], False)  # a byte per sleeper: it is never full
+        while self._num < others:
+            work = self._board, self._job, self._pipe[0]
+            name = f"few-bits-{self._num + 1}"
+            threading.Thread(target=help_others, args=work, name=name, daemon=True).start()
+            self._num += 1
+        return self._pipe[1]
 
 
 @cache

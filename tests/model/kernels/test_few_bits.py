@@ -1,5 +1,6 @@
 """Threads that share a product in few bits: the same bits, whoever comes; asleep where none comes."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import torch
 
 from streamer.model.few_bits.matrix import FORMS, pack
 from streamer.model.kernels import few_bits as kernel
+from streamer.model.kernels.cells import ASLEEP, INSIDE, NEXT, NUMBER, OPEN, SHARES
 
 THREADS = 3
 
@@ -59,6 +61,50 @@ def test_who_asks_while_the_helpers_are_taken_works_alone(products):
     for thread in asking:
         thread.join()
     assert right == [True] * 4
+
+
+def test_helpers_do_work_and_alone_give_the_same(products, monkeypatch):
+    """The last job again, which nobody leads: what stands in `out` then is theirs."""
+    matrix, x, alone = products[0]
+    kept, share = [], kernel.share_product  # the job holds addresses: nothing may be freed
+    monkeypatch.setattr(kernel, "share_product", lambda *args: (kept.append(args), share(*args)))
+    out = matrix.times(x)
+    assert torch.equal(out, alone)
+    out.zero_()
+    board, job, pipe, others = kernel.helpers().take(THREADS)
+    try:
+        board[NEXT] = 0
+        board[NUMBER] += 1
+        board[OPEN] = board[NUMBER]
+        asleep = min(board[ASLEEP], others)
+        board[ASLEEP] -= asleep
+        os.write(pipe, b"\0" * int(asleep))
+        give_up = time.monotonic() + 60
+        while (board[NEXT] < job[SHARES] or board[INSIDE]) and time.monotonic() < give_up:
+            time.sleep(0.001)
+        board[OPEN] = 0
+    finally:
+        kernel.helpers().let_go()
+    assert torch.equal(out, alone)
+
+
+def test_where_no_thread_can_be_had_the_next_who_asks_may_have_one(products, monkeypatch):
+    matrix, x, alone = products[0]
+    fresh = kernel.Helpers()
+    monkeypatch.setattr(kernel, "helpers", lambda: fresh)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError):
+            matrix.times(x)
+    assert torch.equal(matrix.times(x), alone)
+    assert fresh.take(THREADS) is not None
+
+
+def raising(error):
+    def raise_it(*_):
+        raise error
+
+    return raise_it
 
 
 def test_helpers_sleep_where_nothing_comes_and_come_again(products):
