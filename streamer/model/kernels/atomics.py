@@ -15,10 +15,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from streamer.model.kernels.arithmetic import compiled
+
 _I8 = ir.IntType(8)
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 MOST_WOKEN = 64
+MOST_FAILURES = 10_000  # of a sleep, in a row: then the pipe is gone
 
 
 def _cell(context: Any, b: ir.IRBuilder, signature: Any, values: Any) -> ir.Value:
@@ -87,9 +90,20 @@ def _transfer(name: str) -> Any:
     return transfer
 
 
-sleep = _transfer("read")  # sleep(pipe, 1): until woken; below 1 where the pipe is gone
+_sleep = _transfer("read")
 # wake(pipe, n): n sleepers, at most MOST_WOKEN; a pipe that is full is not waited for
 wake = _transfer("write")
+
+
+@compiled
+def sleep(pipe):
+    """Until somebody wakes this thread; False where the pipe is gone."""
+    failures = 0
+    while _sleep(pipe, 1) != 1:  # a signal's handler may have ended it: EINTR
+        failures += 1
+        if failures == MOST_FAILURES:
+            return False
+    return True
 
 
 @intrinsic

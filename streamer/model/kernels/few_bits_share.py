@@ -44,7 +44,6 @@ from streamer.model.kernels.simd import PANEL
 
 # Looks for the next job, about 1 us each: longer than what lies between two products of a step.
 LOOKS = 200
-MOST_FAILURES = 10_000  # of a sleep, in a row: then the pipe is gone
 SHARES_EACH = 4  # per thread: one that comes late takes fewer
 _COLUMNS = len(SPAN)
 
@@ -52,8 +51,8 @@ _COLUMNS = len(SPAN)
 @compiled
 def help_others(board, job, pipe):
     """A helping thread's whole life: look for a job, take part in it; where none comes, sleep."""
-    seen, looks, failures = 0, 0, 0
-    while failures < MOST_FAILURES:
+    seen = looks = 0
+    while True:
         if look_at(board, OPEN) > seen:
             add_to(board, INSIDE, 1)
             number = look_at(board, OPEN)  # it may be done by now, and the next one begun
@@ -67,10 +66,8 @@ def help_others(board, job, pipe):
             looks += 1
         else:
             add_to(board, ASLEEP, 1)
-            failures = 0
-            # a signal's handler may have ended it: EINTR
-            while failures < MOST_FAILURES and sleep(pipe, 1) != 1:
-                failures += 1
+            if not sleep(pipe):
+                return
             looks = 0
 
 
@@ -152,21 +149,16 @@ def _take_turns(board, job):
         if job[KIND] == ATTENDING:
             _attend(own, first, last)
         elif job[KIND] == PACKED:
-            lines = job[TOTAL] * own[PRODUCT.groups] * own[PRODUCT.lines]
-            _multiply(
-                own, carray(at_address(own[PRODUCT.data]), lines * LINE, np.uint8), first, last
-            )
+            _multiply(own, np.uint8, job[TOTAL], first, last)
         else:
-            lines = job[TOTAL] * own[PRODUCT.groups] * own[PRODUCT.lines]
-            _multiply(
-                own, carray(at_address(own[PRODUCT.data]), lines * LINE, np.int8), first, last
-            )
+            _multiply(own, np.int8, job[TOTAL], first, last)
 
 
 @compiled
-def _multiply(own, data, first, last):
-    rows, groups, width = own[PRODUCT.rows], own[PRODUCT.groups], own[PRODUCT.width]
-    panels = (width + COLUMNS - 1) // COLUMNS
+def _multiply(own, kind, panels, first, last):
+    """Panels `first` to `last` of so many. kind: the weights' type."""
+    rows, groups, lines = own[PRODUCT.rows], own[PRODUCT.groups], own[PRODUCT.lines]
+    data = carray(at_address(own[PRODUCT.data]), panels * groups * lines * LINE, kind)
     multiply_panels(
         carray(at_address(own[PRODUCT.x]), rows * own[PRODUCT.x_step], np.int8),
         own[PRODUCT.x_step],
@@ -175,11 +167,11 @@ def _multiply(own, data, first, last):
         data,
         carray(at_address(own[PRODUCT.scales]), panels * groups * COLUMNS, np.float32),
         carray(at_address(own[PRODUCT.bias]), own[PRODUCT.num_bias], np.float32),
-        carray(at_address(own[PRODUCT.y]), rows * width, np.float32),
+        carray(at_address(own[PRODUCT.y]), rows * own[PRODUCT.width], np.float32),
         rows,
-        width,
+        own[PRODUCT.width],
         groups,
-        own[PRODUCT.lines],
+        lines,
         first,
         last,
     )

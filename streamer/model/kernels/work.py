@@ -43,7 +43,6 @@ from streamer.model.kernels.phases import text_phase, tower_phase
 from streamer.model.kernels.write import write
 
 _COLUMNS = len(SPAN)
-MOST_FAILURES = 10_000  # of a sleep, in a row: then the pipe is gone
 
 
 @compiled
@@ -60,11 +59,8 @@ def work(board, job, pipe, who, example):
         if who == 0:
             _open(board, job, pipe)
         else:
-            failures = 0
-            while sleep(pipe, 1) != 1:  # a signal's handler may have ended it: EINTR
-                failures += 1
-                if failures == MOST_FAILURES:
-                    return
+            if not sleep(pipe):
+                return
             add_to(board, INSIDE, 1)
         if who == 0 or look_at(board, OPEN) > 0:
             while True:
