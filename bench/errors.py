@@ -21,13 +21,9 @@ from numpy.typing import NDArray
 
 from bench.common import progress, table_of, write
 from bench.keep import options_of
-from bench.measures import measured
+from bench.measures import labelled, measured
 from pipelines.embedded import recordings
-from pipelines.embedded.labels import measure
-from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.recordings import Clip
-from pipelines.embedded.speech import speech_frames
-from pipelines.embedded.synthesis import f0_track
 from streamer.core.measures.levels import level_of
 
 PER_SPEAKER = 3
@@ -45,10 +41,11 @@ def main() -> None:
     decoded = recordings.decoded(progress(taken, "clips"), known["filters"])
     pairs = [pair for _, samples in decoded if (pair := of_clip(samples))]
     found = np.array(pairs)  # [n, pitch or variation, ours or Praat's]
-    rows = [row_of(name, found[:, i]) for i, name in enumerate(("pitch", "variation"))]
-    off = np.abs(found[:, 1, 0] - found[:, 1, 1])
-    rows[0]["near"] = float(np.mean(np.abs(found[:, 0, 0] / found[:, 0, 1] - 1) <= 0.02))
-    rows[1]["near"] = float(np.mean(off <= 0.3))
+    pitch, variation = found[:, 0], found[:, 1]
+    rows = [
+        row_of("pitch", pitch, np.abs(pitch[:, 0] / pitch[:, 1] - 1) <= 0.02),
+        row_of("variation", variation, np.abs(variation[:, 0] - variation[:, 1]) <= 0.3),
+    ]
     print(table_of(rows))
     print(write("errors", rows))
 
@@ -65,19 +62,17 @@ def chosen(source: dict, clones: Path, most: int) -> Iterator[Clip]:
 def of_clip(samples: np.ndarray) -> list[tuple[float, float]] | None:
     """Ours and Praat's, of the median in Hz and the SD in semitones; None where too little is
     voiced for either."""
-    raw = raw_log_mel(samples)
-    try:
-        truth = measure(raw, f0_track(samples, len(raw)), None, speech_frames(samples))
-    except ValueError:
+    found = labelled(samples, None)
+    if found is None:
         return None
-    ours = measured(samples)
+    truth, ours = found[0], measured(samples)
     if ours.pitch_median_hz is None or ours.pitch_sd_semitones is None:
         return None
     return [(ours.pitch_median_hz, truth.pitch), (ours.pitch_sd_semitones, truth.variation)]
 
 
-def row_of(name: str, pairs: Doubles) -> dict[str, object]:
-    """pairs [n, 2]: measured and true."""
+def row_of(name: str, pairs: Doubles, is_near: NDArray[np.bool_]) -> dict[str, object]:
+    """pairs [n, 2]: measured and true. is_near [n]."""
     off = np.abs(pairs[:, 0] / pairs[:, 1] - 1)
     error = float(np.percentile(off, SHARE))
     reached = [[level_of(name, x * (1 + side * error)) for side in (-1, 0, 1)] for x in pairs[:, 0]]
@@ -90,6 +85,7 @@ def row_of(name: str, pairs: Doubles) -> dict[str, object]:
         "clips": len(pairs),
         f"off by at most, in {SHARE} %": error,
         "level right where it reaches no other": float(np.mean(np.array(right)[alone])),
+        "near": float(np.mean(is_near)),
     }
 
 

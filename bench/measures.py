@@ -26,7 +26,7 @@ import soundfile
 
 from bench.common import progress, table, write
 from bench.keep import options_of
-from pipelines.embedded.labels import measure
+from pipelines.embedded.labels import Measures, measure
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.synthesis import f0_track
@@ -64,14 +64,10 @@ def chosen(options: argparse.Namespace) -> list[dict[str, Any]]:
 def of_clip(row: dict[str, Any]) -> dict[str, float | None] | None:
     """Ours and the truth, name by name; None where too little is voiced for the labels."""
     samples, _ = soundfile.read(row["file"], dtype="float32")
-    raw = raw_log_mel(samples)
-    f0 = f0_track(samples, len(raw))
-    speech = speech_frames(samples)
-    try:
-        truth = measure(raw, f0, row["syllables"], speech)
-    except ValueError:
+    found = labelled(samples, row["syllables"])
+    if found is None:
         return None
-    ours = measured(samples)
+    (truth, f0), ours = found, measured(samples)
     crossed = cross_correlation(samples, f0)
     return {
         "pitch": ours.pitch_median_hz,
@@ -89,6 +85,17 @@ def of_clip(row: dict[str, Any]) -> dict[str, float | None] | None:
         "rate": ours.rate_syllables_per_s,
         "true_rate": truth.rate if row["syllables"] else None,
     }
+
+
+def labelled(samples: np.ndarray, syllables: int | None) -> tuple[Measures, np.ndarray] | None:
+    """What the labels measure, and Praat's F0 on the mel's frames; None where too little is
+    voiced."""
+    raw = raw_log_mel(samples)
+    f0 = f0_track(samples, len(raw))
+    try:
+        return measure(raw, f0, syllables, speech_frames(samples)), f0
+    except ValueError:
+        return None
 
 
 def measured(samples: np.ndarray) -> Any:
