@@ -42,9 +42,11 @@ def main() -> None:
     pairs = [pair for _, samples in decoded if (pair := of_clip(samples))]
     found = np.array(pairs)  # [n, pitch or variation, ours or Praat's]
     pitch, variation = found[:, 0], found[:, 1]
+    is_near = np.abs(pitch[:, 0] / pitch[:, 1] - 1) <= 0.02
+    moves_near = np.abs(variation[:, 0] - variation[:, 1]) <= 0.3
     rows = [
-        row_of("pitch", pitch, np.abs(pitch[:, 0] / pitch[:, 1] - 1) <= 0.02),
-        row_of("variation", variation, np.abs(variation[:, 0] - variation[:, 1]) <= 0.3),
+        {**row_of("pitch", pitch), "near": float(np.mean(is_near))},
+        {**row_of("variation", variation), "near": float(np.mean(moves_near))},
     ]
     print(table_of(rows))
     print(write("errors", rows))
@@ -71,8 +73,8 @@ def of_clip(samples: np.ndarray) -> list[tuple[float, float]] | None:
     return [(ours.pitch_median_hz, truth.pitch), (ours.pitch_sd_semitones, truth.variation)]
 
 
-def row_of(name: str, pairs: Doubles, is_near: NDArray[np.bool_]) -> dict[str, object]:
-    """pairs [n, 2]: measured and true. is_near [n]."""
+def row_of(name: str, pairs: Doubles) -> dict[str, object]:
+    """pairs [n, 2]: measured and true."""
     off = np.abs(pairs[:, 0] / pairs[:, 1] - 1)
     error = float(np.percentile(off, SHARE))
     reached = [[level_of(name, x * (1 + side * error)) for side in (-1, 0, 1)] for x in pairs[:, 0]]
@@ -85,7 +87,6 @@ def row_of(name: str, pairs: Doubles, is_near: NDArray[np.bool_]) -> dict[str, o
         "clips": len(pairs),
         f"off by at most, in {SHARE} %": error,
         "level right where it reaches no other": float(np.mean(np.array(right)[alone])),
-        "near": float(np.mean(is_near)),
     }
 
 

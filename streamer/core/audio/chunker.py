@@ -1,9 +1,13 @@
-"""PCM of any rate, channels and cut comes in; float32 mono at 16 kHz, full scale 1.0, goes out."""
+"""PCM of any rate, channels and cut comes in; float32 mono at 16 kHz, full scale 1.0, goes out.
+
+What a telephone's rate cut off is guessed (high_band.py).
+"""
 
 import numpy as np
 import soxr
 from numpy.typing import NDArray
 
+from streamer.core.audio.high_band import RATES_HZ, HighBand
 from streamer.core.audio.pcm import (
     MAX_CHANNELS,
     MAX_MAGNITUDE,
@@ -36,9 +40,9 @@ class Chunker:
     """Turns pushes of any size into 16 kHz mono; all output joined does not depend on how input was
     cut.
 
-    Bounded: between calls it holds less than one frame of bytes and soxr's filter (some tens of
-    ms). Feed one kind of input per clip, bytes or frames. `finish` ends the clip and leaves the
-    chunker ready for the next.
+    Bounded: between calls it holds less than one frame of bytes, soxr's filter (some tens of ms),
+    and 20 ms for what is guessed. Feed one kind of input per clip, bytes or frames. `finish` ends
+    the clip and leaves the chunker ready for the next.
 
     Raises ValueError for a rate outside 1..384 kHz or a channel count outside 1..1024.
     """
@@ -59,6 +63,7 @@ class Chunker:
             self._resampler = soxr.ResampleStream(
                 sample_rate, SAMPLE_RATE_HZ, 1, "float32", QUALITY
             )
+        self._high_band = HighBand(sample_rate) if sample_rate in RATES_HZ else None
 
     def push_pcm16(self, data: bytes | bytearray | memoryview) -> Samples:
         """Takes little-endian int16, channels interleaved, cut at any byte; returns samples [n] (n
@@ -99,6 +104,8 @@ class Chunker:
             return np.zeros(0, np.float32)
         tail: Samples = self._resampler.resample_chunk(np.zeros(0, np.float32), last=True)
         self._resampler.clear()
+        if self._high_band is not None:
+            tail = np.concatenate([self._high_band.push(tail), self._high_band.finish()])
         return tail
 
     def _check(self, frames: NDArray[np.floating]) -> None:
@@ -119,4 +126,7 @@ class Chunker:
             mono += frames[:, channel]
         if self.channels > 1:
             mono /= np.float32(self.channels)
-        return mono if self._resampler is None else self._resampler.resample_chunk(mono)
+        if self._resampler is None:
+            return mono
+        found: Samples = self._resampler.resample_chunk(mono)
+        return found if self._high_band is None else self._high_band.push(found)

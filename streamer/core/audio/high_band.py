@@ -1,0 +1,140 @@
+"""In: samples at 16 kHz of a source of a lower rate, such as a telephone. Out: the same, with noise
+where the source's rate cut the voice off, as loud as the rest of it lets guess.
+
+The models and measures hear up to 8 kHz. Where that is empty they hear a darker and slower voice:
+so it is the missing part that changes words on a telephone, not its code. The guess is linear, of
+one frame's levels in dB; it does not depend on how loud the source is. The same bits for every cut.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
+
+Floats = NDArray[np.float32]
+# Of sources that are guessed for: below, what the guess is made of is cut off, too; above, nothing.
+RATES_HZ = range(8_000, 15_001)
+HOP_SAMPLES = 160
+FRAME_SAMPLES = 2 * HOP_SAMPLES
+KNOWN_SHARE = 0.92  # of half of the source's rate: what lies over it is the resampler's slope
+BIN_HZ = SAMPLE_RATE_HZ // FRAME_SAMPLES
+FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in bands of 400
+HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]  # what is guessed: from 3,700 Hz on
+# dB of each guessed band [6] over the mean of the known ones: a constant, and for each known band
+# its own dB over that mean. `python -m bench.high_band` learns them.
+CONSTANT = np.array([-0.4, -4.4, -9.1, -11.8, -13.6, -20.2], np.float32)
+WEIGHTS = np.array(
+    [
+        [0.00, -0.09, -0.16, -0.10, -0.06, 0.08],
+        [-0.01, -0.07, -0.23, -0.32, -0.32, -0.33],
+        [0.02, 0.02, 0.12, 0.16, 0.16, 0.20],
+        [0.06, 0.04, 0.03, 0.03, 0.03, -0.01],
+        [0.05, 0.11, 0.12, 0.10, 0.12, 0.18],
+        [-0.04, -0.06, -0.03, -0.01, -0.06, -0.06],
+        [0.22, 0.19, 0.14, 0.16, 0.16, 0.06],
+        [0.03, 0.24, 0.27, 0.16, 0.22, 0.33],
+        [0.87, 0.59, 0.53, 0.56, 0.53, 0.49],
+    ],
+    np.float32,
+)
+# The mean of dB lies under the dB of the mean. So much more changes the fewest levels.
+MORE_DB = np.float32(6.0)
+LEAST_POWER = np.float32(1e-9)
+SILENT_DB = -85.0  # of a frame's mean power: under it there is nothing to go on
+NUM_PATTERNS = 256  # of noise, one a frame, again and again
+
+
+class HighBand:
+    """One clip's; holds under 20 ms of samples. For sources of RATES_HZ."""
+
+    def __init__(self, source_rate_hz: int) -> None:
+        known_bin = KNOWN_SHARE * source_rate_hz / 2 / BIN_HZ
+        self._first = sum(first < known_bin for first in HIGH_BINS[:-1])  # band that is guessed
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin another clip."""
+        self._held = np.zeros(HOP_SAMPLES, np.float32)  # from the next frame's first sample on
+        self._rest = np.zeros(HOP_SAMPLES, np.float32)  # of the last frame's noise
+        self._num = 0  # frames so far
+        self._has_start = False  # the first half of the first frame lies before the clip
+
+    def push(self, samples: Samples) -> Samples:
+        """Take samples [n]; return those that are known now."""
+        held = np.concatenate([self._held, samples])
+        num = max(0, len(held) // HOP_SAMPLES - 1)
+        self._held = held[num * HOP_SAMPLES :].copy()
+        if not num:
+            return np.zeros(0, np.float32)
+        noise = self._noise(
+            np.lib.stride_tricks.sliding_window_view(held, FRAME_SAMPLES)[::HOP_SAMPLES][:num]
+        )
+        firsts, seconds = noise[:, :HOP_SAMPLES], noise[:, HOP_SAMPLES:]
+        before = np.concatenate([self._rest[np.newaxis], seconds[:-1]])
+        self._rest = seconds[-1].copy()
+        found: Samples = held[: num * HOP_SAMPLES] + (before + firsts).reshape(-1)
+        if not self._has_start:
+            self._has_start, found = True, found[HOP_SAMPLES:]
+        return found
+
+    def finish(self) -> Samples:
+        """The clip's last samples; then another may begin."""
+        left = len(self._held) - (0 if self._has_start else HOP_SAMPLES)
+        found = self.push(np.zeros(FRAME_SAMPLES, np.float32))[:left]
+        self.clear()
+        return found
+
+    def _noise(self, frames: Floats) -> Floats:
+        """What is to be added in frames [n, FRAME_SAMPLES]."""
+        spectrum = np.fft.rfft(frames * window())
+        levels = guessed_db(spectrum.real**2 + spectrum.imag**2)[:, self._first :]
+        turns = _patterns()[(self._num + np.arange(len(frames))) % NUM_PATTERNS]
+        self._num += len(frames)
+        bins = HIGH_BINS[self._first :]
+        high = np.zeros_like(spectrum)
+        high[:, bins[0] :] = turns[:, bins[0] - HIGH_BINS[0] :]
+        high[:, bins[0] :] *= np.repeat(10 ** (levels / 20), np.diff(bins), 1)
+        return np.fft.irfft(high, FRAME_SAMPLES).astype(np.float32, copy=False) * window()
+
+
+def guessed_db(power: Floats) -> Floats:
+    """Levels of the guessed bands [n, 6], of frames' power in each bin [n, 161]; -inf where there
+    is silence."""
+    level, over = band_levels(power)
+    found = level + (CONSTANT + MORE_DB)
+    for i in range(NUM_BANDS):  # one by one: a library's sum may depend on the number of frames
+        found = found + over[:, i : i + 1] * WEIGHTS[i]
+    return np.where(level > SILENT_DB, found, np.float32(-np.inf))
+
+
+def band_levels(power: Floats) -> tuple[Floats, Floats]:
+    """The mean of the known bands in dB [n, 1], and each over it [n, NUM_BANDS], of frames' power
+    in each bin [n, 161]."""
+    known = power[:, FIRST_BIN : FIRST_BIN + NUM_BANDS * BAND_BINS]
+    bands = known[:, ::BAND_BINS]
+    for i in range(1, BAND_BINS):
+        bands = bands + known[:, i::BAND_BINS]
+    bands = bands / np.float32(BAND_BINS) + LEAST_POWER
+    mean = bands[:, :1]
+    for i in range(1, NUM_BANDS):
+        mean = mean + bands[:, i : i + 1]
+    level = 10 * np.log10(mean / np.float32(NUM_BANDS))
+    return level, 10 * np.log10(bands) - level
+
+
+@functools.cache
+def window() -> Floats:
+    """Its square, in steps of half of it, adds up to one."""
+    return np.sin(np.pi * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES).astype(np.float32)
+
+
+@functools.cache
+def _patterns() -> NDArray[np.complex64]:
+    """Noise of level one [NUM_PATTERNS, bins from HIGH_BINS on]."""
+    size = NUM_PATTERNS, HIGH_BINS[-1] - HIGH_BINS[0]
+    turns = np.random.default_rng(0).random(size)
+    return np.exp(2j * np.pi * turns).astype(np.complex64)

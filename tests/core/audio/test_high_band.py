@@ -1,0 +1,81 @@
+"""What a low rate cut off: guessed where there is a voice, nothing else touched, cut as it may be."""
+
+import numpy as np
+import pytest
+import soxr
+import speech
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamer.core.audio.high_band import HOP_SAMPLES, HighBand
+
+RATE_HZ = 16_000
+
+
+def filled(samples, rate_hz=8_000, cuts=()):
+    high_band = HighBand(rate_hz)
+    return np.concatenate([*map(high_band.push, np.split(samples, cuts)), high_band.finish()])
+
+
+def noise(length, seed=0):
+    return np.random.default_rng(seed).normal(0, 0.1, length).astype(np.float32)
+
+
+def narrow(samples, rate_hz=8_000):
+    """As a source of that rate sounds."""
+    return soxr.resample(soxr.resample(samples, RATE_HZ, rate_hz), rate_hz, RATE_HZ, "MQ")
+
+
+def level_db(samples, low_hz, high_hz):
+    power = np.abs(np.fft.rfft(samples)) ** 2
+    hz = np.fft.rfftfreq(len(samples), 1 / RATE_HZ)
+    return 10 * np.log10(power[(hz >= low_hz) & (hz < high_hz)].mean())
+
+
+@settings(max_examples=60, deadline=None)
+@given(length=st.integers(0, 3_000), cuts=st.lists(st.integers(0, 3_000), max_size=12))
+def test_as_long_as_before_and_the_same_for_every_cut(length, cuts):
+    whole = filled(noise(length))
+    assert len(whole) == length
+    cuts = sorted(min(cut, length) for cut in cuts)
+    assert np.array_equal(filled(noise(length), cuts=cuts), whole)
+
+
+def test_it_is_known_20_ms_later():
+    high_band, known = HighBand(8_000), 0
+    for i in range(50):
+        known += len(high_band.push(noise(80)))
+        assert (i + 1) * 80 - known <= 2 * HOP_SAMPLES
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 11_025, 12_000, 15_000])
+def test_what_the_source_had_stays_as_it_was(rate_hz):
+    before = narrow(noise(RATE_HZ), rate_hz)
+    added = filled(before, rate_hz) - before
+    assert level_db(added, 0, 0.44 * rate_hz) < level_db(before, 0, 3_000) - 35
+    assert level_db(added, 0.48 * rate_hz, 8_000) > level_db(before, 0, 3_000) - 30
+
+
+@pytest.mark.parametrize("gain", [1e-3, 1.0, 30.0, 1e9])
+def test_a_louder_source_has_louder_noise_and_no_other(gain):
+    before = narrow(noise(RATE_HZ))
+    scaled = filled((gain * before).astype(np.float32)) / gain
+    np.testing.assert_allclose(scaled, filled(before), atol=2e-3)
+
+
+def test_silence_stays_silent():
+    assert not filled(np.zeros(RATE_HZ, np.float32)).any()
+
+
+def test_a_voice_is_nearly_as_bright_as_it_was():
+    """In each second of recordings, above what a telephone lets pass."""
+    off = []
+    for index in range(4):
+        samples = speech.recording(index)
+        found = filled(narrow(samples))
+        for at in range(0, len(samples) - RATE_HZ, RATE_HZ):
+            there = slice(at, at + RATE_HZ)
+            off.append(
+                level_db(found[there], 3_800, 8_000) - level_db(samples[there], 3_800, 8_000)
+            )
+    assert np.sqrt(np.mean(np.square(off))) < 12
