@@ -91,7 +91,8 @@ class HighBand:
     def _noise(self, frames: Floats) -> Floats:
         """What is to be added in frames [n, FRAME_SAMPLES]."""
         spectrum = np.fft.rfft(frames * window())
-        levels = guessed_db(spectrum.real**2 + spectrum.imag**2)[:, self._first :]
+        power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32, copy=False)
+        levels = guessed_db(power)[:, self._first :]
         turns = _patterns()[(self._num + np.arange(len(frames))) % NUM_PATTERNS]
         self._num += len(frames)
         bins = HIGH_BINS[self._first :]

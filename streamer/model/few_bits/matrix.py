@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from streamer.model.checkpoint.room import BITS
-from streamer.model.kernels.few_bits import multiply
+from streamer.model.kernels.few_bits import Given, given, multiply
 from streamer.model.kernels.few_bits_fours import COLUMNS, LINE
 
 PANELS_AT_ONCE = 8  # so that float32 copies stay small
@@ -49,6 +49,11 @@ class Matrix:
         rows = x.contiguous().numpy()
         found = multiply(rows, self.data.numpy(), self.scales.numpy(), width, shift)
         return torch.from_numpy(found)
+
+    def given(self, bias: Tensor | None = None) -> Given:
+        """As compiled layers take it."""
+        shift = None if bias is None else bias.numpy()
+        return given(self.data.numpy(), self.scales.numpy(), int(self.size[0]), shift)
 
 
 def pack(weight: Tensor, form: Form) -> Matrix:

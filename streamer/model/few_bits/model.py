@@ -1,9 +1,9 @@
 """Language model and tower in 8 or 4 bits per weight, `--engine int8`, `int4`. In: rows, windows.
 Out: hidden states, embeddings.
 
-For models so large that reading the weights is the step. Products and attention are compiled
-kernels' (kernels/few_bits.py), the rest is torch's. A row's bits depend on that row alone, so, as
-in engine `stable`, exact mode equals the cloud to the last bit.
+For models so large that reading the weights is the step. The language model's layers and the
+tower's products are compiled kernels' (kernels/few_bits.py), the rest is torch's. A row's bits
+depend on that row alone, so, as in engine `stable`, exact mode equals the cloud to the last bit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from streamer.model.checkpoint.room import EMBEDDING
@@ -27,7 +26,7 @@ from streamer.model.engines.tower import AudioTower, own_weights
 from streamer.model.few_bits.matrix import Matrix
 from streamer.model.few_bits.parts import REST, Part
 from streamer.model.kernels.cells import SPAN
-from streamer.model.kernels.few_bits import attended
+from streamer.model.kernels.few_bits import Weights, feed_layers
 from streamer.model.kernels.simd import PANEL
 
 Parts = Mapping[str, Part]
@@ -40,7 +39,7 @@ class FewBitsText(TextModel):
         self.shape = shape
         self.embedding = parts[REST][EMBEDDING]
         self.norm, self.head = parts["head"]["norm"], parts["head"]["head"]
-        self.layers = [Layer(**parts[f"text.{i}"]) for i in range(shape.layers)]
+        self._weights = [_weights(Layer(**parts[f"text.{i}"])) for i in range(shape.layers)]
         self._angles_of = rotary(0, shape.head_dim, shape.rope_theta)
 
     def slots(self, num_slots: int, max_len: int) -> KVSlots:
@@ -55,16 +54,11 @@ class FewBitsText(TextModel):
         return super().embed(ids).float()
 
     def forward(self, x: Tensor, spans: Seq[Span], slots: KVSlots) -> Tensor:
-        """As `TextModel.forward`."""
+        """As `TextModel.forward`, in place."""
         where = np.array([(s.slot, s.start, s.first, s.n, s.num_logits) for s in spans])
         angles = self._angles_to(int((where[:, SPAN.start] + where[:, SPAN.n]).max()))
-        sizes = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
-        for layer, keys, values in zip(self.layers, slots.keys, slots.values, strict=True):
-            qkv = layer.qkv.times(self._rms(x, layer.norm_in), layer.qkv_bias).numpy()
-            found = attended(qkv, where, sizes, angles, (keys, values))
-            x = x + layer.out.times(torch.from_numpy(found))
-            gate, up = layer.gate_up.times(self._rms(x, layer.norm_mlp)).chunk(2, dim=-1)
-            x = x + layer.down.times(F.silu(gate) * up)
+        kept = zip(slots.keys, slots.values, strict=True)
+        feed_layers(x.numpy(), where, self.shape, self._weights, angles, kept)
         return x
 
     def _linear(self, x: Tensor, weight: Matrix, bias: Tensor | None = None) -> Tensor:
@@ -77,6 +71,12 @@ class FewBitsText(TextModel):
             shape = self.shape
             self._angles_of = rotary(max(end, 2 * length, 1024), shape.head_dim, shape.rope_theta)
         return self._angles_of
+
+
+def _weights(of: Layer) -> Weights:
+    norm_in, norm_mlp = of.norm_in.numpy(), of.norm_mlp.numpy()
+    matrices = of.out.given(), norm_mlp, of.gate_up.given(), of.down.given()
+    return norm_in, of.qkv.given(of.qkv_bias), *matrices
 
 
 class FewBitsTower(AudioTower):

@@ -170,6 +170,21 @@ def weigh(at, start, count, seen, group, dim, keys, values, room):
         )
 
 
+@part
+def attend_head(
+    qkv, step, first, start, n, seen, at, head, group, dim, keys, values, out, out_step, room
+):
+    """Packed rows [first, first + n), at positions from `start` on, over key head `at` of all
+    slots': their query heads from `head` on."""
+    for begin in range(0, n, QUERIES):
+        count = min(QUERIES, n - begin)
+        fold(qkv, step, first + begin, count, head, group, dim, room[1])
+        weigh(at, start + begin, count, seen, group, dim, keys, values, room)
+        unfold(
+            room[2], values.shape[3], room[3], first + begin, count, head, group, dim, out, out_step
+        )
+
+
 @compiled
 def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_step, room):
     """Attention of every row over its own slot, into `out`. The head group is folded into the query
@@ -188,19 +203,20 @@ def attend(qkv, step, spans, seen, heads, kv_heads, dim, keys, values, out, out_
         n = spans[r, SPAN.n]
         for at in range(slot * kv_heads, (slot + 1) * kv_heads):
             head = (at - slot * kv_heads) * group
-            for begin in range(0, n, QUERIES):
-                count = min(QUERIES, n - begin)
-                fold(qkv, step, first + begin, count, head, group, dim, room[1])
-                weigh(at, start + begin, count, seen, group, dim, keys, values, room)
-                unfold(
-                    room[2],
-                    values.shape[3],
-                    room[3],
-                    first + begin,
-                    count,
-                    head,
-                    group,
-                    dim,
-                    out,
-                    out_step,
-                )
+            attend_head(
+                qkv,
+                step,
+                first,
+                start,
+                n,
+                seen,
+                at,
+                head,
+                group,
+                dim,
+                keys,
+                values,
+                out,
+                out_step,
+                room,
+            )

@@ -1,4 +1,5 @@
-"""Products with weights of 8 or 4 bits, and attention beside them. In: float32 rows. Out: float32.
+"""Products with weights of 8 or 4 bits, and layers of a language model that has them. In: float32
+rows. Out: float32.
 
 Each by as many threads as it is worth (few_bits_share.py); a row's bits depend on that row alone.
 """
@@ -7,85 +8,100 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.kernels.cells import BOARD_CELLS, OF_BYTES, PACKED, SHARED_CELLS
-from streamer.model.kernels.few_bits_attention import attend_rows, keep
 from streamer.model.kernels.few_bits_fours import COLUMNS, LINE
-from streamer.model.kernels.few_bits_product import SPARE, multiply_panels, to_bytes
-from streamer.model.kernels.few_bits_share import help_others, share_attention, share_product
+from streamer.model.kernels.few_bits_layer import feed, times
+from streamer.model.kernels.few_bits_product import SPARE
+from streamer.model.kernels.few_bits_share import help_others
 from streamer.model.kernels.threads import num_cores, num_kernel_threads
 
 Floats = NDArray[np.float32]
-Sizes = tuple[int, int, int]  # heads, kv_heads, head_dim
-Crew = tuple[NDArray[np.int64], NDArray[np.int64], int, int]  # board, job, pipe, others
-WORTH = 1_000_000  # multiplications of one row that are worth a thread: 0.1 ms of it
+# A matrix: weights, scales, bias, width, groups, lines, weights of a group, and its kind
+Given = tuple[NDArray[Any], Floats, Floats, int, int, int, int, int]
+Room = tuple[NDArray[np.int8], Floats, NDArray[np.int32]]
+# A layer: the norm before attention, qkv and out, the norm behind it, gate_up and down
+Weights = tuple[Floats, Given, Given, Floats, Given, Given]
+# board, job, pipe, how many others, and what is worth one
+Crew = tuple[NDArray[np.int64], NDArray[np.int64], int, int, int]
+WORTH = 1_000_000  # multiplications that are worth a thread: 0.1 ms of it
+
+
+def given(data: NDArray[Any], scales: Floats, width: int, bias: Floats | None = None) -> Given:
+    """A matrix as compiled code takes it.
+
+    data [panels, groups, lines, LINE]: int8, a line holds 4 weights of each column, as [COLUMNS,
+    4]; or uint8, the same of bytes of two weights of 4 bits, plus 8: the first four are in the low
+    bits, the next in the high ones. scales [panels, groups, COLUMNS]; bias [width].
+    """
+    _, groups, lines = data.shape[:3]
+    is_packed = data.dtype == np.uint8
+    group = lines * LINE // COLUMNS * (2 if is_packed else 1)
+    shift = np.empty(0) if bias is None else bias
+    flat = data.reshape(-1), scales.reshape(-1), np.ascontiguousarray(shift, np.float32)
+    return *flat, width, groups, lines, group, PACKED if is_packed else OF_BYTES
 
 
 def multiply(
     x: Floats, data: NDArray[Any], scales: Floats, width: int, bias: Floats | None = None
 ) -> Floats:
-    """[rows, width] of x [rows, k], with `bias` [width].
-
-    data [panels, groups, lines, LINE]: int8, a line holds 4 weights of each column, as [COLUMNS,
-    4]; or uint8, the same of bytes of two weights of 4 bits, plus 8: the first four are in the low
-    bits, the next in the high ones. scales [panels, groups, COLUMNS].
-    """
-    panels, groups, lines = data.shape[:3]
+    """[rows, width] of x [rows, k], with `bias` [width]. data and scales: as `given` takes them."""
     rows, inner = x.shape
-    packed = data.dtype == np.uint8
-    group = lines * LINE // COLUMNS * (2 if packed else 1)
-    x_step = groups * group + SPARE
-    q, steps = np.empty(rows * x_step, np.int8), np.empty(rows * groups, np.float32)
-    starts = np.empty(rows * groups, np.int32)
-    middle = np.int32(8 if packed else 128)
-    to_bytes(x.reshape(-1), rows, inner, q, x_step, steps, starts, groups, group, middle)
+    matrix = given(data, scales, width, bias)
     y = np.empty((rows, width), np.float32)
-    shift = np.empty(0, np.float32) if bias is None else bias
-    flat = q, x_step, starts, steps, data.reshape(-1), scales.reshape(-1), shift, y.reshape(-1)
-    sizes = rows, width, groups, lines
-    crew = helpers().take(min(num_threads(), rows * inner * width // WORTH))
-    if crew is None:
-        multiply_panels(*flat, *sizes, 0, panels)
-        return y
-    try:
-        share_product(*flat, *sizes, PACKED if packed else OF_BYTES, panels, crew)
-    finally:
-        helpers().let_go()
+    with _helpers.crew(min(num_threads(), rows * inner * width // WORTH)) as crew:
+        times(x.reshape(-1), rows, inner, matrix, y.reshape(-1), room_for(rows, [matrix]), crew)
     return y
 
 
-def attended(
-    qkv: Floats,
-    spans: NDArray[np.int64],
-    sizes: Sizes,
-    angles: tuple[Floats, Floats],
-    slots: tuple[Floats, Floats],
-) -> Floats:
-    """[rows, heads * head_dim]: rotate queries and keys of qkv [rows, (heads + 2 kv_heads) *
-    head_dim] in place, keep keys and values, and attend.
+def room_for(rows: int, matrices: Iterable[Given]) -> Room:
+    """For so many rows in 8 bits, their steps and their starts, before any of these matrices."""
+    sizes = [(groups * group + SPARE, groups) for *_, groups, _, group, _ in matrices]
+    most, most_groups = (rows * max(column) for column in zip(*sizes, strict=True))
+    return (
+        np.empty(most, np.int8),
+        np.empty(most_groups, np.float32),
+        np.empty(most_groups, np.int32),
+    )
 
-    spans [n, SPAN]; angles: cos and sin [positions, head_dim / 2]; slots: a layer's keys and values
-    (kv_slots.py, in panels).
+
+def feed_layers(
+    x: Floats,
+    spans: NDArray[np.int64],
+    shape: TextShape,
+    layers: Sequence[Weights],
+    angles: tuple[Floats, Floats],
+    slots: Iterable[tuple[Floats, Floats]],
+) -> None:
+    """All layers' work on x [rows, hidden], in place; keys and values go into their slots.
+
+    spans [n, SPAN]; angles: cos and sin [positions, head_dim / 2]; slots: each layer's keys and
+    values (kv_slots.py, in panels).
     """
-    heads, _, dim = sizes
-    rows = len(qkv)
-    out = np.empty((rows, heads * dim), np.float32)
-    flat, to = qkv.reshape(-1), out.reshape(-1)
-    keep(flat, spans, *sizes, *angles, *slots)
-    crew = helpers().take(min(num_threads(), rows))
-    if crew is None:
-        attend_rows(flat, spans, 0, rows, *sizes, *slots, to)
-        return out
-    try:
-        share_attention(flat, spans, *sizes, *slots, to, rows, crew)
-    finally:
-        helpers().let_go()
-    return out
+    heads, kv_heads, dim, hidden, ffn = sizes = (
+        shape.heads,
+        shape.kv_heads,
+        shape.head_dim,
+        shape.hidden,
+        shape.ffn,
+    )
+    rows = len(x)
+    widest = max((heads + 2 * kv_heads) * dim, 2 * ffn)
+    between = (max(hidden, heads * dim, ffn), widest, hidden)
+    rooms = tuple(np.empty(rows * width, np.float32) for width in between)
+    room = room_for(rows, [of for of in layers[0] if isinstance(of, tuple)])
+    eps = np.float32(shape.eps)
+    with _helpers.crew(num_threads()) as crew:
+        for layer, kept in zip(layers, slots, strict=True):
+            feed(x.reshape(-1), rows, spans, sizes, eps, layer, angles, kept, (*rooms, room), crew)
 
 
 @cache
@@ -95,7 +111,7 @@ def num_threads() -> int:
 
 
 class Helpers:
-    """Threads that help with one product at a time; for another, who asks meanwhile is alone."""
+    """Threads that help with one thing at a time; for another, who asks meanwhile is alone."""
 
     def __init__(self) -> None:
         self._busy = threading.Lock()
@@ -104,18 +120,16 @@ class Helpers:
         self._pipe: tuple[int, int] | None = None  # where they sleep, and what wakes them
         self._num = 0
 
-    def take(self, threads: int) -> Crew | None:
-        """For so many threads with the caller's; not None: `let_go` must follow."""
+    @contextmanager
+    def crew(self, threads: int) -> Iterator[Crew]:
+        """So many threads with the caller's; while they are taken, the caller alone."""
         if threads < 2 or not self._busy.acquire(blocking=False):
-            return None
+            yield self._board, self._job, 0, 0, WORTH
+            return
         try:
-            return self._board, self._job, self._gather(threads - 1), threads - 1
-        except BaseException:  # no more threads or files: who asks again may have better luck
-            self.let_go()
-            raise
-
-    def let_go(self) -> None:
-        self._busy.release()
+            yield self._board, self._job, self._gather(threads - 1), threads - 1, WORTH
+        finally:
+            self._busy.release()
 
     def _gather(self, others: int) -> int:
         """So many helpers are there. Out: the pipe that wakes them."""
@@ -130,11 +144,14 @@ class Helpers:
         return self._pipe[1]
 
 
-@cache
-def helpers() -> Helpers:
-    """The ones of this process."""
-    return Helpers()
+_helpers = Helpers()  # of this process
 
 
-if hasattr(os, "register_at_fork"):  # threads are the parent's: a child begins with none
-    os.register_at_fork(after_in_child=helpers.cache_clear)
+def _begin_anew() -> None:
+    """In a forked child: threads are the parent's."""
+    global _helpers
+    _helpers = Helpers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)

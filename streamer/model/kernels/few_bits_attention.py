@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamer.model.kernels.arithmetic import compiled
-from streamer.model.kernels.attention import BLOCK, QUERIES, attend, store
+from streamer.model.kernels.attention import BLOCK, QUERIES, attend_head, store
 from streamer.model.kernels.cells import SPAN
 from streamer.model.kernels.text_arithmetic import rotate
 
@@ -23,17 +23,11 @@ def keep(qkv, spans, heads, kv_heads, dim, cos, sin, keys, values):
 
 
 @compiled
-def attend_rows(qkv, spans, first, last, heads, kv_heads, dim, keys, values, out):
-    """Of packed rows `first` to `last`."""
-    parts = spans.copy()
-    for r in range(len(parts)):
-        begin = max(first, spans[r, SPAN.first])
-        skipped = begin - spans[r, SPAN.first]
-        parts[r, SPAN.first] = begin
-        parts[r, SPAN.start] += skipped
-        parts[r, SPAN.n] = max(min(last - begin, spans[r, SPAN.n] - skipped), 0)
-    step = (heads + 2 * kv_heads) * dim
-    most = min(last - first, QUERIES) * (heads // kv_heads)
+def attend_parts(qkv, spans, rows, first, last, heads, kv_heads, dim, keys, values, out):
+    """Parts `first` to `last` of rows * kv_heads: part h * rows + m is packed row m's of key head
+    h. So one row alone has work for as many threads as there are key heads."""
+    step, group = (heads + 2 * kv_heads) * dim, heads // kv_heads
+    most = min(last - first, rows, QUERIES) * group
     room = (
         np.empty(most * BLOCK, np.float32),
         np.empty(most * dim, np.float32),
@@ -41,5 +35,26 @@ def attend_rows(qkv, spans, first, last, heads, kv_heads, dim, keys, values, out
         np.empty(most, np.float32),
         np.empty(most, np.float32),
     )
-    nothing = first - first  # a constant would be another type, and `attend` compiled again
-    attend(qkv, step, parts, nothing, heads, kv_heads, dim, keys, values, out, heads * dim, room)
+    for h in range(first // rows, (last - 1) // rows + 1):
+        for r in range(len(spans)):
+            begins, n = spans[r, SPAN.first], spans[r, SPAN.n]
+            a = max(first - h * rows, begins)
+            b = min(last - h * rows, begins + n)
+            if a < b:
+                attend_head(
+                    qkv,
+                    step,
+                    a,
+                    spans[r, SPAN.start] + a - begins,
+                    b - a,
+                    a - a,
+                    spans[r, SPAN.slot] * kv_heads + h,
+                    h * group,
+                    group,
+                    dim,
+                    keys,
+                    values,
+                    out,
+                    heads * dim,
+                    room,
+                )

@@ -37,7 +37,7 @@ from streamer.model.kernels.cells import (
     SPAN,
     TOTAL,
 )
-from streamer.model.kernels.few_bits_attention import attend_rows
+from streamer.model.kernels.few_bits_attention import attend_parts
 from streamer.model.kernels.few_bits_fours import COLUMNS, LINE
 from streamer.model.kernels.few_bits_product import multiply_panels
 from streamer.model.kernels.simd import PANEL
@@ -97,7 +97,7 @@ def share_product(
 
 @compiled
 def share_attention(qkv, spans, heads, kv_heads, dim, keys, values, out, rows, crew):
-    """As `attend_rows`, of all rows. crew: as above."""
+    """As `attend_parts`, of all rows and key heads. crew: as above."""
     job = crew[1]
     own = job[SHARED:]
     own[ATTENTION.qkv] = qkv.ctypes.data
@@ -113,7 +113,7 @@ def share_attention(qkv, spans, heads, kv_heads, dim, keys, values, out, rows, c
     own[ATTENTION.length] = values.shape[2]
     own[ATTENTION.wide] = values.shape[3]
     own[ATTENTION.out] = out.ctypes.data
-    _lead(ATTENDING, rows, crew)
+    _lead(ATTENDING, rows * kv_heads, crew)
 
 
 @compiled
@@ -184,9 +184,10 @@ def _attend(own, first, last):
     of_keys = slots, kv_heads, length // PANEL, dim, np.int64(PANEL)
     of_values = slots, kv_heads, length, own[ATTENTION.wide]
     step = (heads + 2 * kv_heads) * dim
-    attend_rows(
+    attend_parts(
         carray(at_address(own[ATTENTION.qkv]), rows * step, np.float32),
         carray(at_address(own[ATTENTION.spans]), (own[ATTENTION.num_spans], _COLUMNS), np.int64),
+        rows,
         first,
         last,
         heads,

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,16 +64,17 @@ def test_who_asks_while_the_helpers_are_taken_works_alone(products):
     assert right == [True] * 4
 
 
-def test_helpers_do_work_and_alone_give_the_same(products, monkeypatch):
-    """The last job again, which nobody leads: what stands in `out` then is theirs."""
+def test_helpers_do_work_and_alone_give_the_same(products):
+    """The last job again, which nobody leads: what stands in y then is theirs."""
     matrix, x, alone = products[0]
-    kept, share = [], kernel.share_product  # the job holds addresses: nothing may be freed
-    monkeypatch.setattr(kernel, "share_product", lambda *args: (kept.append(args), share(*args)))
-    out = matrix.times(x)
-    assert torch.equal(out, alone)
-    out.zero_()
-    board, job, pipe, others = kernel.helpers().take(THREADS)
-    try:
+    rows, inner = x.shape
+    given, y = matrix.given(), np.zeros(alone.numel(), np.float32)
+    room = kernel.room_for(rows, [given])
+    with kernel._helpers.crew(THREADS) as crew:
+        board, job, pipe, others, _ = crew
+        kernel.times(x.numpy().reshape(-1), rows, inner, given, y, room, crew)
+        assert np.array_equal(y, alone.numpy().reshape(-1))
+        y[:] = 0
         board[NEXT] = 0
         board[NUMBER] += 1
         board[OPEN] = board[NUMBER]
@@ -83,21 +85,20 @@ def test_helpers_do_work_and_alone_give_the_same(products, monkeypatch):
         while (board[NEXT] < job[SHARES] or board[INSIDE]) and time.monotonic() < give_up:
             time.sleep(0.001)
         board[OPEN] = 0
-    finally:
-        kernel.helpers().let_go()
-    assert torch.equal(out, alone)
+    assert np.array_equal(y, alone.numpy().reshape(-1))
 
 
 def test_where_no_thread_can_be_had_the_next_who_asks_may_have_one(products, monkeypatch):
     matrix, x, alone = products[0]
     fresh = kernel.Helpers()
-    monkeypatch.setattr(kernel, "helpers", lambda: fresh)
+    monkeypatch.setattr(kernel, "_helpers", fresh)
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", raising(RuntimeError("can't start new thread")))
         with pytest.raises(RuntimeError):
             matrix.times(x)
     assert torch.equal(matrix.times(x), alone)
-    assert fresh.take(THREADS) is not None
+    with fresh.crew(THREADS) as (*_, others, _), fresh.crew(THREADS) as (*_, more, _):
+        assert (others, more) == (THREADS - 1, 0)
 
 
 def raising(error):
