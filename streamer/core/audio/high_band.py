@@ -1,9 +1,10 @@
 """In: samples at 16 kHz of a source of a lower rate, such as a telephone. Out: the same, with noise
 where the source's rate cut the voice off, as loud as the rest of it lets guess.
 
-The models and measures hear up to 8 kHz. Where that is empty they hear a darker and slower voice:
-so it is the missing part that changes words on a telephone, not its code. The guess is linear, of
-one frame's levels in dB; it does not depend on how loud the source is. The same bits for every cut.
+The models and measures hear up to 8 kHz. Where that is empty they hear a darker and faster voice:
+so it is the missing part that changes words on a telephone, not its code. The guess is a sum over a
+frame's levels in dB and their squares, and does not depend on how loud the source is. The same bits
+for every cut.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.high_band_weights import CONSTANT, WEIGHTS
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 
 Floats = NDArray[np.float32]
@@ -24,23 +26,8 @@ KNOWN_SHARE = 0.92  # of half of the source's rate: what lies over it is the res
 BIN_HZ = SAMPLE_RATE_HZ // FRAME_SAMPLES
 FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in bands of 400
 HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]  # what is guessed: from 3,700 Hz on
-# dB of each guessed band [6] over the mean of the known ones: a constant, and for each known band
-# its own dB over that mean. `python -m bench.high_band` learns them.
-CONSTANT = np.array([-0.4, -4.4, -9.1, -11.8, -13.6, -20.2], np.float32)
-WEIGHTS = np.array(
-    [
-        [0.00, -0.09, -0.16, -0.10, -0.06, 0.08],
-        [-0.01, -0.07, -0.23, -0.32, -0.32, -0.33],
-        [0.02, 0.02, 0.12, 0.16, 0.16, 0.20],
-        [0.06, 0.04, 0.03, 0.03, 0.03, -0.01],
-        [0.05, 0.11, 0.12, 0.10, 0.12, 0.18],
-        [-0.04, -0.06, -0.03, -0.01, -0.06, -0.06],
-        [0.22, 0.19, 0.14, 0.16, 0.16, 0.06],
-        [0.03, 0.24, 0.27, 0.16, 0.22, 0.33],
-        [0.87, 0.59, 0.53, 0.56, 0.53, 0.49],
-    ],
-    np.float32,
-)
+SQUARE_DB = np.float32(10)  # squares are of so many dB
+KEPT = 0.99  # of a frame's weight, one frame later: what is past counts for a second
 # The mean of dB lies under the dB of the mean. So much more changes the fewest levels.
 MORE_DB = np.float32(6.0)
 LEAST_POWER = np.float32(1e-9)
@@ -61,6 +48,7 @@ class HighBand:
         self._held = np.zeros(HOP_SAMPLES, np.float32)  # from the next frame's first sample on
         self._rest = np.zeros(HOP_SAMPLES, np.float32)  # of the last frame's noise
         self._num = 0  # frames so far
+        self._known = Known()
         self._has_start = False  # the first half of the first frame lies before the clip
 
     def push(self, samples: Samples) -> Samples:
@@ -92,7 +80,7 @@ class HighBand:
         """What is to be added in frames [n, FRAME_SAMPLES]."""
         spectrum = np.fft.rfft(frames * window())
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32, copy=False)
-        levels = guessed_db(power)[:, self._first :]
+        levels = self._guess(*self._known.of(power))[:, self._first :]
         turns = _patterns()[(self._num + np.arange(len(frames))) % NUM_PATTERNS]
         self._num += len(frames)
         bins = HIGH_BINS[self._first :]
@@ -101,30 +89,44 @@ class HighBand:
         high[:, bins[0] :] *= np.repeat(10 ** (levels / 20), np.diff(bins), 1)
         return np.fft.irfft(high, FRAME_SAMPLES).astype(np.float32, copy=False) * window()
 
-
-def guessed_db(power: Floats) -> Floats:
-    """Levels of the guessed bands [n, 6], of frames' power in each bin [n, 161]; -inf where there
-    is silence."""
-    level, over = band_levels(power)
-    found = level + (CONSTANT + MORE_DB)
-    for i in range(NUM_BANDS):  # one by one: a library's sum may depend on the number of frames
-        found = found + over[:, i : i + 1] * WEIGHTS[i]
-    return np.where(level > SILENT_DB, found, np.float32(-np.inf))
+    def _guess(self, level: Floats, known: Floats) -> Floats:
+        """dB of each guessed band [n, 6]; -inf where there is silence."""
+        found = level + (CONSTANT + MORE_DB)
+        for i, weights in enumerate(WEIGHTS):  # a library's sum may depend on the number of frames
+            found = found + known[:, i : i + 1] * weights
+        return np.where(level > SILENT_DB, found, np.float32(-np.inf))
 
 
-def band_levels(power: Floats) -> tuple[Floats, Floats]:
-    """The mean of the known bands in dB [n, 1], and each over it [n, NUM_BANDS], of frames' power
-    in each bin [n, 161]."""
-    known = power[:, FIRST_BIN : FIRST_BIN + NUM_BANDS * BAND_BINS]
-    bands = known[:, ::BAND_BINS]
-    for i in range(1, BAND_BINS):
-        bands = bands + known[:, i::BAND_BINS]
-    bands = bands / np.float32(BAND_BINS) + LEAST_POWER
-    mean = bands[:, :1]
-    for i in range(1, NUM_BANDS):
-        mean = mean + bands[:, i : i + 1]
-    level = 10 * np.log10(mean / np.float32(NUM_BANDS))
-    return level, 10 * np.log10(bands) - level
+class Known:
+    """What the guess is made of, frame by frame of one clip."""
+
+    def __init__(self) -> None:
+        self._sum = self._weight = 0.0
+
+    def of(self, power: Floats) -> tuple[Floats, Floats]:
+        """Of the next frames' power in each bin [n, 161]: the mean of the known bands in dB [n, 1],
+        and [n, 2 * NUM_BANDS + 1]: each band over it, the squares of that, and how far it lies over
+        what is past."""
+        known = power[:, FIRST_BIN : FIRST_BIN + NUM_BANDS * BAND_BINS]
+        bands = known[:, ::BAND_BINS]
+        for i in range(1, BAND_BINS):
+            bands = bands + known[:, i::BAND_BINS]
+        bands = bands / np.float32(BAND_BINS) + LEAST_POWER
+        mean = bands[:, :1]
+        for i in range(1, NUM_BANDS):
+            mean = mean + bands[:, i : i + 1]
+        mean = mean / np.float32(NUM_BANDS)
+        level = 10 * np.log10(mean)
+        over = 10 * np.log10(bands) - level
+        past = 10 * np.log10(np.array([[self._past(each)] for each in mean[:, 0].tolist()]))
+        since = level - past.astype(np.float32)
+        return level, np.concatenate([over, over * over / SQUARE_DB, since], axis=1)
+
+    def _past(self, power: float) -> float:
+        """The mean so far, this frame's with it."""
+        self._sum = KEPT * self._sum + power
+        self._weight = KEPT * self._weight + 1
+        return self._sum / self._weight
 
 
 @functools.cache

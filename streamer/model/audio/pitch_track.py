@@ -6,8 +6,8 @@ frames before a frame and 10 behind it; of the outer ones next to nothing comes.
 SD was off by 0.001 semitones in the mean of 25 people's recordings, with 4 and 4 by 0.005, when
 the network's confidence told what is voiced (2026-11).
 
-F0 is the network's own. Which frames are voiced it does not say: that is told by how far the sound
-repeats itself with that F0 (core/measures/periodic.py), as Praat tells it.
+F0 is near the network's: where the sound repeats itself most (core/measures/periodic.py). How far it
+does tells which frames are voiced, as Praat tells it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ MIN_HZ = 60.0
 MAX_HZ = 500.0
 # From this strength on a frame is voiced, as in Praat. By the network's confidence, from 0.3 on,
 # the median was within 2 % of Praat's in 0.82 of 2,267 recordings of training's people, and the SD
-# within 0.3 semitones in 0.78; so they are in 0.88 and 0.83. With 0.4 they are, too, but more that
-# is no voice counts, and the coach takes a lively voice for a flat one sooner (2026-11).
+# within 0.3 semitones in 0.78; so they were in 0.88 and 0.83, before F0 was tuned. With 0.4 they
+# were, too, but more that is no voice counted, and the coach took a lively voice for a flat one
+# sooner (2026-11).
 VOICED = 0.45
 # Digital silence is nothing that the network ever saw: what it says of it is chance.
 SILENT_PEAK = 1e-3
