@@ -26,8 +26,8 @@ Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 # So far under the active level F0 counts no more. What is softer are mostly the creaking ends of
-# phrases, where trackers part. On 2,267 recordings of training's people the median was within 2 % of
-# Praat's in 0.88 so; with 14 dB in 0.87, with all that is heard in 0.85 (2026-11, before F0 was
+# phrases, where trackers part. On 2,267 recordings of training's people the median was within 2 %
+# of Praat's in 0.88 so; with 14 dB in 0.87, with all that is heard in 0.85 (2026-11, before F0 was
 # tuned; voiced from a strength of 0.4 on).
 PITCHED_DB = 17.0
 GUARD_FRAMES = 5  # beside speech, where its ends still sound, nothing is noise

@@ -6,8 +6,8 @@ frames before a frame and 10 behind it; of the outer ones next to nothing comes.
 SD was off by 0.001 semitones in the mean of 25 people's recordings, with 4 and 4 by 0.005, when
 the network's confidence told what is voiced (2026-11).
 
-F0 is near the network's: where the sound repeats itself most (core/measures/periodic.py). How far it
-does tells which frames are voiced, as Praat tells it.
+F0 is near the network's: where the sound repeats itself most (core/measures/periodic.py). How far
+it does tells which frames are voiced, as Praat tells it.
 """
 
 from __future__ import annotations
