@@ -38,6 +38,7 @@ from streamer.core.audio.high_band import (
     HIGH_BINS,
     HOP_SAMPLES,
     NUM_BANDS,
+    TELEPHONE_HZ,
     HighBand,
     Known,
     window,
@@ -46,7 +47,6 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 
 MOST_S = 8
 FOLDS = 5
-TELEPHONE_HZ = 8_000
 QUIET_DB, LEAST_WEIGHT = 40, 0.1  # a frame so far under the loudest counts so much
 SILENT_DB = 45  # and so far under it, nothing
 RIDGE = 1.0
@@ -88,7 +88,7 @@ def measured_rows(options: argparse.Namespace) -> list[dict[str, object]]:
     for each in progress(drawn(options), "clips"):
         whole, _ = soundfile.read(each["file"], dtype="float32")
         narrow = at_8_khz(whole)
-        high_band = HighBand(TELEPHONE_HZ)
+        high_band = HighBand()
         filled = np.concatenate([high_band.push(narrow), high_band.finish()])
         of = [measured(samples) for samples in (whole, narrow, filled)]
         for name, pairs in off.items():

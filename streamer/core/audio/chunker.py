@@ -7,7 +7,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from streamer.core.audio.high_band import RATES_HZ, HighBand
+from streamer.core.audio.high_band import TELEPHONE_HZ, HighBand
 from streamer.core.audio.pcm import (
     MAX_CHANNELS,
     MAX_MAGNITUDE,
@@ -63,7 +63,7 @@ class Chunker:
             self._resampler = soxr.ResampleStream(
                 sample_rate, SAMPLE_RATE_HZ, 1, "float32", QUALITY
             )
-        self._high_band = HighBand(sample_rate) if sample_rate in RATES_HZ else None
+        self._high_band = HighBand() if sample_rate == TELEPHONE_HZ else None
 
     def push_pcm16(self, data: bytes | bytearray | memoryview) -> Samples:
         """Takes little-endian int16, channels interleaved, cut at any byte; returns samples [n] (n

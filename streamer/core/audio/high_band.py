@@ -1,5 +1,5 @@
-"""In: samples at 16 kHz of a source of a lower rate, such as a telephone. Out: the same, with noise
-where the source's rate cut the voice off, as loud as the rest of it lets guess.
+"""In: samples at 16 kHz that came at 8, as from a telephone. Out: the same, with noise where that
+rate cut the voice off, as loud as the rest of it lets guess.
 
 The models and measures hear up to 8 kHz. Where that is empty they hear a darker and faster voice:
 so it is the missing part that changes words on a telephone, not its code. The guess is a sum over a
@@ -18,14 +18,14 @@ from streamer.core.audio.high_band_weights import CONSTANT, WEIGHTS
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 
 Floats = NDArray[np.float32]
-# Of sources that are guessed for: below, what the guess is made of is cut off, too; above, nothing.
-RATES_HZ = range(8_000, 15_001)
+# What is guessed for. At 11 and 12 kHz as many levels change with a guess as without (2026-11).
+TELEPHONE_HZ = 8_000
 HOP_SAMPLES = 160
 FRAME_SAMPLES = 2 * HOP_SAMPLES
-KNOWN_SHARE = 0.92  # of half of the source's rate: what lies over it is the resampler's slope
 BIN_HZ = SAMPLE_RATE_HZ // FRAME_SAMPLES
 FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in bands of 400
-HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]  # what is guessed: from 3,700 Hz on
+# What is guessed: from 3,700 Hz on, where the resampler's slope begins.
+HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]
 SQUARE_DB = np.float32(10)  # squares are of so many dB
 KEPT = 0.99  # of a frame's weight, one frame later: what is past counts for a second
 # The mean of dB lies under the dB of the mean. So much more changes the fewest levels.
@@ -36,11 +36,9 @@ NUM_PATTERNS = 256  # of noise, one a frame, again and again
 
 
 class HighBand:
-    """One clip's; holds under 20 ms of samples. For sources of RATES_HZ."""
+    """One clip's; holds under 20 ms of samples."""
 
-    def __init__(self, source_rate_hz: int) -> None:
-        known_bin = KNOWN_SHARE * source_rate_hz / 2 / BIN_HZ
-        self._first = sum(first < known_bin for first in HIGH_BINS[:-1])  # band that is guessed
+    def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
@@ -80,13 +78,11 @@ class HighBand:
         """What is to be added in frames [n, FRAME_SAMPLES]."""
         spectrum = np.fft.rfft(frames * window())
         power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32, copy=False)
-        levels = self._guess(*self._known.of(power))[:, self._first :]
+        levels = self._guess(*self._known.of(power))
         turns = _patterns()[(self._num + np.arange(len(frames))) % NUM_PATTERNS]
         self._num += len(frames)
-        bins = HIGH_BINS[self._first :]
         high = np.zeros_like(spectrum)
-        high[:, bins[0] :] = turns[:, bins[0] - HIGH_BINS[0] :]
-        high[:, bins[0] :] *= np.repeat(10 ** (levels / 20), np.diff(bins), 1)
+        high[:, HIGH_BINS[0] :] = turns * np.repeat(10 ** (levels / 20), np.diff(HIGH_BINS), 1)
         return np.fft.irfft(high, FRAME_SAMPLES).astype(np.float32, copy=False) * window()
 
     def _guess(self, level: Floats, known: Floats) -> Floats:
