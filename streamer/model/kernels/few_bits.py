@@ -57,7 +57,7 @@ def multiply(
     rows, inner = x.shape
     matrix = given(data, scales, width, bias)
     y = np.empty((rows, width), np.float32)
-    with _helpers.crew(min(num_threads(), rows * inner * width // WORTH)) as crew:
+    with helpers().crew(min(num_threads(), rows * inner * width // WORTH)) as crew:
         times(x.reshape(-1), rows, inner, matrix, y.reshape(-1), room_for(rows, [matrix]), crew)
     return y
 
@@ -99,7 +99,7 @@ def feed_layers(
     rooms = tuple(np.empty(rows * width, np.float32) for width in between)
     room = room_for(rows, [of for of in layers[0] if isinstance(of, tuple)])
     eps = np.float32(shape.eps)
-    with _helpers.crew(num_threads()) as crew:
+    with helpers().crew(num_threads()) as crew:
         for layer, kept in zip(layers, slots, strict=True):
             feed(x.reshape(-1), rows, spans, sizes, eps, layer, angles, kept, (*rooms, room), crew)
 
@@ -144,7 +144,12 @@ class Helpers:
         return self._pipe[1]
 
 
-_helpers = Helpers()  # of this process
+_helpers = Helpers()
+
+
+def helpers() -> Helpers:
+    """The ones of this process."""
+    return _helpers
 
 
 def _begin_anew() -> None:
