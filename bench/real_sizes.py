@@ -1,11 +1,12 @@
 """Which mode wins where at 3B and 7B? In: held-out clips, what steps of these sizes cost. Out: a
 table, JSON lines.
 
-`python -m bench.real_sizes` (10 minutes) runs the embedded pair over real sockets, each model
-slowed to the steps of a real one (bench/slowed.py): the edge as a 3B of 4 bits on a CPU, the cloud
-as a 7B on a GPU. The costs are no measurements: they follow from the bytes and products of the
-published shapes and from what a machine is taken to do, which docs/measured.md spells out; other
-costs come as options. The embedded pair agrees as two models of one training do.
+`python -m bench.real_sizes` (4 minutes) runs the embedded pair over real sockets, each model slowed
+to the steps of a real one (bench/slowed.py): the edge as a 3B of 4 bits on a CPU, as `python -m
+bench.window` measures it, the cloud as a 7B on a GPU. The cloud's costs are no measurements: they
+follow from the bytes and products of the published shape and from what a machine is taken to do,
+which docs/measured.md spells out; other costs come as options. The embedded pair agrees as two
+models of one training do.
 
 All clips go through all arms in turn, in one run. Somebody speaks at the pace of speech as far as
 the clock is concerned: all but a clip's last 100 ms is heard before it starts.
@@ -48,10 +49,10 @@ VERIFY = 1.15  # of a token's time, for a block of five
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num", type=int, default=3, help="clips of each length")
+    parser.add_argument("--num", type=int, default=2, help="clips of each length")
     parser.add_argument("--seconds", type=int, nargs="+", default=[3, 10])
     parser.add_argument("--rtt", type=float, nargs="+", default=[20, 100], help="ms")
-    parser.add_argument("--edge", type=float, nargs=3, default=[54, 12, 700], metavar="MS")
+    parser.add_argument("--edge", type=float, nargs=3, default=[42, 1, 170], metavar="MS")
     parser.add_argument("--cloud", type=float, nargs=3, default=[6, 0.2, 10], metavar="MS")
     parser.add_argument("--paper", action="store_true", help="break-even, by pace.py's equations")
     parser.add_argument("--name", default="real_sizes", help="of the file that is written")
