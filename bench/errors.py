@@ -40,6 +40,8 @@ def main() -> None:
     taken = [c for s in known["source"] for c in chosen(s, options.clones, options.num)]
     decoded = recordings.decoded(progress(taken, "clips"), known["filters"])
     pairs = [pair for _, samples in decoded if (pair := of_clip(samples))]
+    if not pairs:
+        raise SystemExit(f"bench.errors: no clone of recordings.toml lies in {options.clones}")
     found = np.array(pairs)  # [n, pitch or variation, ours or Praat's]
     pitch, variation = found[:, 0], found[:, 1]
     is_near = np.abs(pitch[:, 0] / pitch[:, 1] - 1) <= 0.02

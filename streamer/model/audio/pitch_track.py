@@ -96,8 +96,8 @@ class PitchTrack:
         hops = self._held[first * HOP_SAMPLES : end * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)
         is_loud = np.abs(hops).max(1) >= SILENT_PEAK
         f0_hz, strength = tuned(samples, mine * HOP_SAMPLES, pitch[mine])
-        is_voiced = is_loud & (strength >= VOICED)
-        return np.where(is_voiced, f0_hz.clip(MIN_HZ, MAX_HZ), 0.0).astype(np.float32)
+        found = np.where((f0_hz >= MIN_HZ) & (f0_hz <= MAX_HZ), f0_hz, pitch[mine])
+        return np.where(is_loud & (strength >= VOICED), found, 0.0).astype(np.float32)
 
 
 def _near_speech(speech: Flags, num: int) -> Flags:

@@ -76,9 +76,9 @@ def signal(n: int, kind: str, seed: int) -> np.ndarray:
 KINDS = ["noise", "silence", "loud-quiet", "click-at-the-end", "tone"]
 
 
-# Both transform in float32, in another order. At the worst the stock is 1e-4 from the true values,
+# Both transform in float32, in another order. At the worst the stock is 3e-4 from the true values,
 # for a pure tone, and ours 2e-5.
-FROM_TRUE, FROM_STOCK = 5e-5, 2e-4
+FROM_TRUE, FROM_STOCK = 5e-5, 6e-4
 
 
 def check_close(x: np.ndarray, cuts=(), is_released: bool = False) -> None:
