@@ -68,6 +68,8 @@ class _Writing:
 
     def finish(self, over: Over) -> Written:
         prefill_ms = None if over.prefilled_at is None else self._ms(over.prefilled_at)
+        # A short answer may be over before its first text has gone out.
+        total_ms = max(self._ms(over.done_at), self._ttft_ms or 0.0)
         return Written(
             self._ready.closed,
             self._text,
@@ -77,7 +79,7 @@ class _Writing:
             over.counts,
             self._ttft_ms,
             prefill_ms,
-            self._ms(over.done_at),
+            total_ms,
             self._pieces(),
         )
 
