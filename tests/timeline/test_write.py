@@ -40,6 +40,7 @@ def without_chinese(monkeypatch):
     """As on a machine whose fonts have no Chinese characters."""
     kept = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", kept)
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
 
 
 @pytest.fixture
