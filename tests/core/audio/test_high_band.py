@@ -67,6 +67,18 @@ def test_silence_stays_silent():
     assert not filled(np.zeros(RATE_HZ, np.float32)).any()
 
 
+@pytest.mark.parametrize("hz", [0, 50, 300, 1_000, 3_000])
+def test_a_tone_or_an_offset_has_no_noise(hz):
+    tone = (0.3 * np.cos(2 * np.pi * hz * np.arange(RATE_HZ) / RATE_HZ)).astype(np.float32)
+    added = (filled(tone) - tone)[HOP_SAMPLES:-HOP_SAMPLES]
+    assert added.std() < 0.02 * tone[HOP_SAMPLES:].max()
+    voice = narrow(speech.recording(0))
+    beside = filled(voice + np.float32(0.1)) - np.float32(0.1)
+    assert level_db(beside, 3_800, 8_000) == pytest.approx(
+        level_db(filled(voice), 3_800, 8_000), abs=1
+    )
+
+
 def test_a_voice_is_nearly_as_bright_as_it_was():
     """In each second of recordings, above what a telephone lets pass."""
     off = []
