@@ -30,6 +30,8 @@ SQUARE_DB = np.float32(10)  # squares are of so many dB
 KEPT = 0.99  # of a frame's weight, one frame later: what is past counts for a second
 # The mean of dB lies under the dB of the mean. So much more changes the fewest levels.
 MORE_DB = np.float32(6.0)
+# Further under what is past a frame counts as no softer: behind speech the guess would swell.
+LEAST_SINCE_DB = np.float32(-15.0)
 LEAST_POWER = np.float32(1e-9)
 SILENT_DB = -85.0  # of a frame's mean power: under it there is nothing to go on
 NUM_PATTERNS = 256  # of noise, one a frame, again and again
@@ -115,7 +117,7 @@ class Known:
         level = 10 * np.log10(mean)
         over = 10 * np.log10(bands) - level
         past = 10 * np.log10(np.array([[self._past(each)] for each in mean[:, 0].tolist()]))
-        since = level - past.astype(np.float32)
+        since = np.maximum(level - past.astype(np.float32), LEAST_SINCE_DB)
         return level, np.concatenate([over, over * over / SQUARE_DB, since], axis=1)
 
     def _past(self, power: float) -> float:
