@@ -142,9 +142,9 @@ class LiveParts:
         )
 
     def ranges(self, closed: Closed) -> Ranges:
-        if closed.said is None or not self._plan.rules.form:
+        if closed.measures is None or not self._plan.rules.form:
             return FREE
-        return said_ranges(closed.said(), self._models.phrases)
+        return said_ranges(closed.measures(), self._models.phrases)
 
     def drafter(self, edge: Any) -> Any:
         return self._models.drafter(edge, self._plan.rules)

@@ -177,7 +177,7 @@ class Draft:
     async def _begin_on_edge(self, ready: Ready, edge: Drafting) -> Action | None:
         """Measures say which levels may be said. Most often they are known by now, or before the
         edge has heard the end: then it needs no other way to its thread."""
-        if ready.closed.is_said_known:
+        if ready.closed.is_measured:
             return await self._on_edge(edge, edge.begin([await ready.ranges()]))
         known: list[Ranges] = []
 

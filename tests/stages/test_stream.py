@@ -216,11 +216,11 @@ async def test_pieces_may_be_of_any_size(tiny_pair):
 
 @dataclass(frozen=True)
 class Worked(Passing):
-    """A hearing whose measures are never late."""
+    """A hearing whose measures are late in no turn but the second."""
 
     def push(self, pcm):
         items = self.inner.push(pcm)
-        if self.inner.measurer is not None:
+        if self.inner.measurer is not None and self.inner.num_turns != 2:
             self.inner.measurer.work(True)
         return items
 
@@ -240,15 +240,14 @@ class Asked(Between):
 
 
 async def test_what_is_known_when_a_turn_ends_is_not_waited_for(tiny_pair, turns):
-    """Ranges are asked for at once, where measures know them; on a thread where they do not: a
-    short turn needs its last F0."""
+    """Ranges are asked for at once, where measures know them; on a thread where they do not."""
     models = models_of(edge=str(tiny_pair[0]), cloud="none", mode="edge")
     async with opened(models) as parts:
         asked = Asked(parts)
         async with session_of(asked, measures=True) as session:
-            for data in turns[:2]:
+            for data in turns[:3]:
                 await session.feed(data)
                 await session.commit()
                 assert [event async for event in session][-1].measures is not None
     here = threading.current_thread()
-    assert [thread is here for thread in asked.threads_asked] == [False, True]
+    assert [thread is here for thread in asked.threads_asked] == [True, False, True]

@@ -58,8 +58,7 @@ class Closed:
     goes_on: bool = False
     # the turn's SpeechMeasures, where they were asked for; to be called as last_speech is
     measures: Callable[[], Any] | None = None
-    said: Callable[[], Any] | None = None  # those that its words are held to: known earlier
-    is_said_known: bool = True  # by now: then nobody waits for it
+    is_measured: bool = True  # by now: then nobody waits for it
     curves: Callable[[], Any] | None = None  # its Curves, likewise
 
 

@@ -70,8 +70,8 @@ CoachEvent = Nudge | BaselineKnown | CoachNews
 class Coaching:
     """Fill a step's frames in: `add_mel`, and `track` for the rest. Then `step`."""
 
-    def __init__(self, coach: Coach, pitch_hop: int) -> None:
-        self.track = TurnTrack(pitch_hop)
+    def __init__(self, coach: Coach, track: TurnTrack) -> None:
+        self.track = track
         self.baseline = coach.baseline
         self._so_far: Baseline | None = None
         self._coach = coach

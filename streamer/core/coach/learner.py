@@ -13,7 +13,7 @@ from streamer.core.coach.evidence import Seconds
 from streamer.core.coach.voice import Heard
 from streamer.core.measures.frames import FRAMES_PER_S, PAUSE_FRAMES, active_level
 from streamer.core.measures.growing import Growing
-from streamer.core.measures.pitch import in_range, pitch_stats
+from streamer.core.measures.pitch import pitch_stats
 from streamer.core.measures.turn_frames import Flags, Frames
 
 SETTLED_FRAMES = 60  # so far behind what is known nothing changes
@@ -74,7 +74,7 @@ class Learner:
     def found(self) -> Baseline | None:
         """None while there is too little speech, or what was heard is no voice."""
         f0 = self._f0.values
-        voiced = in_range(f0[f0 > 0])
+        voiced = f0[f0 > 0]
         usual = [each.found() for each in (self._change, self._level, self._glide)]
         if self.speech_s < MIN_SPEECH_S or len(voiced) < FRAMES_PER_S or None in usual:
             return None

@@ -87,8 +87,7 @@ def arousal_of(z: list[float]) -> float:
 
 def said_ranges(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> dict[str, tuple[int, int]]:
     """Of each attribute the lowest and the highest level that words may say beside the measures:
-    as far as the measure's own error reaches, and never more than one level from any that half of
-    that reaches: the turn's last 0.85 s may still move it.
+    as far as the measure's own error reaches, and never more than one level from its own.
 
     Free, and so left out, where a measure is not to be relied on (`levels_of`), and where `phrases`
     have other levels than ours.
@@ -100,9 +99,7 @@ def said_ranges(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> dict[str
             value = getattr(found, MEASURES[name])
             error = ERRORS[name] * (value if name in RELATIVE else 1)
             low, high = level_of(name, value - error), level_of(name, value + error)
-            least = level_of(name, value + error / 2) - 1
-            most = level_of(name, value - error / 2) + 1
-            ranges[name] = (max(low, least), min(high, most))
+            ranges[name] = (max(low, level - 1), min(high, level + 1))
     return ranges
 
 

@@ -18,7 +18,7 @@ LAST_S = (2, 7, 20)
 @dataclass(frozen=True, slots=True)
 class Measures:
     """A turn that goes on: all of it so far, and its last 2, 7 and 20 s. heard_s: up to where.
-    F0 is known up to half a second before that."""
+    F0 is known up to 25 ms before that."""
 
     turn: int
     heard_s: float

@@ -25,18 +25,11 @@ class PitchStats:
     sd_hz: float
 
 
-def in_range(voiced_hz: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The frames that lie in the voice's own range, in order of height: the others are mostly
-    errors of an octave.
-
-    The range is that of the second pass of two, as De Looze & Hirst (2008) look twice.
-    """
-    if not len(voiced_hz):
-        return voiced_hz
-    ordered = np.sort(voiced_hz)
-    low, high = percentiles(ordered, 15, 85)
-    first = np.searchsorted(ordered, np.float32(0.75 * low))
-    return ordered[first : np.searchsorted(ordered, np.float32(1.6 * high), "right")]
+def own_range(voiced_hz: NDArray[np.float32]) -> tuple[float, float]:
+    """Between which frequencies a voice lies, of a first look at it [n], n > 0: what lies beyond
+    are mostly errors of an octave (De Looze & Hirst, 2008)."""
+    low, high = percentiles(np.sort(voiced_hz), 15, 85)
+    return 0.75 * low, 1.6 * high
 
 
 def pitch_stats(voiced_hz: NDArray[np.float32]) -> PitchStats:

@@ -16,7 +16,7 @@ from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.coaching import STEP_SAMPLES, CoachEvent, Coaching, CoachNews
 from streamer.model.audio.mel_frames import HALF_SAMPLES, MelFrames
-from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack
+from streamer.model.audio.pitch_track import PitchTrack, turn_track
 from streamer.model.audio.turn_voice import taken
 from streamer.model.audio.vad import VoiceActivity
 
@@ -32,7 +32,7 @@ class CoachEar:
 
     def __init__(self, coach: Coach) -> None:
         self.baseline: Baseline | None = coach.baseline
-        self._coaching = Coaching(coach, HOP_SAMPLES)
+        self._coaching = Coaching(coach, turn_track())
         self._mel = MelFrames()
         self._voice = VoiceActivity()
         self._pitch = PitchTrack()
@@ -73,6 +73,6 @@ class CoachEar:
         track.add_samples(samples)
         self._coaching.add_mel(self._mel.push(samples))
         frames = self._voice.push(samples)
-        speech = track.add_speech(np.array([frame.probability for frame in frames], np.float32))
-        track.add_pitch(self._pitch.push(samples, speech))
+        track.add_speech(np.array([frame.probability for frame in frames], np.float32))
+        track.add_pitch(self._pitch.push(samples))
         self._events += self._coaching.step()

@@ -16,16 +16,14 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.frames import HOP_SAMPLES as FRAME_SAMPLES
 from streamer.core.measures.live_measures import EVERY_SAMPLES, Measures, measure_so_far
-from streamer.core.measures.speech_measures import MIN_SPEECH_S, SpeechMeasures
-from streamer.core.measures.turn_track import TurnTrack
+from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.model.audio.mel_frames import MelFrames
-from streamer.model.audio.pitch_track import HOP_SAMPLES, PitchTrack, num_known
+from streamer.model.audio.pitch_track import PitchTrack, turn_track
 from streamer.model.audio.turn_voice import TurnVoice, taken
 
 Floats = NDArray[np.float32]
-Flags = NDArray[np.bool_]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # what came so long before a turn's end is heard by then
-LATE_F0 = 0.25  # of the speech, at most: words are held to measures that lack no more of it
+FORESEEN_SAMPLES = SAMPLE_RATE_HZ // 2
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
@@ -40,13 +38,10 @@ class TurnMeasurer:
         self._mel = MelFrames()
         self.voice = TurnVoice(is_read=True)  # for the turn's ear, too, where it hears the same
         self._pitch = PitchTrack()
-        self._track = TurnTrack(HOP_SAMPLES)
+        self._track = turn_track()
         self._waiting: list[Floats] = []
-        self._unpitched: list[tuple[Floats, Flags]] = []  # heard, and F0 still to be found
         self._is_ended = False  # its end is heard
         self._hearing = threading.Lock()
-        self._pitching = threading.Lock()  # so that who needs no F0 does not wait for it
-        self._said: SpeechMeasures | None = None
         self._found: SpeechMeasures | None = None
 
     def push(self, samples: Floats) -> None:
@@ -70,11 +65,9 @@ class TurnMeasurer:
         is_news = is_told and self._is_news
         with self._hearing:
             self._hear()
-        self._read_pitch()
-        if not is_news or self.is_over:
-            return None
-        self._num_told = num
-        with self._hearing:
+            if not is_news or self.is_over:
+                return None
+            self._num_told = num
             return measure_so_far(self._turn, self._track)
 
     @property
@@ -82,81 +75,47 @@ class TurnMeasurer:
         return self.num_pushed // EVERY_SAMPLES > self._num_told
 
     def foresee(self) -> bool:
-        """At the turn's end: work out `said`, where its F0 is known. It takes a millisecond now,
-        and more once the models have the cores. Returns whether `said` is at hand."""
-        if self._is_f0_known and self._hearing.acquire(blocking=False):
+        """At the turn's end: `finish`, where little is left to hear and nobody hears just now. It
+        takes a millisecond or two, and more once the models have the cores. Returns whether it is
+        done."""
+        is_little = self.num_pushed - self._track.num_samples <= FORESEEN_SAMPLES
+        if is_little and self._hearing.acquire(blocking=False):
             try:
-                self._said = self._held_to()
+                self._finish()
             finally:
                 self._hearing.release()
-        return self._said is not None and self._is_enough(self._said)
-
-    def said(self) -> SpeechMeasures:
-        """What the turn's words are held to, when all its samples were pushed: all but the F0 of
-        its last half second or so, which takes longest, so that nobody waits for that. Where it is
-        much of the speech, all."""
-        if self._said is None:
-            with self._hearing:
-                if not self._is_f0_known:
-                    self._hear()
-                    self._read_pitch()
-                self._said = self._held_to()
-        return self._said if self._is_enough(self._said) else self.finish()
-
-    def _is_enough(self, said: SpeechMeasures) -> bool:
-        late_s = (self.num_pushed - self._num_f0 * HOP_SAMPLES) / SAMPLE_RATE_HZ
-        return said.speech_s >= MIN_SPEECH_S and late_s <= LATE_F0 * said.speech_s
-
-    def _held_to(self) -> SpeechMeasures:
-        self._hear_end()
-        return self._track.until_f0(self._num_f0)
-
-    @property
-    def _num_f0(self) -> int:
-        """How many frames of F0 words are held to: by the samples alone."""
-        return num_known((self.num_pushed - READ_SAMPLES) // EVERY_SAMPLES * EVERY_SAMPLES)
-
-    @property
-    def _is_f0_known(self) -> bool:
-        return self._track.is_pitched(self._num_f0)
+        return self._found is not None
 
     def finish(self) -> SpeechMeasures:
         """Of the whole turn, when all its samples were pushed."""
         with self._hearing:
-            if self._found is None:
-                self._hear_end()
-                self._read_pitch()
-                self._track.add_pitch(self._pitch.finish())
-                self._found = self._track.measures()
-            return self._found
+            return self._finish()
 
     def curves(self) -> Curves:
         """How F0, level and speech go along the whole turn, when all its samples were pushed."""
         self.finish()
         return Curves.of(self._track.frames())
 
+    def _finish(self) -> SpeechMeasures:
+        if self._found is None:
+            self._add(taken(self._waiting), self.voice.finish(), is_last=True)
+            self._found = self._track.measures()
+        return self._found
+
     def _hear(self) -> None:
         if self._waiting:
             self._add(taken(self._waiting), self.voice.read())
 
-    def _hear_end(self) -> None:
-        if not self._is_ended:
-            self._is_ended = True
-            self._add(taken(self._waiting), self.voice.finish())
-
-    def _add(self, samples: Floats, probability: Floats) -> None:
+    def _add(self, samples: Floats, probability: Floats, is_last: bool = False) -> None:
         """probability: of speech, at least as far as the samples go."""
-        self._unpitched.append((samples, self._track.add_speech(probability)))
+        self._track.add_speech(probability)
         for at in range(0, max(1, len(samples)), AT_ONCE):
             piece = samples[at : at + AT_ONCE]
             self._track.add_samples(piece)
-            is_last = self._is_ended and at + AT_ONCE >= len(samples)
-            raw = self._mel.finish(piece) if is_last else self._mel.push(piece)
+            is_end = is_last and at + AT_ONCE >= len(samples)
+            rows = self._pitch.finish(piece) if is_end else self._pitch.push(piece)
+            self._track.add_pitch(rows)
+            raw = self._mel.finish(piece) if is_end else self._mel.push(piece)
             num_own = -(-self._track.num_samples // FRAME_SAMPLES)
             if len(raw):
                 self._track.add_mel(raw[: num_own - self._track.num_heard])
-
-    def _read_pitch(self) -> None:
-        with self._pitching:
-            while self._unpitched:
-                self._track.add_pitch(self._pitch.push(*self._unpitched.pop(0)))

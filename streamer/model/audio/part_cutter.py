@@ -166,10 +166,10 @@ class PartCutter:
         self._ear = None
         measurer = self.measurer
         self.measurer = None
-        is_said_known = True
+        is_measured = True
         if measurer is not None:
             measurer.is_over = True
-            is_said_known = measurer.foresee()
+            is_measured = measurer.foresee()
         assert ear is not None
         self._next = self._begin + ear.num_samples
         rest, heard = ear.finish()
@@ -187,8 +187,7 @@ class PartCutter:
                 last_speech_ms,
                 goes_on,
                 measurer.finish if measurer else None,
-                measurer.said if measurer else None,
-                is_said_known,
+                is_measured,
                 measurer.curves if measurer else None,
             ),
         ]

@@ -1,123 +1,163 @@
-"""Samples at 16 kHz come in; F0 of frames of 16 ms goes out, the same for every way of cutting.
+"""Samples at 16 kHz come in; what F0 frames of 10 ms may have goes out, the same for every way of
+cutting. `f0_of` decides which.
 
-The network is the ONNX model that swift-f0 ships (arXiv 2508.18440), in onnxruntime. It runs on
-blocks at fixed places, and in them on what speech needs, so that no cut changes a bit. It sees 11
-frames before a frame and 10 behind it; of the outer ones next to nothing comes. With 6 and 6 the
-SD was off by 0.001 semitones in the mean of 25 people's recordings, with 4 and 4 by 0.005, when
-the network's confidence told what is voiced (2026-11).
+The method is Praat's (Boersma, 1993), and so are its numbers, but for what a stream forbids. Praat
+looks twice where labels are measured (pipelines/embedded/synthesis.py): over all voices, then in
+windows of three periods of the lowest F0 of this one. Here all frames are looked at once, in
+windows for three sorts of voices, and a row holds the candidates of each. Which window counts is
+decided when somebody asks.
 
-F0 is near the network's: where the sound repeats itself most (core/measures/periodic.py). How far
-it does tells which frames are voiced, as Praat tells it.
+Its figures beside Praat and in noise: docs/measures.md.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.util
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.frames import SPEECH_SAMPLES
-from streamer.core.measures.periodic import tuned
-from streamer.model.runtime.onnx import onnxruntime
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.measures.frames import HOP_SAMPLES, MIN_FRAMES
+from streamer.core.measures.pitch import own_range
+from streamer.core.measures.turn_track import TurnTrack
+from streamer.model.kernels.pitch import NUM_CANDIDATES, cut_stretches, find_path, find_peaks
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-HOP_SAMPLES = 256
-LEFT_FRAMES = 6
-RIGHT_FRAMES = 6
-BLOCK_FRAMES = 28
-FRAMES_JUDGED = SPEECH_SAMPLES // HOP_SAMPLES
 MIN_HZ = 60.0
 MAX_HZ = 500.0
-# From this strength on a frame is voiced, as in Praat. By the network's confidence, from 0.3 on,
-# the median was within 2 % of Praat's in 0.82 of 2,267 recordings of training's people, and the SD
-# within 0.3 semitones in 0.78; so they were in 0.88 and 0.83, before F0 was tuned. With 0.4 they
-# were, too, but more that is no voice counted, and the coach took a lively voice for a flat one
-# sooner (2026-11).
-VOICED = 0.45
-# Digital silence is nothing that the network ever saw: what it says of it is chance.
-SILENT_PEAK = 1e-3
+# Each for voices that go no lower. With a fourth window 0.97 of the medians of 498 recordings of
+# training's people agree with Praat's, too, and of the SDs (2026-11).
+FLOORS_HZ = (60.0, 84.0, 150.0)
+PERIODS = 3  # of the floor, in a window
+PEAK_COLUMN = 2 * NUM_CANDIDATES * len(FLOORS_HZ)
+NUM_COLUMNS = PEAK_COLUMN + 1  # of a row: F0 and strength of each window, and how loud it is
+BLOCK_FRAMES = 10  # at once: with 20 and more it takes 1.8 times as long (2026-11)
+SILENT_PEAK = 1e-9
 
 
-def num_known(num_samples: int) -> int:
-    """Frames of the blocks that so many samples let be known."""
-    return max(0, num_samples // HOP_SAMPLES - RIGHT_FRAMES) // BLOCK_FRAMES * BLOCK_FRAMES
+@dataclass(frozen=True, eq=False)
+class Window:
+    """What a floor asks for. scale [lags]: over the window's own autocorrelation."""
 
+    bell: Floats
+    scale: Floats
+    num_points: int  # of the transform
+    reach: int  # samples of one period
+    first_lag: int
+    last_lag: int
 
-class PitchTrack:
-    """F0 of one turn; holds under a second of samples."""
-
-    def __init__(self) -> None:
-        self._held = np.zeros(0, np.float32)  # from LEFT_FRAMES before the next frame on
-        self._left = 0  # frames in front of the next one that are held
-        self._speech = np.zeros(1, bool)  # of voice activity's frames, from the one before it on
-
-    def push(self, samples: Floats, speech: Flags) -> Floats:
-        """Take samples [n], and whether somebody speaks in each 512 that are judged now; return F0
-        in Hz of the frames that are known now, 0 where unvoiced or where nobody speaks near."""
-        self._held = np.concatenate([self._held, samples], dtype=np.float32)
-        self._speech = np.concatenate([self._speech, speech])
-        found = [np.zeros(0, np.float32)]
-        while len(self._held) >= (self._left + BLOCK_FRAMES + RIGHT_FRAMES) * HOP_SAMPLES:
-            found.append(self._block(BLOCK_FRAMES))
-        return np.concatenate(found)
-
-    def finish(self) -> Floats:
-        """F0 of what is left, when no more samples come. A rest of under 16 ms has none."""
-        num = len(self._held) // HOP_SAMPLES - self._left
-        return self._block(num) if num > 0 else np.zeros(0, np.float32)
-
-    def _block(self, num: int) -> Floats:
-        """The next `num` frames: from the first that speech needs to the last."""
-        found = np.zeros(num, np.float32)
-        near = _near_speech(self._speech, num)
-        needed = np.flatnonzero(near)
-        if len(needed):
-            first, end = int(needed[0]), int(needed[-1]) + 1
-            found[first:end] = self._f0(self._left + first, self._left + end)
-            found[~near] = 0  # a pause between two words, where a machine may hum
-        kept = min(LEFT_FRAMES, self._left + num)
-        self._held = self._held[(self._left + num - kept) * HOP_SAMPLES :]
-        self._left = kept
-        self._speech = self._speech[num // FRAMES_JUDGED :]
-        return found
-
-    def _f0(self, first: int, end: int) -> Floats:
-        """Of the held frames `first` to `end`, seen with those beside them."""
-        begin = max(0, first - LEFT_FRAMES)
-        samples = self._held[begin * HOP_SAMPLES : (end + RIGHT_FRAMES) * HOP_SAMPLES]
-        band = {"fmin": np.asarray(MIN_HZ, np.float32), "fmax": np.asarray(MAX_HZ, np.float32)}
-        pitch = _network().run(["pitch"], {"audio": samples[np.newaxis], **band})[0][0]
-        mine = np.arange(first - begin, end - begin)
-        hops = self._held[first * HOP_SAMPLES : end * HOP_SAMPLES].reshape(-1, HOP_SAMPLES)
-        is_loud = np.abs(hops).max(1) >= SILENT_PEAK
-        f0_hz, strength = tuned(samples, mine * HOP_SAMPLES, pitch[mine])
-        found = np.where((f0_hz >= MIN_HZ) & (f0_hz <= MAX_HZ), f0_hz, pitch[mine])
-        return np.where(is_loud & (strength >= VOICED), found, 0.0).astype(np.float32)
-
-
-def _near_speech(speech: Flags, num: int) -> Flags:
-    """Which of `num` frames of F0 are read where somebody speaks: those of speech, and the one
-    behind. speech: of voice activity's frames, from the one before the first on."""
-    flags = np.repeat(speech[1:], FRAMES_JUDGED)[:num]
-    near = np.pad(flags, (0, num - len(flags)))
-    near[::FRAMES_JUDGED] |= speech[: len(near[::FRAMES_JUDGED])]
-    return near
+    @classmethod
+    def of(cls, floor_hz: float) -> Window:
+        half = int(PERIODS / floor_hz * SAMPLE_RATE_HZ / 2) - 1
+        bell = np.hanning(2 * half + 2)[1:-1]
+        num_points = 1 << int(np.ceil(np.log2(3 * half)))  # no lag that is read wraps round
+        own = np.fft.irfft(np.abs(np.fft.rfft(bell, num_points)) ** 2)
+        last = 2 * half // PERIODS + 2
+        return cls(
+            bell.astype(np.float32),
+            (own[0] / own[: last + 2]).astype(np.float32),
+            num_points,
+            int(SAMPLE_RATE_HZ / floor_hz),
+            int(SAMPLE_RATE_HZ / MAX_HZ),
+            last,
+        )
 
 
 @functools.cache
-def _network() -> Any:
-    """One per process: it holds no state of a stream, and `run` may be called from any thread."""
-    runtime = onnxruntime()
-    spec = importlib.util.find_spec("swift_f0")
-    path = Path(spec.origin).parent / "model.onnx" if spec and spec.origin else None
-    if path is None or not path.exists():
-        raise RuntimeError("measures need swift-f0 0.3.0 or newer: pip install 'swift-f0>=0.3.0'")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+def windows() -> tuple[Window, ...]:
+    return tuple(Window.of(floor_hz) for floor_hz in FLOORS_HZ)
+
+
+@functools.cache
+def ahead_samples() -> int:
+    """So many samples behind a frame's middle it takes to know it."""
+    return len(windows()[0].bell) // 2
+
+
+class PitchTrack:
+    """Rows of one turn, frame i about sample 160 i; holds under 0.1 s of samples."""
+
+    def __init__(self) -> None:
+        self._held = np.zeros(ahead_samples(), np.float32)  # silence is before the first sample
+        self._num_samples = 0
+        self._num_rows = 0
+
+    def push(self, samples: Floats) -> Floats:
+        """Take samples [n]; return the rows that are known now [m, NUM_COLUMNS]."""
+        self._held = np.concatenate([self._held, samples], dtype=np.float32)
+        self._num_samples += len(samples)
+        known = (self._num_samples - ahead_samples()) // HOP_SAMPLES + 1
+        return self._rows(max(0, known - self._num_rows))
+
+    def finish(self, samples: Floats) -> Floats:
+        """Take the last samples [n]; return the rows that are left. Silence is behind them."""
+        self._num_samples += len(samples)
+        behind = np.zeros(ahead_samples(), np.float32)
+        self._held = np.concatenate([self._held, samples, behind], dtype=np.float32)
+        return self._rows(-(-self._num_samples // HOP_SAMPLES) - self._num_rows)
+
+    def _rows(self, num: int) -> Floats:
+        rows = np.zeros((num, NUM_COLUMNS), np.float32)
+        for begin in range(0, num, BLOCK_FRAMES):
+            block = rows[begin : begin + BLOCK_FRAMES]
+            for i in reversed(range(len(FLOORS_HZ))):  # the widest one says how loud it is
+                self._look(begin, i, block)
+        self._held = self._held[num * HOP_SAMPLES :].copy()
+        self._num_rows += num
+        return rows
+
+    def _look(self, begin: int, i: int, rows: Floats) -> None:
+        """Fill window i's columns of the rows, from the held frame `begin` on."""
+        window, num = windows()[i], len(rows)
+        stretches = np.zeros((num, window.num_points), np.float32)
+        first = ahead_samples() + begin * HOP_SAMPLES
+        peaks = rows.reshape(-1)[PEAK_COLUMN:]
+        sizes = (first, HOP_SAMPLES, num, window.reach)
+        cut_stretches(self._held, *sizes, window.bell, stretches, peaks, NUM_COLUMNS)
+        spectrum = np.fft.rfft(stretches)
+        power = spectrum.real**2 + spectrum.imag**2
+        curves = np.fft.irfft(power, window.num_points)
+        lags = (np.float32(SAMPLE_RATE_HZ), window.first_lag, window.last_lag)
+        band = (np.float32(FLOORS_HZ[i]), np.float32(MAX_HZ))
+        find_peaks(curves, window.scale, *lags, *band, rows, *_columns(i))
+
+
+def _columns(i: int) -> tuple[int, int]:
+    """Where window i's F0 begin in a row, and its strengths."""
+    return 2 * NUM_CANDIDATES * i, 2 * NUM_CANDIDATES * i + NUM_CANDIDATES
+
+
+def f0_of(rows: Floats, speech: Flags) -> Floats:
+    """F0 in Hz of frames [n], 0 where unvoiced or where nobody speaks. rows [n, NUM_COLUMNS].
+
+    The voice's own range is that of a first look, and limits the second one.
+    """
+    f0 = np.zeros(len(rows), np.float32)
+    if not speech.any():
+        return f0
+    loudest = max(float(rows[speech, PEAK_COLUMN].max()), SILENT_PEAK)
+    _find(rows, 0, loudest, MIN_HZ, MAX_HZ, f0)
+    voiced = f0[speech & (f0 > 0)]
+    if len(voiced) >= MIN_FRAMES:
+        low, high = own_range(voiced)
+        low, high = max(MIN_HZ, low), min(MAX_HZ, high)
+        which = max(i for i, floor_hz in enumerate(FLOORS_HZ) if floor_hz <= low)
+        _find(rows, which, loudest, low, high, f0)
+    f0[~speech] = 0
+    return f0
+
+
+def _find(rows: Floats, i: int, loudest: float, low: float, high: float, f0: Floats) -> None:
+    """Fill in F0 [n] as window i's candidates between two frequencies tell it."""
+    shape = (len(rows), NUM_CANDIDATES + 1)
+    room = (np.empty(shape, np.float32), np.empty(shape, np.float32), np.zeros(shape, np.int8))
+    limits = (np.float32(loudest), np.float32(low), np.float32(high))
+    find_path(rows, *_columns(i), PEAK_COLUMN, *limits, *room, f0)
+
+
+def turn_track() -> TurnTrack:
+    """One that takes the rows of a PitchTrack."""
+    return TurnTrack(NUM_COLUMNS, f0_of)

@@ -97,11 +97,14 @@ def feed_layers(
     widest = max((heads + 2 * kv_heads) * dim, 2 * ffn)
     between = (max(hidden, heads * dim, ffn), widest, hidden)
     rooms = tuple(np.empty(rows * width, np.float32) for width in between)
-    room = room_for(rows, [of for of in layers[0] if isinstance(of, tuple)])
+    room = room_for(rows, [of for _, qkv, out, _, *mlp in layers for of in (qkv, out, *mlp)])
     eps = np.float32(shape.eps)
-    with helpers().crew(num_threads()) as crew:
-        for layer, kept in zip(layers, slots, strict=True):
-            feed(x.reshape(-1), rows, spans, sizes, eps, layer, angles, kept, (*rooms, room), crew)
+    assert x.flags.c_contiguous
+    flat = x.reshape(-1)
+    for layer, kept in zip(layers, slots, strict=True):
+        # each anew: whoever has the helpers now may have let them go by the next layer
+        with helpers().crew(num_threads()) as crew:
+            feed(flat, rows, spans, sizes, eps, layer, angles, kept, (*rooms, room), crew)
 
 
 @cache

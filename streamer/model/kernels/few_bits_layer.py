@@ -36,7 +36,7 @@ def times(x, rows, inner, matrix, y, room, crew):
     if others > 0:
         share_product(*of, kind, panels, (board, job, pipe, others))
     else:
-        multiply_panels(*of, panels - panels, panels)
+        multiply_panels(*of, panels - panels, panels)  # 0, of the same type
 
 
 @compiled
@@ -45,18 +45,18 @@ def feed(x, rows, spans, sizes, eps, layer, angles, slots, rooms, crew):
     keys and values. rooms: for what is between products, three times, and for `times`."""
     heads, kv_heads, dim, hidden, ffn = sizes
     norm_in, qkv, out, norm_mlp, gate_up, down = layer
-    a, b, y, room = rooms
-    _normalise(x, norm_in, a, rows, hidden, eps)
-    times(a, rows, hidden, qkv, b, room, crew)
-    keep(b, spans, heads, kv_heads, dim, *angles, *slots)
-    _attend(b, spans, rows, heads, kv_heads, dim, slots, a, crew)
-    times(a, rows, heads * dim, out, y, room, crew)
-    _add(x, y, rows * hidden)
-    _normalise(x, norm_mlp, a, rows, hidden, eps)
-    times(a, rows, hidden, gate_up, b, room, crew)
-    gated(b, 2 * ffn, a, rows, ffn)
-    times(a, rows, ffn, down, y, room, crew)
-    _add(x, y, rows * hidden)
+    given, wide, change, room = rooms  # what a product takes, its wide result, and what x gets
+    _normalise(x, norm_in, given, rows, hidden, eps)
+    times(given, rows, hidden, qkv, wide, room, crew)
+    keep(wide, spans, heads, kv_heads, dim, *angles, *slots)
+    _attend(wide, spans, rows, heads, kv_heads, dim, slots, given, crew)
+    times(given, rows, heads * dim, out, change, room, crew)
+    _add(x, change, rows * hidden)
+    _normalise(x, norm_mlp, given, rows, hidden, eps)
+    times(given, rows, hidden, gate_up, wide, room, crew)
+    gated(wide, 2 * ffn, given, rows, ffn)
+    times(given, rows, ffn, down, change, room, crew)
+    _add(x, change, rows * hidden)
 
 
 @compiled
@@ -66,7 +66,7 @@ def _attend(qkv, spans, rows, heads, kv_heads, dim, slots, out, crew):
         crew_now = board, job, pipe, others
         share_attention(qkv, spans, heads, kv_heads, dim, *slots, out, rows, crew_now)
     else:
-        parts = rows * kv_heads
+        parts = rows * kv_heads  # less itself: a 0 of the same type, so that it is compiled once
         attend_parts(qkv, spans, rows, parts - parts, parts, heads, kv_heads, dim, *slots, out)
 
 

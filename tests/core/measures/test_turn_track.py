@@ -9,6 +9,10 @@ from streamer.core.measures.turn_frames import Frames
 from streamer.core.measures.turn_track import TurnTrack
 
 
+def first_column(rows, speech):
+    return rows[:, 0] * speech
+
+
 def frames(num=300, level=1e-2, f0=200.0, **changed):
     """Three seconds of speech at one level and pitch, as bright as it is dark."""
     fields = {
@@ -49,9 +53,9 @@ def test_range_is_in_semitones():
 
 
 def test_an_octave_off_is_no_range():
-    f0 = np.where(np.arange(300) % 10 == 0, 400.0, 195 + np.arange(300) % 10).astype(np.float32)
+    f0 = np.where(np.arange(300) % 10 == 0, 420.0, 195 + np.arange(300) % 10).astype(np.float32)
     found = frames(f0=f0).measures()
-    assert found.pitch_median_hz == 200
+    assert found.pitch_median_hz == 200.5
     assert found.pitch_range_semitones < 1
 
 
@@ -84,7 +88,7 @@ def test_nobody_speaks():
     found = frames(speech=np.zeros(300, bool)).measures()
     assert found == SpeechMeasures(audio_s=3.0)
     assert found.as_json()["rate_syllables_per_min"] is None
-    assert TurnTrack(256).measures() == SpeechMeasures()
+    assert TurnTrack(1, first_column).measures() == SpeechMeasures()
 
 
 def test_the_rate_is_of_what_is_said_in_frames_of_speech():
@@ -101,14 +105,14 @@ def test_the_rate_is_of_what_is_said_in_frames_of_speech():
 
 
 def test_the_last_seconds_are_a_stretch_of_the_whole():
-    track = TurnTrack(256)
+    track = TurnTrack(1, first_column)
     chance = np.random.default_rng(1)
     for _ in range(8):  # of 512 ms each
         samples = chance.uniform(-1, 1, 8_192).astype(np.float32)
         track.add_samples(samples)
         track.add_mel(chance.uniform(-4, -2, (52, 128)).astype(np.float32))
         track.add_speech(chance.uniform(0, 1, 16).astype(np.float32))
-        track.add_pitch(chance.uniform(90, 110, 32).astype(np.float32))
+        track.add_pitch(chance.uniform(90, 110, (51, 1)).astype(np.float32))
     assert track.num_frames == 409
     frames = track.frames()
     assert frames.last(2).f0.tolist() == frames.f0[209:].tolist()
@@ -119,7 +123,7 @@ def test_the_last_seconds_are_a_stretch_of_the_whole():
 @pytest.mark.parametrize("seed", range(5))
 def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
     """The session's coach holds the last seconds only."""
-    whole, short = TurnTrack(256), TurnTrack(256)
+    whole, short = TurnTrack(1, first_column), TurnTrack(1, first_column)
     chance = np.random.default_rng(seed)
     dropped = 0
     for _ in range(40):  # of 160 ms each
@@ -127,7 +131,7 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
             chance.uniform(-1, 1, 2_560).astype(np.float32),
             chance.uniform(-4, -2, (16, 128)).astype(np.float32),
             chance.uniform(0, 1, 5).astype(np.float32),
-            chance.uniform(90, 110, 10).astype(np.float32),
+            chance.uniform(90, 110, (16, 1)).astype(np.float32),
         )
         for track in (whole, short):
             track.add_samples(given[0])
@@ -142,24 +146,27 @@ def test_a_track_that_forgets_says_the_same_of_the_rest(seed):
             assert np.array_equal(getattr(kept, name), getattr(every, name)[dropped:]), name
     assert dropped > 200
     assert short.num_frames == whole.num_frames - dropped
-    assert short.num_pitched == short.num_frames - 1  # F0 of the next frame is not known
+    assert short.num_pitched == short.num_frames
 
 
-def test_f0_moves_evenly_from_one_frame_to_the_next():
-    """16 ms apart, in semitones. Where one of the two is unvoiced the nearer decides."""
-    track = TurnTrack(256)
+def test_f0_is_asked_of_all_frames_that_are_known():
+    """And of no more: level is known later than what F0 may be."""
+    asked = []
+
+    def f0_of(rows, speech):
+        asked.append((len(rows), len(speech)))
+        return rows.sum(1)
+
+    track = TurnTrack(2, f0_of)
+    assert track.frames().f0.tolist() == []
     track.add_mel(np.full((16, 128), -3, np.float32))
     track.add_speech(np.ones(5, np.float32))
-    given = np.array([100, 200, 0, 0, 0, 300, 300, 150, 150, 0], np.float32)
-    track.add_pitch(given[:2])
-    assert track.num_pitched == 2  # the next lies between the second and the third
-    track.add_pitch(given[2:])
-    assert track.num_pitched == 15
-    octaves = np.log2(track.frames().f0[[0, 1]] / 100)
-    assert octaves == pytest.approx([0, 0.625], abs=1e-6)
-    assert track.frames().f0[[2, 3, 4, 7, 8, 9]] == pytest.approx([200, 0, 0, 0, 300, 300])
-    assert track.frames().f0[10] == pytest.approx(300 / 2**0.25)
-    assert track.frames().f0[15] == 0
+    track.add_pitch(np.full((12, 2), 60, np.float32))
+    assert track.num_pitched == 12
+    assert track.frames().f0.tolist() == [120.0] * 12 + [0.0] * 4
+    track.add_pitch(np.full((8, 2), 70, np.float32))
+    assert track.frames().f0.tolist() == [120.0] * 12 + [140.0] * 4
+    assert asked == [(0, 0), (12, 12), (16, 16)]
 
 
 def test_parts_are_joined_by_their_speech():

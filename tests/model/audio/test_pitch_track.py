@@ -1,19 +1,104 @@
-"""F0 of real speech, beside noise."""
+"""F0 of real speech: beside Praat, beside noise, and the same for every cut."""
 
 import numpy as np
+import parselmouth
+import pytest
 import speech
 
-from streamer.model.audio.pitch_track import MAX_HZ, MIN_HZ, PitchTrack
+from pipelines.embedded.synthesis import f0_track
+from streamer.model.audio.pitch_track import MAX_HZ, MIN_HZ, NUM_COLUMNS, PitchTrack, f0_of
+
+
+def rows_of(samples):
+    turn = PitchTrack()
+    return np.concatenate([turn.push(samples), turn.finish(samples[:0])])
 
 
 def track(samples):
+    rows = rows_of(samples)
+    return f0_of(rows, np.ones(len(rows), bool))
+
+
+def pulses(hz, num=24_000):
+    """Of a voice that glides: a harmonic sound whose F0 is hz [num]."""
+    phase = 2 * np.pi * np.cumsum(hz) / speech.RATE_HZ
+    return sum(np.sin(k * phase) / k for k in range(1, 9)).astype(np.float32) / 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_cut_gives_the_same_bits(seed):
+    samples = speech.speech(2.5, seed)
     turn = PitchTrack()
-    return np.concatenate([turn.push(samples, np.ones(len(samples) // 512, bool)), turn.finish()])
+    rows = [turn.push(samples[cut]) for cut in speech.cuts(len(samples), seed)]
+    found = np.concatenate([*rows, turn.finish(samples[:0])])
+    assert found.shape == (-(-len(samples) // 160), NUM_COLUMNS)
+    assert np.array_equal(found, rows_of(samples))
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_frames_are_praats(index):
+    """Which looks twice, too. It stands on frames of its own, up to 5 ms beside these."""
+    samples = speech.recording(index)
+    found = track(samples)
+    wanted = f0_track(samples, len(found))
+    assert np.mean((found > 0) == (wanted > 0)) > 0.93
+    both = (found > 0) & (wanted > 0)
+    assert both.sum() > 50
+    assert np.mean(np.abs(found[both] / wanted[both] - 1) < 0.04) > 0.96
+
+
+@pytest.mark.parametrize("hz", [65, 80, 110, 149, 152, 220, 340, 480])
+def test_a_voice_of_known_f0(hz):
+    """Every window, and the borders of them."""
+    found = track(pulses(np.full(24_000, float(hz))))[10:-10]
+    assert found == pytest.approx(hz, rel=2e-3)
+
+
+def test_a_voice_that_glides():
+    hz = np.geomspace(120, 200, 24_000)
+    found = track(pulses(hz))[10:-10]
+    assert found == pytest.approx(hz[::160][10:-10], rel=0.01)
+
+
+def test_a_frame_an_octave_off_is_outside_the_voice():
+    """A fifth of a second of a voice twice as high, behind a second and a half of another."""
+    hz = np.concatenate([np.full(24_000, 110.0), np.full(3_200, 300.0)])
+    found = track(pulses(hz))
+    assert found[:145] == pytest.approx(110, rel=0.01, abs=1)
+    assert (found[152:168] < 200).all()
+
+
+def test_noise_and_silence_have_none():
+    noise = np.random.default_rng(0).normal(0, 0.1, 32_000).astype(np.float32)
+    assert np.mean(track(noise) > 0) < 0.05
+    assert not track(np.zeros(8_000, np.float32)).any()
+    assert not track(np.full(8_000, 0.5, np.float32))[3:-3].any()
+    voice = pulses(np.full(24_000, 120.0))
+    soft = np.concatenate([voice, 1e-3 * voice])  # 60 dB under the loudest
+    assert (track(soft)[160:] == 0).all()
+
+
+@pytest.mark.parametrize("num", [0, 1, 159, 160, 161, 400, 798])
+def test_a_turn_of_next_to_nothing(num):
+    rows = rows_of(0.1 * np.ones(num, np.float32))
+    assert len(rows) == -(-num // 160)
+    assert f0_of(rows, np.ones(len(rows), bool)).shape == (len(rows),)
+
+
+def test_where_nobody_speaks_there_is_none():
+    """And what sounds there says nothing of the voice: neither its range nor how loud it is."""
+    hum = 5 * pulses(np.full(48_000, 400.0))
+    samples = np.concatenate([hum, pulses(np.full(24_000, 120.0))])
+    rows = rows_of(samples)
+    is_spoken = np.arange(len(rows)) > 305
+    found = f0_of(rows, is_spoken)
+    assert not found[:306].any()
+    assert found[310:-10] == pytest.approx(120, rel=0.01)
+    assert not f0_of(rows, np.zeros(len(rows), bool)).any()
 
 
 def test_noise_moves_few_frames():
-    """White, 8 dB under the voice: of what is voiced with and without. Where one sample stood for
-    its neighbours, too, a twentieth moved by more than 2 %."""
+    """White, 8 dB under the voice: of what is voiced with and without."""
     moved = []
     for index in range(4):
         voice = speech.recording(index)
@@ -29,3 +114,26 @@ def test_f0_is_in_a_voices_range():
     for index in range(4):
         f0_hz = track(speech.recording(index))
         assert ((f0_hz == 0) | ((f0_hz >= MIN_HZ) & (f0_hz <= MAX_HZ))).all()
+
+
+def test_over_one_window_it_is_praats_own_numbers():
+    """A first look over all voices, on Praat's frames: it starts where a whole window fits."""
+    samples = speech.recording(1)
+    pitch = parselmouth.Sound(samples, speech.RATE_HZ).to_pitch(0.01, MIN_HZ, MAX_HZ)
+    at = round(pitch.xs()[0] * speech.RATE_HZ)
+    num_before = at // 160 + 1
+    shifted = np.concatenate([np.zeros(num_before * 160 - at, np.float32), samples])
+    rows = rows_of(shifted)[num_before:]
+    candidates = [
+        {c.frequency: c.strength for c in frame.candidates if c.frequency > 0}
+        for frame in list(pitch)[: len(rows)]
+    ]
+    off = []
+    for row, wanted in zip(rows, candidates, strict=False):
+        for hz, strength in zip(row[:4], row[4:8], strict=True):
+            if hz > 0 and strength > 0.45:
+                near = min(wanted, key=lambda each: abs(each - hz), default=0.0)
+                off.append((abs(near / hz - 1), abs(wanted.get(near, 0) - strength)))
+    off = np.array(off)
+    assert len(off) > 200
+    assert np.percentile(off, 95, axis=0) == pytest.approx([0, 0], abs=0.01)
