@@ -41,7 +41,7 @@ class Chunker:
     cut.
 
     Bounded: between calls it holds less than one frame of bytes, soxr's filter (some tens of ms),
-    and 20 ms for what is guessed. Feed one kind of input per clip, bytes or frames. `finish` ends
+    and 30 ms for what is guessed. Feed one kind of input per clip, bytes or frames. `finish` ends
     the clip and leaves the chunker ready for the next.
 
     Raises ValueError for a rate outside 1..384 kHz or a channel count outside 1..1024.
@@ -94,7 +94,7 @@ class Chunker:
         return self._resample(frames.astype(np.float32, copy=False))
 
     def finish(self) -> Samples:
-        """Ends the clip: returns what the resampler still held, samples [n], and starts afresh.
+        """Ends the clip: returns what was still held, samples [n], and starts afresh.
 
         An incomplete last frame (an odd byte) cannot be heard, and is dropped.
         """

@@ -28,17 +28,21 @@ FIRST_BIN, BAND_BINS, NUM_BANDS = 2, 8, 9  # what is known: 100 to 3,700 Hz in b
 HIGH_BINS = [74, 82, 98, 114, 130, 146, 161]
 SQUARE_DB = np.float32(10)  # squares are of so many dB
 KEPT = 0.99  # of a frame's weight, one frame later: what is past counts for a second
-# The mean of dB lies under the dB of the mean. So much more changes the fewest levels.
+# The mean of dB lies under the dB of the mean. So much more changes the fewest levels of training's
+# people.
 MORE_DB = np.float32(6.0)
 # Further under what is past a frame counts as no softer: behind speech the guess would swell.
 LEAST_SINCE_DB = np.float32(-15.0)
 LEAST_POWER = np.float32(1e-9)
-SILENT_DB = -85.0  # of a frame's mean power: under it there is nothing to go on
+# Of a bin's mean power, where white noise at full scale has 22: under -107 dBFS there is nothing to
+# go on.
+SILENT_DB = -85.0
+BLOCK_FRAMES = 200  # at once: a recording of an hour takes no more memory than two seconds
 NUM_PATTERNS = 256  # of noise, one a frame, again and again
 
 
 class HighBand:
-    """One clip's; holds under 20 ms of samples."""
+    """One clip's; holds under 30 ms of samples."""
 
     def __init__(self) -> None:
         self.clear()
@@ -58,13 +62,15 @@ class HighBand:
         self._held = held[num * HOP_SAMPLES :].copy()
         if not num:
             return np.zeros(0, np.float32)
-        noise = self._noise(
-            np.lib.stride_tricks.sliding_window_view(held, FRAME_SAMPLES)[::HOP_SAMPLES][:num]
-        )
-        firsts, seconds = noise[:, :HOP_SAMPLES], noise[:, HOP_SAMPLES:]
-        before = np.concatenate([self._rest[np.newaxis], seconds[:-1]])
-        self._rest = seconds[-1].copy()
-        found: Samples = held[: num * HOP_SAMPLES] + (before + firsts).reshape(-1)
+        found: Samples = held[: num * HOP_SAMPLES].copy()
+        frames = np.lib.stride_tricks.sliding_window_view(held, FRAME_SAMPLES)[::HOP_SAMPLES]
+        for first in range(0, num, BLOCK_FRAMES):
+            noise = self._noise(frames[first : min(first + BLOCK_FRAMES, num)])
+            firsts, seconds = noise[:, :HOP_SAMPLES], noise[:, HOP_SAMPLES:]
+            before = np.concatenate([self._rest[np.newaxis], seconds[:-1]])
+            self._rest = seconds[-1].copy()
+            at = first * HOP_SAMPLES
+            found[at : at + firsts.size] += (before + firsts).reshape(-1)
         if not self._has_start:
             self._has_start, found = True, found[HOP_SAMPLES:]
         return found
