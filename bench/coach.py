@@ -185,8 +185,8 @@ def delay(piece: tuple[Sound, Sound], baseline: Baseline, name: str) -> float:
     changed = change(after)[: int(AFTER_S * SAMPLE_RATE_HZ)]
     events = heard(np.concatenate([before, changed], dtype="f4"), Coach(baseline=baseline), kind)
     due_s = BEFORE_S + (Coach().silence_s if kind == "long_silence" else 0.0)
-    told = [e.t_s - due_s for e in events if isinstance(e, Nudge) and e.kind == kind]
-    return next((max(t, 0.0) for t in told if t > -0.5), np.inf)
+    told = [e.t_s for e in events if isinstance(e, Nudge) and e.kind == kind]
+    return next((max(t - due_s, 0.0) for t in told if t > BEFORE_S - 0.5), np.inf)
 
 
 def evidence_of(samples: Sound, usual: Baseline, name: str) -> float:

@@ -44,6 +44,19 @@ def softer(db: float) -> Callable[[Sound], Sound]:
     return lambda samples: samples * np.float32(10 ** (-db / 20))
 
 
+def gone(samples: Sound) -> Sound:
+    """Nobody speaks any more: noise with the spectrum of the quietest twentieth of the frames."""
+    size, hop = 512, 256
+    window = np.sin(np.pi * (np.arange(size) + 0.5) / size)
+    frames = np.lib.stride_tricks.sliding_window_view(samples, size)[::hop] * window
+    quiet = np.argsort((frames**2).sum(1))[: max(1, len(frames) // 20)]
+    level = np.sqrt((np.abs(np.fft.rfft(frames[quiet])) ** 2).mean(0))
+    turns = np.random.default_rng(0).random((len(samples) // hop + 2, len(level)))
+    noise = np.fft.irfft(level * np.exp(2j * np.pi * turns)) * window
+    found = (noise[1:, :hop] + noise[:-1, hop:]).reshape(-1)
+    return found[: len(samples)].astype(np.float32)
+
+
 CHANGES: dict[str, tuple[str, Callable[[Sound], Sound]]] = {
     "1.3 times as fast": ("too_fast", tempo(1.3)),
     "1.5 times as fast": ("too_fast", tempo(1.5)),
@@ -55,5 +68,5 @@ CHANGES: dict[str, tuple[str, Callable[[Sound], Sound]]] = {
     "18 dB softer": ("too_soft", softer(18)),
     "half of the movement": ("flat", flattened(0.5)),
     "a fifth of the movement": ("flat", flattened(0.2)),
-    "silence": ("long_silence", softer(60)),
+    "silence": ("long_silence", gone),
 }

@@ -50,7 +50,14 @@ FOLDS = 5
 QUIET_DB, LEAST_WEIGHT = 40, 0.1  # a frame so far under the loudest counts so much
 SILENT_DB = 45  # and so far under it, nothing
 RIDGE = 1.0
-MEASURES = ("rate_syllables_per_s", "pitch_sd_semitones", "level_dbfs", "pause_share", "timbre_db")
+MEASURES = (
+    "rate_syllables_per_s",
+    "pitch_sd_semitones",
+    "level_dbfs",
+    "pause_share",
+    "timbre_db",
+    "snr_db",
+)
 NUM_KNOWN = 2 * NUM_BANDS + 1
 Doubles = NDArray[np.float64]
 
