@@ -92,6 +92,18 @@ async def test_what_is_told_does_not_depend_on_the_cut_and_a_profile_is_taken(tm
     assert told[0][-1].value == pytest.approx(2, abs=0.25)
 
 
+async def test_a_turns_end_is_heard_though_no_sound_follows():
+    """The models have the cores first; the coach comes 50 ms later, whatever the client does."""
+    data = (reading(1)[:RATE_HZ] * 32767).astype("<i2").tobytes()
+    async with Describer.open(mode="edge") as describer, describer.session(coach=True) as session:
+        await session.feed(data)
+        await session.commit()
+        with anyio.fail_after(60):
+            async for event in session.events():
+                if isinstance(event, CoachNews) and event.t_s >= 0.79:
+                    break
+
+
 async def test_nobody_is_coached_unasked():
     events, baseline = await coached(recording(0), False)
     assert baseline is None
