@@ -13,6 +13,7 @@ import numpy as np
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
+from streamer.model.audio.pitch_track import PitchTrack, f0_of
 from streamer.model.drafters import IncrementalDrafter
 from streamer.model.offline import hear_parts
 from streamer.model.scheduler import drive
@@ -31,6 +32,8 @@ def warm_up(thinker: Thinker) -> None:
         for k in (4, 6):  # a verification feeds k + 1 ids
             listener.sequence.extend(range(k + 1))
             drive(listener.engine, listener.feed(num_logits=k + 1))
+    rows = PitchTrack().finish(noise)  # a turn may be measured, and is to compile nothing
+    f0_of(rows, np.ones(len(rows), bool))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from streamer.model.audio.turn_voice import TurnVoice, taken
 
 Floats = NDArray[np.float32]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # what came so long before a turn's end is heard by then
-FORESEEN_SAMPLES = SAMPLE_RATE_HZ // 2
+FORESEEN_SAMPLES = SAMPLE_RATE_HZ // 2  # more is measured on a thread, while the models hear it
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
@@ -40,7 +40,6 @@ class TurnMeasurer:
         self._pitch = PitchTrack()
         self._track = turn_track()
         self._waiting: list[Floats] = []
-        self._is_ended = False  # its end is heard
         self._hearing = threading.Lock()
         self._found: SpeechMeasures | None = None
 

@@ -7,7 +7,7 @@ windows of three periods of the lowest F0 of this one. Here all frames are looke
 windows for three sorts of voices, and a row holds the candidates of each. Which window counts is
 decided when somebody asks.
 
-Its figures beside Praat and in noise: docs/measures.md.
+Its figures beside Praat: docs/measures.md.
 """
 
 from __future__ import annotations
