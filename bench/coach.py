@@ -33,11 +33,13 @@ import soundfile
 from bench.coach_changes import CHANGES, Sound
 from bench.common import progress, table, write
 from bench.keep import options_of
+from pipelines.embedded.speech import speech_frames
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.coaching import BaselineKnown, CoachEvent, CoachNews
 from streamer.core.coach.nudger import Nudge
+from streamer.core.measures.frames import HOP_SAMPLES, active_level
 from streamer.model.audio.coach_ear import CoachEar
 
 MIN_S = 58.0  # of a reading: half a minute is learnt from
@@ -132,9 +134,10 @@ def joined(parts: list[Sound]) -> Sound:
 
 
 def loudness(samples: Sound) -> float:
-    """Root mean square of what is within 25 dB of the loudest frames."""
-    power = (np.resize(samples, (len(samples) // 320, 320)) ** 2).mean(1)
-    return float(np.sqrt(power[power > np.percentile(power, 95) / 300].mean()))
+    """Root mean square of speech, as measures hear it: a click or a breath is none."""
+    power = (np.resize(samples, (len(samples) // HOP_SAMPLES, HOP_SAMPLES)) ** 2).mean(1)
+    speech = speech_frames(samples)[: len(power)]
+    return float(10 ** (active_level(power, speech)[0] / 20))
 
 
 def of_reading(reading: Reading, is_changed: bool) -> Found:
@@ -199,8 +202,9 @@ def evidence_of(samples: Sound, usual: Baseline, name: str) -> float:
     ear.work()
     if ear.baseline is None:
         return np.nan
-    measure = {"too_soft": "frame_level_dbfs", "flat": "glide"}.get(kind, "change")
-    sd = usual.frame_level_sd_db if kind == "too_soft" else getattr(usual, f"{measure}_sd")
+    name = {"too_soft": "loudness", "flat": "melody"}.get(kind, "tempo")
+    unit = "db" if kind == "too_soft" else "octaves"
+    measure, sd = f"{name}_{unit}", getattr(usual, f"{name}_sd_{unit}")
     return ((getattr(ear.baseline, measure) - getattr(usual, measure)) / sd) ** 2 / 2
 
 

@@ -20,12 +20,12 @@ LIMITS = {  # what a person's voice can be
     "level_dbfs": (-120.0, 0.0),
     "pause_share": (0.0, 1.0),
     "speech_s": (0.0, 1e7),
-    "change": (0.001, 2.0),
-    "change_sd": (0.0001, 2.0),
-    "frame_level_dbfs": (-120.0, 0.0),
-    "frame_level_sd_db": (0.1, 60.0),
-    "glide": (0.001, 2.0),
-    "glide_sd": (0.0001, 2.0),
+    "loudness_db": (-140.0, 60.0),
+    "loudness_sd_db": (0.1, 60.0),
+    "tempo_octaves": (-8.0, 8.0),
+    "tempo_sd_octaves": (0.01, 8.0),
+    "melody_octaves": (-12.0, 12.0),
+    "melody_sd_octaves": (0.01, 12.0),
 }
 
 
@@ -36,8 +36,8 @@ class BaselineError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """What is usual for a speaker; docs/measures.md defines each. speech_s: learnt from so much.
-    The level holds for one microphone at one distance. change, frame_level and glide are the means
-    over frames that core/coach/voice.py makes, and each sd is that of a second's mean: nudges are
+    The level holds for one microphone at one distance. loudness, tempo and melody are what the
+    network of core/coach/voice.py says in the mean, each sd is that of a second's mean: nudges are
     weighed by them. Raises BaselineError."""
 
     rate_syllables_per_s: float
@@ -46,12 +46,12 @@ class Baseline:
     level_dbfs: float
     pause_share: float
     speech_s: float
-    change: float
-    change_sd: float
-    frame_level_dbfs: float
-    frame_level_sd_db: float
-    glide: float
-    glide_sd: float
+    loudness_db: float
+    loudness_sd_db: float
+    tempo_octaves: float
+    tempo_sd_octaves: float
+    melody_octaves: float
+    melody_sd_octaves: float
 
     def __post_init__(self) -> None:
         for name, (low, high) in LIMITS.items():

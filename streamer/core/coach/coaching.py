@@ -16,7 +16,7 @@ from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.learner import Learner
 from streamer.core.coach.nudger import Now, Nudge, Nudger
-from streamer.core.coach.voice import GLIDE_FRAMES, Change, Heard, glides
+from streamer.core.coach.voice import NUM_BANDS, STEP_FRAMES, Heard, Steps, Voice, in_bands
 from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, decibel
 from streamer.core.measures.growing import Growing
 from streamer.core.measures.speech_measures import SpeechMeasures
@@ -75,13 +75,13 @@ class Coaching:
         self.baseline = coach.baseline
         self._so_far: Baseline | None = None
         self._coach = coach
-        self._change = Change()
-        self._changes = Growing()  # of the track's frames
+        self._voice = Voice()
+        self._bands = Growing(NUM_BANDS)  # of the track's frames
         self._learner = Learner()
         self._nudger = Nudger(coach)
         self._first = 0  # number of the track's first frame in the session
-        # frames of the session, whose level and F0 were heard, and whose points were told
-        self._heard = self._pitched = self._curve = 0
+        # frames of the session that were heard, and whose points were told
+        self._heard = self._curve = 0
         self._last_speech: int | None = None  # frame of the session
         self._run_from = 0  # frame of the session, behind the last pause
         self._num_steps = 0
@@ -89,7 +89,7 @@ class Coaching:
     def add_mel(self, raw: Floats) -> None:
         """[n_frames, 128] log10 mel power, of whole frames of 10 ms."""
         self.track.add_mel(raw)
-        self._changes.append(self._change.push(raw))
+        self._bands.append(in_bands(raw))
 
     def step(self) -> list[CoachEvent]:
         """What 200 ms more bring."""
@@ -108,17 +108,13 @@ class Coaching:
         return self.baseline or self._so_far
 
     def _hear(self, frames: Frames) -> Heard:
-        """What the frames say that are new."""
-        new = slice(self._heard - self._first, len(frames.speech))
-        pitched = slice(max(0, self._pitched - self._first - GLIDE_FRAMES), self.track.num_pitched)
+        """What the steps say that are new."""
+        begin = self._heard - self._first
+        num = (self.track.num_pitched - begin) // STEP_FRAMES
+        new = slice(begin, begin + num * STEP_FRAMES)
         self._heard = self._first + new.stop
-        self._pitched = self._first + pitched.stop
-        speech = frames.speech[new]
-        return Heard(
-            self._changes.values[new][speech],
-            frames.level_db[new][speech],
-            glides(frames.f0[pitched], frames.speech[pitched]),
-        )
+        steps = Steps.of(self._bands.values[new], frames.level_db[new], frames.f0[new])
+        return self._voice.push(steps, frames.speech[new].reshape(-1, STEP_FRAMES).all(1))
 
     def _learn(self, heard: Heard, frames: Frames, t_s: float) -> list[BaselineKnown]:
         if self.baseline is not None:
@@ -169,7 +165,7 @@ class Coaching:
         if self.track.num_frames > MAX_FRAMES:
             frames = FORGOTTEN_UNITS * UNIT_SAMPLES // HOP_SAMPLES
             self.track.forget(FORGOTTEN_UNITS)
-            self._changes.drop(frames)
+            self._bands.drop(frames)
             self._first += frames
 
 

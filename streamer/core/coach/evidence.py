@@ -9,9 +9,8 @@ shift is told sooner; one of under half of it, never.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamer.core.measures.frames import FRAMES_PER_S
+from streamer.core.coach.voice import STEPS_PER_S, Floats
 
 PRIOR_S = 40  # so much the SD of people counts beside a speaker's own
 
@@ -38,20 +37,19 @@ class Evidence:
 class Seconds:
     """What is usual of one value: its mean, and the SD of a second's mean. O(1) memory."""
 
-    def __init__(self, spread: float, is_relative: bool) -> None:
-        """spread: that of people in general; is_relative: as a share of the mean."""
+    def __init__(self, spread: float) -> None:
+        """spread: the SD of people in general."""
         self._spread = spread
-        self._is_relative = is_relative
         self._rest = np.zeros(0)
         self._num = 0
         self._sum = 0.0
         self._squares = 0.0
 
-    def add(self, values: NDArray[np.float32]) -> None:
-        """[n], of frames that count."""
+    def add(self, values: Floats) -> None:
+        """[n], of steps that count."""
         held = np.concatenate([self._rest, values.astype(float)])
-        whole = len(held) // FRAMES_PER_S * FRAMES_PER_S
-        means = held[:whole].reshape(-1, FRAMES_PER_S).mean(1)
+        whole = len(held) // STEPS_PER_S * STEPS_PER_S
+        means = held[:whole].reshape(-1, STEPS_PER_S).mean(1)
         self._rest = held[whole:]
         self._num += len(means)
         self._sum += float(means.sum())
@@ -64,5 +62,4 @@ class Seconds:
             return None
         mean = self._sum / self._num
         own = max(0.0, self._squares - self._num * mean * mean)
-        general = self._spread * (abs(mean) if self._is_relative else 1.0)
-        return mean, ((own + PRIOR_S * general**2) / (self._num - 1 + PRIOR_S)) ** 0.5
+        return mean, ((own + PRIOR_S * self._spread**2) / (self._num - 1 + PRIOR_S)) ** 0.5

@@ -19,19 +19,15 @@ from streamer.core.measures.turn_frames import Flags, Frames
 SETTLED_FRAMES = 60  # so far behind what is known nothing changes
 LONG_PAUSE_FRAMES = 150  # a longer one is no pause within speech
 MIN_SPEECH_S = 5.0
-# SD of a second's mean, of 41 readers: as a share of the mean, dB, as a share (2026-11)
-CHANGE_SPREAD = 0.13
-LEVEL_SPREAD_DB = 2.7
-GLIDE_SPREAD = 0.125
+# SD of a second's mean, of 200 readers, of loudness, tempo and melody (2026-11)
+SPREADS = (1.8, 0.2, 0.23)
 
 
 class Learner:
     """`hear` and `take` each step; `found` is the baseline so far."""
 
     def __init__(self) -> None:
-        self._change = Seconds(CHANGE_SPREAD, True)
-        self._level = Seconds(LEVEL_SPREAD_DB, False)
-        self._glide = Seconds(GLIDE_SPREAD, True)
+        self._seconds = [Seconds(spread) for spread in SPREADS]
         self._power = Growing()
         self._f0 = Growing()
         self._syllables = 0.0
@@ -46,10 +42,10 @@ class Learner:
         return self._num_spoken / FRAMES_PER_S
 
     def hear(self, heard: Heard) -> None:
-        """What a step's frames say."""
-        self._change.add(heard.change)
-        self._level.add(heard.level_db)
-        self._glide.add(heard.glide)
+        """What the next steps say."""
+        parts = (heard.loudness, heard.tempo, heard.melody)
+        for seconds, values in zip(self._seconds, parts, strict=True):
+            seconds.add(values)
 
     def take(self, frames: Frames, known: int, first: int) -> None:
         """Of the first `known` frames F0 is there. first: the number of the frames' first one, in
@@ -75,7 +71,7 @@ class Learner:
         """None while there is too little speech, or what was heard is no voice."""
         f0 = self._f0.values
         voiced = f0[f0 > 0]
-        usual = [each.found() for each in (self._change, self._level, self._glide)]
+        usual = [each.found() for each in self._seconds]
         if self.speech_s < MIN_SPEECH_S or len(voiced) < FRAMES_PER_S or None in usual:
             return None
         power = self._power.values

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.evidence import Evidence
-from streamer.core.coach.voice import Heard
-from streamer.core.measures.frames import FRAMES_PER_S
+from streamer.core.coach.voice import STEPS_PER_S, Floats, Heard
 from streamer.core.measures.speech_measures import SpeechMeasures
 
 Kind = Literal["too_fast", "too_slow", "too_soft", "flat", "long_silence", "no_pause"]
@@ -28,12 +25,9 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "too_soft": ("level_dbfs", "dBFS"),
     "flat": ("pitch_sd_semitones", "semitones"),
 }
-# Of the limit `sureness`, so that each kind tells as rarely: these two have lighter tails.
-LIMITS: dict[Kind, float] = {"too_slow": 0.75, "flat": 0.7}
-# Change and glide are these powers of tempo and of movement, by readings changed with PSOLA.
-CHANGE_POWER = 0.55
-GLIDE_POWER = 0.34
-FURTHEST = 1.5  # times the shift: what is further counts as this far
+# Of the limit `sureness`, so that each kind tells as rarely.
+LIMITS: dict[Kind, float] = {"too_fast": 0.8, "too_slow": 1.0, "too_soft": 1.5, "flat": 1.5}
+FURTHEST = 2.0  # times the shift: what is further counts as this far
 TALKING_S = 0.6  # behind the last speech, how they spoke is judged no more
 MIN_TOLD_S = 2.0  # a rate or a movement is told of no less, and
 MIN_LEVEL_S = 0.6  # a level
@@ -107,27 +101,25 @@ class Nudger:
             values, mean, sd, shift = self._shifted(kind, now.heard, usual)
             if not shift or not len(values):
                 continue
-            off = float(
-                np.clip(values.mean() - mean, -FURTHEST * abs(shift), FURTHEST * abs(shift))
-            )
-            seconds = len(values) / FRAMES_PER_S
+            off = min(max(float(values.mean()) - mean, -FURTHEST * abs(shift)), FURTHEST * abs(shift))
+            seconds = len(values) / STEPS_PER_S
             evidence.weigh(off / sd * seconds, seconds, shift / sd)
             if not evidence.nats:
                 self._since[kind] = now.t_s
 
     def _shifted(
         self, kind: Kind, heard: Heard, usual: Baseline
-    ) -> tuple[np.ndarray, float, float, float]:
-        """(values, what is usual of them and its SD, the shift that is looked for; 0: off)"""
+    ) -> tuple[Floats, float, float, float]:
+        """(values, what is usual of them and its SD, the shift that is looked for; 0: off), in dB
+        or octaves."""
         coach = self._coach
         if kind == "too_soft":
-            return heard.level_db, usual.frame_level_dbfs, usual.frame_level_sd_db, -coach.soft_db
+            return heard.loudness, usual.loudness_db, usual.loudness_sd_db, -coach.soft_db
         if kind == "flat":
-            shift = usual.glide * (coach.flat_ratio**GLIDE_POWER - 1) if coach.flat_ratio else 0.0
-            return heard.glide, usual.glide, usual.glide_sd, shift
-        ratio = coach.fast_ratio if kind == "too_fast" else coach.slow_ratio
-        shift = usual.change * (ratio**CHANGE_POWER - 1) if ratio else 0.0
-        return heard.change, usual.change, usual.change_sd, shift
+            shift = octaves(coach.flat_ratio)
+            return heard.melody, usual.melody_octaves, usual.melody_sd_octaves, shift
+        shift = octaves(coach.fast_ratio if kind == "too_fast" else coach.slow_ratio)
+        return heard.tempo, usual.tempo_octaves, usual.tempo_sd_octaves, shift
 
     def _beyond(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:
         """The nudge of this kind, where it is due."""
@@ -162,3 +154,8 @@ class Nudger:
         if kind == "no_pause":
             return now.run_s < self._coach.breath_s / 2
         return not self._evidence[kind].nats
+
+
+def octaves(ratio: float) -> float:
+    """0 for a kind that is off."""
+    return math.log2(ratio) if ratio else 0.0

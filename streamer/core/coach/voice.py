@@ -1,67 +1,168 @@
-"""What frames of 10 ms say of tempo, loudness and melody. In: log-mel, power, F0. Out: one number a
-frame, of which a second's mean says something.
+"""What a voice says, step by step of 20 ms, of how loud, how fast and how lively it is.
 
-Each is a sum over frames, so any stretch of speech has its mean, however short, and no window is
-waited for. The SD of pitch needs one.
+In: mel bands, level and F0 of frames of 10 ms. Out: three numbers for each step. Their mean over
+any stretch of speech, however short, is compared with the speaker's own.
 
-Of 41 readers, as standard errors per root of a second of speech (2026-11), and what is in its
-place: 1.5 times as fast 1.8 (nuclei of syllables, which made the rate then, 1.3), 2 times 2.8
-(1.9), half as fast 3.0 (1.9); a fifth of the movement 3.5 (distance from the median pitch 2.2);
-12 dB softer 4.4.
+A network of three convolutions says them (python -m bench.coach_net learns it). Of loudness it
+tells how loud such a sound is in such a place: what is left over varies less than the level itself,
+and a gain moves both alike. Of tempo and of melody it tells how many octaves a reading was changed
+by. It sees no gain: bands are over their frame's level, levels and F0 over earlier ones.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.measures.frames import FRAMES_PER_S, NUM_MELS
+
 Floats = NDArray[np.float32]
+Flags = NDArray[np.bool_]
 
-LOUDNESS_POWER = 0.3
-NUM_BANDS, BAND_MELS = 20, 5  # to 4.2 kHz
-LAG_FRAMES = 2
-GLIDE_FRAMES = 4
-MAX_GLIDE = 4.0  # semitones: a tracker's error is no melody
-
-
-class Change:
-    """How much of the spectrum's loudness changes within 20 ms, 0 to 2: a tempo that needs no
-    syllables. Loudness is Stevens' power of each band's energy; a gain changes nothing."""
-
-    def __init__(self) -> None:
-        self._held = np.zeros((0, NUM_BANDS), np.float32)
-
-    def push(self, raw: Floats) -> Floats:
-        """[n] of the next frames, of `raw` [n, 128] log10 mel power, n > 0."""
-        mels = 10.0 ** (LOUDNESS_POWER * raw[:, : NUM_BANDS * BAND_MELS].astype(np.float32))
-        loud = mels.reshape(-1, NUM_BANDS, BAND_MELS).sum(2)
-        if not len(self._held):
-            self._held = np.repeat(loud[:1], LAG_FRAMES + 2, 0)
-        loud = np.concatenate([self._held, loud])
-        self._held = loud[-(LAG_FRAMES + 2) :]
-        smooth = (loud[:-2] + 2 * loud[1:-1] + loud[2:]) / 4
-        now, before = smooth[LAG_FRAMES:], smooth[:-LAG_FRAMES]
-        change: Floats = 2 * np.abs(now - before).sum(1) / (now + before).sum(1)
-        return change
+WEIGHTS = Path(__file__).with_name("voice.npz")
+STEP_FRAMES = 2
+STEPS_PER_S = FRAMES_PER_S // STEP_FRAMES
+NUM_BANDS = 32
+NUM_OUTPUTS = 3  # how loud a step would usually be, tempo, melody; they are in
+LOUDNESS_DB = 10.0  # and octaves
+SPANS = ((3, 1), (4, 2), (4, 4))  # of each convolution: how many steps it sees, how far apart
+REACH = sum((num - 1) * apart for num, apart in SPANS)  # steps that lie before the one that is told
+LEVEL_LAGS = (1, 2, 4, 7, 11, 16, 22, 30)  # steps
+F0_LAGS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 26)
+LONGEST = max(LEVEL_LAGS + F0_LAGS)
+NUM_INPUTS = NUM_BANDS + len(LEVEL_LAGS) + 1 + 3 * len(F0_LAGS)
+UNDER_DB, OVER_DB = -30.0, 20.0  # bands, over their frame's level
+MOST_DB, MOST_SEMITONES = 20.0, 6.0
 
 
-def glides(f0: Floats, speech: NDArray[np.bool_]) -> Floats:
-    """Root of the semitones that F0 moves within 40 ms, of `f0` [GLIDE_FRAMES + n] in Hz or 0: [m],
-    of those of the last n frames that are voiced at both ends."""
-    voiced = (f0 > 0) & speech
-    both = voiced[GLIDE_FRAMES:] & voiced[:-GLIDE_FRAMES]
-    moved = 12 * np.abs(np.log2(f0[GLIDE_FRAMES:][both] / f0[:-GLIDE_FRAMES][both]))
-    glide: Floats = np.sqrt(np.minimum(moved, MAX_GLIDE))
-    return glide
+class Weights(NamedTuple):
+    """Of each convolution: [outputs] and [num x inputs, outputs], float32."""
+
+    biases: tuple[Floats, ...]
+    kernels: tuple[Floats, ...]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of 20 ms: bands [n, NUM_BANDS] and level [n] in dB, F0 [n] in semitones, and whether
+    they are voiced."""
+
+    bands: Floats
+    level_db: Floats
+    semitones: Floats
+    voiced: Flags
+
+    @classmethod
+    def of(cls, bands: Floats, level_db: Floats, f0: Floats) -> Steps:
+        """Of an even number of frames; bands as `in_bands` makes them, f0 in Hz or 0."""
+        pairs = f0.reshape(-1, STEP_FRAMES)
+        semitones = 12 * np.log2(np.maximum(pairs, np.float32(50))).mean(1)
+        level = level_db.reshape(-1, STEP_FRAMES).mean(1)
+        mean = bands.reshape(-1, STEP_FRAMES, NUM_BANDS).mean(1)
+        return cls(mean, level, semitones, (pairs > 0).all(1))
+
+    def then(self, later: Steps) -> Steps:
+        """These, and `later` behind them."""
+        return Steps(
+            np.concatenate([self.bands, later.bands]),
+            np.concatenate([self.level_db, later.level_db]),
+            np.concatenate([self.semitones, later.semitones]),
+            np.concatenate([self.voiced, later.voiced]),
+        )
+
+    def last(self, num: int) -> Steps:
+        """The last `num` of them."""
+        parts = (self.bands, self.level_db, self.semitones, self.voiced)
+        return Steps(*(part[len(part) - num :].copy() for part in parts))
+
+    def inputs(self) -> Floats:
+        """What the network sees [n - LONGEST, NUM_INPUTS]: the first ones are what is past."""
+        here = slice(LONGEST, None)
+        level, voiced = self.level_db, self.voiced
+        shape = np.clip(self.bands - level[:, np.newaxis], UNDER_DB, OVER_DB)[here] / 10
+        columns = [np.clip(level[here] - _lag(level, n), -MOST_DB, MOST_DB) / 10 for n in LEVEL_LAGS]
+        columns.append(voiced[here])
+        for n in F0_LAGS:
+            both = voiced[here] & _lag(voiced, n)
+            moved = np.where(both, self.semitones[here] - _lag(self.semitones, n), 0)
+            moved = np.clip(moved, -MOST_SEMITONES, MOST_SEMITONES) / 2
+            columns += [both, np.abs(moved), moved]
+        return np.concatenate([shape, np.stack(columns, 1)], 1, dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What the frames of one step say, of those that count: change [n], level in dBFS [n], of
-    speech; glide [m], of what is voiced. A step's F0 comes later than its sound."""
+    """What steps of 20 ms say, of those that count: loudness [n] in dB and tempo [n] in octaves, of
+    speech; melody [m] in octaves, of what is voiced."""
 
-    change: Floats
-    level_db: Floats
-    glide: Floats
+    loudness: Floats
+    tempo: Floats
+    melody: Floats
+
+
+class Voice:
+    """One session's. It holds what is past of LONGEST + REACH steps."""
+
+    def __init__(self) -> None:
+        self._past: Steps | None = None
+        self._seen = np.zeros((REACH, NUM_INPUTS), np.float32)
+
+    def push(self, steps: Steps, speech: Flags) -> Heard:
+        """The next steps, n > 0; speech [n]: where somebody speaks."""
+        if self._past is None:
+            self._past = silence_before(steps)
+        held = self._past.then(steps)
+        self._past = held.last(LONGEST)
+        seen = np.concatenate([self._seen, held.inputs()])
+        self._seen = seen[-REACH:].copy()
+        return heard_of(told(seen, learnt()), steps, speech)
+
+
+def silence_before(steps: Steps) -> Steps:
+    """What is taken to be past where nothing is: the first level, unvoiced."""
+    first = np.zeros(LONGEST, int)
+    unvoiced = np.zeros(LONGEST, bool)
+    return Steps(steps.bands[first], steps.level_db[first], steps.semitones[first], unvoiced)
+
+
+def heard_of(said: Floats, steps: Steps, speech: Flags) -> Heard:
+    """said [n, 3]: what the network says of the steps."""
+    loudness = steps.level_db - np.float32(LOUDNESS_DB) * said[:, 0]
+    return Heard(loudness[speech], said[speech, 1], said[speech & steps.voiced, 2])
+
+
+def told(seen: Floats, weights: Weights) -> Floats:
+    """What the network says [n, 3] of inputs [REACH + n, NUM_INPUTS]."""
+    hidden = seen
+    for i, (num, apart) in enumerate(SPANS):
+        out = len(hidden) - (num - 1) * apart
+        near = np.concatenate([hidden[j * apart : j * apart + out] for j in range(num)], 1)
+        hidden = near @ weights.kernels[i] + weights.biases[i]
+        if i < len(SPANS) - 1:
+            hidden = np.maximum(hidden, np.float32(0))
+    return hidden
+
+
+def in_bands(raw: Floats) -> Floats:
+    """[n, 128] log10 mel power in NUM_BANDS bands of dB [n, NUM_BANDS]."""
+    near = raw.astype(np.float32).reshape(-1, NUM_BANDS, NUM_MELS // NUM_BANDS)
+    found: Floats = np.add.reduce(near, 2) * np.float32(10 * NUM_BANDS / NUM_MELS)
+    return found
+
+
+@functools.cache
+def learnt() -> Weights:
+    """What ships. Raises OSError where the file is not there."""
+    with np.load(WEIGHTS) as held:
+        arrays = [held[name].astype(np.float32) for name in sorted(held.files)]
+    return Weights(tuple(arrays[: len(SPANS)]), tuple(arrays[len(SPANS) :]))
+
+
+def _lag(values: NDArray[np.generic], num: int) -> NDArray[np.generic]:
+    """What was so many steps before, of all but the first LONGEST."""
+    return values[LONGEST - num : len(values) - num]

@@ -10,8 +10,8 @@ import { put, say } from "./words.js";
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
 // A baseline's numbers, as core/coach/baseline.py names them.
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
-  change change_sd frame_level_dbfs frame_level_sd_db glide glide_sd`.split(/\s+/);
-const FORM = 2; // of what is kept: the first had a rate that was measured in another way
+  loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
+const FORM = 3; // of what is kept: the first two were measured in other ways
 const FRESH_S = 8; // a word stays so long
 const LEARN_S = 30;
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes

@@ -9,7 +9,7 @@ from streamer.core.coach.baseline import Baseline, BaselineError
 from streamer.core.coach.coach import Coach
 from streamer.core.declare import ConfigError
 
-USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, 0.3, 0.04, -27.0, 2.5, 0.9, 0.11)
+USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2, -0.1, 0.22)
 
 
 def test_what_is_saved_is_loaded(tmp_path):

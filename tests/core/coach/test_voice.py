@@ -1,39 +1,118 @@
-"""What frames say of tempo and melody: however they are cut, whatever the gain; more where more
-moves."""
+"""What steps of speech say of loudness, tempo and melody: however they are cut, whatever the gain;
+more where more moves."""
+
+import dataclasses
+from pathlib import Path
 
 import numpy as np
+import pytest
+import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.coach.voice import MAX_GLIDE, Change, glides
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.coach.coaching import STEP_SAMPLES
+from streamer.core.coach.voice import NUM_BANDS, STEP_FRAMES, Steps, Voice, in_bands
+from streamer.model.audio.mel_frames import MelFrames
+from streamer.model.audio.pitch_track import PitchTrack, turn_track
+from streamer.model.audio.vad import VoiceActivity
+
+SAMPLE = Path(__file__).parents[3] / "samples" / "plain.wav"
 
 
-def spectra(seed, num=60):
-    return np.random.default_rng(seed).uniform(-4, -1, (num, 128)).astype(np.float32)
+@pytest.fixture(scope="module")
+def spoken():
+    """Steps of a recording, and where somebody speaks."""
+    samples, rate = soundfile.read(SAMPLE, dtype="float32")
+    assert rate == SAMPLE_RATE_HZ
+    samples = np.tile(samples, 3)
+    track, mel = turn_track(), MelFrames()
+    voice, pitch, bands = VoiceActivity(), PitchTrack(), []
+    for at in range(0, len(samples) - STEP_SAMPLES + 1, STEP_SAMPLES):
+        piece = samples[at : at + STEP_SAMPLES]
+        raw = mel.push(piece)
+        track.add_samples(piece)
+        track.add_mel(raw)
+        bands.append(in_bands(raw))
+        track.add_speech(np.array([f.probability for f in voice.push(piece)], np.float32))
+        track.add_pitch(pitch.push(piece))
+    num = track.num_pitched // STEP_FRAMES * STEP_FRAMES
+    frames = track.frames().until(num)
+    steps = Steps.of(np.concatenate(bands)[:num], frames.level_db, frames.f0)
+    return steps, frames.speech.reshape(-1, STEP_FRAMES).all(1)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**31), st.lists(st.integers(1, 59), max_size=8, unique=True))
-def test_change_is_the_same_for_every_cut(seed, cuts):
-    raw = spectra(seed)
-    change = Change()
-    parts = [change.push(part) for part in np.split(raw, sorted(cuts))]
-    assert np.concatenate(parts).tolist() == Change().push(raw).tolist()
+def picked(steps, which):
+    """Those steps alone."""
+    parts = (steps.bands, steps.level_db, steps.semitones, steps.voiced)
+    return Steps(*(part[which] for part in parts))
 
 
-def test_change_knows_no_gain_and_grows_with_tempo():
-    steps = np.repeat(spectra(1, 20), 10, 0)  # a new sound each 100 ms, and each 50 ms
-    usual, quick = Change().push(steps), Change().push(steps[::2])
-    assert np.allclose(Change().push(steps + 2), usual, rtol=1e-4)
-    assert quick.mean() > 1.5 * usual.mean()
-    assert Change().push(steps[:9]).tolist() == [0.0] * 9
-    assert 0 <= usual.min() <= usual.max() <= 2
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.lists(st.integers(1, 79), max_size=8, unique=True))
+def test_the_same_for_every_cut(seed, cuts):
+    chance = np.random.default_rng(seed)
+    steps = Steps.of(
+        chance.uniform(-90, -10, (160, NUM_BANDS)).astype(np.float32),
+        chance.uniform(-70, -10, 160).astype(np.float32),
+        chance.choice([0, 0, 100, 140, 300], 160).astype(np.float32),
+    )
+    speech = chance.random(80) > 0.3
+    whole, voice = Voice().push(steps, speech), Voice()
+    ends = [0, *sorted(cuts), 80]
+    slices = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    parts = [voice.push(picked(steps, each), speech[each]) for each in slices]
+    for name in ("loudness", "tempo", "melody"):
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        assert np.allclose(joined, getattr(whole, name), atol=1e-3)
 
 
-def test_glides_are_of_what_is_voiced_at_both_ends():
-    f0 = np.array([100, 0, 100, 100, 100 * 2 ** (1 / 12), 100, 0, 400], np.float32)
-    speech = np.ones(8, bool)
-    assert np.allclose(glides(f0, speech), [1.0, MAX_GLIDE**0.5], atol=1e-3)
-    speech[0] = False
-    assert np.allclose(glides(f0, speech), [MAX_GLIDE**0.5])
-    assert len(glides(f0[:4], speech[:4])) == 0
+def test_a_gain_moves_loudness_as_much_and_nothing_else(spoken):
+    steps, speech = spoken
+    softer = dataclasses.replace(
+        steps, bands=steps.bands - np.float32(12), level_db=steps.level_db - np.float32(12)
+    )
+    usual, soft = (Voice().push(each, speech) for each in (steps, softer))
+    assert np.allclose(soft.loudness, usual.loudness - 12, atol=1e-2)
+    assert np.allclose(soft.tempo, usual.tempo, atol=1e-3)
+    assert np.allclose(soft.melody, usual.melody, atol=1e-3)
+
+
+def test_loudness_varies_less_than_the_level(spoken):
+    """It knows that a consonant and a sentence's end are soft."""
+    steps, speech = spoken
+    heard = Voice().push(steps, speech)
+    assert heard.loudness.std() < 0.7 * steps.level_db[speech].std()
+
+
+def test_tempo_is_told_in_octaves(spoken):
+    """Every other step left out is twice as fast, each step twice is half as fast."""
+    steps, speech = spoken
+    twice = np.arange(0, len(speech), 2)
+    half = np.repeat(np.arange(len(speech)), 2)
+    usual, fast, slow = (
+        Voice().push(picked(steps, each), speech[each]).tempo.mean()
+        for each in (np.arange(len(speech)), twice, half)
+    )
+    assert 0.4 < fast - usual < 1.6
+    assert 0.4 < usual - slow < 1.6
+
+
+def test_melody_is_told_in_octaves(spoken):
+    """A tenth of the movement, and none of it more than that."""
+    steps, speech = spoken
+    middle = np.median(steps.semitones[steps.voiced & speech])
+    flat = middle + (steps.semitones - middle) * np.float32(0.1)
+    usual = Voice().push(steps, speech)
+    dull = Voice().push(dataclasses.replace(steps, semitones=flat), speech)
+    assert dull.melody.mean() < usual.melody.mean() - 1.0
+    assert abs(dull.tempo.mean() - usual.tempo.mean()) < 0.1
+
+
+def test_what_counts_is_speech_and_of_melody_what_is_voiced(spoken):
+    steps, speech = spoken
+    heard = Voice().push(steps, speech)
+    assert len(heard.loudness) == len(heard.tempo) == speech.sum()
+    assert len(heard.melody) == (speech & steps.voiced).sum()
+    nobody = Voice().push(steps, np.zeros_like(speech))
+    assert len(nobody.loudness) == len(nobody.tempo) == len(nobody.melody) == 0

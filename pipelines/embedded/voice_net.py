@@ -1,0 +1,208 @@
+"""In: readings, each as it is and changed. Out: the network of core/coach/voice.py.
+
+It learns so that a second's mean tells the change: of tempo and of melody its octaves, of
+loudness nothing but a gain. What a reading is compared with is the same reading as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from streamer.core.coach.voice import (
+    LOUDNESS_DB,
+    NUM_BANDS,
+    NUM_INPUTS,
+    NUM_OUTPUTS,
+    REACH,
+    SPANS,
+    STEPS_PER_S,
+    Steps,
+    Weights,
+    heard_of,
+    silence_before,
+    told,
+)
+
+CHANNELS = 32
+EPOCHS = 40
+BATCH = 6  # readings at once
+NUM_CHANGED = 3  # of each, beside it as it is
+CROP = 20 * STEPS_PER_S  # steps
+RATE = 4e-3
+DECAY = 1e-2
+DROPOUT = 0.05
+MEANS_SHARE = 2e-3  # of the loss: how far single steps lie off, so that none tells what others undo
+PLAIN = "as it is"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A reading, changed. speech [n]: in which steps somebody speaks; octaves of tempo and of melody
+    that it was changed by."""
+
+    steps: Steps
+    speech: np.ndarray
+    octaves: tuple[float, float] = (0.0, 0.0)
+
+
+Reading = Mapping[str, Version]  # with PLAIN among them
+
+
+class Net(nn.Module):
+    """As voice.py's, with its hidden values normalised while it learns. log_sure: of each output,
+    minus twice the logarithm of the SD of a second's mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = [NUM_INPUTS, *(CHANNELS for _ in SPANS[1:]), NUM_OUTPUTS]
+        self.layers = nn.ModuleList(
+            nn.Conv1d(a, b, num, dilation=apart)
+            for a, b, (num, apart) in zip(sizes, sizes[1:], SPANS, strict=False)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm1d(CHANNELS) for _ in SPANS[1:])
+        self.log_sure = nn.Parameter(torch.zeros(NUM_OUTPUTS))
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """[b, REACH + n, NUM_INPUTS] to [b, n, NUM_OUTPUTS]."""
+        hidden = seen.transpose(1, 2)
+        for layer, norm in zip(self.layers, self.norms, strict=False):
+            hidden = F.dropout(F.relu(norm(layer(hidden))), DROPOUT, self.training)
+        return self.layers[-1](hidden).transpose(1, 2)
+
+    def weights(self) -> Weights:
+        """With the norms in them."""
+        biases, kernels = [], []
+        for i, layer in enumerate(self.layers):
+            kernel, bias = layer.weight.detach(), layer.bias.detach()
+            if i < len(self.norms):
+                norm = self.norms[i]
+                scale = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
+                kernel = kernel * scale[:, None, None]
+                bias = (bias - norm.running_mean) * scale + norm.bias.detach()
+            kernels.append(kernel.permute(2, 1, 0).flatten(0, 1).numpy())
+            biases.append(bias.numpy())
+        return Weights(tuple(biases), tuple(kernels))
+
+
+def fitted(readings: Sequence[Reading], seed: int = 0) -> Iterator[Net]:
+    """The network after each epoch. It is one and the same."""
+    torch.manual_seed(seed)
+    chance = np.random.default_rng(seed)
+    net = Net()
+    num = -(-len(readings) // BATCH)
+    optimiser = torch.optim.AdamW(net.parameters(), lr=RATE, weight_decay=DECAY)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, RATE, total_steps=EPOCHS * num + 1, pct_start=0.15
+    )
+    for _ in range(EPOCHS):
+        net.train()
+        order = chance.permutation(len(readings))
+        for at in range(0, len(order), BATCH):
+            loss = loss_of(net, [readings[i] for i in order[at : at + BATCH]], chance)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 5.0)
+            optimiser.step()
+            schedule.step()
+        yield net.eval()
+
+
+def loss_of(net: Net, readings: Sequence[Reading], chance: np.random.Generator) -> Tensor:
+    """How unlikely the means of seconds are, beside those of the reading as it is."""
+    versions = [v for reading in readings for v in drawn(reading, chance)]
+    longest = max(len(v.speech) for v in versions)
+    seen = np.zeros((len(versions), REACH + longest, NUM_INPUTS), np.float32)
+    for i, v in enumerate(versions):
+        seen[i, REACH : REACH + len(v.speech)] = silence_before(v.steps).then(v.steps).inputs()
+    said = net(torch.from_numpy(seen))
+    losses = []
+    for at in range(0, len(versions), 1 + NUM_CHANGED):
+        usual = None
+        for i in range(at, at + 1 + NUM_CHANGED):
+            v = versions[i]
+            found, usual = of_version(net, said[i, : len(v.speech)], v, usual)
+            losses += found
+    return torch.stack(losses).mean()
+
+
+def of_version(
+    net: Net, said: Tensor, version: Version, usual: list[Tensor] | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The losses of each kind, and what is usual of each: given, or of this version."""
+    counts = torch.from_numpy(version.speech)
+    voiced = counts & torch.from_numpy(version.steps.voiced)
+    level = torch.from_numpy(version.steps.level_db) / LOUDNESS_DB
+    parts = [(level - said[:, 0])[counts], said[counts, 1], said[voiced, 2]]
+    means = [part.mean() for part in parts] if usual is None else usual
+    changes = (0.0, *version.octaves)
+    losses = [
+        unlikeliness(part - change - mean, log_sure)
+        for part, change, mean, log_sure in zip(parts, changes, means, net.log_sure, strict=True)
+        if len(part) >= 2 * STEPS_PER_S
+    ]
+    return losses, means
+
+
+def unlikeliness(off: Tensor, log_sure: Tensor) -> Tensor:
+    """Of the means of seconds, as normal ones about 0."""
+    whole = len(off) // STEPS_PER_S * STEPS_PER_S
+    means = off[:whole].view(-1, STEPS_PER_S).mean(1)
+    found = 0.5 * (log_sure.exp() * means**2 - log_sure).mean()
+    return found + MEANS_SHARE * (off**2).mean()
+
+
+def drawn(reading: Reading, chance: np.random.Generator) -> list[Version]:
+    """The reading as it is and some of its changes: a piece of each, all in one room."""
+    others = [name for name in reading if name != PLAIN]
+    names = [PLAIN, *chance.choice(others, NUM_CHANGED, replace=False)]
+    room = Room(chance)
+    return [room.of(cropped(reading[name], chance)) for name in names]
+
+
+def cropped(version: Version, chance: np.random.Generator) -> Version:
+    num = len(version.speech)
+    first = int(chance.integers(0, max(1, num - CROP + 1)))
+    kept = slice(first, first + CROP)
+    s = version.steps
+    steps = Steps(s.bands[kept], s.level_db[kept], s.semitones[kept], s.voiced[kept])
+    return replace(version, steps=steps, speech=version.speech[kept])
+
+
+class Room:
+    """A microphone's colour and a noise, drawn once for all versions of a reading."""
+
+    def __init__(self, chance: np.random.Generator) -> None:
+        place = np.linspace(-1, 1, NUM_BANDS)
+        wave = np.sin(chance.uniform(1, 6) * place + chance.uniform(0, 6))
+        self.colour = (chance.normal(0, 3) * place + chance.normal(0, 2) * wave).astype(np.float32)
+        self.noise = (chance.normal(0, 4) * place).astype(np.float32)
+        self.under_db = float(chance.uniform(15, 60))
+
+    def of(self, version: Version) -> Version:
+        s = version.steps
+        spoken = s.level_db[version.speech] if version.speech.any() else s.level_db
+        noise_db = float(np.percentile(spoken, 90)) - self.under_db
+        own = np.percentile(s.bands - s.level_db[:, np.newaxis], 50)
+        bands = louder(s.bands + self.colour, noise_db + own + self.noise)
+        steps = replace(s, bands=bands, level_db=louder(s.level_db, noise_db))
+        return replace(version, steps=steps)
+
+
+def louder(level_db: np.ndarray, noise_db: np.ndarray | float) -> np.ndarray:
+    """With a noise of such a level beside it."""
+    powers = 10 ** (level_db / 10) + 10 ** (np.asarray(noise_db, np.float32) / 10)
+    return (10 * np.log10(powers)).astype(np.float32)
+
+
+def heard(weights: Weights, version: Version):
+    """What the network says of a version, as a session would hear it."""
+    steps = version.steps
+    inputs = silence_before(steps).then(steps).inputs()
+    seen = np.concatenate([np.zeros((REACH, NUM_INPUTS), np.float32), inputs])
+    return heard_of(told(seen, weights), steps, version.speech)
