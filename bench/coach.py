@@ -33,6 +33,7 @@ import soundfile
 from bench.coach_changes import CHANGES, Sound
 from bench.common import progress, table, write
 from bench.keep import options_of
+from pipelines.embedded.people_held import EDGE_S, trimmed
 from pipelines.embedded.speech import speech_frames
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.baseline import Baseline
@@ -104,8 +105,16 @@ def readings(folder: Path, options: argparse.Namespace) -> Iterator[Reading]:
     every = max(1, len(enough) // options.num)  # of every language
     for (_, speaker), rows in sorted(enough.items())[::every][: options.num]:
         for part in parts_of(rows):
-            sounds = [soundfile.read(folder / row["wav"], dtype="float32")[0] for row in part]
-            yield Reading(speaker, joined(sounds))
+            yield Reading(speaker, joined([s for row in part for s in sounds_of(folder, row)]))
+
+
+def sounds_of(folder: Path, row: dict[str, Any]) -> Iterator[Sound]:
+    """The recordings that a row was joined of, with little silence around them."""
+    samples, _ = soundfile.read(folder / row["wav"], dtype="float32")
+    for piece in np.split(samples, row.get("cuts", [])):
+        sound = trimmed(piece, EDGE_S)
+        if sound is not None:
+            yield sound
 
 
 def parts_of(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

@@ -29,7 +29,7 @@ from bench.coach_changes import Sound, flattened, tempo
 from bench.common import progress, table_of, write
 from bench.keep import options_of
 from pipelines.embedded import recordings
-from pipelines.embedded.people_held import trimmed
+from pipelines.embedded.people_held import EDGE_S, trimmed
 from pipelines.embedded.recordings import Clip
 from pipelines.embedded.voice_net import EPOCHS, PLAIN, Net, Reading, Version, fitted, heard
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
@@ -43,7 +43,6 @@ from streamer.model.audio.vad import VoiceActivity
 MOST_CLIPS = 16
 MIN_S, MOST_S = 25, 45
 MIN_SPEECH_S = 15
-EDGE_S = 0.5
 SOFTER_DB = 12.0  # a gain moves the mean by as much
 Change = Callable[[Sound], Sound]
 # Octaves of tempo and of melody, and what makes them.
@@ -150,7 +149,10 @@ def judged(found: Sequence[tuple[str, Reading]], num_folds: int) -> list[dict[st
                 each.append(np.array([part.mean() for part in of[name]]) - usual)
     spread = np.sqrt(np.mean(spreads, 0))
     rows: list[dict[str, object]] = [
-        {"change": name, **{n: float(np.median(each, 0)[i] / spread[i]) for n, i in OUTPUTS.items()}}
+        {
+            "change": name,
+            **{n: float(np.median(each, 0)[i] / spread[i]) for n, i in OUTPUTS.items()},
+        }
         for name, each in moved.items()
     ]
     softer = {"loudness": SOFTER_DB / float(spread[0]), "tempo": 0.0, "melody": 0.0}

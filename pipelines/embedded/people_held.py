@@ -82,6 +82,7 @@ def join(
         "kind": f"joined-{seconds}",
         "text": " ".join(texts) if all(texts) else None,
         "syllables": sum(facts["syllables"] for facts in chosen) if known else None,
+        "cuts": np.cumsum([len(part) for part in parts])[:-1].tolist(),  # samples
     }
     return whole, np.concatenate(parts)
 

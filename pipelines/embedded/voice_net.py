@@ -36,19 +36,23 @@ NUM_CHANGED = 3  # of each, beside it as it is
 CROP = 20 * STEPS_PER_S  # steps
 RATE = 4e-3
 DECAY = 1e-2
-DROPOUT = 0.05
+DROPOUT = 0.1
+WINDOW = STEPS_PER_S // 2  # steps whose mean is judged: a change should be told soon
 MEANS_SHARE = 2e-3  # of the loss: how far single steps lie off, so that none tells what others undo
+STEADY_SHARE = 0.3  # of versions have no gain; in others it jumps
+JUMP_STEPS, JUMP_DB = 2 * STEPS_PER_S, 8.0
 PLAIN = "as it is"
 
 
 @dataclass(frozen=True)
 class Version:
     """A reading, changed. speech [n]: in which steps somebody speaks; octaves of tempo and of melody
-    that it was changed by."""
+    that it was changed by, and dB, step by step [n]; None: by none."""
 
     steps: Steps
     speech: np.ndarray
     octaves: tuple[float, float] = (0.0, 0.0)
+    gain_db: np.ndarray | None = None
 
 
 Reading = Mapping[str, Version]  # with PLAIN among them
@@ -137,10 +141,13 @@ def of_version(
     """The losses of each kind, and what is usual of each: given, or of this version."""
     counts = torch.from_numpy(version.speech)
     voiced = counts & torch.from_numpy(version.steps.voiced)
-    level = torch.from_numpy(version.steps.level_db) / LOUDNESS_DB
+    level_db = version.steps.level_db
+    if version.gain_db is not None:
+        level_db = level_db - version.gain_db
+    level = torch.from_numpy(level_db) / LOUDNESS_DB
     parts = [(level - said[:, 0])[counts], said[counts, 1], said[voiced, 2]]
     means = [part.mean() for part in parts] if usual is None else usual
-    changes = (0.0, *version.octaves)
+    changes = (0.0, *version.octaves)  # a gain is taken off the level already
     losses = [
         unlikeliness(part - change - mean, log_sure)
         for part, change, mean, log_sure in zip(parts, changes, means, net.log_sure, strict=True)
@@ -151,8 +158,8 @@ def of_version(
 
 def unlikeliness(off: Tensor, log_sure: Tensor) -> Tensor:
     """Of the means of seconds, as normal ones about 0."""
-    whole = len(off) // STEPS_PER_S * STEPS_PER_S
-    means = off[:whole].view(-1, STEPS_PER_S).mean(1)
+    whole = len(off) // WINDOW * WINDOW
+    means = off[:whole].view(-1, WINDOW).mean(1)
     found = 0.5 * (log_sure.exp() * means**2 - log_sure).mean()
     return found + MEANS_SHARE * (off**2).mean()
 
@@ -162,16 +169,27 @@ def drawn(reading: Reading, chance: np.random.Generator) -> list[Version]:
     others = [name for name in reading if name != PLAIN]
     names = [PLAIN, *chance.choice(others, NUM_CHANGED, replace=False)]
     room = Room(chance)
-    return [room.of(cropped(reading[name], chance)) for name in names]
+    return [louder_and_softer(room.of(cropped(reading[name], chance)), chance) for name in names]
+
+
+def louder_and_softer(version: Version, chance: np.random.Generator) -> Version:
+    """With a gain that jumps now and then: else what falls at once would be taken for a sentence's
+    end, and half of it explained away."""
+    if chance.random() < STEADY_SHARE:
+        return version
+    num = len(version.speech)
+    jumps = np.cumsum(chance.random(num) < 1 / JUMP_STEPS)
+    gain_db = chance.normal(0, JUMP_DB, int(jumps[-1]) + 1).astype(np.float32)[jumps]
+    s = version.steps
+    steps = replace(s, bands=s.bands + gain_db[:, np.newaxis], level_db=s.level_db + gain_db)
+    return replace(version, steps=steps, gain_db=gain_db)
 
 
 def cropped(version: Version, chance: np.random.Generator) -> Version:
     num = len(version.speech)
     first = int(chance.integers(0, max(1, num - CROP + 1)))
     kept = slice(first, first + CROP)
-    s = version.steps
-    steps = Steps(s.bands[kept], s.level_db[kept], s.semitones[kept], s.voiced[kept])
-    return replace(version, steps=steps, speech=version.speech[kept])
+    return replace(version, steps=version.steps.at(kept), speech=version.speech[kept])
 
 
 class Room:

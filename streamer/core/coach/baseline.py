@@ -28,6 +28,8 @@ LIMITS = {  # what a person's voice can be
     "melody_sd_octaves": (0.01, 12.0),
 }
 
+OLDER = {"change", "glide"}  # what nudges were weighed by before
+
 
 class BaselineError(ValueError):
     """A profile cannot be used. Its text is one line that names the cause and the way out."""
@@ -72,7 +74,10 @@ class Baseline:
             raise BaselineError(f"a baseline is an object of numbers, not {type(row).__name__}")
         names = [field.name for field in fields(cls)]
         if missing := [name for name in names if name not in row]:
-            raise BaselineError(f"no {missing[0]} in the baseline; it needs {', '.join(names)}")
+            older = "; one that an older streamer saved is learnt anew" if OLDER & set(row) else ""
+            raise BaselineError(
+                f"no {missing[0]} in the baseline; it needs {', '.join(names)}{older}"
+            )
         if unknown := [name for name in row if name not in names]:
             raise BaselineError(
                 f"unknown {unknown[0]!r} in the baseline; known: {', '.join(names)}"

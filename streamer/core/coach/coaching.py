@@ -114,7 +114,8 @@ class Coaching:
         new = slice(begin, begin + num * STEP_FRAMES)
         self._heard = self._first + new.stop
         steps = Steps.of(self._bands.values[new], frames.level_db[new], frames.f0[new])
-        return self._voice.push(steps, frames.speech[new].reshape(-1, STEP_FRAMES).all(1))
+        speech: Flags = np.all(frames.speech[new].reshape(-1, STEP_FRAMES), axis=1)
+        return self._voice.push(steps, speech)
 
     def _learn(self, heard: Heard, frames: Frames, t_s: float) -> list[BaselineKnown]:
         if self.baseline is not None:

@@ -26,7 +26,7 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "flat": ("pitch_sd_semitones", "semitones"),
 }
 # Of the limit `sureness`, so that each kind tells as rarely.
-LIMITS: dict[Kind, float] = {"too_fast": 0.8, "too_slow": 1.0, "too_soft": 1.5, "flat": 1.5}
+LIMITS: dict[Kind, float] = {"too_fast": 0.7, "too_slow": 0.8, "too_soft": 1.0, "flat": 1.3}
 FURTHEST = 2.0  # times the shift: what is further counts as this far
 TALKING_S = 0.6  # behind the last speech, how they spoke is judged no more
 MIN_TOLD_S = 2.0  # a rate or a movement is told of no less, and
@@ -101,7 +101,9 @@ class Nudger:
             values, mean, sd, shift = self._shifted(kind, now.heard, usual)
             if not shift or not len(values):
                 continue
-            off = min(max(float(values.mean()) - mean, -FURTHEST * abs(shift)), FURTHEST * abs(shift))
+            off = min(
+                max(float(values.mean()) - mean, -FURTHEST * abs(shift)), FURTHEST * abs(shift)
+            )
             seconds = len(values) / STEPS_PER_S
             evidence.weigh(off / sd * seconds, seconds, shift / sd)
             if not evidence.nats:

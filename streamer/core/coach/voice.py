@@ -12,9 +12,9 @@ by. It sees no gain: bands are over their frame's level, levels and F0 over earl
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from streamer.core.measures.frames import FRAMES_PER_S, NUM_MELS
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
 
 WEIGHTS = Path(__file__).with_name("voice.npz")
 STEP_FRAMES = 2
@@ -64,7 +65,8 @@ class Steps:
         semitones = 12 * np.log2(np.maximum(pairs, np.float32(50))).mean(1)
         level = level_db.reshape(-1, STEP_FRAMES).mean(1)
         mean = bands.reshape(-1, STEP_FRAMES, NUM_BANDS).mean(1)
-        return cls(mean, level, semitones, (pairs > 0).all(1))
+        voiced: Flags = np.all(pairs > 0, axis=1)
+        return cls(mean, level, semitones, voiced)
 
     def then(self, later: Steps) -> Steps:
         """These, and `later` behind them."""
@@ -75,17 +77,20 @@ class Steps:
             np.concatenate([self.voiced, later.voiced]),
         )
 
-    def last(self, num: int) -> Steps:
-        """The last `num` of them."""
-        parts = (self.bands, self.level_db, self.semitones, self.voiced)
-        return Steps(*(part[len(part) - num :].copy() for part in parts))
+    def at(self, which: slice | NDArray[np.int64]) -> Steps:
+        """Those of them alone."""
+        return Steps(
+            self.bands[which], self.level_db[which], self.semitones[which], self.voiced[which]
+        )
 
     def inputs(self) -> Floats:
         """What the network sees [n - LONGEST, NUM_INPUTS]: the first ones are what is past."""
         here = slice(LONGEST, None)
         level, voiced = self.level_db, self.voiced
         shape = np.clip(self.bands - level[:, np.newaxis], UNDER_DB, OVER_DB)[here] / 10
-        columns = [np.clip(level[here] - _lag(level, n), -MOST_DB, MOST_DB) / 10 for n in LEVEL_LAGS]
+        columns = [
+            np.clip(level[here] - _lag(level, n), -MOST_DB, MOST_DB) / 10 for n in LEVEL_LAGS
+        ]
         columns.append(voiced[here])
         for n in F0_LAGS:
             both = voiced[here] & _lag(voiced, n)
@@ -117,7 +122,7 @@ class Voice:
         if self._past is None:
             self._past = silence_before(steps)
         held = self._past.then(steps)
-        self._past = held.last(LONGEST)
+        self._past = held.at(slice(-LONGEST, None))
         seen = np.concatenate([self._seen, held.inputs()])
         self._seen = seen[-REACH:].copy()
         return heard_of(told(seen, learnt()), steps, speech)
@@ -125,9 +130,8 @@ class Voice:
 
 def silence_before(steps: Steps) -> Steps:
     """What is taken to be past where nothing is: the first level, unvoiced."""
-    first = np.zeros(LONGEST, int)
-    unvoiced = np.zeros(LONGEST, bool)
-    return Steps(steps.bands[first], steps.level_db[first], steps.semitones[first], unvoiced)
+    first = steps.at(np.zeros(LONGEST, np.int64))
+    return replace(first, voiced=np.zeros(LONGEST, bool))
 
 
 def heard_of(said: Floats, steps: Steps, speech: Flags) -> Heard:
@@ -163,6 +167,6 @@ def learnt() -> Weights:
     return Weights(tuple(arrays[: len(SPANS)]), tuple(arrays[len(SPANS) :]))
 
 
-def _lag(values: NDArray[np.generic], num: int) -> NDArray[np.generic]:
+def _lag(values: NDArray[T], num: int) -> NDArray[T]:
     """What was so many steps before, of all but the first LONGEST."""
     return values[LONGEST - num : len(values) - num]

@@ -2,6 +2,7 @@
 more where more moves."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -42,12 +43,6 @@ def spoken():
     return steps, frames.speech.reshape(-1, STEP_FRAMES).all(1)
 
 
-def picked(steps, which):
-    """Those steps alone."""
-    parts = (steps.bands, steps.level_db, steps.semitones, steps.voiced)
-    return Steps(*(part[which] for part in parts))
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 79), max_size=8, unique=True))
 def test_the_same_for_every_cut(seed, cuts):
@@ -60,8 +55,8 @@ def test_the_same_for_every_cut(seed, cuts):
     speech = chance.random(80) > 0.3
     whole, voice = Voice().push(steps, speech), Voice()
     ends = [0, *sorted(cuts), 80]
-    slices = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
-    parts = [voice.push(picked(steps, each), speech[each]) for each in slices]
+    slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
+    parts = [voice.push(steps.at(each), speech[each]) for each in slices]
     for name in ("loudness", "tempo", "melody"):
         joined = np.concatenate([getattr(part, name) for part in parts])
         assert np.allclose(joined, getattr(whole, name), atol=1e-3)
@@ -91,7 +86,7 @@ def test_tempo_is_told_in_octaves(spoken):
     twice = np.arange(0, len(speech), 2)
     half = np.repeat(np.arange(len(speech)), 2)
     usual, fast, slow = (
-        Voice().push(picked(steps, each), speech[each]).tempo.mean()
+        Voice().push(steps.at(each), speech[each]).tempo.mean()
         for each in (np.arange(len(speech)), twice, half)
     )
     assert 0.4 < fast - usual < 1.6
