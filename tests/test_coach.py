@@ -75,7 +75,7 @@ async def test_a_reading_that_grows_fast_is_told():
 
 async def test_what_is_told_does_not_depend_on_the_cut_and_a_profile_is_taken(tmp_path):
     """A saved profile, another size of pieces: the same nudges, to the last bit."""
-    usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, 0.3, 0.04, -25.0, 2.5, 0.9, 0.11)
+    usual = Baseline(5.0, 120.0, 2.5, -20.0, 0.1, 30.0, -25.0, 2.0, 0.0, 0.2, 0.0, 0.2)
     usual.save(tmp_path / "me.json")
     coach = Coach(baseline=Baseline.load(tmp_path / "me.json"), silence_s=2, breath_s=3, gap_s=0)
     soft = np.concatenate([recording(2) * 0.01, np.zeros(4 * RATE_HZ, np.float32)])

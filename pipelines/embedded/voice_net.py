@@ -168,8 +168,16 @@ def drawn(reading: Reading, chance: np.random.Generator) -> list[Version]:
     """The reading as it is and some of its changes: a piece of each, all in one room."""
     others = [name for name in reading if name != PLAIN]
     names = [PLAIN, *chance.choice(others, NUM_CHANGED, replace=False)]
-    room = Room(chance)
-    return [louder_and_softer(room.of(cropped(reading[name], chance)), chance) for name in names]
+    room = Room(reading[PLAIN], chance)
+    found = []
+    for name in names:
+        version = cropped(reading[name], chance)
+        # The voice alone, or whatever the microphone hears.
+        is_voice = chance.random() < 0.5
+        version = louder_and_softer(version, chance) if is_voice else version
+        version = room.of(version)
+        found.append(version if is_voice else louder_and_softer(version, chance))
+    return found
 
 
 def louder_and_softer(version: Version, chance: np.random.Generator) -> Version:
@@ -195,20 +203,20 @@ def cropped(version: Version, chance: np.random.Generator) -> Version:
 class Room:
     """A microphone's colour and a noise, drawn once for all versions of a reading."""
 
-    def __init__(self, chance: np.random.Generator) -> None:
+    def __init__(self, plain: Version, chance: np.random.Generator) -> None:
+        spoken = plain.steps.level_db[plain.speech]
+        self.noise_db = float(np.percentile(spoken, 90) - chance.uniform(15, 60))
         place = np.linspace(-1, 1, NUM_BANDS)
         wave = np.sin(chance.uniform(1, 6) * place + chance.uniform(0, 6))
         self.colour = (chance.normal(0, 3) * place + chance.normal(0, 2) * wave).astype(np.float32)
         self.noise = (chance.normal(0, 4) * place).astype(np.float32)
-        self.under_db = float(chance.uniform(15, 60))
+        over = plain.steps.bands - plain.steps.level_db[:, np.newaxis]
+        self.noise += np.float32(self.noise_db + np.median(over))
 
     def of(self, version: Version) -> Version:
         s = version.steps
-        spoken = s.level_db[version.speech] if version.speech.any() else s.level_db
-        noise_db = float(np.percentile(spoken, 90)) - self.under_db
-        own = np.percentile(s.bands - s.level_db[:, np.newaxis], 50)
-        bands = louder(s.bands + self.colour, noise_db + own + self.noise)
-        steps = replace(s, bands=bands, level_db=louder(s.level_db, noise_db))
+        bands = louder(s.bands + self.colour, self.noise)
+        steps = replace(s, bands=bands, level_db=louder(s.level_db, self.noise_db))
         return replace(version, steps=steps)
 
 
@@ -216,6 +224,20 @@ def louder(level_db: np.ndarray, noise_db: np.ndarray | float) -> np.ndarray:
     """With a noise of such a level beside it."""
     powers = 10 ** (level_db / 10) + 10 ** (np.asarray(noise_db, np.float32) / 10)
     return (10 * np.log10(powers)).astype(np.float32)
+
+
+def centred(net: Net, readings: Sequence[Reading]) -> Weights:
+    """Of what learns from differences alone a zero is anywhere. Here it is the mean of these
+    readings as they are; of loudness, that of what lies beside the level."""
+    weights = net.weights()
+    means = []
+    for reading in readings:
+        plain = reading[PLAIN]
+        said = heard(weights, plain)
+        usual = (said.loudness.mean() - plain.steps.level_db[plain.speech].mean()) / -LOUDNESS_DB
+        means.append([usual, said.tempo.mean(), said.melody.mean()])
+    biases = (*weights.biases[:-1], weights.biases[-1] - np.mean(means, 0, dtype=np.float32))
+    return Weights(biases, weights.kernels)
 
 
 def heard(weights: Weights, version: Version):

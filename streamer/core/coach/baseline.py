@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from streamer.core.coach.voice import FORM
+
 MAX_PROFILE_BYTES = 10_000
 LIMITS = {  # what a person's voice can be
     "rate_syllables_per_s": (0.5, 15.0),
@@ -28,7 +30,7 @@ LIMITS = {  # what a person's voice can be
     "melody_sd_octaves": (0.01, 12.0),
 }
 
-OLDER = {"change", "glide"}  # what nudges were weighed by before
+OLDER = "an older streamer saved this baseline; leave it out, and it is learnt anew"
 
 
 class BaselineError(ValueError):
@@ -64,20 +66,21 @@ class Baseline:
                 raise BaselineError(f"{name} is {value:g}; it may be {low:g} to {high:g}")
 
     def as_json(self) -> dict[str, float]:
-        """Plain types, rounded to 4 decimals."""
-        return {name: round(float(value), 4) for name, value in asdict(self).items()}
+        """Plain types, rounded to 4 decimals. form: of the network that it was learnt with."""
+        row = {name: round(float(value), 4) for name, value in asdict(self).items()}
+        return row | {"form": FORM}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Baseline:
         """Raises BaselineError where a name is missing, unknown, or its value cannot be."""
         if not isinstance(row, Mapping):
             raise BaselineError(f"a baseline is an object of numbers, not {type(row).__name__}")
+        if "speech_s" in row and row.get("form") != FORM:
+            raise BaselineError(OLDER)
+        row = {name: value for name, value in row.items() if name != "form"}
         names = [field.name for field in fields(cls)]
         if missing := [name for name in names if name not in row]:
-            older = "; one that an older streamer saved is learnt anew" if OLDER & set(row) else ""
-            raise BaselineError(
-                f"no {missing[0]} in the baseline; it needs {', '.join(names)}{older}"
-            )
+            raise BaselineError(f"no {missing[0]} in the baseline; it needs {', '.join(names)}")
         if unknown := [name for name in row if name not in names]:
             raise BaselineError(
                 f"unknown {unknown[0]!r} in the baseline; known: {', '.join(names)}"

@@ -26,8 +26,9 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "flat": ("pitch_sd_semitones", "semitones"),
 }
 # Of the limit `sureness`, so that each kind tells as rarely.
-LIMITS: dict[Kind, float] = {"too_fast": 0.7, "too_slow": 0.8, "too_soft": 1.0, "flat": 1.3}
-FURTHEST = 2.0  # times the shift: what is further counts as this far
+LIMITS: dict[Kind, float] = {"too_fast": 0.55, "too_slow": 0.6, "too_soft": 1.5, "flat": 1.4}
+# Times the shift, and SDs of a second: what is further than both counts as this far.
+FURTHEST, FURTHEST_SDS = 2.0, 5.0
 TALKING_S = 0.6  # behind the last speech, how they spoke is judged no more
 MIN_TOLD_S = 2.0  # a rate or a movement is told of no less, and
 MIN_LEVEL_S = 0.6  # a level
@@ -101,9 +102,8 @@ class Nudger:
             values, mean, sd, shift = self._shifted(kind, now.heard, usual)
             if not shift or not len(values):
                 continue
-            off = min(
-                max(float(values.mean()) - mean, -FURTHEST * abs(shift)), FURTHEST * abs(shift)
-            )
+            most = max(FURTHEST * abs(shift), FURTHEST_SDS * sd)
+            off = min(max(float(values.mean()) - mean, -most), most)
             seconds = len(values) / STEPS_PER_S
             evidence.weigh(off / sd * seconds, seconds, shift / sd)
             if not evidence.nats:

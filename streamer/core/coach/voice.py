@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,14 @@ from streamer.core.measures.frames import FRAMES_PER_S, NUM_MELS
 
 Floats = NDArray[np.float32]
 Flags = NDArray[np.bool_]
-T = TypeVar("T", bound=np.generic)
 
 WEIGHTS = Path(__file__).with_name("voice.npz")
 STEP_FRAMES = 2
 STEPS_PER_S = FRAMES_PER_S // STEP_FRAMES
 NUM_BANDS = 32
-NUM_OUTPUTS = 3  # how loud a step would usually be, tempo, melody; they are in
-LOUDNESS_DB = 10.0  # and octaves
+FORM = 3  # of what is learnt of a voice: raised with each new voice.npz, here and in the page
+NUM_OUTPUTS = 3  # how loud a step would usually be; tempo and melody in octaves
+LOUDNESS_DB = 10.0  # the first is in units of so many dB
 SPANS = ((3, 1), (4, 2), (4, 4))  # of each convolution: how many steps it sees, how far apart
 REACH = sum((num - 1) * apart for num, apart in SPANS)  # steps that lie before the one that is told
 LEVEL_LAGS = (1, 2, 4, 7, 11, 16, 22, 30)  # steps
@@ -88,16 +88,18 @@ class Steps:
         here = slice(LONGEST, None)
         level, voiced = self.level_db, self.voiced
         shape = np.clip(self.bands - level[:, np.newaxis], UNDER_DB, OVER_DB)[here] / 10
-        columns = [
-            np.clip(level[here] - _lag(level, n), -MOST_DB, MOST_DB) / 10 for n in LEVEL_LAGS
+        fallen = level[here, np.newaxis] - level[_before(len(level), LEVEL_LAGS)]
+        before = _before(len(level), F0_LAGS)
+        both = voiced[here, np.newaxis] & voiced[before]
+        moved = np.where(both, self.semitones[here, np.newaxis] - self.semitones[before], 0)
+        moved = np.clip(moved, -MOST_SEMITONES, MOST_SEMITONES) / 2
+        parts = [
+            shape,
+            np.clip(fallen, -MOST_DB, MOST_DB) / 10,
+            voiced[here, np.newaxis],
+            np.stack([both, np.abs(moved), moved], 2).reshape(len(moved), -1),
         ]
-        columns.append(voiced[here])
-        for n in F0_LAGS:
-            both = voiced[here] & _lag(voiced, n)
-            moved = np.where(both, self.semitones[here] - _lag(self.semitones, n), 0)
-            moved = np.clip(moved, -MOST_SEMITONES, MOST_SEMITONES) / 2
-            columns += [both, np.abs(moved), moved]
-        return np.concatenate([shape, np.stack(columns, 1)], 1, dtype=np.float32)
+        return np.concatenate(parts, 1, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ class Voice:
         self._seen = np.zeros((REACH, NUM_INPUTS), np.float32)
 
     def push(self, steps: Steps, speech: Flags) -> Heard:
-        """The next steps, n > 0; speech [n]: where somebody speaks."""
+        """The next steps; speech [n]: where somebody speaks."""
+        if not len(speech):
+            return Heard(*np.zeros((NUM_OUTPUTS, 0), np.float32))
         if self._past is None:
             self._past = silence_before(steps)
         held = self._past.then(steps)
@@ -167,6 +171,6 @@ def learnt() -> Weights:
     return Weights(tuple(arrays[: len(SPANS)]), tuple(arrays[len(SPANS) :]))
 
 
-def _lag(values: NDArray[T], num: int) -> NDArray[T]:
-    """What was so many steps before, of all but the first LONGEST."""
-    return values[LONGEST - num : len(values) - num]
+def _before(num: int, lags: tuple[int, ...]) -> NDArray[np.int64]:
+    """Of all steps but the first LONGEST, which ones lie so many before [num - LONGEST, lags]."""
+    return np.arange(LONGEST, num)[:, np.newaxis] - np.array(lags)

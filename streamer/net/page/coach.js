@@ -11,7 +11,7 @@ const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its
 // A baseline's numbers, as core/coach/baseline.py names them.
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
   loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
-const FORM = 3; // of what is kept: the first two were measured in other ways
+const FORM = 3; // of what is kept, as core/coach/voice.py numbers it
 const FRESH_S = 8; // a word stays so long
 const LEARN_S = 30;
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
@@ -142,7 +142,7 @@ export class CoachView {
 
   #keep() {
     if (kept()) browser.drop(USUAL);
-    else browser.set(USUAL, JSON.stringify({ ...this.#baseline, form: FORM }));
+    else browser.set(USUAL, JSON.stringify(this.#baseline));
     this.#showKeep();
   }
 
@@ -162,9 +162,9 @@ export function whyOf({ measure, value, usual }) {
 // The baseline that its speaker keeps, or null.
 function kept() {
   try {
-    const { form, ...usual } = JSON.parse(browser.get(USUAL));
-    const isWhole = form === FORM && NAMES.every((name) => typeof usual[name] === "number");
-    return isWhole && Object.keys(usual).length === NAMES.length ? usual : null;
+    const usual = JSON.parse(browser.get(USUAL));
+    const isWhole = usual.form === FORM && NAMES.every((name) => typeof usual[name] === "number");
+    return isWhole && Object.keys(usual).length === NAMES.length + 1 ? usual : null;
   } catch {
     return null;
   }

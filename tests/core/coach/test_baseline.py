@@ -11,8 +11,7 @@ from streamer.core.declare import ConfigError
 
 USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2, -0.1, 0.22)
 
-NEW = ("loudness_db", "loudness_sd_db", "tempo_octaves", "tempo_sd_octaves")
-OLDER = {k: v for k, v in USUAL.as_json().items() if k not in NEW} | {"change": 0.3, "glide": 0.9}
+OLDER = {name: value for name, value in USUAL.as_json().items() if name != "form"}
 
 
 def test_what_is_saved_is_loaded(tmp_path):
@@ -29,7 +28,8 @@ def test_what_is_saved_is_loaded(tmp_path):
         ("[" * 9_000, "is not JSON"),
         ("3", "an object of numbers, not int"),
         ("{}", "no rate_syllables_per_s in the baseline"),
-        (json.dumps(OLDER), "one that an older streamer saved is learnt anew"),
+        (json.dumps(OLDER), "an older streamer saved this baseline; leave it out"),
+        (json.dumps(USUAL.as_json() | {"form": 2}), "an older streamer saved this baseline"),
         (json.dumps(USUAL.as_json() | {"age": 3}), "unknown 'age'"),
         (json.dumps(USUAL.as_json() | {"level_dbfs": 3.0}), "level_dbfs is 3; it may be -120 to 0"),
         (json.dumps(USUAL.as_json() | {"level_dbfs": "x"}), "level_dbfs is 'x'; give a number"),

@@ -57,7 +57,7 @@ async def test_a_coach_speaks_where_it_is_asked_for(server):
     quiet = np.zeros(24_000, np.float32)
     data = (np.concatenate([recording(2) * 0.05, quiet]) * 32767).astype("<i2").tobytes()
     audio = {"input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}}
-    usual = Baseline(5, 120, 2.0, -20, 0.1, 30, 0.3, 0.04, -25, 2.5, 0.9, 0.1).as_json()
+    usual = Baseline(5, 120, 2.0, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_json()
     for asked in ({"coach": {"baseline": usual, "silence_s": 1, "gap_s": 0}}, {}):
         async with connect(server) as ws:
             extensions = {"binary": True, **asked}

@@ -31,7 +31,7 @@ async def report_of(guest, language, file):
     return text
 
 
-USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, 0.3, 0.04, -25, 2.5, 0.9, 0.1).as_json()
+USUAL = Baseline(5, 120, 2.5, -20, 0.1, 30, -25, 2.0, 0.0, 0.2, 0.0, 0.2).as_json()
 
 
 async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
@@ -39,11 +39,10 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
     enough; the report is one file that needs nothing else, in the page's language."""
     spoken = np.concatenate([recording(2), recording(2) * 0.01, np.zeros(7 * 16_000, np.float32)])
     save_speech(tmp_path / "speech.wav", spoken, 48_000)
-    usual = USUAL | {"form": 2}
     async with visiting(server, tmp_path / "speech.wav", size=(375, 740)) as guest:
         assert not await guest.page.is_visible("#coach")
         keep = "([name, value]) => localStorage.setItem(name, value)"
-        await guest.page.evaluate(keep, ["streamer.usual", json.dumps(usual)])
+        await guest.page.evaluate(keep, ["streamer.usual", json.dumps(USUAL)])
         await guest.page.check("#coaching")
         await guest.page.click("#mic")
         await guest.until_said("#learning", "beside your usual way, of 30 s")
@@ -72,7 +71,8 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "older", ['{"rate_syllables_per_s": 5.0, "speech_s": 30.0}', "null", json.dumps(USUAL)]
+    "older",
+    ['{"rate_syllables_per_s": 5.0, "speech_s": 30.0}', "null", json.dumps(USUAL | {"form": 2})],
 )
 async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_path, older):
     """The server would refuse it, and nobody could speak until the browser's store was cleared."""
