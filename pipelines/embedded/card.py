@@ -33,7 +33,8 @@ the sound, by thresholds on physical measures (pipelines/embedded/labels.py), no
 """
 
 TRAINED_ON_PEOPLE = """ Then trained on from recorded people too, of many languages, most of them
-Mandarin and English; the table of sources stands below."""
+Mandarin and English; the table of sources stands below. The edge then learned from the same people
+to say of a telephone's sound what it says of their recordings (pipelines/embedded/steady.py)."""
 
 PEOPLE = """
 ## Accuracy on recorded people
@@ -178,7 +179,8 @@ def main() -> None:
 
 {num} turns of held-out voices, variants and engines, {report["num"]} of each length; share of the attributes whose
 level is exactly right. Reproduce: `python -m pipelines.embedded.evaluate --data .cache/embedded/held` after
-`make train`.
+`make train`. The edge's figures here and of the pairs are those of its weights before it was trained to say
+the same through a telephone (pipelines/embedded/REPORT.md).
 
 {by_length(report)}
 
