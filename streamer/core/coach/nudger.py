@@ -25,9 +25,12 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "too_soft": ("level_dbfs", "dBFS"),
     "flat": ("pitch_sd_semitones", "semitones"),
 }
-# Of the limit `sureness`: with these nothing is told for nothing in 41 minutes of 22 readers on the
+# Of the limit `sureness`: with these nothing is told for nothing in 41 minutes of 25 readers on the
 # tuned side of bench.coach (2026-11).
-LIMITS: dict[Kind, float] = {"too_fast": 0.65, "too_slow": 0.6, "too_soft": 2.0, "flat": 1.5}
+LIMITS: dict[Kind, float] = {"too_fast": 0.85, "too_slow": 0.65, "too_soft": 2.0, "flat": 1.5}
+# Of the octaves of a change, so many are looked for: the network says 0.7 to 0.8 of them, and half of
+# the movement should be nearer to flat than to usual.
+SAID: dict[Kind, float] = {"too_fast": 0.8, "too_slow": 0.7, "flat": 0.6}
 # Times the shift, and SDs of a second: what is further than both counts as this far.
 FURTHEST, FURTHEST_SDS = 2.0, 5.0
 TALKING_S = 0.6  # behind the last speech, how they spoke is judged no more
@@ -119,9 +122,10 @@ class Nudger:
         if kind == "too_soft":
             return heard.loudness, usual.loudness_db, usual.loudness_sd_db, -coach.soft_db
         if kind == "flat":
-            shift = octaves(coach.flat_ratio)
+            shift = SAID[kind] * octaves(coach.flat_ratio)
             return heard.melody, usual.melody_octaves, usual.melody_sd_octaves, shift
-        shift = octaves(coach.fast_ratio if kind == "too_fast" else coach.slow_ratio)
+        ratio = coach.fast_ratio if kind == "too_fast" else coach.slow_ratio
+        shift = SAID[kind] * octaves(ratio)
         return heard.tempo, usual.tempo_octaves, usual.tempo_sd_octaves, shift
 
     def _beyond(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:
