@@ -25,11 +25,11 @@ MEASURES: dict[Kind, tuple[str, str]] = {
     "too_soft": ("level_dbfs", "dBFS"),
     "flat": ("pitch_sd_semitones", "semitones"),
 }
-# Of the limit `sureness`: with these nothing is told for nothing in 41 minutes of 25 readers on the
-# tuned side of bench.coach (2026-11).
+# Of the limit `sureness`: with these two nudges are false in 41 minutes of 25 readers, on the tuned
+# side of bench.coach (2026-11).
 LIMITS: dict[Kind, float] = {"too_fast": 0.85, "too_slow": 0.65, "too_soft": 2.0, "flat": 1.5}
-# Of the octaves of a change, so many are looked for: the network says 0.7 to 0.8 of them, and half of
-# the movement should be nearer to flat than to usual.
+# Of the octaves of a change, so many are looked for: the network says 0.7 to 0.8 of them, and half
+# of the movement should be nearer to flat than to usual.
 SAID: dict[Kind, float] = {"too_fast": 0.8, "too_slow": 0.7, "flat": 0.6}
 # Times the shift, and SDs of a second: what is further than both counts as this far.
 FURTHEST, FURTHEST_SDS = 2.0, 5.0
