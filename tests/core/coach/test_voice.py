@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import streamer
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.coach import coaching
 from streamer.core.coach.coach import Coach
 from streamer.core.coach.coaching import STEP_SAMPLES
 from streamer.core.coach.voice import (
@@ -64,13 +65,13 @@ def test_a_session_hears_the_same_and_goes_on_when_it_forgets(samples, spoken, m
     """Bands, level and speech belong to the same frames, behind what was dropped, too. F0's way may
     yet change a little where it ends."""
     kept = []
-    push = Voice.push
 
-    def watched(self, steps, speech):
-        kept.append((steps, speech))
-        return push(self, steps, speech)
+    class Watched(Voice):
+        def push(self, steps, speech):
+            kept.append((steps, speech))
+            return super().push(steps, speech)
 
-    monkeypatch.setattr(Voice, "push", watched)
+    monkeypatch.setattr(coaching, "Voice", Watched)
     ear = CoachEar(Coach())
     for at in range(0, len(samples), 777):
         ear.push(samples[at : at + 777])
