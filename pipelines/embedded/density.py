@@ -78,17 +78,22 @@ class Net(nn.Module):
 
     def weights(self) -> Weights:
         """With the norms in them."""
-        biases, kernels = [], []
-        for i, layer in enumerate(self.layers):
-            kernel, bias = layer.weight.detach(), layer.bias.detach()
-            if i < len(self.norms):
-                norm = self.norms[i]
-                scale = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-                kernel = kernel * scale[:, None, None]
-                bias = (bias - norm.running_mean) * scale + norm.bias.detach()
-            kernels.append(kernel.permute(2, 1, 0).flatten(0, 1).numpy())
-            biases.append(bias.numpy())
-        return Weights(tuple(biases), tuple(kernels))
+        return folded(self.layers, self.norms)
+
+
+def folded(layers: nn.ModuleList, norms: nn.ModuleList) -> Weights:
+    """Of convolutions, each but the last with a norm behind it, that norm in them."""
+    biases, kernels = [], []
+    for i, layer in enumerate(layers):
+        kernel, bias = layer.weight.detach(), layer.bias.detach()
+        if i < len(norms):
+            norm = norms[i]
+            scale = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
+            kernel = kernel * scale[:, None, None]
+            bias = (bias - norm.running_mean) * scale + norm.bias.detach()
+        kernels.append(kernel.permute(2, 1, 0).flatten(0, 1).numpy())
+        biases.append(bias.numpy())
+    return Weights(tuple(biases), tuple(kernels))
 
 
 def over_their_means(steps: Tensor) -> Tensor:

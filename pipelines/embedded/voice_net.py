@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pipelines.embedded.density import folded
 from streamer.core.coach.voice import (
     LOUDNESS_DB,
     NUM_BANDS,
@@ -23,11 +24,11 @@ from streamer.core.coach.voice import (
     SPANS,
     STEPS_PER_S,
     Steps,
-    Weights,
     heard_of,
     silence_before,
     told,
 )
+from streamer.core.measures.density import Weights
 
 CHANNELS = 32
 EPOCHS = 40
@@ -81,17 +82,7 @@ class Net(nn.Module):
 
     def weights(self) -> Weights:
         """With the norms in them."""
-        biases, kernels = [], []
-        for i, layer in enumerate(self.layers):
-            kernel, bias = layer.weight.detach(), layer.bias.detach()
-            if i < len(self.norms):
-                norm = self.norms[i]
-                scale = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
-                kernel = kernel * scale[:, None, None]
-                bias = (bias - norm.running_mean) * scale + norm.bias.detach()
-            kernels.append(kernel.permute(2, 1, 0).flatten(0, 1).numpy())
-            biases.append(bias.numpy())
-        return Weights(tuple(biases), tuple(kernels))
+        return folded(self.layers, self.norms)
 
 
 def fitted(readings: Sequence[Reading], seed: int = 0) -> Iterator[Net]:

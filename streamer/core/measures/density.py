@@ -104,9 +104,14 @@ def over_their_means(steps: Floats) -> Floats:
 @functools.cache
 def learnt() -> Weights:
     """What ships. Raises OSError where the file is not there."""
-    with np.load(WEIGHTS) as held:
+    return read_weights(WEIGHTS)
+
+
+def read_weights(path: Path) -> Weights:
+    """Of an .npz whose biases come before its kernels, by name. Raises OSError."""
+    with np.load(path) as held:
         arrays = [held[name].astype(np.float32) for name in sorted(held.files)]
-    num = len(SPANS)  # biases, then kernels
+    num = len(arrays) // 2
     return Weights(tuple(arrays[:num]), tuple(arrays[num:]))
 
 
