@@ -14,9 +14,8 @@ import soundfile
 import soxr
 from scipy.signal import butter, fftconvolve, sosfilt
 
+from pipelines.embedded.codecs import telephone_call
 from pipelines.embedded.speak import SAMPLE_RATE
-from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.g711 import from_g711
 
 Range = tuple[float, float]
 SOUND_M_S = 343.0
@@ -120,12 +119,7 @@ def telephone(heard: Heard) -> np.ndarray:
 def mu_law(heard: Heard) -> np.ndarray:
     """8 kHz in `audio/pcmu`, as a telephone call comes over the socket, and as a session hears
     it."""
-    file = io.BytesIO()
-    narrow = clipped(soxr.resample(heard.samples, SAMPLE_RATE, 8000))
-    soundfile.write(file, narrow, 8000, format="RAW", subtype="ULAW")
-    chunker = Chunker(8000)
-    samples = from_g711(file.getvalue(), "pcmu")
-    return np.concatenate([chunker.push(samples), chunker.finish()])
+    return telephone_call(heard.samples)
 
 
 def opus(heard: Heard) -> np.ndarray:

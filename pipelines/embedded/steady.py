@@ -6,7 +6,6 @@ asked. People of training's side alone are heard. `mix` then goes a part of the 
 """
 
 import argparse
-import io
 import random
 import zlib
 from collections import Counter
@@ -15,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import soundfile
-import soxr
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
 from pipelines.embedded import recordings
-from pipelines.embedded.codecs import mp3, opus
+from pipelines.embedded.codecs import mp3, opus, telephone_call
 from pipelines.embedded.distil import opened
 from pipelines.embedded.evaluate import describe_all
 from pipelines.embedded.joint import Heads, Prompted, optimizers, save
@@ -32,8 +29,6 @@ from pipelines.embedded.mix import between
 from pipelines.embedded.model import SIZES, tower
 from pipelines.embedded.sentences import parse
 from pipelines.embedded.speak import SAMPLE_RATE
-from streamer.core.audio.chunker import Chunker
-from streamer.core.audio.g711 import from_g711
 from streamer.core.audio.trim import trimmed
 
 OPUS_16, MP3_32 = 0.96, 0.84  # libsndfile's compression levels for these kbit/s
@@ -55,15 +50,6 @@ class Turn:
     telephone: torch.Tensor
     changed: torch.Tensor
     ids: torch.Tensor
-
-
-def telephone(samples: np.ndarray) -> np.ndarray:
-    """mu-law at 8 kHz, as a session hears it."""
-    file = io.BytesIO()
-    narrow = np.clip(soxr.resample(samples, SAMPLE_RATE, 8000), -1, 1)
-    soundfile.write(file, narrow, 8000, format="RAW", subtype="ULAW")
-    chunker = Chunker(8000)
-    return np.concatenate([chunker.push(from_g711(file.getvalue(), "pcmu")), chunker.finish()])
 
 
 def changed(samples: np.ndarray, rng: random.Random) -> np.ndarray:
@@ -110,7 +96,7 @@ def heard(samples: list[np.ndarray], edge, prompted: Prompted, rng: random.Rando
     """Each in its three kinds, and what `edge` says of it as it is."""
     turns = []
     for own in tqdm(samples, desc="kinds"):
-        kinds = (own, telephone(own), changed(own, rng))
+        kinds = (own, telephone_call(own), changed(own, rng))
         turns.append(Turn(*map(mel, kinds), torch.tensor([])))
     said = describe_all(edge, prompted, [turn.whole for turn in turns])
     for turn, ids in zip(turns, said, strict=True):

@@ -9,6 +9,7 @@ import speech
 import torch
 
 from pipelines.embedded import steady
+from pipelines.embedded.codecs import telephone_call
 from pipelines.embedded.evaluate import open_model
 from pipelines.embedded.joint import Prompted
 from pipelines.embedded.speak import SAMPLE_RATE
@@ -29,7 +30,7 @@ def turns(prompted):
 
 def test_a_telephone_keeps_the_length_and_fills_the_upper_half():
     samples = speech.recording(0)
-    found = steady.telephone(samples)
+    found = telephone_call(samples)
     assert len(found) == pytest.approx(len(samples), abs=200)
     power = np.abs(np.fft.rfft(found)) ** 2
     assert power[len(power) * 5 // 8 :].sum() > 1e-4 * power.sum()
