@@ -102,8 +102,14 @@ class SlowDrafter(Passing):
 
     sleep: Callable[[int], None]
 
-    def draft(self, *wanted: Any) -> Any:
-        drafted = yield from self.inner.draft(*wanted)
+    def open(self) -> Any:
+        return self._slowed(self.inner.open())
+
+    def draft(self, n: int) -> Any:
+        return self._slowed(self.inner.draft(n))
+
+    def _slowed(self, steps: Any) -> Any:
+        drafted = yield from steps
         self.sleep(len(drafted[0]))
         return drafted
 

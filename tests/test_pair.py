@@ -38,6 +38,13 @@ class Hostile:
     def __init__(self, drafter, seed):
         self._drafter, self._chance = drafter, np.random.default_rng(seed)
 
+    is_formed = False
+
+    def open(self):
+        """Nothing: the first id is made up, too."""
+        yield from ()
+        return [], []
+
     def draft(self, n):
         ids, signals = yield from self._drafter.draft(n)
         sequence = self._drafter.listener.sequence

@@ -76,10 +76,16 @@ class Chooser:
         self._penalty = np.float32(self._rules.repetition_penalty)
         self._bias = np.float32(self._rules.end_bias)
 
+    @property
+    def is_formed(self) -> bool:
+        """Whether sentences are held to a form."""
+        return self._form is not None
+
     def hold(self, form: SentenceForm | None) -> None:
-        """Go by `form`, before anything is said."""
+        """Go by `form`, behind nothing but what `open` said."""
         self._form = form
         self._state = None if form is None else BEGIN
+        self._followed = []
 
     def begin(self, answer: Sequence[int], num_drafted: int = 0) -> None:
         """answer: all that is said, committed or not; its last `num_drafted` are another's."""
@@ -99,7 +105,18 @@ class Chooser:
 
     def next(self, logits: Floats, row: int = 0, wants_signal: bool = True) -> Choice:
         """Choose the id behind the answer from row `row` of raw logits [R, V], and put it there."""
-        found = self._choose(logits, row, wants_signal)
+        return self._put(self._choose(logits, row, wants_signal))
+
+    def open(self, logits: Floats) -> Choice | None:
+        """As `next` for the answer's first id, where it is the same whatever levels may be said;
+        else None, and nothing is put."""
+        found = self._choose_freely(logits, 0, True)
+        form = self._form
+        if form is not None and not form.is_opening(form.step(BEGIN, found[0])):
+            return None
+        return self._put(found)
+
+    def _put(self, found: Choice) -> Choice:
         if self._n == len(self._answer):
             self._hold(np.append(self._answer, np.zeros_like(self._answer)))
         self._said[self._n] = found[0]
@@ -170,14 +187,18 @@ class Chooser:
 
     def _choose(self, logits: Floats, row: int, wants_signal: bool) -> Choice:
         """The id behind the first `_n` of the answer."""
-        found = self._compiled(logits, row, wants_signal) or self._readable(
-            logits[row : row + 1], wants_signal
-        )
+        found = self._choose_freely(logits, row, wants_signal)
         state = self._state
         form = self._form
         if state is None or form is None or form.step(state, found[0]) is not None:
             return found
         return self._readable(logits[row : row + 1], wants_signal, form.allowed(state))
+
+    def _choose_freely(self, logits: Floats, row: int, wants_signal: bool) -> Choice:
+        """Whether or not it keeps the form."""
+        return self._compiled(logits, row, wants_signal) or self._readable(
+            logits[row : row + 1], wants_signal
+        )
 
     def _compiled(self, logits: Floats, row: int, wants_signal: bool) -> Choice | None:
         if not self._is_compiled:

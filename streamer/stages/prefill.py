@@ -57,7 +57,7 @@ async def prefill(
 
 async def _ranges(parts: Parts, closed: Closed) -> Ranges:
     """On a thread, where the last samples of a turn have still to be measured."""
-    if closed.is_measured:
+    if closed.measures is None:
         return parts.ranges(closed)
     return await anyio.to_thread.run_sync(parts.ranges, closed, limiter=parts.threads.limiter)
 

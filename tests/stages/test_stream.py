@@ -226,28 +226,51 @@ class Worked(Passing):
 
 
 @dataclass(frozen=True)
-class Asked(Between):
-    """On which threads it was asked for ranges."""
+class Told(Passing):
+    """A drafter that tells what it was asked for."""
 
-    threads_asked: list = field(default_factory=list)
+    told: list
+
+    def open(self):
+        self.told.append("open")
+        return self.inner.open()
+
+    def hold(self, ranges):
+        self.told.append("hold")
+        self.inner.hold(ranges)
+
+
+@dataclass(frozen=True)
+class Asked(Between):
+    """What was asked for, in its order; of ranges, whether a turn had little left to measure."""
+
+    told: list = field(default_factory=list)
 
     def hearing(self, options):
         return Worked(self.parts.hearing(options))
 
+    def drafter(self, edge):
+        return Told(self.parts.drafter(edge), self.told)
+
     def ranges(self, closed):
-        self.threads_asked.append(threading.current_thread())
-        return self.parts.ranges(closed)
+        assert threading.current_thread() is not threading.main_thread()
+        self.told.append(closed.is_nearly_measured)
+        return {"rate": (0, 4)} if self.parts.ranges(closed) is not None else {}
 
 
-async def test_what_is_known_when_a_turn_ends_is_not_waited_for(tiny_pair, turns):
-    """Ranges are asked for at once, where measures know them; on a thread where they do not."""
+async def test_a_live_turn_is_measured_behind_its_first_id(tiny_pair, turns):
+    """So it waits for no measure. Where much is left to measure, that begins at once."""
     models = models_of(edge=str(tiny_pair[0]), cloud="none", mode="edge")
     async with opened(models) as parts:
         asked = Asked(parts)
         async with session_of(asked, measures=True) as session:
-            for data in turns[:3]:
+            for i, data in enumerate(turns[:3]):
+                del asked.told[:]
                 await session.feed(data)
                 await session.commit()
                 assert [event async for event in session][-1].measures is not None
-    here = threading.current_thread()
-    assert [thread is here for thread in asked.threads_asked] == [True, False, True]
+                first = asked.told[: asked.told.index("hold") + 1]
+                if i == 1:
+                    assert False in first
+                else:
+                    assert first == ["open", True, "hold"]

@@ -123,6 +123,12 @@ class ToySteps:
     def __init__(self, drafter):
         self._drafter = drafter
 
+    is_formed = False
+
+    def open(self):
+        yield
+        return self._drafter.draft(1)
+
     def draft(self, n):
         yield
         return self._drafter.draft(n)

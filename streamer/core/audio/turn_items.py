@@ -58,7 +58,7 @@ class Closed:
     goes_on: bool = False
     # the turn's SpeechMeasures, where they were asked for; to be called as last_speech is
     measures: Callable[[], Any] | None = None
-    is_measured: bool = True  # by now: then nobody waits for it
+    is_nearly_measured: bool = False  # a few ms are left to do, best behind the first id
     curves: Callable[[], Any] | None = None  # its Curves, likewise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streamer.core.decoding.early import EarlyAsks
-from streamer.core.decoding.gate import fires
+from streamer.core.decoding.gate import Signal, fires
 from streamer.core.decoding.in_flight import Flights
 from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.plan import Plan
@@ -36,6 +36,20 @@ class Drafting:
         self._pace = pace
         self._tail = tail
         self.block = self._new_block()
+        self._shown: list[tuple[int, Signal]] = []  # ids that are the block's, and committed
+
+    @property
+    def is_shown_at_once(self) -> bool:
+        """Whether an opening is committed before its block is whole: it says nothing that a target
+        would correct. In gated mode, where it alone is not in doubt."""
+        n = len(self._tail)
+        is_alone = not self.flights and n < self.block.size and not self._tail.is_ended
+        return self._plan.mode == "gated" and is_alone and not self._fires()
+
+    def show(self, n: int) -> None:
+        """The first `n` ids of the tail are committed. They still count in the block's doubt."""
+        self._shown = list(zip(self._tail.ids[:n], self._tail.signals[:n], strict=True))
+        self.block = Block(self.block.size - n)
 
     @property
     def num_open(self) -> int:
@@ -86,6 +100,7 @@ class Drafting:
 
     def begin(self) -> None:
         """The next block, from its first id."""
+        self._shown = []
         self.block = self._new_block()
 
     def begin_rest(self, num_asked: int) -> None:
@@ -107,4 +122,7 @@ class Drafting:
         answer = self._sequence.answer
         signals = self._tail.signals[at : at + self.num_open]
         block = answer[start : start + len(signals)]
-        return fires(self._plan.gate, self._vocabulary, answer[:start], block, signals) is not None
+        before = answer[: start - len(self._shown)]
+        block = [*(token for token, _ in self._shown), *block]
+        signals = [*(signal for _, signal in self._shown), *signals]
+        return fires(self._plan.gate, self._vocabulary, before, block, signals) is not None

@@ -81,8 +81,15 @@ class Speculator:
         self._last_at = now
         return action
 
-    def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
-        """`ids`, each with its signal, now stand at the sequence's end. Raises ValueError for none,
+    def drafted(
+        self,
+        ids: Ids[int],
+        signals: Ids[Signal],
+        now: float | None = None,
+        is_opening: bool = False,
+    ) -> None:
+        """`ids`, each with its signal, now stand at the sequence's end. is_opening: they are the
+        answer's first, and say nothing yet that a target would correct. Raises ValueError for none,
         and for other numbers of signals."""
         n = len(ids)
         if n == 0 or n != len(signals):
@@ -94,6 +101,10 @@ class Speculator:
         if now is not None and not is_first:
             self.pace.drafted(n, now - self._last_at)
         self._tail.extend(signals, self._drafting.room)
+        if is_opening and self._drafting.is_shown_at_once:
+            n = len(self._tail)
+            self._drafting.show(n)
+            self._settle(self._tail.ids[:n], n, verified=False)
         self._land_all()  # a verdict may have waited for the edge's guess
 
     def verdict(self, verdict: Verdict, now: float | None = None) -> None:

@@ -154,6 +154,25 @@ class SentenceForm:
             found = self._steps[state, token] = self._step(state, token)
             return found
 
+    def is_opening(self, state: State | None) -> bool:
+        """Whether the form within any ranges leads there, too: nothing is said but a beginning of
+        the sentence without speech, or an opening that each phrase of some attribute may follow."""
+        if state is None or isinstance(state, str):
+            return state is not None
+        clause = state.clause
+        if state.said or state.is_over or not state.is_first or len(clause) > MAX_OPENING:
+            return False
+        return any(all(self._opens(clause, head) for head in each) for each in self._heads)
+
+    @cached_property
+    def _heads(self) -> Sequence[set[str]]:
+        """Of each attribute, what its phrases begin with."""
+        found: dict[int, set[str]] = {}
+        for phrase, bit in self._bits.items():
+            if self._can_be_clause(phrase):
+                found.setdefault(bit, set()).add(phrase[0])
+        return list(found.values())
+
     def allowed(self, state: State) -> Ids:
         """All ids that keep the form there, ascending: one at least, where `step` led to it."""
         found = self._sets.get(state)

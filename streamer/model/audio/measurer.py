@@ -23,7 +23,7 @@ from streamer.model.audio.turn_voice import TurnVoice, taken
 
 Floats = NDArray[np.float32]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # what came so long before a turn's end is heard by then
-FORESEEN_SAMPLES = SAMPLE_RATE_HZ // 2  # more is measured on a thread, while the models hear it
+LITTLE_SAMPLES = SAMPLE_RATE_HZ // 2
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
@@ -73,33 +73,23 @@ class TurnMeasurer:
     def _is_news(self) -> bool:
         return self.num_pushed // EVERY_SAMPLES > self._num_told
 
-    def foresee(self) -> bool:
-        """At the turn's end: `finish`, where little is left to hear and nobody hears just now. It
-        takes a millisecond or two, and more once the models have the cores. Returns whether it is
-        done."""
-        is_little = self.num_pushed - self._track.num_samples <= FORESEEN_SAMPLES
-        if is_little and self._hearing.acquire(blocking=False):
-            try:
-                self._finish()
-            finally:
-                self._hearing.release()
-        return self._found is not None
+    @property
+    def is_nearly_done(self) -> bool:
+        """Whether `finish` takes a few milliseconds, as at a live turn's end."""
+        return self.num_pushed - self._track.num_samples <= LITTLE_SAMPLES
 
     def finish(self) -> SpeechMeasures:
         """Of the whole turn, when all its samples were pushed."""
         with self._hearing:
-            return self._finish()
+            if self._found is None:
+                self._add(taken(self._waiting), self.voice.finish(), is_last=True)
+                self._found = self._track.measures()
+            return self._found
 
     def curves(self) -> Curves:
         """How F0, level and speech go along the whole turn, when all its samples were pushed."""
         self.finish()
         return Curves.of(self._track.frames())
-
-    def _finish(self) -> SpeechMeasures:
-        if self._found is None:
-            self._add(taken(self._waiting), self.voice.finish(), is_last=True)
-            self._found = self._track.measures()
-        return self._found
 
     def _hear(self) -> None:
         if self._waiting:

@@ -166,10 +166,8 @@ class PartCutter:
         self._ear = None
         measurer = self.measurer
         self.measurer = None
-        is_measured = True
         if measurer is not None:
             measurer.is_over = True
-            is_measured = measurer.foresee()
         assert ear is not None
         self._next = self._begin + ear.num_samples
         rest, heard = ear.finish()
@@ -187,7 +185,7 @@ class PartCutter:
                 last_speech_ms,
                 goes_on,
                 measurer.finish if measurer else None,
-                is_measured,
+                measurer is not None and measurer.is_nearly_done,
                 measurer.curves if measurer else None,
             ),
         ]

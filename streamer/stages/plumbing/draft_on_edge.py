@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
+from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Action, DraftMore, Emit
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.rules.form import Ranges
@@ -60,13 +61,19 @@ class Drafting:
         self._unsaid: deque[Said] = deque()
 
     def begin(self, known: Sequence[Ranges]) -> Generator[Any, Any, Action | None]:
-        """Hear the turn's end; then, where it is `known` by now which levels may be said, draft the
-        first block. Else call `hold` when it is."""
+        """Hear the turn's end, and draft the first id if it does not depend on the levels that may
+        be said. Then, where these are `known` by now, draft the first block. Else call `hold` when
+        they are."""
         self._wanted = yield from self._hear_end()
+        if isinstance(self._wanted, DraftMore):
+            ids, signals = yield from self._drafter.open()
+            self.prefilled_at = self._clock()
+            if ids:
+                self._wanted = self._took(ids, signals, self._drafter.is_formed)
         return (yield from self.hold(known[0])) if known else None
 
     def hold(self, ranges: Ranges) -> Generator[Any, Any, Action | None]:
-        """Draft the first block, which says levels within `ranges`."""
+        """Draft the first block, or what is left of it, which says levels within `ranges`."""
         self.is_held = True
         if ranges:
             self._drafter.hold(ranges)
@@ -90,13 +97,18 @@ class Drafting:
             drafter = self._drafter
             is_first = self.prefilled_at is None
             ids, signals = yield from drafter.draft(1 if is_first else wanted.n)
-            now = self._clock()
-            self.prefilled_at = self.prefilled_at or now
-            self.spec.drafted(ids, signals, now)
-            action = self._next()
+            action = self._took(ids, signals)
             if not isinstance(action, DraftMore):
                 return action
             wanted = action
+
+    def _took(
+        self, ids: list[int], signals: list[Signal], is_opening: bool = False
+    ) -> Action | None:
+        now = self._clock()
+        self.prefilled_at = self.prefilled_at or now
+        self.spec.drafted(ids, signals, now, is_opening)
+        return self._next()
 
     async def flush(self) -> None:
         """Hand on what the next stage had no room for."""

@@ -42,6 +42,7 @@ class LocalTarget:
         self._prefills = prefills
         self.is_up = True
         self._verifier: BlockVerifier | None = None
+        self._ranges: LateRanges | None = None
         self._one_at_a_time = anyio.Lock(
             fast_acquire=True
         )  # a late verdict's request is not overtaken
@@ -57,7 +58,7 @@ class LocalTarget:
         """The last window, prefilled now where `prefills` says so, else with the first request."""
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
-        self._verifier = self._verifier_of(self._hearer, await ranges())
+        self._ranges = ranges  # asked for with the first request: nothing waits for them before
 
     async def prefilled(self) -> None:
         """It is: `hear` waits for it."""
@@ -65,7 +66,9 @@ class LocalTarget:
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Raises what the model raises."""
         async with self._one_at_a_time:
-            assert self._verifier is not None, "the turn is not finished"
+            if self._verifier is None:
+                assert self._ranges is not None, "the turn is not finished"
+                self._verifier = self._verifier_of(self._hearer, await self._ranges())
             self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
             self.is_up = True

@@ -88,7 +88,19 @@ class Hearer(Protocol):
 
 
 class Drafter(Protocol):
-    def draft(self, n: int) -> Steps: ...
+    @property
+    def is_formed(self) -> bool:
+        """Whether sentences are held to a form: then what `open` drafts says nothing yet."""
+        ...
+
+    def draft(self, n: int) -> Steps:
+        """Steps that return up to `n` ids, and their signals."""
+        ...
+
+    def open(self) -> Steps:
+        """Before `hold`: as draft(1) for the answer's first id, if it is the same within any
+        ranges; else no id."""
+        ...
 
     def hold(self, ranges: Ranges) -> None:
         """Say levels within `ranges`; before the first `draft`."""

@@ -44,7 +44,6 @@ def test_it_is_no_matter_whether_all_was_heard_before_the_end(num):
         heard.push(samples[at : at + 1_600])
         heard.work(True)
     heard.is_over = True
-    heard.foresee()
     assert heard.finish() == whole.finish()
     for name in ("power", "f0_hz", "speech"):
         found, wanted = (getattr(each.curves(), name) for each in (heard, whole))
@@ -123,19 +122,18 @@ def test_clipping_is_found():
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("seconds", [1.0, 4.0])
 def test_measures_depend_on_the_samples_alone(seconds, seed):
-    """Not on the cut, nor on who has worked when; nor on whether they were foreseen."""
+    """Not on the cut, nor on who has worked when."""
     samples = speech(seconds, seed)
     at_once, measurer = TurnMeasurer(), TurnMeasurer()
     at_once.push(samples)
     push_by_chance(measurer, samples, seed)
     measurer.is_over = True
     assert measurer.work(True) is None
-    measurer.foresee()
     assert measurer.finish() == at_once.finish() == whole(samples)
 
 
-def test_what_is_left_to_hear_is_foreseen_where_it_is_little():
-    """So a recording that comes at once is measured while the models hear it."""
+def test_it_tells_whether_much_is_left_to_hear():
+    """A recording that comes at once is measured while the models hear it."""
     samples = speech(3, 1)
     much, little = TurnMeasurer(), TurnMeasurer()
     for measurer in (much, little):
@@ -144,5 +142,5 @@ def test_what_is_left_to_hear_is_foreseen_where_it_is_little():
     for measurer in (much, little):
         measurer.push(samples[-6_400:])
         measurer.is_over = True
-    assert (much.foresee(), little.foresee()) == (False, True)
+    assert (much.is_nearly_done, little.is_nearly_done) == (False, True)
     assert much.finish() == little.finish() == whole(samples)

@@ -110,6 +110,7 @@ def test_little_is_left_to_hear_when_a_live_turn_ends(calls):
                 measurer.work(True)
         measurer.is_over = True
         del calls[:]
-        assert measurer.foresee()
+        assert measurer.is_nearly_done
+        measurer.finish()
         assert len(calls) == 1
         assert calls[0] <= 5
