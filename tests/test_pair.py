@@ -38,7 +38,7 @@ class Hostile:
     def __init__(self, drafter, seed):
         self._drafter, self._chance = drafter, np.random.default_rng(seed)
 
-    is_formed = False
+    says_nothing = False
 
     def open(self):
         """Nothing: the first id is made up, too."""

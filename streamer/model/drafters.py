@@ -50,8 +50,8 @@ class IncrementalDrafter:
         self.chooser.hold(form_of(self.listener.thinker, self.rules, ranges))
 
     @property
-    def is_formed(self) -> bool:
-        return self.chooser.is_formed
+    def says_nothing(self) -> bool:
+        return self.chooser.says_nothing
 
     def open(self) -> Steps[Draft]:
         sequence = self.listener.sequence
@@ -118,7 +118,7 @@ class GenerateDrafter:
         self.listener = listener
         self._stock = stock
 
-    is_formed = False
+    says_nothing = False
 
     def open(self) -> Steps[Draft]:
         return self.draft(1)

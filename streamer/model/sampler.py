@@ -56,6 +56,7 @@ class Chooser:
         self._state: State | None = None if form is None else BEGIN
         self._followed: list[int] = []
         self._is_compiled = sampling.temperature == 0.0
+        self.says_nothing = False  # what `open` chose
         self._book: Ints | None = None
         self._writer: Writer | None = None
         self._n = 0
@@ -75,11 +76,6 @@ class Chooser:
         self._mask = self._vocabulary.never if self._rules.clean else self._vocabulary.never[:0]
         self._penalty = np.float32(self._rules.repetition_penalty)
         self._bias = np.float32(self._rules.end_bias)
-
-    @property
-    def is_formed(self) -> bool:
-        """Whether sentences are held to a form."""
-        return self._form is not None
 
     def hold(self, form: SentenceForm | None) -> None:
         """Go by `form`, behind nothing but what `open` said."""
@@ -112,8 +108,11 @@ class Chooser:
         else None, and nothing is put."""
         found = self._choose_freely(logits, 0, True)
         form = self._form
-        if form is not None and not form.is_opening(form.step(BEGIN, found[0])):
-            return None
+        if form is not None:
+            state = form.step(BEGIN, found[0])
+            self.says_nothing = form.says_nothing(state)
+            if not form.is_opening(state):
+                return None
         return self._put(found)
 
     def _put(self, found: Choice) -> Choice:

@@ -145,7 +145,8 @@ class Draft:
             match now:
                 case DraftMore():
                     assert edge is not None
-                    action = await self._on_edge(edge, edge.draft(now))
+                    steps = edge.draft(now) if edge.is_held else edge.hold(await ready.ranges())
+                    action = await self._on_edge(edge, steps)
                 case Verify(request):
                     await asking.ask(request, spec.counts)
                 case Wait(until):
@@ -189,7 +190,7 @@ class Draft:
             if not known and not closed.is_nearly_measured:
                 group.start_soon(learn)
             action = await self._on_edge(edge, edge.begin(known))
-        if edge.is_held:
+        if edge.is_held or not (action is None or isinstance(action, DraftMore)):
             return action
         if not known:
             await learn()

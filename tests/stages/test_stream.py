@@ -5,6 +5,7 @@ No deadlock, nothing committed is lost, nothing is said twice, every KV slot com
 
 import random
 import threading
+import time
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,6 +18,7 @@ from speech import RATE_HZ, speech
 from bench.arms import models_of
 from bench.watched import Between, Passing, opened
 from streamer import Describer, Description, TextDelta
+from streamer.core.decoding.pace import Pace
 from streamer.stages import stream as stream_module
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing import pieces
@@ -24,6 +26,7 @@ from streamer.stages.stream import open_stream
 
 MODES = ("edge", "gated", "exact", "cloud")
 NUM_TURNS = 3
+SLOW_S = 3.0
 
 
 def pcm(samples):
@@ -256,6 +259,40 @@ class Asked(Between):
         assert threading.current_thread() is not threading.main_thread()
         self.told.append(closed.is_nearly_measured)
         return {"rate": (0, 4)} if self.parts.ranges(closed) is not None else {}
+
+
+@dataclass(frozen=True)
+class Slow(Between):
+    """Measures that take long, once."""
+
+    asked: list = field(default_factory=list)
+
+    def ranges(self, closed):
+        if not self.asked:
+            self.asked.append(closed.turn)
+            time.sleep(SLOW_S)
+        return self.parts.ranges(closed)
+
+
+@pytest.mark.parametrize(("mode", "k"), [("edge", 4), ("gated", 4), ("exact", 1)])
+async def test_what_waits_for_measures_is_no_drafting_and_no_targets_delay(
+    tiny_pair, turns, monkeypatch, mode, k
+):
+    """A verdict has less time than they take, and how fast the edge drafts decides about its
+    blocks."""
+    took = []
+    monkeypatch.setattr(Pace, "drafted", lambda self, n, seconds: took.append(seconds))
+    edge, cloud = (str(each) for each in tiny_pair)
+    plan = {"mode": mode, "k": k, "verify_budget_s": SLOW_S - 0.5, "draft_ahead": 0}
+    models = models_of(edge=edge, cloud="none" if mode == "edge" else cloud, **plan)
+    async with opened(models) as parts, session_of(Slow(parts), measures=True) as session:
+        await session.feed(turns[0])
+        await session.commit()
+        found = [event async for event in session][-1]
+    assert isinstance(found, Description), found
+    assert found.blocks_unverified == 0
+    assert took
+    assert max(took) < SLOW_S - 0.5
 
 
 async def test_a_live_turn_is_measured_behind_its_first_id(tiny_pair, turns):

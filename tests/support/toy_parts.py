@@ -123,7 +123,7 @@ class ToySteps:
     def __init__(self, drafter):
         self._drafter = drafter
 
-    is_formed = False
+    says_nothing = False
 
     def open(self):
         yield

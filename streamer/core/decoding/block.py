@@ -13,6 +13,8 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.tail import Tail
 from streamer.core.text.vocabulary import Vocabulary
 
+SURE_LOG_PROB = -0.01  # 99 %
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -40,11 +42,12 @@ class Drafting:
 
     @property
     def is_shown_at_once(self) -> bool:
-        """Whether an opening is committed before its block is whole: it says nothing that a target
-        would correct. In gated mode, where it alone is not in doubt."""
+        """Whether an opening is committed before its block is whole: in gated mode, where it is as
+        good as certain. Else a target might say another, or that nobody spoke."""
         n = len(self._tail)
         is_alone = not self.flights and n < self.block.size and not self._tail.is_ended
-        return self._plan.mode == "gated" and is_alone and not self._fires()
+        is_sure = all(signal.log_prob >= SURE_LOG_PROB for signal in self._tail.signals)
+        return self._plan.mode == "gated" and is_alone and is_sure and not self._fires()
 
     def show(self, n: int) -> None:
         """The first `n` ids of the tail are committed. They still count in the block's doubt."""

@@ -22,7 +22,7 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.in_flight import Flight
 from streamer.core.decoding.pace import Pace
-from streamer.core.decoding.plan import Action, Done, DraftMore, Plan, Verify, Wait
+from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.tail import Tail
 from streamer.core.decoding.verdict import Refusal, Verdict
@@ -81,6 +81,10 @@ class Speculator:
         self._last_at = now
         return action
 
+    def shown(self) -> Emit | None:
+        """What is committed and was not said by `next`; it does nothing else."""
+        return self._tail.emits.popleft() if self._tail.emits else None
+
     def drafted(
         self,
         ids: Ids[int],
@@ -89,7 +93,7 @@ class Speculator:
         is_opening: bool = False,
     ) -> None:
         """`ids`, each with its signal, now stand at the sequence's end. is_opening: they are the
-        answer's first, and say nothing yet that a target would correct. Raises ValueError for none,
+        answer's first, and say nothing of any attribute. Raises ValueError for none,
         and for other numbers of signals."""
         n = len(ids)
         if n == 0 or n != len(signals):

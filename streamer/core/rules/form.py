@@ -164,6 +164,14 @@ class SentenceForm:
             return False
         return any(all(self._opens(clause, head) for head in each) for each in self._heads)
 
+    def says_nothing(self, state: State | None) -> bool:
+        """Whether an opening stands there that is no beginning of anything: neither of a phrase nor
+        of the sentence without speech."""
+        if not isinstance(state, Place) or not self.is_opening(state):
+            return False
+        ends = [state.clause[at:] for at in range(len(state.clause))]
+        return not any(phrase.startswith(end) for phrase in self._bits for end in ends)
+
     @cached_property
     def _heads(self) -> Sequence[set[str]]:
         """Of each attribute, what its phrases begin with."""

@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.plan import Action, DraftMore, Emit
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.rules.form import Ranges
@@ -51,7 +50,6 @@ class Drafting:
         # when the first id was there: its step ends the prefill
         self.prefilled_at: float | None = None
         self.is_held = False  # to the levels that may be said: it drafts
-        self._wanted: Action | None = None  # what the state machine asks for first
         self._ready = ready
         self._parts = parts
         self._said = said
@@ -62,25 +60,41 @@ class Drafting:
 
     def begin(self, known: Sequence[Ranges]) -> Generator[Any, Any, Action | None]:
         """Hear the turn's end, and draft the first id if it does not depend on the levels that may
-        be said. Then, where these are `known` by now, draft the first block. Else call `hold` when
-        they are."""
-        self._wanted = yield from self._hear_end()
-        if isinstance(self._wanted, DraftMore):
+        be said. Then, where these are `known` by now, draft on. Else `hold` comes before the next
+        draft; any other action does not wait for it."""
+        action = yield from self._hear_end()
+        if isinstance(action, DraftMore):
             ids, signals = yield from self._drafter.open()
             self.prefilled_at = self._clock()
             if ids:
-                self._wanted = self._took(ids, signals, self._drafter.is_formed)
-        return (yield from self.hold(known[0])) if known else None
+                self.spec.drafted(ids, signals, self.prefilled_at, self._drafter.says_nothing)
+                action = self._show()
+        if not known:
+            return action
+        self._hold(known[0])
+        action = action or self._next()
+        return (yield from self.draft(action)) if isinstance(action, DraftMore) else action
+
+    def _show(self) -> Action | None:
+        """Hand out what is committed. No target is asked before it is known what may be said: its
+        time would run."""
+        if self._parts.mode == "edge":
+            return self._next()
+        while (emit := self.spec.shown()) is not None:
+            self._say(emit)
+        return None
 
     def hold(self, ranges: Ranges) -> Generator[Any, Any, Action | None]:
-        """Draft the first block, or what is left of it, which says levels within `ranges`."""
+        """Say levels within `ranges` from now on, and draft. Time has passed, which is no time of
+        drafting: so the state machine is asked anew."""
+        self._hold(ranges)
+        action = self._next()
+        return (yield from self.draft(action)) if isinstance(action, DraftMore) else action
+
+    def _hold(self, ranges: Ranges) -> None:
         self.is_held = True
         if ranges:
             self._drafter.hold(ranges)
-        action = self._wanted
-        if isinstance(action, DraftMore):
-            action = yield from self.draft(action)
-        return action
 
     def _hear_end(self) -> Generator[Any, Any, Action | None]:
         closed = self._ready.closed
@@ -97,18 +111,13 @@ class Drafting:
             drafter = self._drafter
             is_first = self.prefilled_at is None
             ids, signals = yield from drafter.draft(1 if is_first else wanted.n)
-            action = self._took(ids, signals)
+            now = self._clock()
+            self.prefilled_at = self.prefilled_at or now
+            self.spec.drafted(ids, signals, now)
+            action = self._next()
             if not isinstance(action, DraftMore):
                 return action
             wanted = action
-
-    def _took(
-        self, ids: list[int], signals: list[Signal], is_opening: bool = False
-    ) -> Action | None:
-        now = self._clock()
-        self.prefilled_at = self.prefilled_at or now
-        self.spec.drafted(ids, signals, now, is_opening)
-        return self._next()
 
     async def flush(self) -> None:
         """Hand on what the next stage had no room for."""
@@ -125,10 +134,12 @@ class Drafting:
             action = self.spec.next(self._clock(), may_ask(cloud, self._ready.turn))
             if not isinstance(action, Emit):
                 return action
-            said = Said(self._ready, action.ids, action.verified, action.log_probs)
-            self._unsaid.append(said)
-            self._post(self._hand_out)
+            self._say(action)
         return None
+
+    def _say(self, emit: Emit) -> None:
+        self._unsaid.append(Said(self._ready, emit.ids, emit.verified, emit.log_probs))
+        self._post(self._hand_out)
 
     def _hand_out(self) -> None:
         """On the event loop: what there is room for."""

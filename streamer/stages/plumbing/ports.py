@@ -89,8 +89,8 @@ class Hearer(Protocol):
 
 class Drafter(Protocol):
     @property
-    def is_formed(self) -> bool:
-        """Whether sentences are held to a form: then what `open` drafts says nothing yet."""
+    def says_nothing(self) -> bool:
+        """Whether what `open` drafted begins neither a phrase nor the sentence without speech."""
         ...
 
     def draft(self, n: int) -> Steps:

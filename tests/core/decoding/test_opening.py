@@ -41,7 +41,7 @@ def draft(
 
 def test_it_is_shown_at_once_and_the_rest_of_its_block_follows() -> None:
     spec = machine()
-    assert draft(spec, [0], [-0.1], True) == [Emit((0,), verified=False), DraftMore(2)]
+    assert draft(spec, [0], [-0.001], True) == [Emit((0,), verified=False), DraftMore(2)]
     assert spec.counts.blocks == 0
     assert draft(spec, [1, 2], [-0.1, -0.1]) == [Emit((1, 2), verified=False), DraftMore(3)]
     assert spec.counts.blocks == 1
@@ -51,19 +51,20 @@ def test_what_is_no_opening_waits_for_its_block() -> None:
     assert draft(machine(), [0], [-0.1]) == [DraftMore(2)]
 
 
-@pytest.mark.parametrize("log_prob", [-0.1, -0.5])
+@pytest.mark.parametrize("log_prob", [-0.001, -0.009])
 def test_its_doubt_counts_in_its_block(log_prob) -> None:
     """So the same blocks are verified as ever: here the opening's own doubt decides."""
     plain, spec = machine(), machine()
     draft(plain, [0], [log_prob])
     draft(spec, [0], [log_prob], True)
-    rest = [draft(each, [1, 2], [-0.4, -0.4])[-1] for each in (plain, spec)]
-    assert [isinstance(action, Verify) for action in rest] == [log_prob == -0.5] * 2
+    assert spec.sequence.n_committed == 1
+    rest = [draft(each, [1, 2], [-0.5, -0.495])[-1] for each in (plain, spec)]
+    assert [isinstance(action, Verify) for action in rest] == [log_prob == -0.009] * 2
 
 
 def test_the_target_corrects_what_follows_it() -> None:
     spec = machine()
-    draft(spec, [0], [-0.1], True)
+    draft(spec, [0], [-0.001], True)
     [asked] = draft(spec, [1, 2], [-0.5, -0.6])
     assert isinstance(asked, Verify)
     assert asked.request.draft == (1, 2)
@@ -73,16 +74,17 @@ def test_the_target_corrects_what_follows_it() -> None:
     assert spec.sequence.answer == [0, 1, 5]
 
 
-def test_in_doubt_alone_it_waits() -> None:
-    assert draft(machine(), [0], [-1.5], True) == [DraftMore(2)]
+@pytest.mark.parametrize("log_prob", [-0.1, -1.5])
+def test_in_doubt_alone_it_waits(log_prob) -> None:
+    assert draft(machine(), [0], [log_prob], True) == [DraftMore(2)]
 
 
 @pytest.mark.parametrize(("mode", "k"), [("exact", 3), ("gated", 1)])
 def test_it_is_nothing_else_in_other_modes_or_where_it_is_the_block(mode, k) -> None:
     plain, spec = machine(mode, k), machine(mode, k)
-    assert draft(plain, [0], [-0.1]) == draft(spec, [0], [-0.1], True)
+    assert draft(plain, [0], [-0.001]) == draft(spec, [0], [-0.001], True)
 
 
 def test_one_that_ends_the_answer_is_a_block() -> None:
     plain, spec = machine(), machine()
-    assert draft(plain, [STOP], [-0.1]) == draft(spec, [STOP], [-0.1], True)
+    assert draft(plain, [STOP], [-0.001]) == draft(spec, [STOP], [-0.001], True)

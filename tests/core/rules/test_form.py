@@ -207,6 +207,15 @@ def test_an_opening_may_be_said_within_any_ranges(family, ranges) -> None:
     assert all(held.step(BEGIN, token) == led[token] for token in openings)
     assert vocabulary.texts.index(NO_SPEECH[0]) in openings
     assert openings != set(allowed)
+    silent = {token for token in openings if form.says_nothing(led[token])}
+    pieces = {vocabulary.texts[token] for token in silent}
+    begins = {
+        phrase[0] for levels in PHRASES.values() for level in levels for phrase in level["phrases"]
+    }
+    assert not pieces & (begins | {NO_SPEECH[0]})
+    assert pieces
+    assert form.says_nothing(form.behind(words_of(vocabulary, "说话人")))
+    assert not form.says_nothing(form.behind(words_of(vocabulary, "说话人语")))
     assert not form.is_opening(None)
     assert not form.is_opening(form.behind(words_of(vocabulary, "音量洪亮，")))
 
