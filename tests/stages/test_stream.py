@@ -19,6 +19,7 @@ from bench.arms import models_of
 from bench.watched import Between, Passing, opened
 from streamer import Describer, Description, TextDelta
 from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.speculate import Speculator
 from streamer.stages import stream as stream_module
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing import pieces
@@ -261,11 +262,26 @@ class Asked(Between):
         return {"rate": (0, 4)} if self.parts.ranges(closed) is not None else {}
 
 
+class Timed(Pace):
+    def __init__(self, took):
+        super().__init__()
+        self.took = took
+
+    def drafted(self, n, seconds):
+        self.took.append(seconds)
+        super().drafted(n, seconds)
+
+
 @dataclass(frozen=True)
 class Slow(Between):
-    """Measures that take long, once."""
+    """Measures that take long, once. took: seconds of each draft, as the pace is told."""
 
     asked: list = field(default_factory=list)
+    took: list = field(default_factory=list)
+
+    def speculator(self, edge):
+        made = self.parts.speculator(edge)
+        return Speculator(made.plan, made.vocabulary, made.sequence, Timed(self.took))
 
     def ranges(self, closed):
         if not self.asked:
@@ -276,23 +292,23 @@ class Slow(Between):
 
 @pytest.mark.parametrize(("mode", "k"), [("edge", 4), ("gated", 4), ("exact", 1)])
 async def test_what_waits_for_measures_is_no_drafting_and_no_targets_delay(
-    tiny_pair, turns, monkeypatch, mode, k
+    tiny_pair, turns, mode, k
 ):
     """A verdict has less time than they take, and how fast the edge drafts decides about its
     blocks."""
-    took = []
-    monkeypatch.setattr(Pace, "drafted", lambda self, n, seconds: took.append(seconds))
     edge, cloud = (str(each) for each in tiny_pair)
     plan = {"mode": mode, "k": k, "verify_budget_s": SLOW_S - 0.5, "draft_ahead": 0}
     models = models_of(edge=edge, cloud="none" if mode == "edge" else cloud, **plan)
-    async with opened(models) as parts, session_of(Slow(parts), measures=True) as session:
-        await session.feed(turns[0])
-        await session.commit()
-        found = [event async for event in session][-1]
+    async with opened(models) as parts:
+        slow = Slow(parts)
+        async with session_of(slow, measures=True) as session:
+            await session.feed(turns[0])
+            await session.commit()
+            found = [event async for event in session][-1]
     assert isinstance(found, Description), found
     assert found.blocks_unverified == 0
-    assert took
-    assert max(took) < SLOW_S - 0.5
+    assert slow.took
+    assert max(slow.took) < SLOW_S - 0.5
 
 
 async def test_a_live_turn_is_measured_behind_its_first_id(tiny_pair, turns):
