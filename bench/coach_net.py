@@ -1,14 +1,14 @@
 """How much does a second tell of a change in the voice, and the weights that tell it.
 
-    python -m bench.coach_net --clones DIR [--num 64] [--folds 2] [--write]
+    python -m bench.coach_net --clones DIR [--num 400] [--folds 2] [--write]
 
 DIR: the clones of recordings.toml. Recordings of one of training's speakers are joined to a reading
 of 25 to 45 s, as bench/coach.py joins them, of at most so many speakers of a source. Each is
 changed as there, and also resynthesised with nothing changed, or slowed and hurried again: so the
 network (pipelines/embedded/voice_net.py) learns no trace of PSOLA. In folds, apart by speaker: how
 far the mean moves with each change, in SDs of a second's mean. --write: learn from all, and write
-streamer/core/coach/voice.npz; then FORM of voice.py is raised. On one core 15 minutes for the
-readings, and 2 for each fit. The network's sizes were chosen in the same folds.
+streamer/core/coach/voice.npz; then FORM of voice.py is raised. On one core 45 minutes for the
+readings, and 9 for a fit of all. The network's sizes were chosen in the same folds.
 `python -m bench.coach` judges what ships on held-out people.
 """
 
@@ -58,6 +58,7 @@ MIN_SPEECH_S = 15
 SOFTER_DB = 12.0
 FALL_EVERY_S = 4  # for one second, so that its onset counts
 Change = Callable[[Sound], Sound]
+Part = tuple[np.ndarray, np.ndarray]  # values, and how much each counts
 # Octaves of tempo and of melody, and what makes them.
 CHANGES: dict[str, tuple[tuple[float, float], Change]] = {
     PLAIN: ((0, 0), lambda samples: samples),
@@ -78,7 +79,7 @@ OUTPUTS = {"loudness": 0, "tempo": 1, "melody": 2}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("--num", type=int, default=64, help="speakers of a source, at most")
+    parser.add_argument("--num", type=int, default=400, help="speakers of a source, at most")
     parser.add_argument("--folds", type=int, default=2, help="0: judge nothing")
     parser.add_argument("--write", action="store_true", help="write the weights that ship")
     options = options_of(parser)
@@ -159,13 +160,13 @@ def judged(found: Sequence[tuple[str, Reading]], num_folds: int) -> list[dict[st
         net = net_of([r for (_, r), f in zip(found, folds, strict=True) if f != fold], str(fold))
         for i in np.flatnonzero(folds == fold):
             of = {name: parts_of(net.weights(), v) for name, v in found[i][1].items()}
-            usual = [part.mean() for part in of[PLAIN]]
+            usual = [mean_of(part) for part in of[PLAIN]]
             spreads.append([spread_of(part) for part in of[PLAIN]])
             for name, each in moved.items():
                 if name == FALLEN:
                     each.append(fallen(net.weights(), found[i][1][PLAIN]))
                 else:
-                    each.append(np.array([part.mean() for part in of[name]]) - usual)
+                    each.append(np.array([mean_of(part) for part in of[name]]) - usual)
     spread = np.sqrt(np.mean(spreads, 0))
     rows: list[dict[str, object]] = [
         {
@@ -178,9 +179,15 @@ def judged(found: Sequence[tuple[str, Reading]], num_folds: int) -> list[dict[st
     return [{"change": "SD, dB and octaves", **kept}, *rows]
 
 
-def parts_of(weights: Weights, version: Version) -> tuple[np.ndarray, ...]:
+def parts_of(weights: Weights, version: Version) -> tuple[Part, ...]:
+    """Values, and how much each counts."""
     said = heard(weights, version)
-    return said.loudness, said.tempo, said.melody
+    others = [(values, np.ones_like(values)) for values in (said.tempo, said.melody)]
+    return (said.loudness, said.trust), *others
+
+
+def mean_of(part: Part) -> float:
+    return float(np.average(part[0], weights=part[1]))
 
 
 def fallen(weights: Weights, plain: Version) -> np.ndarray:
@@ -193,13 +200,17 @@ def fallen(weights: Weights, plain: Version) -> np.ndarray:
         parts_of(weights, replace(plain, steps=each, speech=plain.speech & is_soft))
         for each in (soft, steps)
     ]
-    return np.array([a.mean() - b.mean() for a, b in zip(*pairs, strict=True)])
+    return np.array([mean_of(a) - mean_of(b) for a, b in zip(*pairs, strict=True)])
 
 
-def spread_of(part: np.ndarray) -> float:
-    """The variance of a second's mean."""
-    whole = len(part) // STEPS_PER_S * STEPS_PER_S
-    return float(part[:whole].reshape(-1, STEPS_PER_S).mean(1).var(ddof=1))
+def spread_of(part: Part) -> float:
+    """The variance of a second's mean, of one that counts as much as most do."""
+    values, counts = part
+    whole = len(values) // STEPS_PER_S * STEPS_PER_S
+    total = counts[:whole].reshape(-1, STEPS_PER_S).mean(1)
+    means = (counts * values)[:whole].reshape(-1, STEPS_PER_S).mean(1) / total
+    own = (total * (means - mean_of(part)) ** 2).sum() / (len(means) - 1)
+    return float(own / counts.mean())
 
 
 def net_of(found: Sequence[Reading], name: str) -> Net:

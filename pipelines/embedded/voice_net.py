@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 import torch.nn.functional as F
+from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from pipelines.embedded.density import folded
 from streamer.core.coach.voice import (
     LOUDNESS_DB,
+    MOST_TRUST,
     NUM_BANDS,
     NUM_INPUTS,
     NUM_OUTPUTS,
@@ -30,7 +32,7 @@ from streamer.core.coach.voice import (
 )
 from streamer.core.measures.density import Weights
 
-CHANNELS = 32
+CHANNELS = 64
 EPOCHS = 40
 BATCH = 6  # readings at once
 NUM_CHANGED = 3  # of each, beside it as it is
@@ -71,7 +73,10 @@ class Net(nn.Module):
             for a, b, (num, apart) in zip(sizes, sizes[1:], SPANS, strict=False)
         )
         self.norms = nn.ModuleList(nn.BatchNorm1d(CHANNELS) for _ in SPANS[1:])
-        self.log_sure = nn.Parameter(torch.zeros(NUM_OUTPUTS))
+        self.log_sure = nn.Parameter(torch.zeros(NUM_OUTPUTS - 1))
+        with torch.no_grad():  # each step counts as one
+            self.layers[-1].weight[-1] *= 0.1
+            self.layers[-1].bias[-1] = 0
 
     def forward(self, seen: Tensor) -> Tensor:
         """[b, REACH + n, NUM_INPUTS] to [b, n, NUM_OUTPUTS]."""
@@ -137,22 +142,28 @@ def of_version(
         level_db = level_db - version.gain_db
     level = torch.from_numpy(level_db) / LOUDNESS_DB
     parts = [(level - said[:, 0])[counts], said[counts, 1], said[voiced, 2]]
-    means = [part.mean() for part in parts] if usual is None else usual
+    trust = (MOST_TRUST * torch.tanh(said[counts, 3] / MOST_TRUST)).exp()
+    counted = [trust, torch.ones_like(parts[1]), torch.ones_like(parts[2])]
+    means = usual or [(c * p).sum() / c.sum() for c, p in zip(counted, parts, strict=True)]
     changes = (0.0, *version.octaves)  # a gain is taken off the level already
     losses = [
-        unlikeliness(part - change - mean, log_sure)
-        for part, change, mean, log_sure in zip(parts, changes, means, net.log_sure, strict=True)
+        unlikeliness(part - change - mean, log_sure, count)
+        for part, change, mean, log_sure, count in zip(
+            parts, changes, means, net.log_sure, counted, strict=True
+        )
         if len(part) >= 2 * STEPS_PER_S
     ]
     return losses, means
 
 
-def unlikeliness(off: Tensor, log_sure: Tensor) -> Tensor:
-    """Of the means of seconds, as normal ones about 0."""
+def unlikeliness(off: Tensor, log_sure: Tensor, counts: Tensor) -> Tensor:
+    """Of the means of windows, as normal ones about 0. counts: how much each step of `off` does; a
+    window is as sure as its steps count."""
     whole = len(off) // WINDOW * WINDOW
-    means = off[:whole].view(-1, WINDOW).mean(1)
-    found = 0.5 * (log_sure.exp() * means**2 - log_sure).mean()
-    return found + MEANS_SHARE * (off**2).mean()
+    total = counts[:whole].view(-1, WINDOW).mean(1)
+    means = (counts * off)[:whole].view(-1, WINDOW).mean(1) / total
+    sure = log_sure.exp() * total
+    return 0.5 * (sure * means**2 - sure.log()).mean() + MEANS_SHARE * (off**2).mean()
 
 
 def drawn(reading: Reading, chance: np.random.Generator) -> list[Version]:
@@ -221,14 +232,26 @@ def centred(net: Net, readings: Sequence[Reading]) -> Weights:
     """Of what learns from differences alone a zero is anywhere. Here it is the mean of these
     readings as they are; of loudness, that of what lies beside the level."""
     weights = net.weights()
-    means = []
+    means, trusts = [], []
     for reading in readings:
         plain = reading[PLAIN]
         said = heard(weights, plain)
         usual = (said.loudness.mean() - plain.steps.level_db[plain.speech].mean()) / -LOUDNESS_DB
-        means.append([usual, said.tempo.mean(), said.melody.mean()])
-    biases = (*weights.biases[:-1], weights.biases[-1] - np.mean(means, 0, dtype=np.float32))
-    return Weights(biases, weights.kernels)
+        means.append([usual, said.tempo.mean(), said.melody.mean(), 0.0])
+        share = np.clip(np.log(said.trust) / MOST_TRUST, -0.999, 0.999)
+        trusts.append(MOST_TRUST * np.arctanh(share))
+    means = np.mean(means, 0, dtype=np.float32)
+    means[-1] = surplus(np.concatenate(trusts))
+    return Weights((*weights.biases[:-1], weights.biases[-1] - means), weights.kernels)
+
+
+def surplus(said: np.ndarray) -> float:
+    """What is to be taken off what the network says of trust, so that it is 1 in the mean."""
+
+    def mean(off: float) -> float:
+        return float(np.exp(MOST_TRUST * np.tanh((said - off) / MOST_TRUST)).mean()) - 1
+
+    return float(brentq(mean, -10 * MOST_TRUST, 10 * MOST_TRUST))
 
 
 def heard(weights: Weights, version: Version):

@@ -1,6 +1,7 @@
 """The network of the coach while it learns is the one that ships; it learns the change alone."""
 
 import numpy as np
+import pytest
 import torch
 
 from pipelines.embedded import voice_net
@@ -50,9 +51,16 @@ def test_the_weights_say_what_the_network_says():
 
 def test_a_second_that_moves_with_the_change_is_likelier():
     chance, log_sure = torch.Generator().manual_seed(0), torch.tensor(3.0)
-    off = 0.1 * torch.randn(1_000, generator=chance)
-    assert unlikeliness(off, log_sure) < unlikeliness(off + 1.0, log_sure)
-    assert unlikeliness(off, log_sure) < unlikeliness(off, torch.tensor(-3.0))
+    off, as_one = 0.1 * torch.randn(1_000, generator=chance), torch.ones(1_000)
+    assert unlikeliness(off, log_sure, as_one) < unlikeliness(off + 1.0, log_sure, as_one)
+    assert unlikeliness(off, log_sure, as_one) < unlikeliness(off, torch.tensor(-3.0), as_one)
+
+
+def test_steps_that_lie_far_off_are_likelier_where_they_count_little():
+    off = torch.where(torch.arange(1_000) % 100 < 50, 0.0, 1.0)
+    log_sure, as_one = torch.tensor(3.0), torch.ones(1_000)
+    little = torch.where(off > 0, 0.05, 1.0)
+    assert unlikeliness(off, log_sure, little) < unlikeliness(off, log_sure, as_one)
 
 
 def test_it_learns_and_its_zero_is_the_mean(monkeypatch):
@@ -72,3 +80,4 @@ def test_it_learns_and_its_zero_is_the_mean(monkeypatch):
     assert abs(np.mean([each.melody.mean() for each in usual])) < 1e-3
     levels = [each[PLAIN].steps.level_db.mean() for each in learnt]
     assert abs(np.mean([each.loudness.mean() for each in usual]) - np.mean(levels)) < 1e-2
+    assert np.concatenate([each.trust for each in usual]).mean() == pytest.approx(1, abs=1e-3)

@@ -35,31 +35,35 @@ class Evidence:
 
 
 class Seconds:
-    """What is usual of one value: its mean, and the SD of a second's mean. O(1) memory."""
+    """What is usual of one value: its mean, and the SD of a second's mean. O(1) memory. Of a second
+    that counts twice the variance is half as large."""
 
     def __init__(self, spread: float) -> None:
         """spread: the SD of people in general."""
         self._spread = spread
-        self._rest = np.zeros(0)
+        self._rest = np.zeros((2, 0))  # how much each step counts, and that times its value
         self._num = 0
+        self._count = 0.0  # seconds, as much as they count
         self._sum = 0.0
         self._squares = 0.0
 
-    def add(self, values: Floats) -> None:
-        """[n], of steps that count."""
-        held = np.concatenate([self._rest, values.astype(float)])
-        whole = len(held) // STEPS_PER_S * STEPS_PER_S
-        means = held[:whole].reshape(-1, STEPS_PER_S).mean(1)
-        self._rest = held[whole:]
-        self._num += len(means)
-        self._sum += float(means.sum())
-        self._squares += float((means**2).sum())
+    def add(self, values: Floats, counts: Floats | None = None) -> None:
+        """[n], of steps that count, and how much each does; None: as one."""
+        weights = np.ones(len(values)) if counts is None else counts.astype(float)
+        held = np.concatenate([self._rest, [weights, weights * values]], 1)
+        whole = held.shape[1] // STEPS_PER_S * STEPS_PER_S
+        count, total = held[:, :whole].reshape(2, -1, STEPS_PER_S).mean(2)
+        self._rest = held[:, whole:]
+        self._num += len(count)
+        self._count += float(count.sum())
+        self._sum += float(total.sum())
+        self._squares += float((total**2 / count).sum())
 
     def found(self) -> tuple[float, float] | None:
         """(mean, SD); None before two seconds. Few seconds know their SD badly: it is drawn towards
         that of people, as if PRIOR_S more had been heard."""
         if self._num < 2:
             return None
-        mean = self._sum / self._num
-        own = max(0.0, self._squares - self._num * mean * mean)
+        mean = self._sum / self._count
+        own = max(0.0, self._squares - self._count * mean * mean)
         return mean, ((own + PRIOR_S * self._spread**2) / (self._num - 1 + PRIOR_S)) ** 0.5

@@ -1,12 +1,14 @@
 """What a voice says, step by step of 20 ms, of how loud, how fast and how lively it is.
 
-In: mel bands, level and F0 of frames of 10 ms. Out: three numbers for each step. Their mean over
-any stretch of speech, however short, is compared with the speaker's own.
+In: mel bands, level and F0 of frames of 10 ms. Out: three numbers for each step, and how much the
+first counts. Their mean over any stretch of speech, however short, is compared with the speaker's
+own.
 
 A network of three convolutions says them (python -m bench.coach_net learns it). Of loudness it
 tells how loud such a sound is in such a place: what is left over varies less than the level itself,
-and a gain moves both alike. Of tempo and of melody it tells how many octaves a reading was changed
-by. It sees no gain: bands are over their frame's level, levels and F0 over earlier ones.
+and a gain moves both alike. Where a voice trails off, or breathes, that tells little. Of tempo and
+of melody it tells how many octaves a reading was changed by. It sees no gain: bands are over their
+frame's level, levels and F0 over earlier ones.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ WEIGHTS = Path(__file__).with_name("voice.npz")
 STEP_FRAMES = 2
 STEPS_PER_S = FRAMES_PER_S // STEP_FRAMES
 NUM_BANDS = 32
-FORM = 3  # of what is learnt of a voice: raised with each new voice.npz, here and in the page
-NUM_OUTPUTS = 3  # how loud a step would usually be; tempo and melody in octaves
+FORM = 4  # of what is learnt of a voice: raised with each new voice.npz, here and in the page
+# How loud a step would usually be, tempo and melody in octaves, and how much the first counts.
+NUM_OUTPUTS = 4
+MOST_TRUST = 3.0  # the logarithm of how much loudness counts lies between minus this and this
 LOUDNESS_DB = 10.0  # the first is in units of so many dB
 SPANS = ((3, 1), (4, 2), (4, 4))  # of each convolution: how many steps it sees, how far apart
 REACH = sum((num - 1) * apart for num, apart in SPANS)  # steps that lie before the one that is told
@@ -98,11 +102,13 @@ class Steps:
 @dataclass(frozen=True)
 class Heard:
     """What steps of 20 ms say, of those that count: loudness [n] in dB and tempo [n] in octaves, of
-    speech; melody [m] in octaves, of what is voiced."""
+    speech; melody [m] in octaves, of what is voiced. trust [n]: how much each loudness counts; 1 in
+    the mean of people."""
 
     loudness: Floats
     tempo: Floats
     melody: Floats
+    trust: Floats
 
 
 class Voice:
@@ -132,13 +138,14 @@ def silence_before(steps: Steps) -> Steps:
 
 
 def heard_of(said: Floats, steps: Steps, speech: Flags) -> Heard:
-    """said [n, 3]: what the network says of the steps."""
+    """said [n, 4]: what the network says of the steps."""
     loudness = steps.level_db - np.float32(LOUDNESS_DB) * said[:, 0]
-    return Heard(loudness[speech], said[speech, 1], said[speech & steps.voiced, 2])
+    trust = np.exp(np.float32(MOST_TRUST) * np.tanh(said[speech, 3] / np.float32(MOST_TRUST)))
+    return Heard(loudness[speech], said[speech, 1], said[speech & steps.voiced, 2], trust)
 
 
 def told(seen: Floats, weights: Weights) -> Floats:
-    """What the network says [n, 3] of inputs [REACH + n, NUM_INPUTS]."""
+    """What the network says [n, 4] of inputs [REACH + n, NUM_INPUTS]."""
     hidden = seen
     for i, (num, apart) in enumerate(SPANS):
         out = len(hidden) - (num - 1) * apart

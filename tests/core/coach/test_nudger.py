@@ -22,7 +22,7 @@ STEP_S = 0.2
 FAST, SLOW, SOFT, FLAT = {"tempo": 0.9}, {"tempo": -0.9}, {"level": -40.0}, {"melody": -2.0}
 
 
-def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0):
+def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0, trust=1.0):
     """200 ms that are all speech; the measures agree with the steps."""
     values = [np.full(10, value, np.float32) for value in (level, tempo, melody)]
     measured = SpeechMeasures(
@@ -30,7 +30,8 @@ def now(t_s, tempo=0.0, level=-25.0, melody=0.0, silence_s=0.0, run_s=1.0):
         level_dbfs=level + 5,
         pitch_sd_semitones=3.0 * 2**melody,
     )
-    return Now(t_s, silence_s, run_s, Heard(*values), lambda *_: measured)
+    heard = Heard(*values, np.full(10, trust, np.float32))
+    return Now(t_s, silence_s, run_s, heard, lambda *_: measured)
 
 
 def phases(*plan):
@@ -134,6 +135,29 @@ def test_what_is_usual_is_learnt_in_any_pieces_and_few_seconds_lean_on_people():
     assert 0.1 < sd < 1  # between its own and that of people
     short.add(values[:99])
     assert short.found() is None
+
+
+def test_a_soft_breath_counts_less_than_a_soft_vowel():
+    """What tells little of loudness is weighed as much less."""
+    softs = [(20, {}), (4, {"level": -37.0})]
+    sure, unsure = (
+        told(COACH, phases(*((s, how | {"trust": trust}) for s, how in softs)))
+        for trust in (1.0, 0.25)
+    )
+    assert [kind for kind, _ in sure + unsure] == ["too_soft"] * 2
+    assert unsure[0][1] - 20 > 3 * (sure[0][1] - 20) - 0.6
+
+
+def test_what_counts_more_tells_more_of_what_is_usual():
+    chance = np.random.default_rng(2)
+    loud = chance.normal(5.0, 1.0, 500).astype(np.float32)
+    odd = np.full(500, -40.0, np.float32)
+    values, counts = np.stack([loud, odd], 1).ravel(), np.tile([1.0, 1e-4], 500).astype(np.float32)
+    seconds, as_one = Seconds(1.0), Seconds(1.0)
+    seconds.add(values, counts)
+    as_one.add(values)
+    assert seconds.found()[0] == pytest.approx(5.0, abs=0.1)
+    assert as_one.found()[0] == pytest.approx(-17.5, abs=0.5)
 
 
 @given(st.integers(0, 2**31))

@@ -93,7 +93,7 @@ def test_a_session_hears_the_same_and_goes_on_when_it_forgets(samples, spoken, m
 def test_nothing_new_says_nothing(spoken):
     steps, speech = spoken
     none = Voice().push(steps.at(slice(0, 0)), speech[:0])
-    assert len(none.loudness) == len(none.tempo) == len(none.melody) == 0
+    assert len(none.loudness) == len(none.tempo) == len(none.melody) == len(none.trust) == 0
 
 
 def test_new_weights_have_a_new_form():
@@ -102,7 +102,7 @@ def test_new_weights_have_a_new_form():
     digest = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()[:12]
     page = (Path(streamer.__file__).parent / "net/page/coach.js").read_text("utf-8")
     assert f"const FORM = {FORM};" in page
-    assert (FORM, digest) == (3, "e55fcfd7bfa4")
+    assert (FORM, digest) == (4, "9abc903b96cf")
 
 
 @settings(max_examples=30, deadline=None)
@@ -119,7 +119,7 @@ def test_the_same_for_every_cut(seed, cuts):
     ends = [0, *sorted(cuts), 80]
     slices = [slice(a, b) for a, b in itertools.pairwise(ends)]
     parts = [voice.push(steps.at(each), speech[each]) for each in slices]
-    for name in ("loudness", "tempo", "melody"):
+    for name in ("loudness", "tempo", "melody", "trust"):
         joined = np.concatenate([getattr(part, name) for part in parts])
         assert np.allclose(joined, getattr(whole, name), atol=1e-3)
 
@@ -169,7 +169,7 @@ def test_melody_is_told_in_octaves(spoken):
 def test_what_counts_is_speech_and_of_melody_what_is_voiced(spoken):
     steps, speech = spoken
     heard = Voice().push(steps, speech)
-    assert len(heard.loudness) == len(heard.tempo) == speech.sum()
+    assert len(heard.loudness) == len(heard.tempo) == len(heard.trust) == speech.sum()
     assert len(heard.melody) == (speech & steps.voiced).sum()
     nobody = Voice().push(steps, np.zeros_like(speech))
-    assert len(nobody.loudness) == len(nobody.tempo) == len(nobody.melody) == 0
+    assert len(nobody.loudness) == len(nobody.tempo) == len(nobody.melody) == len(nobody.trust) == 0
