@@ -33,18 +33,11 @@ from bench.keep import options_of
 from pipelines.embedded import recordings
 from pipelines.embedded.people_held import EDGE_S, trimmed
 from pipelines.embedded.recordings import Clip
-from pipelines.embedded.voice_net import (
-    EPOCHS,
-    PLAIN,
-    Net,
-    Reading,
-    Version,
-    centred,
-    fitted,
-    heard,
-)
+from pipelines.embedded.voice_net import EPOCHS, Net, centred, fitted, heard
+from pipelines.embedded.voice_versions import PLAIN, Reading, Version
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.coaching import STEP_SAMPLES
+from streamer.core.coach.evidence import Seconds
 from streamer.core.coach.voice import STEP_FRAMES, STEPS_PER_S, WEIGHTS, Steps, in_bands
 from streamer.core.measures.density import Weights
 from streamer.core.measures.growing import Growing
@@ -205,12 +198,9 @@ def fallen(weights: Weights, plain: Version) -> np.ndarray:
 
 def spread_of(part: Part) -> float:
     """The variance of a second's mean, of one that counts as much as most do."""
-    values, counts = part
-    whole = len(values) // STEPS_PER_S * STEPS_PER_S
-    total = counts[:whole].reshape(-1, STEPS_PER_S).mean(1)
-    means = (counts * values)[:whole].reshape(-1, STEPS_PER_S).mean(1) / total
-    own = (total * (means - mean_of(part)) ** 2).sum() / (len(means) - 1)
-    return float(own / counts.mean())
+    seconds = Seconds(0.0)
+    seconds.add(*part)
+    return seconds.variance / float(part[1].mean())
 
 
 def net_of(found: Sequence[Reading], name: str) -> Net:

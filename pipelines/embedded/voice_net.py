@@ -6,8 +6,7 @@ loudness nothing but a gain. What a reading is compared with is the same reading
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,49 +15,30 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from pipelines.embedded.density import folded
+from pipelines.embedded.voice_versions import NUM_CHANGED, PLAIN, Reading, Version, drawn
 from streamer.core.coach.voice import (
     LOUDNESS_DB,
     MOST_TRUST,
-    NUM_BANDS,
     NUM_INPUTS,
     NUM_OUTPUTS,
     REACH,
     SPANS,
     STEPS_PER_S,
-    Steps,
     heard_of,
     silence_before,
     told,
+    trust_of,
 )
 from streamer.core.measures.density import Weights
 
 CHANNELS = 64
 EPOCHS = 40
 BATCH = 6  # readings at once
-NUM_CHANGED = 3  # of each, beside it as it is
-CROP = 20 * STEPS_PER_S  # steps
 RATE = 4e-3
 DECAY = 1e-2
 DROPOUT = 0.1
 WINDOW = STEPS_PER_S // 2  # steps whose mean is judged: a change should be told soon
 MEANS_SHARE = 2e-3  # of the loss: how far single steps lie off, so that none tells what others undo
-STEADY_SHARE = 0.3  # of versions have no gain; in others it jumps
-JUMP_STEPS, JUMP_DB = 2 * STEPS_PER_S, 8.0
-PLAIN = "as it is"
-
-
-@dataclass(frozen=True)
-class Version:
-    """A reading, changed. speech [n]: in which steps somebody speaks; octaves of tempo and of melody
-    that it was changed by, and dB, step by step [n]; None: by none."""
-
-    steps: Steps
-    speech: np.ndarray
-    octaves: tuple[float, float] = (0.0, 0.0)
-    gain_db: np.ndarray | None = None
-
-
-Reading = Mapping[str, Version]  # with PLAIN among them
 
 
 class Net(nn.Module):
@@ -166,68 +146,6 @@ def unlikeliness(off: Tensor, log_sure: Tensor, counts: Tensor) -> Tensor:
     return 0.5 * (sure * means**2 - sure.log()).mean() + MEANS_SHARE * (off**2).mean()
 
 
-def drawn(reading: Reading, chance: np.random.Generator) -> list[Version]:
-    """The reading as it is and some of its changes: a piece of each, all in one room."""
-    others = [name for name in reading if name != PLAIN]
-    names = [PLAIN, *chance.choice(others, NUM_CHANGED, replace=False)]
-    room = Room(reading[PLAIN], chance)
-    found = []
-    for name in names:
-        version = cropped(reading[name], chance)
-        # The voice alone, or whatever the microphone hears.
-        is_voice = chance.random() < 0.5
-        version = louder_and_softer(version, chance) if is_voice else version
-        version = room.of(version)
-        found.append(version if is_voice else louder_and_softer(version, chance))
-    return found
-
-
-def louder_and_softer(version: Version, chance: np.random.Generator) -> Version:
-    """With a gain that jumps now and then: else what falls at once would be taken for a sentence's
-    end, and half of it explained away."""
-    if chance.random() < STEADY_SHARE:
-        return version
-    num = len(version.speech)
-    jumps = np.cumsum(chance.random(num) < 1 / JUMP_STEPS)
-    gain_db = chance.normal(0, JUMP_DB, int(jumps[-1]) + 1).astype(np.float32)[jumps]
-    s = version.steps
-    steps = replace(s, bands=s.bands + gain_db[:, np.newaxis], level_db=s.level_db + gain_db)
-    return replace(version, steps=steps, gain_db=gain_db)
-
-
-def cropped(version: Version, chance: np.random.Generator) -> Version:
-    num = len(version.speech)
-    first = int(chance.integers(0, max(1, num - CROP + 1)))
-    kept = slice(first, first + CROP)
-    return replace(version, steps=version.steps.at(kept), speech=version.speech[kept])
-
-
-class Room:
-    """A microphone's colour and a noise, drawn once for all versions of a reading."""
-
-    def __init__(self, plain: Version, chance: np.random.Generator) -> None:
-        spoken = plain.steps.level_db[plain.speech]
-        self.noise_db = float(np.percentile(spoken, 90) - chance.uniform(15, 60))
-        place = np.linspace(-1, 1, NUM_BANDS)
-        wave = np.sin(chance.uniform(1, 6) * place + chance.uniform(0, 6))
-        self.colour = (chance.normal(0, 3) * place + chance.normal(0, 2) * wave).astype(np.float32)
-        self.noise = (chance.normal(0, 4) * place).astype(np.float32)
-        over = plain.steps.bands - plain.steps.level_db[:, np.newaxis]
-        self.noise += np.float32(self.noise_db + np.median(over))
-
-    def of(self, version: Version) -> Version:
-        s = version.steps
-        bands = louder(s.bands + self.colour, self.noise)
-        steps = replace(s, bands=bands, level_db=louder(s.level_db, self.noise_db))
-        return replace(version, steps=steps)
-
-
-def louder(level_db: np.ndarray, noise_db: np.ndarray | float) -> np.ndarray:
-    """With a noise of such a level beside it."""
-    powers = 10 ** (level_db / 10) + 10 ** (np.asarray(noise_db, np.float32) / 10)
-    return (10 * np.log10(powers)).astype(np.float32)
-
-
 def centred(net: Net, readings: Sequence[Reading]) -> Weights:
     """Of what learns from differences alone a zero is anywhere. Here it is the mean of these
     readings as they are; of loudness, that of what lies beside the level."""
@@ -249,7 +167,7 @@ def surplus(said: np.ndarray) -> float:
     """What is to be taken off what the network says of trust, so that it is 1 in the mean."""
 
     def mean(off: float) -> float:
-        return float(np.exp(MOST_TRUST * np.tanh((said - off) / MOST_TRUST)).mean()) - 1
+        return float(trust_of(said - off).mean()) - 1
 
     return float(brentq(mean, -10 * MOST_TRUST, 10 * MOST_TRUST))
 

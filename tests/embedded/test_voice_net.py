@@ -5,16 +5,8 @@ import pytest
 import torch
 
 from pipelines.embedded import voice_net
-from pipelines.embedded.voice_net import (
-    PLAIN,
-    Net,
-    Version,
-    centred,
-    fitted,
-    heard,
-    loss_of,
-    unlikeliness,
-)
+from pipelines.embedded.voice_net import Net, centred, fitted, heard, loss_of, unlikeliness
+from pipelines.embedded.voice_versions import PLAIN, Version
 from streamer.core.coach.voice import NUM_BANDS, NUM_INPUTS, REACH, STEP_FRAMES, Steps, told
 
 

@@ -64,6 +64,12 @@ class Seconds:
         that of people, as if PRIOR_S more had been heard."""
         if self._num < 2:
             return None
-        mean = self._sum / self._count
-        own = max(0.0, self._squares - self._count * mean * mean)
-        return mean, ((own + PRIOR_S * self._spread**2) / (self._num - 1 + PRIOR_S)) ** 0.5
+        own = self.variance * (self._num - 1)
+        variance = (own + PRIOR_S * self._spread**2) / (self._num - 1 + PRIOR_S)
+        return self._sum / self._count, variance**0.5
+
+    @property
+    def variance(self) -> float:
+        """Of a second's mean, as heard, of two seconds or more."""
+        own = self._squares - self._sum * self._sum / self._count
+        return max(0.0, own) / (self._num - 1)

@@ -140,8 +140,15 @@ def silence_before(steps: Steps) -> Steps:
 def heard_of(said: Floats, steps: Steps, speech: Flags) -> Heard:
     """said [n, 4]: what the network says of the steps."""
     loudness = steps.level_db - np.float32(LOUDNESS_DB) * said[:, 0]
-    trust = np.exp(np.float32(MOST_TRUST) * np.tanh(said[speech, 3] / np.float32(MOST_TRUST)))
+    trust = trust_of(said[speech, 3])
     return Heard(loudness[speech], said[speech, 1], said[speech & steps.voiced, 2], trust)
+
+
+def trust_of(said: Floats) -> Floats:
+    """How much loudness counts, of what the network says [n]."""
+    most = np.float32(MOST_TRUST)
+    found: Floats = np.exp(most * np.tanh(said / most))
+    return found
 
 
 def told(seen: Floats, weights: Weights) -> Floats:
