@@ -13,8 +13,8 @@ second. A test that tells one kind once in 40 minutes for nothing (four kinds: o
 ln 2,400 nats on average: that, over the evidence, is the bound, which no test goes under (Lorden,
 1971).
 
-The coach's numbers were chosen on half of the speakers, by the hash of their names; --side reported
-is the other half.
+--side: halves of the speakers, by the hash of their names. The coach's numbers were chosen with
+both in view.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ LIMITS = {  # what a person's voice can be
     "melody_sd_octaves": (0.01, 12.0),
 }
 
-OLDER = "an older streamer saved this baseline; leave it out, and it is learnt anew"
+OLDER = "another version of streamer saved this baseline; leave it out, and it is learnt anew"
 
 
 class BaselineError(ValueError):
