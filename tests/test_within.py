@@ -126,4 +126,4 @@ def test_the_form_of_a_card_is_made_once() -> None:
     held = form_of(thinker, Rules(), {"rate": (0, 0)})
     assert isinstance(whole, SentenceForm)
     assert isinstance(held, SentenceForm)
-    assert held._openings is whole._openings
+    assert held._own is whole._own

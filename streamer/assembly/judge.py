@@ -11,7 +11,7 @@ from anyio import CapacityLimiter
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.verifier_turn import ServedTurn, VerifierModel
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.stop import stop
 from streamer.stages.plumbing.local_target import LocalTarget
 from streamer.stages.plumbing.ports import Side

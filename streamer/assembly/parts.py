@@ -25,7 +25,7 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.description import Description, describe_turn, unverified
 from streamer.core.measures.levels import SURE, said_ranges
-from streamer.core.rules.form import FREE, Ranges
+from streamer.core.rules.clauses import FREE, Ranges
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.choose import signals_of

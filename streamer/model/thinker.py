@@ -19,7 +19,8 @@ from weakref import WeakSet
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.choices import EngineName
-from streamer.core.rules.form import FREE, Ranges, SentenceForm
+from streamer.core.rules.clauses import FREE, Ranges
+from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.settings import ALL, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import (

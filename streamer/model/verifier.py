@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict, VerifyRequest
-from streamer.core.rules.form import FREE, Ranges
+from streamer.core.rules.clauses import FREE, Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.model.listener import Listener

@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.speculate import Speculator
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.stages.plumbing.asking import Asking
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
 from streamer.stages.plumbing.lead import Lead

@@ -12,7 +12,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
 from streamer.stages.plumbing.open_turns import Books

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.rules.form import Phrases
+from streamer.core.rules.clauses import Phrases
 from streamer.model.checkpoint.card import ModelCard
 from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError

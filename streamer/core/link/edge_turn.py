@@ -18,7 +18,7 @@ from streamer.core.link import packing, wire
 from streamer.core.link.decoding_terms import FIRST, DecodingTerms
 from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.link.send_window import PIECE_SAMPLES
-from streamer.core.rules.form import FREE, Ranges
+from streamer.core.rules.clauses import FREE, Ranges
 
 
 class RemoteTurn:

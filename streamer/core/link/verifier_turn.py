@@ -18,7 +18,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import packing, wire
-from streamer.core.rules.form import FREE, Ranges
+from streamer.core.rules.clauses import FREE, Ranges
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 

@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.decoding.plan import Action, DraftMore, Emit
 from streamer.core.decoding.speculate import Speculator
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
 from streamer.stages.plumbing.ports import Parts

@@ -9,7 +9,7 @@ import anyio
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.settings import Rules
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.ports import Hearer, Side, Steps

@@ -19,7 +19,7 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.speculate import Speculator
 from streamer.core.description import Description
 from streamer.core.measures.live_measures import Measures
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher

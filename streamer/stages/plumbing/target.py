@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.rules.form import Ranges
+from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.settings import Rules
 
 LateRanges = Callable[[], Awaitable[Ranges]]  # known a little after the turn's end
