@@ -144,7 +144,9 @@ def pieces_of(samples: Sound) -> Iterator[tuple[Sound, Sound]]:
     """What is read before a change and behind it: a change comes while somebody speaks."""
     level = loudness(samples)
     steps = np.resize(samples, (len(samples) // SPEECH_SAMPLES, SPEECH_SAMPLES))
-    loud = np.flatnonzero((steps**2).mean(1) > (level / 5) ** 2) * SPEECH_SAMPLES
+    frames = SPEECH_SAMPLES // HOP_SAMPLES
+    speech = np.resize(speech_frames(samples), (len(steps), frames)).all(1)  # no click, no breath
+    loud = np.flatnonzero(speech & ((steps**2).mean(1) > (level / 5) ** 2)) * SPEECH_SAMPLES
     room = [at for at in loud if len(samples) - at >= AFTER_S * SAMPLE_RATE_HZ]
     for i in range(MAX_CHANGES):
         later = [at for at in room if at >= (BEFORE_S + i * CHANGES_S) * SAMPLE_RATE_HZ]

@@ -18,16 +18,18 @@ from pipelines.embedded.density import folded
 from pipelines.embedded.voice_versions import NUM_CHANGED, PLAIN, Reading, Version, drawn
 from streamer.core.coach.voice import (
     LOUDNESS_DB,
-    MOST_TRUST,
+    MOST_LOG,
     NUM_INPUTS,
     NUM_OUTPUTS,
     REACH,
     SPANS,
     STEPS_PER_S,
+    Floats,
+    Heard,
     heard_of,
+    precision_of,
     silence_before,
     told,
-    trust_of,
 )
 from streamer.core.measures.density import Weights
 
@@ -122,8 +124,8 @@ def of_version(
         level_db = level_db - version.gain_db
     level = torch.from_numpy(level_db) / LOUDNESS_DB
     parts = [(level - said[:, 0])[counts], said[counts, 1], said[voiced, 2]]
-    trust = (MOST_TRUST * torch.tanh(said[counts, 3] / MOST_TRUST)).exp()
-    counted = [trust, torch.ones_like(parts[1]), torch.ones_like(parts[2])]
+    precision = (MOST_LOG * torch.tanh(said[counts, 3] / MOST_LOG)).exp()
+    counted = [precision, torch.ones_like(parts[1]), torch.ones_like(parts[2])]
     means = usual or [(c * p).sum() / c.sum() for c, p in zip(counted, parts, strict=True)]
     changes = (0.0, *version.octaves)  # a gain is taken off the level already
     losses = [
@@ -150,31 +152,34 @@ def centred(net: Net, readings: Sequence[Reading]) -> Weights:
     """Of what learns from differences alone a zero is anywhere. Here it is the mean of these
     readings as they are; of loudness, that of what lies beside the level."""
     weights = net.weights()
-    means, trusts = [], []
+    means, last = [], []
     for reading in readings:
         plain = reading[PLAIN]
-        said = heard(weights, plain)
-        usual = (said.loudness.mean() - plain.steps.level_db[plain.speech].mean()) / -LOUDNESS_DB
-        means.append([usual, said.tempo.mean(), said.melody.mean(), 0.0])
-        share = np.clip(np.log(said.trust) / MOST_TRUST, -0.999, 0.999)
-        trusts.append(MOST_TRUST * np.arctanh(share))
-    means = np.mean(means, 0, dtype=np.float32)
-    means[-1] = surplus(np.concatenate(trusts))
-    return Weights((*weights.biases[:-1], weights.biases[-1] - means), weights.kernels)
+        said = said_of(weights, plain)
+        spoken, voiced = said[plain.speech], said[plain.speech & plain.steps.voiced]
+        means.append([spoken[:, 0].mean(), spoken[:, 1].mean(), voiced[:, 2].mean(), 0.0])
+        last.append(spoken[:, 3])
+    off = np.mean(means, 0, dtype=np.float32)
+    off[-1] = surplus(np.concatenate(last))
+    return Weights((*weights.biases[:-1], weights.biases[-1] - off), weights.kernels)
 
 
 def surplus(said: np.ndarray) -> float:
-    """What is to be taken off what the network says of trust, so that it is 1 in the mean."""
+    """What is to be taken off what the network says of precision, so that it is 1 in the mean."""
 
     def mean(off: float) -> float:
-        return float(trust_of(said - off).mean()) - 1
+        return float(precision_of(said - off).mean()) - 1
 
-    return float(brentq(mean, -10 * MOST_TRUST, 10 * MOST_TRUST))
+    return float(brentq(mean, -10 * MOST_LOG, 10 * MOST_LOG))
 
 
-def heard(weights: Weights, version: Version):
+def heard(weights: Weights, version: Version) -> Heard:
     """What the network says of a version, as a session would hear it."""
-    steps = version.steps
-    inputs = silence_before(steps).then(steps).inputs()
+    return heard_of(said_of(weights, version), version.steps, version.speech)
+
+
+def said_of(weights: Weights, version: Version) -> Floats:
+    """[n, NUM_OUTPUTS], with silence before it."""
+    inputs = silence_before(version.steps).then(version.steps).inputs()
     seen = np.concatenate([np.zeros((REACH, NUM_INPUTS), np.float32), inputs])
-    return heard_of(told(seen, weights), steps, version.speech)
+    return told(seen, weights)

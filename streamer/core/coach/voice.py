@@ -30,10 +30,13 @@ WEIGHTS = Path(__file__).with_name("voice.npz")
 STEP_FRAMES = 2
 STEPS_PER_S = FRAMES_PER_S // STEP_FRAMES
 NUM_BANDS = 32
-FORM = 4  # of what is learnt of a voice: raised with each new voice.npz, here and in the page
+FORM = 5  # of what is learnt of a voice: raised where it changes, here and in the page
 # How loud a step would usually be, tempo and melody in octaves, and how much the first counts.
 NUM_OUTPUTS = 4
-MOST_TRUST = 3.0  # the logarithm of how much loudness counts lies between minus this and this
+MOST_LOG = 3.0  # of a loudness: the logarithm of its precision lies between minus this and this
+# Where a voice trails off, steps beside one another err alike: what they share adds this much to
+# each one's variance, in that of a usual step.
+SHARED = 3.3
 LOUDNESS_DB = 10.0  # the first is in units of so many dB
 SPANS = ((3, 1), (4, 2), (4, 4))  # of each convolution: how many steps it sees, how far apart
 REACH = sum((num - 1) * apart for num, apart in SPANS)  # steps that lie before the one that is told
@@ -102,8 +105,8 @@ class Steps:
 @dataclass(frozen=True)
 class Heard:
     """What steps of 20 ms say, of those that count: loudness [n] in dB and tempo [n] in octaves, of
-    speech; melody [m] in octaves, of what is voiced. trust [n]: how much each loudness counts; 1 in
-    the mean of people."""
+    speech; melody [m] in octaves, of what is voiced. trust [n]: how much each loudness counts, 0 to
+    1."""
 
     loudness: Floats
     tempo: Floats
@@ -144,10 +147,17 @@ def heard_of(said: Floats, steps: Steps, speech: Flags) -> Heard:
     return Heard(loudness[speech], said[speech, 1], said[speech & steps.voiced, 2], trust)
 
 
-def trust_of(said: Floats) -> Floats:
-    """How much loudness counts, of what the network says [n]."""
-    most = np.float32(MOST_TRUST)
+def precision_of(said: Floats) -> Floats:
+    """Of a loudness by itself, of what the network says [n]; 1 in the mean of people."""
+    most = np.float32(MOST_LOG)
     found: Floats = np.exp(most * np.tanh(said / most))
+    return found
+
+
+def trust_of(said: Floats) -> Floats:
+    """How much a loudness counts among its neighbours, of what the network says [n]: 0 to 1."""
+    counted = np.float32(SHARED) * precision_of(said)
+    found: Floats = counted / (1 + counted)
     return found
 
 

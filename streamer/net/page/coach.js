@@ -11,7 +11,7 @@ const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its
 // A baseline's numbers, as core/coach/baseline.py names them.
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
   loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
-const FORM = 4; // of what is kept, as core/coach/voice.py numbers it
+const FORM = 5; // of what is kept, as core/coach/voice.py numbers it
 const FRESH_S = 8; // a word stays so long
 const LEARN_S = 30;
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes

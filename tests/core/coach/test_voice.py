@@ -20,12 +20,15 @@ from streamer.core.coach.coaching import STEP_SAMPLES
 from streamer.core.coach.voice import (
     FORM,
     NUM_BANDS,
+    SHARED,
     STEP_FRAMES,
     STEPS_PER_S,
     WEIGHTS,
     Steps,
     Voice,
     in_bands,
+    precision_of,
+    trust_of,
 )
 from streamer.model.audio.coach_ear import CoachEar
 from streamer.model.audio.mel_frames import MelFrames
@@ -102,7 +105,19 @@ def test_new_weights_have_a_new_form():
     digest = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()[:12]
     page = (Path(streamer.__file__).parent / "net/page/coach.js").read_text("utf-8")
     assert f"const FORM = {FORM};" in page
-    assert (FORM, digest) == (4, "9abc903b96cf")
+    assert (FORM, digest) == (5, "9abc903b96cf")
+
+
+def test_what_neighbours_share_bounds_how_much_one_of_them_counts():
+    """However sure the network is of single steps, many of one kind are no proof."""
+    said = np.linspace(-50, 50, 201, dtype=np.float32)
+    precision, trust = precision_of(said), trust_of(said)
+    assert (np.diff(precision) >= 0).all()
+    assert (np.diff(trust) >= 0).all()
+    assert precision[-1] / precision[0] > 300
+    assert trust[-1] / trust[0] < 8
+    assert trust.max() < 1
+    assert np.allclose(1 / trust, 1 + 1 / (SHARED * precision), rtol=1e-5)
 
 
 @settings(max_examples=30, deadline=None)
