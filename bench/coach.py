@@ -7,11 +7,12 @@ DIR: recordings with manifest.jsonl, as `python -m pipelines.embedded.recordings
 writes them. Each speaker's recordings, each once, are joined to a reading, as loud as its first.
 Nudges in a reading are false ones; "at most" is what bounds them in 19 of 20 such runs. Then it is
 changed at known times, while somebody speaks: its tempo and its pitch by PSOLA (Praat), its level,
-its end; the delay is from there to the nudge. A change is
-weighed, too: its evidence is half the square of how far the mean of a second moves, in SDs, each
-second. A test that tells one kind once in 40 minutes for nothing (four kinds: once in 10) needs
-ln 2,400 nats on average: that, over the evidence, is the bound, which no test goes under (Lorden,
-1971).
+its end; the delay is from there to the nudge. "Spoken" is the p95 of it without the pauses.
+
+A change is weighed, too: its evidence is half the square of how far the mean of a second moves, in
+SDs, each second. A test that tells one kind once in 40 minutes for nothing (four kinds: once in 10)
+needs ln 2,400 nats on average: that, over the evidence, is the bound, which no test goes under
+(Lorden, 1971). Of loudness a second is one whose every step counts as 1.
 
 --side: halves of the speakers, by the hash of their names. The coach's numbers were chosen with
 both in view.
@@ -64,7 +65,18 @@ def main() -> None:
     every = max(1, len(read) // options.changed)
     found = [of_reading(each, i % every == 0) for i, each in enumerate(progress(read, "readings"))]
     rows = [false_nudges(found), *delays([each for each in found if each.delays])]
-    header = ["what", "speakers", "changes", "figure", "p50", "p95", "in 1.5 s", "in 12 s", "bound"]
+    header = [
+        "what",
+        "speakers",
+        "changes",
+        "figure",
+        "p50",
+        "p95",
+        "spoken",
+        "in 1.5 s",
+        "in 12 s",
+        "bound",
+    ]
     print(table(header, [list(row.values()) for row in rows]))
     if options.side == "reported":
         print(write("coach", rows))
@@ -81,12 +93,13 @@ class Reading:
 @dataclass(frozen=True)
 class Found:
     """Of one reading: minutes behind the learning and the nudges there; change -> seconds to its
-    nudges, inf where none came, and -> its evidence in nats a second."""
+    nudges, and how many of them are speech, inf where none came; -> its evidence in nats a
+    second."""
 
     speaker: str
     minutes: float
     nudges: list[Nudge]
-    delays: dict[str, list[float]]
+    delays: dict[str, list[tuple[float, float]]]
     evidence: dict[str, float]
 
 
@@ -167,15 +180,22 @@ def heard(samples: Sound, coach: Coach, kind: str = "") -> list[CoachEvent]:
     return events
 
 
-def delay(piece: tuple[Sound, Sound], baseline: Baseline, name: str) -> float:
-    """Seconds from the change to its nudge, for a speaker whose baseline is known."""
+def delay(piece: tuple[Sound, Sound], baseline: Baseline, name: str) -> tuple[float, float]:
+    """Seconds from the change to its nudge, and seconds of speech among them, for a speaker whose
+    baseline is known."""
     kind, change = CHANGES[name]
     before, after = piece
     changed = change(after)[: int(AFTER_S * SAMPLE_RATE_HZ)]
-    events = heard(np.concatenate([before, changed], dtype="f4"), Coach(baseline=baseline), kind)
+    sound = np.concatenate([before, changed], dtype="f4")
+    events = heard(sound, Coach(baseline=baseline), kind)
     due_s = BEFORE_S + (Coach().silence_s if kind == "long_silence" else 0.0)
     told = [e.t_s for e in events if isinstance(e, Nudge) and e.kind == kind]
-    return next((max(t - due_s, 0.0) for t in told if t > BEFORE_S), np.inf)
+    told_s = next((t for t in told if t > BEFORE_S), None)
+    if told_s is None:
+        return np.inf, np.inf
+    begin, end = (int(t * SAMPLE_RATE_HZ / HOP_SAMPLES) for t in (BEFORE_S, told_s))
+    spoken = speech_frames(sound)[begin:end]
+    return max(told_s - due_s, 0.0), float(spoken.sum()) * HOP_SAMPLES / SAMPLE_RATE_HZ
 
 
 def evidence_of(samples: Sound, usual: Baseline, name: str) -> float:
@@ -204,14 +224,15 @@ def false_nudges(found: list[Found]) -> dict[str, Any]:
         "speakers": len({each.speaker for each in found}),
         "changes": 0,
         "figure": f"false nudges in 10 minutes: {rate:.2f}, at most {at_most:.2f} {dict(kinds)}",
-        **dict.fromkeys(("p50", "p95", "soon", "told", "bound_s"), ""),
+        **dict.fromkeys(("p50", "p95", "spoken", "soon", "told", "bound_s"), ""),
     }
 
 
 def delays(found: list[Found]) -> Iterator[dict[str, Any]]:
     """A change that is not told counts as one that is told never."""
     for name in CHANGES:
-        waits = np.array([wait for each in found for wait in each.delays[name]])
+        pairs = np.array([pair for each in found for pair in each.delays[name]])
+        waits, spoken = pairs.reshape(-1, 2).T
         evidence = [each.evidence[name] for each in found if np.isfinite(each.evidence[name])]
         yield {
             "change": name,
@@ -220,6 +241,7 @@ def delays(found: list[Found]) -> Iterator[dict[str, Any]]:
             "figure": "seconds to the nudge",
             "p50": percentile(waits, 50),
             "p95": percentile(waits, 95),
+            "spoken": percentile(spoken, 95),
             "soon": float(np.mean(waits <= 1.5)),
             "told": float(np.mean(np.isfinite(waits))),
             "bound_s": NATS / float(np.median(evidence)) if evidence else "",
