@@ -3,7 +3,7 @@
     python -m bench.coach_net --clones DIR [--num 400] [--folds 2] [--write]
 
 DIR: the clones of recordings.toml. Recordings of one of training's speakers are joined to a reading
-of 25 to 45 s, as bench/coach.py joins them, of at most so many speakers of a source. Each is
+of 25 to 45 s, as bench/coach_readings.py joins them, of at most so many of a source. Each is
 changed as there, and also resynthesised with nothing changed, or slowed and hurried again: so the
 network (pipelines/embedded/voice_net.py) learns no trace of PSOLA. In folds, apart by speaker: how
 far the mean moves with each change, in SDs of a second's mean. --write: learn from all, and write
@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from bench.coach import joined
 from bench.coach_changes import Sound, flattened, tempo
+from bench.coach_readings import joined
 from bench.common import progress, table_of, write
 from bench.keep import options_of
 from pipelines.embedded import recordings
