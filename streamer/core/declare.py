@@ -132,7 +132,15 @@ def check(options: Any, is_typed: bool = True) -> None:
             raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(kind.choices)}")
         number: Any = value
         if not about.allows(number):
-            raise ConfigError(f"{name} is {value:g}; it may be {about.range()}")
+            raise ConfigError(f"{name} is {shown(number)}; it may be {about.range()}")
+
+
+def shown(number: float) -> str:
+    """In a line of text: an integer may have more digits than a float can hold."""
+    try:
+        return f"{number:g}"
+    except OverflowError:
+        return "too large"
 
 
 CLOSE = 0.7  # of 1: two dashes alone make two options alike to 0.5

@@ -6,13 +6,13 @@ A profile is a small JSON file; every name in it carries its unit.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from streamer.core.coach.voice import FORM
+from streamer.core.declare import shown
 
 MAX_PROFILE_BYTES = 10_000
 LIMITS = {  # what a person's voice can be
@@ -41,8 +41,8 @@ class BaselineError(ValueError):
 class Baseline:
     """What is usual for a speaker; docs/measures.md defines each. speech_s: learnt from so much.
     The level holds for one microphone at one distance. loudness, tempo and melody are what the
-    network of core/coach/voice.py says in the mean, each sd is that of a second's mean: nudges are
-    weighed by them. Raises BaselineError."""
+    network of core/coach/voice.py says in the mean. Each sd is that of a second's mean, of loudness
+    of a second whose every step counts as 1. Nudges are weighed by them. Raises BaselineError."""
 
     rate_syllables_per_s: float
     pitch_median_hz: float
@@ -62,8 +62,8 @@ class Baseline:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise BaselineError(f"{name} is {value!r}; give a number")
-            if not (math.isfinite(value) and low <= value <= high):
-                raise BaselineError(f"{name} is {value:g}; it may be {low:g} to {high:g}")
+            if not low <= value <= high:
+                raise BaselineError(f"{name} is {shown(value)}; it may be {low:g} to {high:g}")
 
     def as_json(self) -> dict[str, float]:
         """Plain types, rounded to 4 decimals. form: of the network that it was learnt with."""

@@ -34,6 +34,7 @@ LIMITS: dict[Kind, float] = {"too_fast": 0.6, "too_slow": 0.95, "too_soft": 0.95
 # of the movement should be nearer to flat than to usual. More are looked for in fast speech: that
 # tells twice the tempo sooner, and 1.5 times it hardly later.
 SAID: dict[Kind, float] = {"too_fast": 1.0, "too_slow": 0.7, "flat": 0.6}
+MOST_TEMPO = 1.2  # octaves: of more the network says no more
 # Times the shift, and SDs of a second: what is further than both counts as this far.
 FURTHEST, FURTHEST_SDS = 2.0, 5.0
 TALKING_S = 0.6  # behind the last speech, how they spoke is judged no more
@@ -130,6 +131,7 @@ class Nudger:
             return heard.melody, usual.melody_octaves, usual.melody_sd_octaves, shift
         ratio = coach.fast_ratio if kind == "too_fast" else coach.slow_ratio
         shift = SAID[kind] * octaves(ratio)
+        shift = math.copysign(min(abs(shift), MOST_TEMPO), shift)
         return heard.tempo, usual.tempo_octaves, usual.tempo_sd_octaves, shift
 
     def _beyond(self, kind: Kind, now: Now, usual: Baseline | None) -> Nudge | None:

@@ -7,6 +7,7 @@ import pytest
 
 from streamer.core.coach.baseline import Baseline, BaselineError
 from streamer.core.coach.coach import Coach
+from streamer.core.coach.voice import FORM
 from streamer.core.declare import ConfigError
 
 USUAL = Baseline(4.8123, 118.25, 2.5, -21.0, 0.125, 30.5, -27.0, 1.75, 0.25, 0.2, -0.1, 0.22)
@@ -29,7 +30,14 @@ def test_what_is_saved_is_loaded(tmp_path):
         ("3", "an object of numbers, not int"),
         ("{}", "no rate_syllables_per_s in the baseline"),
         (json.dumps(OLDER), "another version of streamer saved this baseline; leave it out"),
-        (json.dumps(USUAL.as_json() | {"form": 2}), "another version of streamer saved this"),
+        (
+            json.dumps(USUAL.as_json() | {"form": FORM - 1}),
+            "another version of streamer saved this",
+        ),
+        (
+            json.dumps(USUAL.as_json() | {"level_dbfs": 10**400}),
+            "level_dbfs is too large; it may be",
+        ),
         (json.dumps(USUAL.as_json() | {"form": 99}), "another version of streamer saved this"),
         (json.dumps(USUAL.as_json() | {"age": 3}), "unknown 'age'"),
         (json.dumps(USUAL.as_json() | {"level_dbfs": 3.0}), "level_dbfs is 3; it may be -120 to 0"),

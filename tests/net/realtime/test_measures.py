@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, until, validate
 
 from streamer.core.coach.baseline import Baseline
+from streamer.core.coach.voice import FORM
 
 KINDS = ("nudge", "baseline", "coach")
 
@@ -90,6 +91,11 @@ async def test_a_coach_speaks_where_it_is_asked_for(server):
     [
         ({"fast_ration": 1.2}, "did you mean fast_ratio?"),
         ({"silence_s": -1}, "silence_s is -1; it may be 0 to 600"),
+        ({"sureness": 10**400}, "sureness is too large; it may be 1 to 100"),
+        (
+            {"baseline": {"speech_s": 30, "form": FORM - 1}},
+            "another version of streamer saved this",
+        ),
         ({"baseline": {}}, "no rate_syllables_per_s in the baseline"),
         ({"baseline": 3}, "baseline is 3, the wrong type"),
     ],
