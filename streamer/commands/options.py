@@ -63,7 +63,8 @@ class DescribeOptions(Checked):
     measures: bool = option(
         False,
         OUTPUT,
-        "numbers beside the words: a table below each sentence, `measures` in each JSON object",
+        "numbers beside the words, which keep to them: a table below each sentence, `measures` in "
+        "each JSON object",
     )
     timeline: str | None = option(
         None,

@@ -12,7 +12,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
 from streamer.core.measures.speech_measures import join_measures
 from streamer.core.timeline import TimedTurn, Timeline, told_of
@@ -72,10 +72,10 @@ def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], name: str) -> 
     edges = {"top": 1 - 0.5 / height_in, "bottom": (text_in + 0.5) / height_in}
     edges |= {"left": LEFT, "right": RIGHT, "hspace": 0.14}
     axes = figure.subplots(3, sharex=True, height_ratios=PANELS_IN, gridspec_kw=edges)
-    _panels(axes, timeline)
+    total = join_measures([turn.measures for turn in timeline.turns])
+    _panels(axes, timeline, None if total is None else total.pitch_median_hz)
     top = 1 - 0.3 / height_in
     figure.text(LEFT, top, name.replace("$", r"\$"), size=13, va="center")
-    total = join_measures([turn.measures for turn in timeline.turns])
     if total is not None:
         whole = TimedTurn(0, timeline.duration_s, "", {}, total)
         figure.text(RIGHT, top, told_of(whole), size=9, color=FAINT, ha="right", va="center")
@@ -86,10 +86,10 @@ def _figure(timeline: Timeline, lines: Sequence[tuple[str, str]], name: str) -> 
     return figure
 
 
-def _panels(axes: Sequence[Axes], timeline: Timeline) -> None:
+def _panels(axes: Sequence[Axes], timeline: Timeline, median_hz: float | None) -> None:
     curves = timeline.curves.thinned(MAX_POINTS)
     at_s = (np.arange(len(curves)) + 0.5) * curves.step_s
-    _pitch(axes[0], at_s, np.where(curves.f0_hz > 0, curves.f0_hz, np.nan))
+    _pitch(axes[0], at_s, np.where(curves.f0_hz > 0, curves.f0_hz, np.nan), median_hz)
     coarse = timeline.curves.thinned(MAX_LEVELS)
     _level(axes[1], (np.arange(len(coarse)) + 0.5) * coarse.step_s, coarse.level_dbfs)
     rates = [(at, np.nan if rate is None else rate) for at, rate in timeline.curves.rates()]
@@ -105,11 +105,13 @@ def _panels(axes: Sequence[Axes], timeline: Timeline) -> None:
         ax.yaxis.set_label_coords(-0.05, 0.5)
     axes[-1].set_xlim(0, max(timeline.duration_s, curves.step_s))
     axes[-1].xaxis.set_major_formatter(FuncFormatter(lambda s, _: _clock(s)))
-    if timeline.duration_s > 60:
-        axes[-1].xaxis.set_major_locator(MultipleLocator(_tick_s(timeline.duration_s)))
+    is_long = timeline.duration_s > 60
+    ticks = MultipleLocator(_tick_s(timeline.duration_s)) if is_long else MaxNLocator(integer=True)
+    axes[-1].xaxis.set_major_locator(ticks)
 
 
-def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray) -> None:
+def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray, median_hz: float | None) -> None:
+    """median_hz: as the measures tell it, of a long recording the mean of its parts."""
     ax.set_ylabel("pitch, Hz")
     ax.set_yscale("log")
     voiced = f0_hz[np.isfinite(f0_hz)]
@@ -125,12 +127,11 @@ def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray) -> None:
     line: dict[str, Any] = {"lw": 1.9, "solid_capstyle": "round"}
     dots: dict[str, Any] = {"ls": "", "marker": ".", "ms": 3.0, "mew": 0, "alpha": 0.5}
     ax.plot(at_s, f0_hz, color=PITCH, zorder=3, **(line if is_fine else dots))
-    if len(voiced):
-        median = float(np.median(voiced))
-        ax.axhline(median, color=PITCH, lw=0.8, ls=(0, (4, 3)), zorder=2)
+    if median_hz is not None:
+        ax.axhline(median_hz, color=PITCH, lw=0.8, ls=(0, (4, 3)), zorder=2)
         place = ("axes fraction", "data")
-        told = f"{median:.0f} Hz"
-        ax.annotate(told, (1.005, median), xycoords=place, va="center", color=PITCH, size=8)
+        told = f"{median_hz:.0f} Hz"
+        ax.annotate(told, (1.005, median_hz), xycoords=place, va="center", color=PITCH, size=8)
 
 
 def _level(ax: Axes, at_s: np.ndarray, level_db: np.ndarray) -> None:

@@ -29,7 +29,7 @@ async def take(path):
         save_speech(Path(folder) / "speech.wav", spoken, 16_000)
         async with visiting(url, Path(folder) / "speech.wav", size=(1040, 880)) as guest:
             keep = "([name, value]) => localStorage.setItem(name, value)"
-            usual = json.dumps(ear.baseline.as_json() | {"form": 2})
+            usual = json.dumps(ear.baseline.as_json())
             await guest.page.evaluate(keep, ["streamer.usual", usual])
             await guest.page.check("#coaching")
             await guest.page.click("#mic")

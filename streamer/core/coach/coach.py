@@ -86,8 +86,11 @@ class Coach:
         check_known(options, cls)
         kept = {f.name: getattr(default, f.name) for f in fields(cls)} if default else {}
         found = kept | dict(options)
-        if isinstance(found.get("baseline"), Mapping):
-            found["baseline"] = Baseline.from_json(found["baseline"])
+        baseline = found.get("baseline")
+        if isinstance(baseline, Mapping):
+            found["baseline"] = Baseline.from_json(baseline)
+        elif not isinstance(baseline, Baseline | None):
+            raise ConfigError(f"baseline is {baseline!r}; give an object, as a baseline is saved")
         return cls(**found)
 
     @classmethod

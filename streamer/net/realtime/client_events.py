@@ -17,7 +17,12 @@ Id = Annotated[str, msgspec.Meta(max_length=512)]
 
 
 class BadEvent(ValueError):
-    """A message that is no event of the protocol; the session goes on."""
+    """A message that is no event of the protocol; the session goes on. event_id: what it calls
+    itself, as far as it can be read."""
+
+    def __init__(self, told: str, event_id: str | None = None) -> None:
+        super().__init__(told)
+        self.event_id = event_id
 
 
 class Format(Struct):
@@ -150,5 +155,19 @@ def decode(message: str | bytes) -> ClientEvent:
         why = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
         known = f"; known are {', '.join(OPTIONS)}" if "unknown field" in why else ""
         why = (why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}...") + known
-        raise BadEvent(f"no event of the protocol: {why}") from None
+        raise BadEvent(f"no event of the protocol: {why}", _id_of(message)) from None
     return event
+
+
+class _Named(msgspec.Struct):
+    event_id: Id | None = None
+
+
+_named = msgspec.json.Decoder(_Named)
+
+
+def _id_of(message: str | bytes) -> str | None:
+    try:
+        return _named.decode(message).event_id
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None

@@ -182,7 +182,7 @@ class Talk:
             try:
                 out, actions = self.conversation.client(decode(message))
             except BadEvent as bad:
-                out = [error(str(bad), "invalid_event", None)]
+                out = [error(str(bad), "invalid_event", bad.event_id)]
                 actions = []
         for action in actions:
             out = [*out, *await self._perform(action)]

@@ -45,6 +45,24 @@ async def test_malformed_messages_are_errors_and_the_session_goes_on(server, wan
         assert text_of(events) == wanted[SAMPLES[0].name]["text"]
 
 
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        ({"type": "session.update", "event_id": "e1", "session": {"streamer": {"coach": 1}}}, "e1"),
+        ({"type": "no.such.event", "event_id": "e2"}, "e2"),
+        ({"type": "response.create", "event_id": 3}, None),
+        (["e4"], None),
+    ],
+)
+async def test_an_error_quotes_the_event_that_it_is_about(server, message, cause):
+    async with connect(server) as ws:
+        await until(ws, "session.created")
+        await ws.send(json.dumps(message))
+        *_, event = await until(ws, "error")
+        assert event["error"]["code"] == "invalid_event"
+        assert event["error"]["event_id"] == cause
+
+
 def random_event(chance):
     """A client event, right or wrong, in the shape a fuzzer would draw."""
     junk = [None, True, -1, 3.5, "", "x" * 50, [], {}, {"a": [1]}, 10**20]

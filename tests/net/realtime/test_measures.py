@@ -97,7 +97,7 @@ async def test_a_coach_speaks_where_it_is_asked_for(server):
             "another version of streamer saved this",
         ),
         ({"baseline": {}}, "no rate_syllables_per_s in the baseline"),
-        ({"baseline": 3}, "baseline is 3, the wrong type"),
+        ({"baseline": 3}, "baseline is 3; give an object"),
     ],
 )
 async def test_a_coach_that_cannot_be_is_refused(server, coach, told):
