@@ -109,7 +109,7 @@ export class Turns {
     const { name, seconds } = this.sound;
     const heard = found.audio_s.toFixed(1);
     const facts = [["whole", (found.total_ms / 1_000).toFixed(1)], ["checked", Math.round(100 * found.verified_share)]];
-    if (found.ttft_ms !== null) facts.unshift(["first", (found.ttft_ms / 1_000).toFixed(1)]);
+    if (found.ttft_ms !== null) facts.unshift(["first", (found.ttft_ms / 1_000).toFixed(2)]);
     facts.push(this.#isSpoken ? ["spoken", heard] : ["heard", heard, name]);
     if (!this.#isSpoken && found.audio_s < seconds - TOLERANCE_S) {
       facts.push(["part", clock(this.#describedS), clock(this.#describedS + found.audio_s)]);

@@ -162,7 +162,7 @@ async def test_every_word_is_there_in_both_languages(page):
 async def test_only_what_is_quick_is_marked_as_quick(page, sound, ttft_ms, is_quick):
     async with page(ttft_ms=ttft_ms) as guest:
         await guest.page.set_input_files("#file", sound("a.wav", 1))
-        await guest.until_said("#facts", f"first words after {ttft_ms / 1000:.1f} s")
+        await guest.until_said("#facts", f"first words after {ttft_ms / 1000:.2f} s")
         assert await guest.page.locator("#facts .quick").count() == is_quick
 
 
