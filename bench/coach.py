@@ -57,19 +57,8 @@ def main() -> None:
     every = max(1, len(read) // options.changed)
     found = [of_reading(each, i % every == 0) for i, each in enumerate(progress(read, "readings"))]
     rows = [false_nudges(found), *delays([each for each in found if each.delays])]
-    header = [
-        "what",
-        "speakers",
-        "changes",
-        "figure",
-        "p50",
-        "p95",
-        "spoken",
-        "in 1.5 s",
-        "in 12 s",
-        "bound",
-    ]
-    print(table(header, [list(row.values()) for row in rows]))
+    names = "what, speakers, changes, figure, p50, p95, spoken, in 1.5 s, in 12 s, bound"
+    print(table(names.split(", "), [list(row.values()) for row in rows]))
     if options.side == "reported":
         print(write("coach", rows))
 

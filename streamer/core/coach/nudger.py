@@ -32,7 +32,7 @@ MEASURES: dict[Kind, tuple[str, str]] = {
 LIMITS: dict[Kind, float] = {"too_fast": 0.6, "too_slow": 0.95, "too_soft": 0.95, "flat": 1.35}
 # Of the octaves of a change, so many are looked for: the network says 0.7 to 0.8 of them, and half
 # of the movement should be nearer to flat than to usual. More are looked for in fast speech: that
-# tells twice the tempo sooner, and 1.5 times it hardly later.
+# tells twice the tempo sooner, and 1.5 times it less often.
 SAID: dict[Kind, float] = {"too_fast": 1.0, "too_slow": 0.7, "flat": 0.6}
 MOST_TEMPO = 1.2  # octaves: of more the network says no more
 # Times the shift, and SDs of a second: what is further than both counts as this far.
