@@ -79,6 +79,11 @@ class Coach:
             if getattr(self, name) == 1:
                 raise ConfigError(f"{name} is 1; give less than 1, or 0 for off")
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain types, which `of` takes back; without a baseline where none is given."""
+        row = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "baseline"}
+        return row if self.baseline is None else row | {"baseline": self.baseline.as_json()}
+
     @classmethod
     def of(cls, options: Mapping[str, Any], default: Coach | None = None) -> Coach:
         """`default` with these in place of its own. Raises ConfigError; BaselineError for a

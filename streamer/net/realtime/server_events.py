@@ -42,12 +42,10 @@ def session(
         "format": {"type": kind_of_audio} | ({"rate": rate} if rate == 24_000 else {}),
         "turn_detection": detection,
     }
-    common = {
-        "id": session_id,
-        "type": kind,
-        "audio": {"input": heard},
-        "streamer": extensions | {"rate": rate},
-    }
+    ours = extensions | {"rate": rate}
+    if options.coach is not None:
+        ours["coach"] = options.coach.as_json()  # its thresholds, those of a default too
+    common = {"id": session_id, "type": kind, "audio": {"input": heard}, "streamer": ours}
     if kind == "transcription":
         return {**common, "object": "realtime.transcription_session"}
     return {**common, "object": "realtime.session", "model": model, "output_modalities": ["text"]}

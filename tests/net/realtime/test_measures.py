@@ -13,6 +13,7 @@ from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, until, validate
 
 from streamer.core.coach.baseline import Baseline
+from streamer.core.coach.coach import Coach
 from streamer.core.coach.voice import FORM
 
 KINDS = ("nudge", "baseline", "coach")
@@ -64,6 +65,8 @@ async def test_a_coach_speaks_where_it_is_asked_for(server):
             extensions = {"binary": True, **asked}
             update = {"type": "realtime", "audio": audio, "streamer": extensions}
             await ws.send(json.dumps({"type": "session.update", "session": update}))
+            told = (await until(ws, "session.updated"))[-1]["session"]["streamer"]["coach"]
+            assert told == (Coach.of(asked["coach"]).as_json() if asked else False)
             await ws.send(data)
             await ws.send(COMMIT)
             await ws.send(ANSWER)
