@@ -1,7 +1,7 @@
 """How soon does the coach say a word, and how often for nothing? On recordings of people.
 
     python -m bench.coach --people DIR... [--side reported|tuned] [--num 20] [--changed 20]
-        [--keep]
+        [--noise DB] [--keep]
 
 DIR: recordings with manifest.jsonl, as `python -m pipelines.embedded.recordings --held-out DIR`
 writes them. Each speaker's recordings, each once, are joined to a reading, as loud as its first.
@@ -14,6 +14,7 @@ SDs, each second. A test that tells one kind once in 40 minutes for nothing (fou
 needs ln 2,400 nats on average: that, over the evidence, is the bound, which no test goes under
 (Lorden, 1971). Of loudness a second is one whose every step counts as 1.
 
+--noise: pink noise so many dB under the speech, which stays as it is when the voice changes.
 --side: halves of the speakers, by the hash of their names. The coach's numbers were chosen with
 both in view.
 """
@@ -30,8 +31,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from bench.coach_changes import CHANGES, Sound
-from bench.coach_readings import AFTER_S, BEFORE_S, Reading, pieces_of, readings
+from bench.coach_changes import CHANGES, Room, Sound
+from bench.coach_readings import AFTER_S, BEFORE_S, Reading, loudness, pieces_of, readings
 from bench.common import progress, table, write
 from bench.keep import options_of
 from pipelines.embedded.speech import speech_frames
@@ -52,14 +53,18 @@ def main() -> None:
     parser.add_argument("--side", choices=["reported", "tuned"], default="reported")
     parser.add_argument("--num", type=int, default=100, help="speakers of a folder")
     parser.add_argument("--changed", type=int, default=20, help="readings that are changed, too")
+    parser.add_argument("--noise", type=float, help="dB under the speech; none: no noise")
     options = options_of(parser)
     read = [each for folder in options.people for each in readings(folder, options)]
     every = max(1, len(read) // options.changed)
-    found = [of_reading(each, i % every == 0) for i, each in enumerate(progress(read, "readings"))]
+    found = [
+        of_reading(each, i % every == 0, room_of(each, options.noise))
+        for i, each in enumerate(progress(read, "readings"))
+    ]
     rows = [false_nudges(found), *delays([each for each in found if each.delays])]
     names = "what, speakers, changes, figure, p50, p95, spoken, in 1.5 s, in 12 s, bound"
     print(table(names.split(", "), [list(row.values()) for row in rows]))
-    if options.side == "reported":
+    if options.side == "reported" and options.noise is None:
         print(write("coach", rows))
 
 
@@ -76,8 +81,12 @@ class Found:
     evidence: dict[str, float]
 
 
-def of_reading(reading: Reading, is_changed: bool) -> Found:
-    steady = heard(reading.samples, Coach())
+def room_of(reading: Reading, under_db: float | None) -> Room:
+    return Room() if under_db is None else Room(loudness(reading.samples) * 10 ** (-under_db / 20))
+
+
+def of_reading(reading: Reading, is_changed: bool, room: Room) -> Found:
+    steady = heard(room.of(reading.samples), Coach())
     known = next((event for event in steady if isinstance(event, BaselineKnown)), None)
     if known is None:  # too little speech
         return Found(reading.speaker, 0.0, [], {}, {})
@@ -87,9 +96,10 @@ def of_reading(reading: Reading, is_changed: bool) -> Found:
         return Found(reading.speaker, minutes, nudges, {}, {})
     begin = int(known.t_s * SAMPLE_RATE_HZ)
     pieces = list(pieces_of(reading.samples[begin:]))
-    delays = {name: [delay(piece, known.baseline, name) for piece in pieces] for name in CHANGES}
+    usual = known.baseline
+    delays = {name: [delay(piece, usual, name, room) for piece in pieces] for name in CHANGES}
     rest = reading.samples[begin : begin + int(2 * AFTER_S * SAMPLE_RATE_HZ)]
-    evidence = {name: evidence_of(rest, known.baseline, name) for name in CHANGES}
+    evidence = {name: evidence_of(rest, usual, name, room) for name in CHANGES}
     return Found(reading.speaker, minutes, nudges, delays, evidence)
 
 
@@ -105,13 +115,15 @@ def heard(samples: Sound, coach: Coach, kind: str = "") -> list[CoachEvent]:
     return events
 
 
-def delay(piece: tuple[Sound, Sound], baseline: Baseline, name: str) -> tuple[float, float]:
+def delay(
+    piece: tuple[Sound, Sound], baseline: Baseline, name: str, room: Room
+) -> tuple[float, float]:
     """Seconds from the change to its nudge, and seconds of speech among them, for a speaker whose
     baseline is known."""
     kind, change = CHANGES[name]
     before, after = piece
     changed = change(after)[: int(AFTER_S * SAMPLE_RATE_HZ)]
-    sound = np.concatenate([before, changed], dtype="f4")
+    sound = room.of(np.concatenate([before, changed], dtype="f4"))
     events = heard(sound, Coach(baseline=baseline), kind)
     due_s = BEFORE_S + (Coach().silence_s if kind == "long_silence" else 0.0)
     told = [e.t_s for e in events if isinstance(e, Nudge) and e.kind == kind]
@@ -123,13 +135,13 @@ def delay(piece: tuple[Sound, Sound], baseline: Baseline, name: str) -> tuple[fl
     return max(told_s - due_s, 0.0), float(spoken.sum()) * HOP_SAMPLES / SAMPLE_RATE_HZ
 
 
-def evidence_of(samples: Sound, usual: Baseline, name: str) -> float:
+def evidence_of(samples: Sound, usual: Baseline, name: str, room: Room) -> float:
     """Nats in a second of speech, of the mean of all that follows; nan for a silence."""
     kind, change = CHANGES[name]
     if kind == "long_silence":
         return np.nan
     ear = CoachEar(Coach())
-    ear.push(change(samples)[: int(2 * AFTER_S * SAMPLE_RATE_HZ)])
+    ear.push(room.of(change(samples)[: int(2 * AFTER_S * SAMPLE_RATE_HZ)]))
     ear.work()
     if ear.baseline is None:
         return np.nan

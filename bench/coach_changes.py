@@ -1,9 +1,10 @@
 """What a voice may do that a coach should tell. In: samples at 16 kHz. Out: the same, changed: its
-tempo and its pitch by PSOLA (Praat), its level, its end."""
+tempo and its pitch by PSOLA (Praat), its level, its end; and a room to do it in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import parselmouth
@@ -55,6 +56,21 @@ def gone(samples: Sound) -> Sound:
     noise = np.fft.irfft(level * np.exp(2j * np.pi * turns)) * window
     found = (noise[1:, :hop] + noise[:-1, hop:]).reshape(-1)
     return found[: len(samples)].astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Room:
+    """Pink noise of this amplitude (RMS; 0: none), which stays as it is whatever the voice does."""
+
+    noise: float = 0.0
+
+    def of(self, samples: Sound) -> Sound:
+        if not self.noise:
+            return samples
+        num = len(samples)
+        spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(num))
+        pink = np.fft.irfft(spectrum / np.sqrt(np.maximum(np.arange(len(spectrum)), 1)), num)
+        return (samples + pink * (self.noise / np.sqrt((pink**2).mean()))).astype(np.float32)
 
 
 CHANGES: dict[str, tuple[str, Callable[[Sound], Sound]]] = {

@@ -6,7 +6,8 @@ DIR: recordings of held-out people with manifest.jsonl, as `python -m pipelines.
 --held-out DIR` writes them. The truth of F0, level, pauses and timbre is what the labels measure
 (pipelines/embedded/labels.py: Praat's autocorrelation, silero); that of the rate is the text. Praat
 beside itself, with cross-correlation, says how far two good trackers agree. The cost is that of
-measures and of the coach, in turns; so is the time of the first text, with none, one and both.
+measures and of the coach, in turns; so is the time of the first text, with none, one and both, and
+again with a verifier's process beside this one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import soundfile
 
 from bench.common import progress, table, write
 from bench.keep import options_of
+from bench.processes import serving
 from pipelines.embedded.labels import Measures, measure
 from pipelines.embedded.mel import raw_log_mel
 from pipelines.embedded.speech import speech_frames
@@ -48,7 +50,9 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=200)
     options = options_of(parser)
     rows = [one for each in progress(chosen(options), "clips") if (one := of_clip(each))]
-    found = [*accuracy(rows), *costs(options), *anyio.run(first_text, options)]
+    found = [*accuracy(rows), *costs(options), *anyio.run(first_text, options, "embedded")]
+    with serving("streamer", "verifier", "--port", "0") as (url, _):
+        found += anyio.run(first_text, options, url)
     print(table(["measure", "against", "clips", "figure", "is"], [list(r.values()) for r in found]))
     print(write("measures", found))
 
@@ -190,8 +194,9 @@ def costs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         }
 
 
-async def first_text(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Of live turns, one of each kind in turns: how much later the first text is, in pairs."""
+async def first_text(options: argparse.Namespace, cloud: str) -> list[dict[str, Any]]:
+    """Of live turns, one of each kind in turns: how much later the first text is, in pairs. cloud:
+    as Config has it."""
     samples, _ = soundfile.read(chosen(options)[0]["file"], dtype="int16")
     arms: dict[str, dict[str, bool]] = {
         "none": {},
@@ -200,7 +205,8 @@ async def first_text(options: argparse.Namespace) -> list[dict[str, Any]]:
         "both": {"measures": True, "coach": True},
     }
     waits: dict[str, list[float]] = {name: [] for name in arms}
-    async with Describer.open() as describer:
+    async with Describer.open(cloud=cloud) as describer:
+        await one_turn(describer, samples)
         for _ in range(NUM_TURNS):
             for name, asked in arms.items():
                 waits[name].append(await one_turn(describer, samples, **asked))
@@ -208,7 +214,7 @@ async def first_text(options: argparse.Namespace) -> list[dict[str, Any]]:
     return [
         {
             "measure": name,
-            "against": "none",
+            "against": "none" if cloud == "embedded" else "none, verifier elsewhere",
             "clips": len(later[name]),
             "figure": f"first text later, ms, {what}",
             "is": float(np.percentile(later[name], share)),
