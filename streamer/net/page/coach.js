@@ -13,7 +13,6 @@ const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbf
   loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
 const FORM = 5; // of what is kept, as core/coach/voice.py numbers it
 const FRESH_S = 8; // a word stays so long
-const LEARN_S = 30;
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
 const MAX_NUDGES = 500;
 const MAX_SENTENCES = 500;
@@ -25,10 +24,12 @@ export class CoachView {
   #curve = new Curve(at("curve"));
   #baseline = null;
   #nudgedAt = -Infinity;
+  #learnS = 0; // of speech, as the server tells
   #learntS = -1; // as it is shown
+  #fromS = 0; // where the server's session began, in seconds of the report
   #every = 1; // of the points of 50 ms, so many make a row
   #held = [];
-  #kept = { begun: null, seconds: 0, rows: [], windows: [], nudges: [], sentences: [] };
+  #kept = nothing();
 
   constructor() {
     at("save").addEventListener("click", () => this.#save());
@@ -51,9 +52,10 @@ export class CoachView {
     this.#baseline = null;
     this.#nudgedAt = -Infinity;
     this.#learntS = -1;
+    this.#fromS = 0;
     this.#every = 1;
     this.#held = [];
-    this.#kept = { begun: new Date(), seconds: 0, rows: [], windows: [], nudges: [], sentences: [] };
+    this.#kept = { ...nothing(), begun: new Date() };
     this.#gauges.usual(null);
     this.#gauges.show({});
     this.#curve.clear();
@@ -64,14 +66,27 @@ export class CoachView {
     this.#showKeep();
   }
 
+  // Another session of the server, which learns anew: the report goes on.
+  anew() {
+    this.#fromS = this.#kept.seconds;
+    this.#held = [];
+    this.#baseline = null;
+    this.#learntS = -1;
+    this.#showKeep();
+    at("words").classList.add("past");
+  }
+
   hear(event) {
     switch (event.type) {
+      case "session.updated":
+        this.#learnS = event.session.streamer.coach.learn_s;
+        return;
       case "streamer.coach":
-        return this.#news(event);
+        return this.#news({ ...event, t_s: this.#fromS + event.t_s, curve_s: this.#fromS + event.curve_s });
       case "streamer.baseline":
         return this.#usual(event.baseline);
       case "streamer.nudge":
-        return this.#nudge(event);
+        return this.#nudge({ ...event, t_s: this.#fromS + event.t_s });
       case "streamer.description":
         return this.#sentence(event.description);
     }
@@ -82,14 +97,14 @@ export class CoachView {
     this.#gauges.show(event.last);
     this.#curve.add(event);
     const learntS = Math.floor(event.learnt_s);
-    if (!this.#baseline && learntS !== this.#learntS) put(at("learning"), ["learning", learntS, LEARN_S]);
+    if (!this.#baseline && learntS !== this.#learntS) put(at("learning"), ["learning", learntS, this.#learnS]);
     this.#learntS = learntS;
     if (event.t_s - this.#nudgedAt > FRESH_S) at("words").classList.add("past");
     this.#remember(event);
   }
 
   #usual(baseline) {
-    this.#baseline = baseline;
+    this.#baseline = this.#kept.baseline = baseline;
     this.#gauges.usual(baseline);
     this.#curve.usual(baseline);
     at("keep").disabled = false;
@@ -132,7 +147,7 @@ export class CoachView {
   }
 
   #save() {
-    const page = reportOf({ ...this.#kept, baseline: this.#baseline });
+    const page = reportOf(this.#kept);
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([page], { type: "text/html" }));
     link.download = `${say("report-file")}-${this.#kept.begun.toISOString().slice(0, 16).replace(/[T:]/g, "-")}.html`;
@@ -151,6 +166,11 @@ export class CoachView {
     put(at("keep"), [isKept ? "forget-usual" : "keep-usual"]);
     at("keep").disabled = !isKept && !this.#baseline;
   }
+}
+
+// What a report is made of.
+function nothing() {
+  return { begun: null, seconds: 0, rows: [], windows: [], nudges: [], sentences: [], baseline: null };
 }
 
 // Why: the value, its unit, and what is usual.

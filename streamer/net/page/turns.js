@@ -31,6 +31,7 @@ export class Turns {
   // Another session, which knows nothing of the last one's turns.
   anew() {
     this.leave();
+    if (this.#isSpoken) this.coach.anew();
     this.#numOpen = this.#describedS = 0;
     this.#isLastKnown &&= this.sound.seconds === null;
   }

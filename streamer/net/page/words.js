@@ -126,9 +126,9 @@ const ENGLISH = {
   "report-sentence": "sentence",
   "report-how": "How it was computed",
   "report-how-1":
-    "Rate: syllables that a small network counts in the sound, per second of speech without pauses. Pitch: the median of F0, which a neural tracker finds between 60 and 500 Hz; its movement is the standard deviation about the median. Level: the mean power of speech, against full scale. Pauses: their share of the time, from 0.18 s on.",
+    "Rate: syllables that a small network counts in the sound, per second of speech without pauses. Pitch: the median of F0, which is found between 60 and 500 Hz by autocorrelation, as Praat does; its movement is the standard deviation in semitones. Level: the mean power of speech, against full scale. Pauses: their share of the time, from 0.18 s on.",
   "report-how-2":
-    "The sentences are a language model's; the numbers are measured from the sound, and neither makes the other. The rate of a person is off by about 0.4 syllables/s; against their own usual rate most of that cancels out.",
+    "The sentences are a language model's; the numbers are measured from the sound, and no word may be far from its number. The rate of a person is off by about 0.4 syllables/s; against their own usual rate most of that cancels out.",
   "report-how-3": "Usual is what was learnt from the speaker's own speech. The dashed lines are it, and the red lines are nudges.",
   "report-how-4": "There was too little speech to learn what is usual. The red lines are nudges.",
 };
@@ -252,8 +252,8 @@ const CHINESE = {
   "report-sentence": "句子",
   "report-how": "计算方法",
   "report-how-1":
-    "语速：一个小型神经网络在声音中数出的音节数，除以不含停顿的说话时间。音高：基频的中位数，由神经网络在 60 到 500 赫兹之间跟踪；起伏是其标准差。音量：语音的平均功率，相对满刻度。停顿：不短于 0.18 秒的停顿所占时间。",
-  "report-how-2": "句子出自语言模型，数字是从声音中测得的，两者互不影响。语速的误差约为每秒 0.4 个音节；与本人平时相比，大部分误差会抵消。",
+    "语速：一个小型神经网络在声音中数出的音节数，除以不含停顿的说话时间。音高：基频的中位数，用自相关法（与 Praat 相同）在 60 到 500 赫兹之间求得；起伏是其以半音计的标准差。音量：语音的平均功率，相对满刻度。停顿：不短于 0.18 秒的停顿所占时间。",
+  "report-how-2": "句子出自语言模型，数字是从声音中测得的；句中的用词不会远离测得的数字。语速的误差约为每秒 0.4 个音节；与本人平时相比，大部分误差会抵消。",
   "report-how-3": "“平时”是从说话人自己的语音中了解到的。虚线表示平时，红线表示提示。",
   "report-how-4": "语音太少，无法了解平时的方式。红线表示提示。",
 };

@@ -2,6 +2,7 @@
 microphone, the verifier."""
 
 import contextlib
+import re
 from urllib.parse import urlsplit
 
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
@@ -84,8 +85,10 @@ async def test_a_server_that_died_is_found_again(tmp_path):
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving("--mode", "edge"))
         async with visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest:
+            await guest.page.check("#coaching")
             await guest.page.click("#mic")
             await guest.until_said("#status", "Hearing you")
+            await guest.until_said("#learning", "1 of 30 s")
             process.kill()
             await guest.until_said("#status", "The connection broke; trying again")
             process.wait()
@@ -95,6 +98,19 @@ async def test_a_server_that_died_is_found_again(tmp_path):
             )
             # not one that the server could not end before it died
             assert (await guest.until_described("s of microphone")).endswith("。")
+            await guest.until_said("#learning", "2 of 30 s")
+            assert await times_of_report(guest, tmp_path / "report.html")
+
+
+async def times_of_report(guest, file):
+    """Whether its curve of the level goes on, from left to right, though a session begins at 0."""
+    await guest.page.click("#mic")
+    async with guest.page.expect_download() as download:
+        await guest.page.click("#save")
+    await (await download.value).save_as(file)
+    drawn = re.search(r'<path class="level" d="M([^"]*)Z"', file.read_text("utf-8"))[1]
+    at = [float(point.split()[0]) for point in drawn.split("L")]
+    return at[:-1] == sorted(at[:-1])
 
 
 @LOOP
