@@ -33,16 +33,31 @@ class Coach:
         30.0, None, "seconds of speech that a baseline is learnt from", "20", low=5, high=120
     )
     fast_ratio: float = option(
-        1.8, None, "too fast: so many times the usual rate, more than 1; 0: off", "1.5", low=0, high=5
+        1.8,
+        None,
+        "too fast: so many times the usual rate, more than 1; 0: off",
+        "1.5",
+        low=0,
+        high=5,
     )
     slow_ratio: float = option(
-        0.5, None, "too slow: so many times the usual rate, less than 1; 0: off", "0.7", low=0, high=1
+        0.5,
+        None,
+        "too slow: so many times the usual rate, less than 1; 0: off",
+        "0.7",
+        low=0,
+        high=1,
     )
     soft_db: float = option(
         9.0, None, "too soft: so many dB under the usual level; 0: off", "12", low=0, high=60
     )
     flat_ratio: float = option(
-        0.25, None, "flat: so many times the usual movement of pitch, less than 1; 0: off", "0.5", low=0, high=1
+        0.25,
+        None,
+        "flat: so many times the usual movement of pitch, less than 1; 0: off",
+        "0.5",
+        low=0,
+        high=1,
     )
     silence_s: float = option(
         5.0, None, "long silence: so many seconds without speech; 0: off", "8", low=0, high=600
