@@ -1,7 +1,7 @@
 """How soon does the coach say a word, and how often for nothing? On recordings of people.
 
     python -m bench.coach --people DIR... [--side reported|tuned] [--num 20] [--changed 20]
-        [--noise DB] [--keep]
+        [--noise DB] [--sureness NATS] [--keep]
 
 DIR: recordings with manifest.jsonl, as `python -m pipelines.embedded.recordings --held-out DIR`
 writes them. Each speaker's recordings, each once, are joined to a reading, as loud as its first.
@@ -24,7 +24,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +54,19 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=100, help="speakers of a folder")
     parser.add_argument("--changed", type=int, default=20, help="readings that are changed, too")
     parser.add_argument("--noise", type=float, help="dB under the speech; none: no noise")
+    parser.add_argument("--sureness", type=float, default=Coach().sureness, help="as the coach's")
     options = options_of(parser)
+    coach = Coach(sureness=options.sureness)
     read = [each for folder in options.people for each in readings(folder, options)]
     every = max(1, len(read) // options.changed)
     found = [
-        of_reading(each, i % every == 0, room_of(each, options.noise))
+        of_reading(each, i % every == 0, room_of(each, options.noise), coach)
         for i, each in enumerate(progress(read, "readings"))
     ]
     rows = [false_nudges(found), *delays([each for each in found if each.delays])]
     names = "what, speakers, changes, figure, p50, p95, spoken, in 1.5 s, in 12 s, bound"
     print(table(names.split(", "), [list(row.values()) for row in rows]))
-    if options.side == "reported" and options.noise is None:
+    if options.side == "reported" and options.noise is None and coach == Coach():
         print(write("coach", rows))
 
 
@@ -85,8 +87,8 @@ def room_of(reading: Reading, under_db: float | None) -> Room:
     return Room() if under_db is None else Room(loudness(reading.samples) * 10 ** (-under_db / 20))
 
 
-def of_reading(reading: Reading, is_changed: bool, room: Room) -> Found:
-    steady = heard(room.of(reading.samples), Coach())
+def of_reading(reading: Reading, is_changed: bool, room: Room, coach: Coach) -> Found:
+    steady = heard(room.of(reading.samples), coach)
     known = next((event for event in steady if isinstance(event, BaselineKnown)), None)
     if known is None:  # too little speech
         return Found(reading.speaker, 0.0, [], {}, {})
@@ -97,7 +99,8 @@ def of_reading(reading: Reading, is_changed: bool, room: Room) -> Found:
     begin = int(known.t_s * SAMPLE_RATE_HZ)
     pieces = list(pieces_of(reading.samples[begin:]))
     usual = known.baseline
-    delays = {name: [delay(piece, usual, name, room) for piece in pieces] for name in CHANGES}
+    knows = replace(coach, baseline=usual)
+    delays = {name: [delay(piece, knows, name, room) for piece in pieces] for name in CHANGES}
     rest = reading.samples[begin : begin + int(2 * AFTER_S * SAMPLE_RATE_HZ)]
     evidence = {name: evidence_of(rest, usual, name, room) for name in CHANGES}
     return Found(reading.speaker, minutes, nudges, delays, evidence)
@@ -115,17 +118,15 @@ def heard(samples: Sound, coach: Coach, kind: str = "") -> list[CoachEvent]:
     return events
 
 
-def delay(
-    piece: tuple[Sound, Sound], baseline: Baseline, name: str, room: Room
-) -> tuple[float, float]:
-    """Seconds from the change to its nudge, and seconds of speech among them, for a speaker whose
-    baseline is known."""
+def delay(piece: tuple[Sound, Sound], coach: Coach, name: str, room: Room) -> tuple[float, float]:
+    """Seconds from the change to its nudge, and seconds of speech among them, by a coach that knows
+    the speaker."""
     kind, change = CHANGES[name]
     before, after = piece
     changed = change(after)[: int(AFTER_S * SAMPLE_RATE_HZ)]
     sound = room.of(np.concatenate([before, changed], dtype="f4"))
-    events = heard(sound, Coach(baseline=baseline), kind)
-    due_s = BEFORE_S + (Coach().silence_s if kind == "long_silence" else 0.0)
+    events = heard(sound, coach, kind)
+    due_s = BEFORE_S + (coach.silence_s if kind == "long_silence" else 0.0)
     told = [e.t_s for e in events if isinstance(e, Nudge) and e.kind == kind]
     told_s = next((t for t in told if t > BEFORE_S), None)
     if told_s is None:
