@@ -3,6 +3,7 @@ tempo and its pitch by PSOLA (Praat), its level, its end; and a room to do it in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,10 +68,17 @@ class Room:
     def of(self, samples: Sound) -> Sound:
         if not self.noise:
             return samples
-        num = len(samples)
-        spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(num))
-        pink = np.fft.irfft(spectrum / np.sqrt(np.maximum(np.arange(len(spectrum)), 1)), num)
-        return (samples + pink * (self.noise / np.sqrt((pink**2).mean()))).astype(np.float32)
+        return (samples + self.noise * np.resize(pink(), len(samples))).astype(np.float32)
+
+
+@functools.cache
+def pink() -> Sound:
+    """Of RMS 1, from 50 Hz on: what lies under that nobody hears."""
+    num = 60 * SAMPLE_RATE_HZ
+    spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(num))
+    hz = np.fft.rfftfreq(num, 1 / SAMPLE_RATE_HZ)
+    found = np.fft.irfft(np.where(hz < 50, 0, spectrum / np.sqrt(np.maximum(hz, 50))), num)
+    return found / np.sqrt((found**2).mean())
 
 
 CHANGES: dict[str, tuple[str, Callable[[Sound], Sound]]] = {

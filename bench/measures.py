@@ -7,7 +7,7 @@ DIR: recordings of held-out people with manifest.jsonl, as `python -m pipelines.
 (pipelines/embedded/labels.py: Praat's autocorrelation, silero); that of the rate is the text. Praat
 beside itself, with cross-correlation, says how far two good trackers agree. The cost is that of
 measures and of the coach, in turns; so is the time of the first text, with none, one and both, and
-again with a verifier's process beside this one.
+again with a verifier's process beside this one. "None again" says how far it is chance.
 """
 
 from __future__ import annotations
@@ -200,6 +200,7 @@ async def first_text(options: argparse.Namespace, cloud: str) -> list[dict[str, 
     samples, _ = soundfile.read(chosen(options)[0]["file"], dtype="int16")
     arms: dict[str, dict[str, bool]] = {
         "none": {},
+        "none again": {},
         "measures": {"measures": True},
         "coach": {"coach": True},
         "both": {"measures": True, "coach": True},
@@ -207,8 +208,9 @@ async def first_text(options: argparse.Namespace, cloud: str) -> list[dict[str, 
     waits: dict[str, list[float]] = {name: [] for name in arms}
     async with Describer.open(cloud=cloud) as describer:
         await one_turn(describer, samples)
-        for _ in range(NUM_TURNS):
-            for name, asked in arms.items():
+        for i in range(NUM_TURNS):
+            order = list(arms.items())
+            for name, asked in order[i % len(order) :] + order[: i % len(order)]:
                 waits[name].append(await one_turn(describer, samples, **asked))
     later = {name: np.subtract(found, waits["none"]) for name, found in waits.items()}
     return [
@@ -219,7 +221,7 @@ async def first_text(options: argparse.Namespace, cloud: str) -> list[dict[str, 
             "figure": f"first text later, ms, {what}",
             "is": float(np.percentile(later[name], share)),
         }
-        for name in ("measures", "coach", "both")
+        for name in list(arms)[1:]
         for what, share in (("lower quartile", 25), ("median", 50), ("upper quartile", 75))
     ]
 
@@ -234,6 +236,7 @@ async def one_turn(describer: Describer, samples: np.ndarray, **asked: bool) -> 
         await session.commit()
         ended = [event async for event in session if isinstance(event, Description)][-1]
     assert ended.ttft_ms is not None
+    assert ended.warning is None  # a verifier that is away is no figure
     return ended.ttft_ms
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,15 @@ class Bar:
     """Shows nothing unless stderr is a terminal, and nothing of it stays.
 
     It never touches stdout: rich would send that to stderr, too, and a file or a pipe would stay
-    empty. Text that goes to the same terminal is written after `hide`.
+    empty. Text that goes to the same terminal is written after `hide`. A pipe may end in that
+    terminal, too (`| tee`), nobody knows when: a bar that is `beside_text` is not shown then.
     """
 
-    def __init__(self, what: str, total: int) -> None:
+    def __init__(self, what: str, total: int, *, beside_text: bool = False) -> None:
         self._what = what
         self._total = total
-        self._is_possible = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        is_possible = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._is_possible = is_possible and not (beside_text and _is_piped())
         self._progress: Progress | None = None
         self._is_shown = False
 
@@ -46,6 +49,13 @@ class Bar:
         if self._progress is not None and self._is_shown:
             self._progress.stop()
             self._is_shown = False
+
+
+def _is_piped() -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):  # closed, or a notebook's
+        return False
 
 
 def _progress(what: str, total: int) -> Progress:

@@ -80,7 +80,7 @@ async def _describe_all(takes: Sequence[Take], config: Config, options: Describe
                 raise
             fail(str(error))
             return 1
-        with Bar("describing", len(takes)) as bar:
+        with Bar("describing", len(takes), beside_text=True) as bar:
             return await _Batch(describer, takes, options, bar).run()
 
 
@@ -145,7 +145,8 @@ class _Batch:
             if self._lost is None:
                 where = f" after {screen.where}" if screen.where else ""
                 screen.end()
-                fail(f"{take}: interrupted{where}; what is said so far stands")
+                rest = "it has no object" if self._options.json else "what is said so far stands"
+                fail(f"{take}: interrupted{where}; {rest}")
             raise
         except (StdoutLost, BrokenPipeError):
             raise

@@ -1,12 +1,14 @@
 """`streamer label`: recordings in; a table with a row for each out, by a process on each core.
 
 A run that was ended goes on where it was: rows are appended as they come to a file of JSON lines,
-which is the table itself, or stands beside it as FILE.rows.jsonl.
+which is the table itself, or stands beside it as FILE.rows.jsonl. What was made with other options
+is made anew.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -24,6 +26,7 @@ from streamer.contradictions import combined
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
 
+MOST_TOLD = 5  # recordings that failed: the others stand in the table
 ENDED = "its process ended (a defect of a library, or too little memory)"
 
 
@@ -34,9 +37,13 @@ class CannotLabel(Exception):
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when a recording failed, or the work cannot go on. Raises ConfigError."""
     config = combined(options.pipeline, given)
+    if not any(map(os.path.exists, options.files)):
+        raise ConfigError(f"{options.files[0]}: no such file")
     files = list(dict.fromkeys(file for path in options.files for file in recordings_in(path)))
     rows = Rows.open(Path(options.out))
-    todo = [file for file in files if file not in rows.done]
+    todo = rows.left_of(files, made_with(config))
+    if num_other := sum(file in rows.done for file in todo):
+        tell(f"{num_other} in {rows.path} were made with other options; they are made anew")
     if len(todo) < len(files):
         tell(f"{len(files) - len(todo)} of {len(files)} are in {rows.path} already")
     try:
@@ -59,10 +66,22 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         return 1
     finally:
         rows.close()
-    failed = rows.num_failed(files)
-    told = f"{len(files) - failed} of {len(files)} recordings are labelled in {options.out}"
-    tell(f"{told}; {failed} could not be: their rows have `error`" if failed else told)
+    failed = rows.failed(files)
+    told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {options.out}"
+    for file in failed[:MOST_TOLD]:
+        fail(f"{file}: {rows.done[file]['error']}")
+    tell(f"{told}; {len(failed)} could not be: their rows have `error`" if failed else told)
     return 1 if failed else 0
+
+
+def made_with(config: Config) -> str:
+    """What a row's words depend on."""
+    models = {"edge": config.edge, "cloud": config.cloud}
+    if config.mode in models:
+        models = {config.mode: models[config.mode]}
+    rest = {"attributes": config.attributes, "profile": config.profile}
+    named = [f"{name} {value}" for name, value in (models | rest).items() if value]
+    return ", ".join([f"mode {config.mode}", *named])
 
 
 def _cores() -> int:
@@ -113,7 +132,7 @@ def _label(config: Config, file: str) -> Row | str:
     from streamer.model.checkpoint.weights import ModelError
 
     try:
-        return label_of(describe(file, config, measures=True))
+        return label_of(describe(file, config, measures=True), made_with(config))
     except AudioError as error:
         return Row(file=file, error=error.reason)
     except (ConfigError, ModelError) as error:

@@ -57,6 +57,7 @@ class Row:
     stop_reason: str | None = None
     warning: str | None = None
     error: str | None = None
+    made_with: str | None = None  # mode, models, what is said
 
 
 NAMES = tuple(each.name for each in fields(Row))
@@ -64,7 +65,7 @@ NAMES = tuple(each.name for each in fields(Row))
 TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
 
 
-def label_of(found: Description) -> Row:
+def label_of(found: Description, made_with: str) -> Row:
     """The row of a recording that was described with measures."""
     m = found.measures
     measured = m.as_json() if m is not None else {}
@@ -82,6 +83,7 @@ def label_of(found: Description) -> Row:
         snr=measured.get("snr_db"),
         stop_reason=found.stop_reason,
         warning="; ".join(filter(None, warnings)) or None,
+        made_with=made_with,
         **more,
     )
 
@@ -93,6 +95,7 @@ class Rows:
     def __init__(self, out: Path, path: Path) -> None:
         self.path = path
         self._out = out
+        self._is_older_there = False  # a row that another one stands in place of
         new = path.with_name(path.name + ".new")
         with ExitStack() as stack:
             # Both are held to the end: the old one, since others may have opened it already.
@@ -123,6 +126,7 @@ class Rows:
 
     def add(self, row: Row) -> None:
         """Raises OSError where there is no room."""
+        self._is_older_there |= row.file in self.done
         self.done[row.file] = asdict(row)
         self._file.write(_line(asdict(row)))
         self._file.flush()
@@ -131,12 +135,19 @@ class Rows:
         with suppress(OSError):  # told when the row was added
             self._files.close()
 
-    def num_failed(self, files: Sequence[str]) -> int:
-        return sum(self.done[file]["error"] is not None for file in files)
+    def left_of(self, files: Sequence[str], made_with: str) -> list[str]:
+        """Those without a row, or with one that was made with other options."""
+        known = {None, made_with}  # None: of a version that did not say
+        return [f for f in files if f not in self.done or self.done[f]["made_with"] not in known]
+
+    def failed(self, files: Sequence[str]) -> list[str]:
+        return [file for file in files if self.done[file]["error"] is not None]
 
     def publish(self, files: Sequence[str]) -> None:
-        """CSV and Parquet, in the order of `files`; JSON lines stand already. Raises OSError."""
-        rows = [self.done[file] for file in files]
+        """What earlier runs had, then `files` in their order. JSON lines stand already, but for
+        those that were made anew. Raises OSError."""
+        now = set(files)
+        rows = [self.done[file] for file in [*(f for f in self.done if f not in now), *files]]
         new = self._out.with_name(self._out.name + ".new")
         if self._out.suffix.lower() == ".csv":
             with new.open("w", newline="", **TEXT) as file:
@@ -147,6 +158,9 @@ class Rows:
             arrow, parquet = _pyarrow()
             plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
             parquet.write_table(arrow.Table.from_pylist(plain, _schema(arrow)), new)
+        elif self._is_older_there:
+            with new.open("w", **TEXT) as file:
+                file.writelines(_line(row) for row in rows)
         else:
             return
         os.replace(new, self._out)

@@ -108,7 +108,8 @@ def on_a_terminal(monkeypatch):
             contextlib.redirect_stdout(stdout or terminal),
         ):
             status = begin(main, [*map(str, args)]).result(WITHIN_S)
-        return status, stdout.getvalue() if stdout else "", shown.result(WITHIN_S)
+        said = stdout.getvalue() if isinstance(stdout, io.StringIO) else ""
+        return status, said, shown.result(WITHIN_S)
 
     return run
 
@@ -142,6 +143,20 @@ def test_a_bar_on_the_terminal_leaves_stdout_alone(
     assert "\x1b" not in out
     assert re.search(r"describing .*0:\d\d of 0:20.*time left", shown)
     assert out.strip() not in shown
+
+
+def test_a_pipe_that_may_end_in_the_terminal_gets_no_bar_beside_it(
+    models, samples, tmp_path, on_a_terminal
+):
+    """`| tee` writes to the same terminal, whenever it likes."""
+    long = long_of(tmp_path / "long.wav", samples, 20)
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end) as pipe, os.fdopen(write_end, "w") as stdout:
+        status, _, shown = on_a_terminal("describe", long, "--mode", "edge", *models, stdout=stdout)
+        stdout.close()
+        assert pipe.read().count("\n") == 1
+    assert status == 0
+    assert "describing" not in shown
 
 
 def test_a_terminal_gets_a_bar_and_whole_lines(

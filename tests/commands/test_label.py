@@ -58,6 +58,23 @@ def test_a_folder_becomes_a_table_and_a_second_run_goes_on(tmp_path: Path) -> No
     assert csv_of(out) == [plain]
 
 
+def test_what_other_options_made_is_made_anew_and_other_recordings_stay(tmp_path: Path) -> None:
+    """One row for each recording, whatever runs there were; nothing of a mixed table is hidden."""
+    first, second = (str(path) for path in SAMPLES[:2])
+    for name in ("labels.csv", "labels.jsonl"):
+        out = tmp_path / name
+        read = csv_of if name.endswith("csv") else rows_of
+        assert label(first, "--out", out, "--mode", "edge").returncode == 0
+        more = label(second, "--out", out, "--mode", "edge", "--attributes", "rate")
+        assert "are in" not in more.stderr
+        assert [row["file"] for row in read(out)] == [first, second]
+        again = label(second, first, "--out", out, "--mode", "edge")
+        assert "made with other options; they are made anew" in again.stderr
+        assert "1 of 2 are in" in again.stderr
+        assert {row["made_with"] for row in read(out)} == {"mode edge, edge embedded, profile full"}
+        assert sorted(str(row["file"]) for row in read(out)) == sorted([first, second])
+
+
 def test_what_a_killed_run_left_is_taken_up(tmp_path: Path) -> None:
     out = tmp_path / "labels.jsonl"
     rows = Rows.open(out)
@@ -96,13 +113,14 @@ def test_a_table_in_parquet(tmp_path: Path) -> None:
     [
         (("a.wav", "--out", "labels.txt"), "give a name in .jsonl, .csv or .parquet"),
         (("-", "--out", "labels.csv"), "label reads files"),
-        (("a.wav", "--out", "nowhere/labels.csv"), "give a file that can be written"),
+        ((SAMPLES[0], "--out", "nowhere/labels.csv"), "give a file that can be written"),
+        (("nowhere", "--out", "labels.csv"), "nowhere: no such file"),
     ],
 )
 def test_bad_usage_is_one_line(
-    arguments: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[object, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["label", *arguments]) == 2
+    assert main(["label", *map(str, arguments)]) == 2
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
@@ -185,15 +203,15 @@ def test_a_table_that_cannot_be_made_is_one_line(
     """When every row is there, and before the first one."""
     out = tmp_path / "labels.csv"
     rows = Rows.open(out)
-    rows.add(Row(file="a.wav"))
+    rows.add(Row(file=str(SAMPLES[0])))
     rows.close()
     in_the_way = tmp_path / "labels.csv.new"
     in_the_way.mkdir()
-    assert main(["label", "a.wav", "--out", str(out)]) == 1
+    assert main(["label", str(SAMPLES[0]), "--out", str(out)]) == 1
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.endswith(
         "labels.csv cannot be written (Is a directory); make room, run it again to go on"
     )
     in_the_way.rename(out)
-    assert main(["label", "a.wav", "--out", str(out)]) == 2
+    assert main(["label", str(SAMPLES[0]), "--out", str(out)]) == 2
     assert "labels.csv is a directory; give a file" in capsys.readouterr().err

@@ -15,13 +15,14 @@ from streamer.core.coach.voice import FORM
 from streamer.core.declare import shown
 
 MAX_PROFILE_BYTES = 10_000
+DECIMALS = 4  # that are kept
 LIMITS = {  # what a person's voice can be
     "rate_syllables_per_s": (0.5, 15.0),
     "pitch_median_hz": (30.0, 1000.0),
     "pitch_sd_semitones": (0.05, 12.0),
     "level_dbfs": (-120.0, 0.0),
     "pause_share": (0.0, 1.0),
-    "speech_s": (0.0, 1e7),
+    "speech_s": (5.0, 1e7),
     "loudness_db": (-140.0, 60.0),
     "loudness_sd_db": (0.1, 60.0),
     "tempo_octaves": (-8.0, 8.0),
@@ -66,13 +67,14 @@ class Baseline:
                 raise BaselineError(f"{name} is {shown(value)}; it may be {low:g} to {high:g}")
 
     def as_json(self) -> dict[str, float]:
-        """Plain types, rounded to 4 decimals. form: of the network that it was learnt with."""
-        row = {name: round(float(value), 4) for name, value in asdict(self).items()}
+        """Plain types, rounded to DECIMALS. form: of the network that it was learnt with."""
+        row = {name: round(float(value), DECIMALS) for name, value in asdict(self).items()}
         return row | {"form": FORM}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Baseline:
-        """Raises BaselineError where a name is missing, unknown, or its value cannot be."""
+        """Rounded, so that `as_json` tells what is in force. Raises BaselineError where a name is
+        missing, unknown, or its value cannot be."""
         if not isinstance(row, Mapping):
             raise BaselineError(f"a baseline is an object of numbers, not {type(row).__name__}")
         if "speech_s" in row and row.get("form") != FORM:
@@ -85,7 +87,8 @@ class Baseline:
             raise BaselineError(
                 f"unknown {unknown[0]!r} in the baseline; known: {', '.join(names)}"
             )
-        return cls(**row)
+        told = asdict(cls(**row))
+        return cls(**{name: round(value, DECIMALS) for name, value in told.items()})
 
     def save(self, path: str | Path) -> None:
         """Write the profile. Raises BaselineError where that cannot be done."""

@@ -95,9 +95,9 @@ class Coach:
                 raise ConfigError(f"{name} is 1; give less than 1, or 0 for off")
 
     def as_json(self) -> dict[str, Any]:
-        """Plain types, which `of` takes back; without a baseline where none is given."""
-        row = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "baseline"}
-        return row if self.baseline is None else row | {"baseline": self.baseline.as_json()}
+        """Plain types, which `of` takes back, whatever its default."""
+        row = {f.name: getattr(self, f.name) for f in fields(self)}
+        return row | {"baseline": self.baseline and self.baseline.as_json()}
 
     @classmethod
     def of(cls, options: Mapping[str, Any], default: Coach | None = None) -> Coach:
@@ -124,6 +124,8 @@ class Coach:
             name = name.strip()
             if not equals:
                 raise ConfigError(f"coach is {text!r}; give FILE.toml, or NAME=VALUE with commas")
+            if name in found:
+                raise ConfigError(f"coach: {name} is given twice; give it once")
             try:
                 found[name] = Baseline.load(value) if name == "baseline" else float(value)
             except ValueError as error:

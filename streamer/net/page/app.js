@@ -18,6 +18,8 @@ const view = new View();
 const screen = { view, chart: null, coach: null, attributes: null };
 let listening = null; // the job of the microphone
 let isOpening = false;
+let isEnding = false; // what was said last is being answered
+let speaksAgain = false; // pressed meanwhile
 const waiting = []; // recordings
 let describing = null; // the promise of those that are being described
 let cancelling = null; // AbortController of those
@@ -58,16 +60,22 @@ async function startListening() {
 
 function stopped(problem) {
   listening = null;
+  isEnding = false;
+  screen.coach.end();
   view.microphone(false);
   view.status("ready");
   if (problem) tell(problem);
+  else if (speaksAgain) startListening();
+  speaksAgain = false;
 }
 
 function toggle() {
   if (isOpening) return;
   if (!listening) return void startListening();
+  if (isEnding) return void (speaksAgain = true);
+  isEnding = true;
   view.microphone(false);
-  view.status("describing");
+  if (!listening.isBroken()) view.status("describing");
   listening.finish();
 }
 
@@ -81,7 +89,7 @@ function add(files) {
 async function describeAll() {
   view.noProblem();
   if (listening) {
-    toggle();
+    if (!isEnding) toggle();
     await listening.done;
   }
   cancelling = new AbortController();
@@ -97,8 +105,9 @@ async function describeOne(file, signal) {
   view.status("reading", file.name);
   view.progress(0);
   try {
-    const problem = await describe(screen, server(), file, signal);
+    const { problem, isSilent } = await describe(screen, server(), file, signal);
     if (problem) throw problem;
+    if (isSilent && !signal.aborted) return ["silent", file.name];
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     view.note("of-file", file.name, error.word);

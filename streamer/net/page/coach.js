@@ -12,6 +12,7 @@ const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
   loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
 const FORM = 5; // of what is kept, as core/coach/voice.py numbers it
+const LEARN_S = 30; // where the server is older and does not tell
 const FRESH_S = 8; // a word stays so long
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
 const MAX_NUDGES = 500;
@@ -27,6 +28,7 @@ export class CoachView {
   #learnS = 0; // of speech, as the server tells
   #learntS = -1; // as it is shown
   #fromS = 0; // where the server's session began, in seconds of the report
+  #isKept = false; // as the button shows it
   #every = 1; // of the points of 50 ms, so many make a row
   #held = [];
   #kept = nothing();
@@ -34,6 +36,7 @@ export class CoachView {
   constructor() {
     at("save").addEventListener("click", () => this.#save());
     at("keep").addEventListener("click", () => this.#keep());
+    addEventListener("storage", () => this.#showKeep()); // of another tab
     this.#showKeep();
   }
 
@@ -66,20 +69,26 @@ export class CoachView {
     this.#showKeep();
   }
 
-  // Another session of the server, which learns anew: the report goes on.
-  anew() {
+  // Nobody speaks any more. What a report is made of stays.
+  end() {
+    put(at("nudge"), null);
+    put(at("nudge-why"), null);
+  }
+
+  // Another session of the server, which was asked for `wanted`: the report goes on. What this one is asked for knows
+  // what was learnt.
+  anew(wanted) {
     this.#fromS = this.#kept.seconds;
     this.#held = [];
-    this.#baseline = null;
     this.#learntS = -1;
-    this.#showKeep();
-    at("words").classList.add("past");
+    this.end();
+    return wanted && this.#baseline ? { baseline: this.#baseline } : wanted;
   }
 
   hear(event) {
     switch (event.type) {
       case "session.updated":
-        this.#learnS = event.session.streamer.coach.learn_s;
+        this.#learnS = event.session.streamer.coach.learn_s ?? LEARN_S;
         return;
       case "streamer.coach":
         return this.#news({ ...event, t_s: this.#fromS + event.t_s, curve_s: this.#fromS + event.curve_s });
@@ -156,15 +165,15 @@ export class CoachView {
   }
 
   #keep() {
-    if (kept()) browser.drop(USUAL);
+    if (this.#isKept) browser.drop(USUAL);
     else browser.set(USUAL, JSON.stringify(this.#baseline));
     this.#showKeep();
   }
 
   #showKeep() {
-    const isKept = kept() !== null;
-    put(at("keep"), [isKept ? "forget-usual" : "keep-usual"]);
-    at("keep").disabled = !isKept && !this.#baseline;
+    this.#isKept = kept() !== null;
+    put(at("keep"), [this.#isKept ? "forget-usual" : "keep-usual"]);
+    at("keep").disabled = !this.#isKept && !this.#baseline;
   }
 }
 
@@ -175,7 +184,7 @@ function nothing() {
 
 // Why: the value, its unit, and what is usual.
 export function whyOf({ measure, value, usual }) {
-  if (!(measure in MEASURES)) return ["nudge-seconds", value.toFixed(0)];
+  if (!(measure in MEASURES)) return [`nudge-${measure}`, value.toFixed(0)];
   return ["nudge-measure", shown(measure, value), [MEASURES[measure].unit], shown(measure, usual)];
 }
 

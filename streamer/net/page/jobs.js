@@ -27,7 +27,7 @@ class Job {
       open: () => screen.view.status(...sound.idle),
       broken: () => screen.view.status("broke"),
       lost: () => screen.view.problem("lost"),
-      anew: () => this.#replaced(screen.view),
+      anew: () => this.#replaced(screen, sound, server),
       over: (problem) => {
         turns.leave();
         this.resolve(problem);
@@ -38,13 +38,17 @@ class Job {
   // No more sound; the job is done when what was said is answered.
   finish() {
     ENDING.forEach((message) => this.link.send(message));
-    const timer = setTimeout(() => this.link.close(new Problem("late", ANSWER_S)), 1_000 * ANSWER_S);
+    const late = () => this.link.close(new Problem(this.link.isBroken ? "away" : "late", ANSWER_S));
+    const timer = setTimeout(late, 1_000 * ANSWER_S);
     this.done.then(() => clearTimeout(timer));
   }
 
-  #replaced(view) {
+  #replaced({ view, coach }, sound, server) {
     this.turns.anew();
-    if (!this.isRecording) view.problem("anew");
+    if (!this.isRecording) {
+      view.problem("anew");
+      this.link.greet(sessionOf(sound, { ...server, coach: coach.anew(server.coach) }));
+    }
     this.wasReplaced = true;
     return !this.isRecording;
   }
@@ -62,14 +66,15 @@ export async function listen(screen, server, onLost) {
   const { rateHz } = microphone;
   job = new Job(screen, server, { name: null, idle: ["listening"], rateHz, detection, seconds: null });
   job.done.then(() => microphone.close());
-  return { done: job.done, finish: () => microphone.close().then(() => job.finish()) };
+  const isBroken = () => job.link.isBroken;
+  return { done: job.done, isBroken, finish: () => microphone.close().then(() => job.finish()) };
 }
 
-// A recording as fast as the server takes it; resolves like a job's `done`, rejects with a Problem about the file. An
-// abort of `signal` ends it.
+// A recording as fast as the server takes it; resolves with {problem: as a job's `done`, isSilent}, rejects with a Problem
+// about the file. An abort of `signal` ends it.
 export async function describe(screen, server, file, signal) {
   const { rateHz, pcm } = await readRecording(file);
-  if (signal.aborted) return null;
+  if (signal.aborted) return { problem: null, isSilent: false };
   const sound = { name: file.name, idle: ["sending", file.name], rateHz, detection: null, seconds: pcm.length / rateHz };
   const job = new Job(screen, server, sound);
   signal.addEventListener("abort", () => job.link.close());
@@ -85,7 +90,7 @@ export async function describe(screen, server, file, signal) {
     }
     while (!isDone && !job.wasReplaced) await new Promise((again) => setTimeout(again, 20));
   }
-  return job.done;
+  return { problem: await job.done, isSilent: !job.turns.hasText };
 }
 
 async function send(job, pcm, numSamples, tell) {

@@ -25,10 +25,16 @@ export class Link {
   // lost: there was no room for audio, the link being broken for too long. anew tells whether a new session gets what
   // the last one had not taken.
   constructor(url, key, session, on) {
-    this.#tail.push(JSON.stringify({ type: "session.update", session }));
-    Object.assign(this, { url, key, on, hello: this.#tail.messages[0] });
+    Object.assign(this, { url, key, on });
+    this.greet(session);
+    this.#tail.push(this.hello);
     this.#connect();
     this.watch = setInterval(() => this.#checkPulse(), 1_000);
+  }
+
+  // What the next session is asked for.
+  greet(session) {
+    this.hello = JSON.stringify({ type: "session.update", session });
   }
 
   send(message) {
@@ -41,6 +47,10 @@ export class Link {
   async room() {
     while (!this.#isOver && (!this.#isOpen || this.#tail.numBytes > MAX_AHEAD_BYTES)) await sleep(20);
     return !this.#isOver;
+  }
+
+  get isBroken() {
+    return this.#brokenAt !== null;
   }
 
   close(problem = null) {
@@ -117,7 +127,9 @@ export class Link {
     if (isGone) {
       this.#sessionId = null;
       this.#numEvents = 0;
-      this.#tail.restart(this.hello, this.on.anew());
+      const last = this.hello;
+      const sendsAgain = this.on.anew();
+      this.#tail.restart(last, this.hello, sendsAgain);
     }
     const canWait = (performance.now() - this.#brokenAt) / 1_000 < PATIENCE_S;
     const isPassing = isGone || status === 426 || (this.#sessionId !== null && (status === 0 || status === 503));

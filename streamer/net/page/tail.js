@@ -31,9 +31,10 @@ export class Tail {
     while (this.#first < num && this.#messages.length) this.#drop();
   }
 
-  // Another session begins with `hello`: what the last one did not take goes to the new one, if that makes sense.
-  restart(hello, keepsRest) {
-    const rest = keepsRest ? this.#messages.filter((message) => message !== hello) : [];
+  // Another session begins with `hello`, in place of `last`: what the last one did not take goes to the new one, if that
+  // makes sense.
+  restart(last, hello, keepsRest) {
+    const rest = keepsRest ? this.#messages.filter((message) => message !== last) : [];
     this.#messages = [hello, ...rest];
     this.#first = this.#firstByte = 0;
     this.numBytes = rest.reduce((sum, message) => sum + sizeOf(message), 0);

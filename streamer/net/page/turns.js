@@ -31,7 +31,6 @@ export class Turns {
   // Another session, which knows nothing of the last one's turns.
   anew() {
     this.leave();
-    if (this.#isSpoken) this.coach.anew();
     this.#numOpen = this.#describedS = 0;
     this.#isLastKnown &&= this.sound.seconds === null;
   }
@@ -73,6 +72,11 @@ export class Turns {
   #closed() {
     this.#isHearing = false;
     if (this.#isSpoken) this.view.status("describing");
+  }
+
+  // Whether some turn brought a sentence.
+  get hasText() {
+    return this.#hasText;
   }
 
   get #isSpoken() {

@@ -58,6 +58,7 @@ const ENGLISH = {
   lost: "The connection was broken for too long: some of what you said is lost.",
   anew: "The server started anew: a sentence may miss its beginning.",
   late: (seconds) => `No answer within ${seconds} s; the server may be overloaded.`,
+  away: (seconds) => `The connection broke and did not come back within ${seconds} s: what you said last is lost.`,
   closed: (reason) => `The server closed the session${reason ? `: ${reason}` : ""}.`,
   unreachable: "The server cannot be reached. Is `streamer serve` running?",
   incomplete: "The page could not be loaded whole; load it again.",
@@ -100,7 +101,8 @@ const ENGLISH = {
   "nudge-long_silence": "Keep talking",
   "nudge-no_pause": "Take a breath",
   "nudge-measure": (value, unit, usual) => `${value} ${unit}, usually ${usual}`,
-  "nudge-seconds": (seconds) => `for ${seconds} s`,
+  "nudge-silence_s": (seconds) => `silent for ${seconds} s`,
+  "nudge-speech_without_pause_s": (seconds) => `${seconds} s without a pause`,
   "save-report": "Save a report",
   "keep-usual": "Keep this as my usual way",
   "forget-usual": "Forget my usual way",
@@ -128,7 +130,7 @@ const ENGLISH = {
   "report-how-1":
     "Rate: syllables that a small network counts in the sound, per second of speech without pauses. Pitch: the median of F0, which is found between 60 and 500 Hz by autocorrelation, as Praat does; its movement is the standard deviation in semitones. Level: the mean power of speech, against full scale. Pauses: their share of the time, from 0.18 s on.",
   "report-how-2":
-    "The sentences are a language model's; the numbers are measured from the sound, and no word may be far from its number. The rate of a person is off by about 0.4 syllables/s; against their own usual rate most of that cancels out.",
+    "The sentences are a language model's; the numbers are measured from the sound, and where a number can be relied on, its word is not far from it. The rate of a person is off by about 0.4 syllables/s; against their own usual rate most of that cancels out.",
   "report-how-3": "Usual is what was learnt from the speaker's own speech. The dashed lines are it, and the red lines are nudges.",
   "report-how-4": "There was too little speech to learn what is usual. The red lines are nudges.",
 };
@@ -184,6 +186,7 @@ const CHINESE = {
   lost: "连接断开太久，您说的一部分已丢失。",
   anew: "服务器已重新启动，句子可能缺少开头。",
   late: (seconds) => `${seconds} 秒内没有回答，服务器可能过载。`,
+  away: (seconds) => `连接已断开，${seconds} 秒内未恢复：您最后说的话已丢失。`,
   closed: (reason) => `服务器关闭了会话${reason ? `：${reason}` : ""}。`,
   unreachable: "无法连接服务器。`streamer serve` 在运行吗？",
   incomplete: "页面没有完整加载，请重新加载。",
@@ -226,7 +229,8 @@ const CHINESE = {
   "nudge-long_silence": "请继续说",
   "nudge-no_pause": "停一下，换口气",
   "nudge-measure": (value, unit, usual) => `${value} ${unit}，平时 ${usual}`,
-  "nudge-seconds": (seconds) => `已 ${seconds} 秒`,
+  "nudge-silence_s": (seconds) => `已静默 ${seconds} 秒`,
+  "nudge-speech_without_pause_s": (seconds) => `已连续说 ${seconds} 秒`,
   "save-report": "保存报告",
   "keep-usual": "记住这是我平时的方式",
   "forget-usual": "忘记我平时的方式",
@@ -253,7 +257,7 @@ const CHINESE = {
   "report-how": "计算方法",
   "report-how-1":
     "语速：一个小型神经网络在声音中数出的音节数，除以不含停顿的说话时间。音高：基频的中位数，用自相关法（与 Praat 相同）在 60 到 500 赫兹之间求得；起伏是其以半音计的标准差。音量：语音的平均功率，相对满刻度。停顿：不短于 0.18 秒的停顿所占时间。",
-  "report-how-2": "句子出自语言模型，数字是从声音中测得的；句中的用词不会远离测得的数字。语速的误差约为每秒 0.4 个音节；与本人平时相比，大部分误差会抵消。",
+  "report-how-2": "句子出自语言模型，数字是从声音中测得的；只要数字可靠，句中的用词就不会远离它。语速的误差约为每秒 0.4 个音节；与本人平时相比，大部分误差会抵消。",
   "report-how-3": "“平时”是从说话人自己的语音中了解到的。虚线表示平时，红线表示提示。",
   "report-how-4": "语音太少，无法了解平时的方式。红线表示提示。",
 };

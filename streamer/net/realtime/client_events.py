@@ -95,8 +95,8 @@ class SessionUpdate(_Event, tag="session.update"):
     session: SessionConfig = msgspec.field(default_factory=SessionConfig)
 
 
-class BufferAppend(_Event, tag="input_audio_buffer.append"):
-    audio: bytes = b""
+class BufferAppend(_Event, tag="input_audio_buffer.append", kw_only=True):
+    audio: bytes
 
 
 class BufferCommit(_Event, tag="input_audio_buffer.commit"):

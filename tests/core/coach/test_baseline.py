@@ -78,6 +78,7 @@ def test_a_coach_comes_from_keywords_text_and_a_file(tmp_path):
     ("text", "told"),
     [
         ("fast", "give FILE.toml, or NAME=VALUE"),
+        ("fast_ratio=2,fast_ratio=3", "fast_ratio is given twice"),
         ("fast_ratio=quick", "give a number"),
         ("fast_ration=1.2", "did you mean fast_ratio?"),
         ("fast_ratio=0.9", "give more than 1, or 0 for off"),

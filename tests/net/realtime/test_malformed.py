@@ -52,6 +52,7 @@ async def test_malformed_messages_are_errors_and_the_session_goes_on(server, wan
         ({"type": "no.such.event", "event_id": "e2"}, "e2"),
         ({"type": "response.create", "event_id": 3}, None),
         (["e4"], None),
+        ({"type": "input_audio_buffer.append", "event_id": "e5"}, "e5"),
     ],
 )
 async def test_an_error_quotes_the_event_that_it_is_about(server, message, cause):

@@ -2,9 +2,11 @@
 microphone, the verifier."""
 
 import contextlib
+import json
 import re
 from urllib.parse import urlsplit
 
+import pytest
 from browser import LINK_ERRORS, LOOP, replay, save_speech, taken, visiting
 from cutting import cutting
 from speech import SAMPLES, recording, speech
@@ -80,25 +82,28 @@ async def test_a_link_that_is_cut_is_resumed(server, wanted, tmp_path):
 
 async def test_a_server_that_died_is_found_again(tmp_path):
     """Killed while someone speaks and started again: the page waits, says so, goes on with a new
-    session."""
-    save_speech(tmp_path / "speech.wav", speech(5, 1), 16_000)
+    session. Its coach knows what was learnt."""
+    save_speech(tmp_path / "speech.wav", speech(20, 2), 16_000)
+    how = ("--mode", "edge", "--coach", "learn_s=5")
     with contextlib.ExitStack() as servers:
-        url, process = servers.enter_context(serving("--mode", "edge"))
+        url, process = servers.enter_context(serving(*how))
         async with visiting(url, tmp_path / "speech.wav", tolerates=LINK_ERRORS) as guest:
             await guest.page.check("#coaching")
             await guest.page.click("#mic")
-            await guest.until_said("#status", "Hearing you")
-            await guest.until_said("#learning", "1 of 30 s")
+            await guest.until_said("#learning", "beside your usual way, of 5 s")
             process.kill()
             await guest.until_said("#status", "The connection broke; trying again")
             process.wait()
-            servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
+            servers.enter_context(serving(*how, "--port", urlsplit(url).port))
             await guest.until_said(
                 "#problem", "The server started anew: a sentence may miss its beginning."
             )
             # not one that the server could not end before it died
             assert (await guest.until_described("s of microphone")).endswith("。")
-            await guest.until_said("#learning", "2 of 30 s")
+            asked = json.loads(guest.sockets[-1].sent[0])["session"]["streamer"]["coach"]
+            assert asked["baseline"]["speech_s"] == pytest.approx(5, abs=0.5)
+            assert await guest.text("#learning") == "beside your usual way, of 5 s"
+            assert await guest.page.is_enabled("#keep")
             assert await times_of_report(guest, tmp_path / "report.html")
 
 

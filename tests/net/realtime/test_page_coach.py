@@ -68,6 +68,14 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
             assert sentence in text
         await guest.page.click("#keep")
         assert await guest.page.evaluate("localStorage.getItem('streamer.usual')") is None
+        # another tab keeps one meanwhile: the button says so, and does what it says
+        await guest.until_said("#keep", "记住这是我平时的方式")
+        elsewhere = """([name, value]) => {
+            localStorage.setItem(name, value);
+            dispatchEvent(new StorageEvent("storage", { key: name }));
+        }"""
+        await guest.page.evaluate(elsewhere, ["streamer.usual", json.dumps(USUAL)])
+        await guest.until_said("#keep", "忘记我平时的方式")
 
 
 @pytest.mark.parametrize(
