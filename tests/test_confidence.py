@@ -113,7 +113,7 @@ async def test_parts_of_a_long_recording_are_joined(samples):
 async def test_the_command_line_and_a_corpus_have_it(samples, capsys):
     found = await described(samples[0], mode="edge")
     rounded = {name: round(sure, 3) for name, sure in found.confidence.items()}
-    row = label_of(found)
+    row = label_of(found, "mode edge")
     assert {name: getattr(row, f"{name}_confidence") for name in ATTRIBUTES} == rounded
 
 
