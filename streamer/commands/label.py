@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,11 @@ from streamer.contradictions import combined
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
 
+WORDS = (
+    *("preset", "k", "threshold", "draft", "edge", "cloud", "engine"),
+    *("temperature", "top_p", "seed", "min_new_tokens", "max_new_tokens"),
+)
+UNUSED = {"edge": "cloud", "cloud": "edge"}  # of the models
 MOST_TOLD = 5  # recordings that failed: the others stand in the table
 ENDED = "its process ended (a defect of a library, or too little memory)"
 
@@ -75,13 +81,15 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
 
 
 def made_with(config: Config) -> str:
-    """What a row's words depend on."""
-    models = {"edge": config.edge, "cloud": config.cloud}
-    if config.mode in models:
-        models = {config.mode: models[config.mode]}
-    rest = {"attributes": config.attributes, "profile": config.profile}
-    named = [f"{name} {value}" for name, value in (models | rest).items() if value]
-    return ", ".join([f"mode {config.mode}", *named])
+    """What a row's words depend on: the mode, and what is not the default. A verifier elsewhere is
+    told as that: where it is may be a secret."""
+    told = {name: getattr(config, name) for name in WORDS if name != UNUSED.get(config.mode)}
+    default = {field.name: field.default for field in fields(config)}
+    if config.is_away and "cloud" in told:
+        told["cloud"] = "elsewhere"
+    named = [f"{name} {value}" for name, value in told.items() if value != default[name]]
+    says = [] if config.said == Config().said else [f"says {config.said}"]
+    return ", ".join([f"mode {config.mode}", *named, *says])
 
 
 def _cores() -> int:

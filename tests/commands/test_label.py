@@ -7,13 +7,15 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import SAMPLES
 
 from streamer.cli import main
+from streamer.commands.label import made_with
 from streamer.commands.label_rows import NAMES, Row, Rows
-from streamer.config import ConfigError
+from streamer.config import Config, ConfigError
 
 
 def label(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -71,8 +73,21 @@ def test_what_other_options_made_is_made_anew_and_other_recordings_stay(tmp_path
         again = label(second, first, "--out", out, "--mode", "edge")
         assert "made with other options; they are made anew" in again.stderr
         assert "1 of 2 are in" in again.stderr
-        assert {row["made_with"] for row in read(out)} == {"mode edge, edge embedded, profile full"}
+        assert {row["made_with"] for row in read(out)} == {"mode edge"}
         assert sorted(str(row["file"]) for row in read(out)) == sorted([first, second])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"mode": "edge", "cloud": "ws://u:secret@host:1"}, "mode edge"),
+        ({"cloud": "ws://u:secret@host:1"}, "mode gated, cloud elsewhere"),
+        ({"temperature": 0.9, "seed": 3}, "mode gated, temperature 0.9, seed 3"),
+        ({"attributes": "pitch, rate"}, made_with(Config(attributes="rate,pitch"))),
+    ],
+)
+def test_a_row_tells_what_its_words_depend_on(options: dict[str, Any], told: str) -> None:
+    assert made_with(Config(**options)) == told
 
 
 def test_what_a_killed_run_left_is_taken_up(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ function tell(error) {
   if (error.wantsKey) at("key").focus();
 }
 
-async function startListening() {
+async function startListening(isPressed = true) {
   isOpening = true;
-  view.noProblem();
+  if (isPressed) view.noProblem();
   try {
     await describing;
     if (at("coaching").checked && dropOlder()) view.problem("usual-older");
@@ -65,18 +65,24 @@ function stopped(problem) {
   view.microphone(false);
   view.status("ready");
   if (problem) tell(problem);
-  else if (speaksAgain) startListening();
+  else if (speaksAgain) startListening(false);
   speaksAgain = false;
 }
 
 function toggle() {
   if (isOpening) return;
   if (!listening) return void startListening();
-  if (isEnding) return void (speaksAgain = true);
+  if (isEnding) return speakAgain(!speaksAgain);
   isEnding = true;
   view.microphone(false);
   if (!listening.isBroken()) view.status("describing");
   listening.finish();
+}
+
+// When the last sentence is there.
+function speakAgain(isWanted) {
+  speaksAgain = isWanted;
+  view.status(isWanted ? "again" : "describing");
 }
 
 function add(files) {

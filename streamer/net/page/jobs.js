@@ -17,6 +17,7 @@ class Job {
     this.done = new Promise((resolve) => (this.resolve = resolve));
     this.isRecording = sound.detection === null;
     this.wasReplaced = false; // by a new session: a recording is sent again from its beginning
+    this.isFinished = false; // there is no more sound
     const turns = new Turns(screen, sound, {
       settled: () => this.link.close(),
       failed: (message) => this.link.close(new Problem("told", message)),
@@ -37,17 +38,23 @@ class Job {
 
   // No more sound; the job is done when what was said is answered.
   finish() {
+    this.isFinished = true;
     ENDING.forEach((message) => this.link.send(message));
-    const late = () => this.link.close(new Problem(this.link.isBroken ? "away" : "late", ANSWER_S));
-    const timer = setTimeout(late, 1_000 * ANSWER_S);
-    this.done.then(() => clearTimeout(timer));
+    const isAway = () => this.link.isBroken && !this.isRecording;
+    const late = () => this.link.close(new Problem(isAway() ? "away" : "late", ANSWER_S));
+    clearTimeout(this.timer);
+    this.timer = setTimeout(late, 1_000 * ANSWER_S);
+    this.done.then(() => clearTimeout(this.timer));
   }
 
   #replaced({ view, coach }, sound, server) {
     this.turns.anew();
-    if (!this.isRecording) {
+    if (this.isRecording) clearTimeout(this.timer);
+    else {
       view.problem("anew");
       this.link.greet(sessionOf(sound, { ...server, coach: coach.anew(server.coach) }));
+      // Behind what is sent again: the last session may have taken them, and answered nothing.
+      if (this.isFinished) queueMicrotask(() => ENDING.forEach((message) => this.link.send(message)));
     }
     this.wasReplaced = true;
     return !this.isRecording;
@@ -64,10 +71,14 @@ export async function listen(screen, server, onLost) {
   const microphone = await Microphone.open(hear, onLost);
   const detection = { type: "server_vad" };
   const { rateHz } = microphone;
-  job = new Job(screen, server, { name: null, idle: ["listening"], rateHz, detection, seconds: null });
+  const sound = { name: null, idle: ["listening"], rateHz, detection, seconds: null };
+  job = new Job(screen, server, sound);
   job.done.then(() => microphone.close());
-  const isBroken = () => job.link.isBroken;
-  return { done: job.done, isBroken, finish: () => microphone.close().then(() => job.finish()) };
+  const finish = () => {
+    sound.idle = ["describing"];
+    return microphone.close().then(() => job.finish());
+  };
+  return { done: job.done, isBroken: () => job.link.isBroken, finish };
 }
 
 // A recording as fast as the server takes it; resolves with {problem: as a job's `done`, isSilent}, rejects with a Problem
