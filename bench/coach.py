@@ -15,6 +15,7 @@ needs ln 2,400 nats on average: that, over the evidence, is the bound, which no 
 (Lorden, 1971). Of loudness a second is one whose every step counts as 1.
 
 --noise: pink noise so many dB under the speech, which stays as it is when the voice changes.
+--sureness: of another coach than the default: what sooner words cost.
 --side: halves of the speakers, by the hash of their names. The coach's numbers were chosen with
 both in view.
 """

@@ -44,7 +44,8 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
     """The exit status: 1 when a recording failed, or the work cannot go on. Raises ConfigError."""
     config = combined(options.pipeline, given)
     if not any(map(os.path.exists, options.files)):
-        raise ConfigError(f"{options.files[0]}: no such file")
+        fail(f"{options.files[0]}: no such file")
+        return 1
     files = list(dict.fromkeys(file for path in options.files for file in recordings_in(path)))
     rows = Rows.open(Path(options.out))
     todo = rows.left_of(files, made_with(config))

@@ -57,7 +57,7 @@ class Row:
     stop_reason: str | None = None
     warning: str | None = None
     error: str | None = None
-    made_with: str | None = None  # mode, models, what is said
+    made_with: str | None = None  # the mode, and options that are not the default
 
 
 NAMES = tuple(each.name for each in fields(Row))

@@ -83,7 +83,7 @@ def test_what_other_options_made_is_made_anew_and_other_recordings_stay(tmp_path
         ({"mode": "edge", "cloud": "ws://u:secret@host:1"}, "mode edge"),
         ({"cloud": "ws://u:secret@host:1"}, "mode gated, cloud elsewhere"),
         ({"temperature": 0.9, "seed": 3}, "mode gated, temperature 0.9, seed 3"),
-        ({"attributes": "pitch, rate"}, made_with(Config(attributes="rate,pitch"))),
+        ({"attributes": "pitch, rate"}, "mode gated, says rate,pitch"),
     ],
 )
 def test_a_row_tells_what_its_words_depend_on(options: dict[str, Any], told: str) -> None:
@@ -129,7 +129,6 @@ def test_a_table_in_parquet(tmp_path: Path) -> None:
         (("a.wav", "--out", "labels.txt"), "give a name in .jsonl, .csv or .parquet"),
         (("-", "--out", "labels.csv"), "label reads files"),
         ((SAMPLES[0], "--out", "nowhere/labels.csv"), "give a file that can be written"),
-        (("nowhere", "--out", "labels.csv"), "nowhere: no such file"),
     ],
 )
 def test_bad_usage_is_one_line(
@@ -139,6 +138,15 @@ def test_bad_usage_is_one_line(
     err = capsys.readouterr().err
     assert told in err
     assert err.count("\n") == 1
+
+
+def test_a_mistyped_path_is_told_as_describe_tells_it_and_makes_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "labels.csv"
+    assert main(["label", "nowhere", "--out", str(out)]) == 1
+    assert capsys.readouterr().err == "streamer: nowhere: no such file\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_any_name_is_taken_up_again(tmp_path: Path) -> None:

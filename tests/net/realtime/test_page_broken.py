@@ -115,7 +115,7 @@ async def times_of_report(guest, file):
     await (await download.value).save_as(file)
     drawn = re.search(r'<path class="level" d="M([^"]*)Z"', file.read_text("utf-8"))[1]
     at = [float(point.split()[0]) for point in drawn.split("L")]
-    return at[:-1] == sorted(at[:-1])
+    return at == sorted(at)
 
 
 @LOOP

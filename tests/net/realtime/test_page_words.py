@@ -185,7 +185,7 @@ async def test_nothing_of_a_turn_that_failed_is_left_in_the_next(page):
             const [{ Turns }, { View }, { Chart }] = await Promise.all(
                 ["turns", "view", "chart"].map((name) => import(`./${name}.js`)));
             const chart = new Chart(document.createElement("tbody"), {});
-            window.turns ??= new Turns({ view: new View(), chart, coach: { hear() {}, anew() {} }, attributes: {} },
+            window.turns ??= new Turns({ view: new View(), chart, coach: { hear() {} }, attributes: {} },
                 { name: null, idle: ["listening"], seconds: null }, { settled() {}, failed() {} });
             events.forEach((event) => window.turns.hear(event));
             if (isAnew) window.turns.anew();
