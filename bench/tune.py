@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from bench.common import table_of, write
 from bench.keep import options_of
-from streamer.commands.tune_options import TuneOptions
+from streamer.extras.tune.options import TuneOptions
 from streamer.model.thinker import EMBEDDED
 
 PRODUCTS = re.compile(r"^(model\.layers\..*_proj|audio_tower\.proj)\.weight$")
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def run(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    from streamer.tune.command import tune
+    from streamer.extras.tune.command import tune
 
     chosen(options.data, options.num, folder / "clips")
     broken(EMBEDDED / "cloud", folder / "base", options.noise)

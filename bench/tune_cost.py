@@ -28,11 +28,11 @@ from torch import Tensor
 from bench.common import table, write
 from bench.keep import options_of
 from bench.large import SHAPES
-from streamer.commands.tune_options import TuneOptions
+from streamer.extras.tune.examples import Example
+from streamer.extras.tune.memory import FIXED, need_of
+from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.layout import expected
 from streamer.model.checkpoint.shapes import AudioShape, Shapes
-from streamer.tune.examples import Example
-from streamer.tune.memory import FIXED, need_of
 
 AUDIO = AudioShape(1280, 2, 20, 5120, 128, 100, 0)  # two of its 32 layers: they keep nothing
 PROMPT, ANSWER, PER_S = 60, 60, 25
@@ -68,7 +68,7 @@ def main() -> int:
 
 def cell(name: str, layers: int, seconds: int) -> dict[str, Any]:
     """One slice, one turn: bytes and seconds of a step."""
-    from streamer.tune.lora import Adapted
+    from streamer.extras.tune.lora import Adapted
 
     torch.set_num_threads(1)
     shapes = Shapes(

@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import MISSING, Field
-from importlib import import_module
 from typing import Any, NoReturn
 
 from streamer import __version__
@@ -71,7 +70,7 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
 
 def _run(command: Command, given: dict[str, Any]) -> int:
     options = command.options(**taken(command.options, given))
-    run = import_module(f"streamer.{command.module}").run
+    run = command.run()
     return int(run(options, taken(Config, given)) if command.has_config else run(options))
 
 

@@ -33,9 +33,10 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
         {"core", "stages", "net"},
         {"anyio", "websockets", "msgspec", "numpy", "prometheus_client"},
     ),
+}
+EXTRAS = {  # extra -> (our modules it may import beside its own, others beside the standard library)
     "tune": (
         {
-            "tune",
             "core",
             "model",
             "audio",
@@ -50,7 +51,7 @@ ROOMS = {  # room -> (our modules it may import, others beside the standard libr
         {"anyio", "numpy", "torch", "transformers", "peft", "safetensors", "matplotlib"},
     ),
     "fleet": (
-        {"fleet", "net", "core", "commands", "config", "options"},
+        {"net", "core", "commands", "config", "options"},
         {"anyio", "websockets", "msgspec", "prometheus_client", "ray"},
     ),
 }
@@ -79,9 +80,18 @@ def imports_of(file):
     return found
 
 
-@pytest.mark.parametrize(
-    "file", sorted(PACKAGE.rglob("*.py")), ids=lambda f: str(f.relative_to(PACKAGE))
-)
+def files_outside(folder):
+    return [f for f in sorted(PACKAGE.rglob("*.py")) if not f.is_relative_to(PACKAGE / folder)]
+
+
+def check_others(file, others):
+    """Only the standard library and `others`, beside ours."""
+    for name in imports_of(file):
+        top = name.partition(".")[0]
+        assert top in STDLIB | others | {"streamer"}, f"{file}: {name}"
+
+
+@pytest.mark.parametrize("file", files_outside("extras"), ids=lambda f: str(f.relative_to(PACKAGE)))
 def test_a_room_imports_only_through_its_doors(file):
     room = file.relative_to(PACKAGE).parts[0]
     ours, others = ROOMS.get(room, (None, None))
@@ -90,15 +100,46 @@ def test_a_room_imports_only_through_its_doors(file):
         assert top not in ("pipelines", "bench", "clients", "tests"), (
             f"{name}: not part of the package"
         )
-        if ours is None:
-            continue
-        if top == "streamer":
+        assert rest[:1] != ["extras"] or len(rest) == 1, f"{file}: {name}: the core names no extra"
+        if ours is not None and top == "streamer":
             assert rest, f"{file}: imports the top"
             assert rest[0] in ours, f"{file}: {name}"
-        else:
-            assert top in STDLIB | others, f"{file}: {name}"
         if room == "core":
             assert top not in FORBIDDEN_IN_CORE, f"{file}: {name}"
+    if others is not None:
+        check_others(file, others)
+
+
+@pytest.mark.parametrize(
+    "file",
+    sorted((PACKAGE / "extras").glob("*/**/*.py")),
+    ids=lambda f: str(f.relative_to(PACKAGE / "extras")),
+)
+def test_an_extra_imports_the_public_api_and_what_its_door_names(file):
+    extra = file.relative_to(PACKAGE / "extras").parts[0]
+    ours, others = EXTRAS[extra]
+    for name in imports_of(file):
+        top, *rest = name.split(".")
+        if top == "streamer" and rest:  # `from streamer import ...` is the public API
+            is_own = rest[:2] == ["extras", extra]
+            assert is_own or rest[0] in ours, f"{file}: {name}"
+    check_others(file, others)
+
+
+def test_the_core_takes_only_the_table_from_the_extras():
+    for file in files_outside("extras"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in ("streamer", "streamer.extras"):
+                taken = {alias.name for alias in node.names}
+                wanted = {"load"} if node.module == "streamer.extras" else taken - {"extras"}
+                assert taken <= wanted, f"{file}: {taken}"
+
+
+def test_every_entry_point_is_there():
+    from streamer.extras import ENTRY_POINTS, load
+
+    for name in ENTRY_POINTS:
+        assert load(name) is not None
 
 
 def test_onnxruntime_has_one_door():
@@ -119,9 +160,9 @@ def test_importing_needs_no_torch_and_no_ray():
         "streamer.cli",
         "streamer.core.decoding.speculate",
         "streamer.describer",
-        "streamer.fleet.command",
-        "streamer.fleet.standalone",
-        "streamer.tune.command",
+        "streamer.extras.fleet.command",
+        "streamer.extras.fleet.standalone",
+        "streamer.extras.tune.command",
     )
     code = f"""import importlib, sys
 for name in {modules}:

@@ -10,7 +10,7 @@ from places import ROOT
 OF_OTHERS = {"of_admission.time", "font_manager.fontManager"}
 REPLACES = {  # file -> what it still replaces; this list only gets shorter
     "tests/model/audio/test_turn_cutter.py": {"VoiceActivity.push"},
-    "tests/tune/test_place.py": {"Path.write_text"},  # a full disk
+    "tests/extras/tune/test_place.py": {"Path.write_text"},  # a full disk
     "bench/generate_arms.py": {"config._compile_all_devices"},  # transformers' own switch
 }
 READS = {  # the same of private names that benches read

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import MISSING, Field
 from typing import Any
 
-from streamer.commands.fleet_options import PlacingOptions, RayOptions, ScalingOptions
 from streamer.commands.table import COMMANDS
 from streamer.config import Config
 from streamer.core.coach.coach import Coach
 from streamer.core.declare import About, Kind, declared, flag_of, metavar_of, shown_default
+from streamer.extras import load
 
 HEAD = """# Options
 
@@ -37,11 +37,7 @@ COACH = """
 [The coach](coach.md) tells what these mean. They are keywords of `Coach`, keys of a TOML file,
 names of `streamer serve --coach`, and fields of `coach` in `session.streamer`.
 """
-FLEET_TABLES = {
-    "[ray]": RayOptions,
-    "[server] and [verifier]": PlacingOptions,
-    "[scaling]": ScalingOptions,
-}
+FLEET_TABLES = load("fleet.tables")
 
 
 def page() -> str:

@@ -1,4 +1,4 @@
-"""The options of commands that listen, and of the fleet, each declared once (core/declare.py)."""
+"""The options of commands that listen, each declared once (core/declare.py)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import re
 from dataclasses import dataclass
 
 from streamer.commands.options import Checked, DescribeOptions
-from streamer.config import Config, ConfigError, check_engine, has_host
+from streamer.config import Config, ConfigError, check_engine
 from streamer.core.choices import DeviceName, EngineName
 from streamer.core.coach.coach import Coach
-from streamer.core.declare import REQUIRED, Group, option, same
+from streamer.core.declare import Group, option, same
 
 DOOR = Group("who may connect", "--host 0.0.0.0 --api-key KEY --cert chain.pem --key key.pem")
 CLIENTS = Group("for clients", "--live-updates 3")
 MODEL = Group("the model", "--cloud embedded --engine stable")
-REPLICAS = Group("whom it sends clients to", "--replicas ws://127.0.0.1:8765")
-FLEET = Group("the fleet", "--config pipelines/fleet.toml")
-REPLICA_SCHEMES = ("ws://", "wss://", "http://", "https://")
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -146,43 +143,3 @@ class VerifierOptions(DoorOptions):
         if not Config(cloud=self.cloud).has_cloud_here:
             told = "a verifier holds the model itself: give a model"
             raise ConfigError(f"cloud is {self.cloud!r}; {told}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DirectorOptions(ListenOptions):
-    """Of `streamer director`, and the table [director] of fleet.toml."""
-
-    port: int = same(ListenOptions, "port", 8764)
-    replicas: tuple[str, ...] = option(
-        (),
-        REPLICAS,
-        "ws://HOST:PORT of a replica, again for each; or http://HOST:PORT of another director, "
-        "whose list is followed",
-        "ws://10.0.0.7:8765",
-        metavar="URL",
-    )
-    ca: str | None = option(
-        None,
-        REPLICAS,
-        "PEM file of the authority that signed the replicas' certificates",
-        "chain.pem",
-        metavar="FILE",
-        unset="the system's",
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for url in self.replicas:
-            if not url.startswith(REPLICA_SCHEMES) or not has_host(url):
-                told = "give ws://HOST:PORT of a replica, or http://HOST:PORT of a director"
-                raise ConfigError(f"--replicas is {url!r}; {told}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FleetOptions(Checked):
-    """Of `streamer fleet`."""
-
-    config: str = option(
-        REQUIRED, FLEET, "what runs, and how many of it", "pipelines/fleet.toml", metavar="FILE"
-    )
-    down: bool = option(False, FLEET, "drain and end the replicas of a cluster, then exit")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from streamer.commands import options as of
 from streamer.commands import service_options as services
 from streamer.commands.calibrate_options import CalibrateOptions
-from streamer.commands.tune_options import TuneOptions
+from streamer.extras import load
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command. `run(options)`, or `run(options, given)` with Config's, is in `module`."""
+    """One command. Its module's function is `run(options)`, or `run(options, given)` with Config's;
+    an extra's module is "extras:NAME", NAME one of streamer.extras.ENTRY_POINTS."""
 
     options: type
     module: str
@@ -20,6 +24,11 @@ class Command:
     description: str
     arguments: str = ""  # what its examples begin with
     has_config: bool = False
+
+    def run(self) -> Callable[..., Any]:
+        """Import the function that runs it."""
+        place, _, extra = self.module.partition(":")
+        return load(extra) if extra else import_module(f"streamer.{place}").run
 
 
 COMMANDS = {
@@ -53,14 +62,14 @@ COMMANDS = {
         "Hold the cloud model and verify what edges elsewhere draft.",
     ),
     "fleet": Command(
-        services.FleetOptions,
-        "fleet.command",
+        load("fleet.options"),
+        "extras:fleet",
         "many servers and verifiers on Ray, behind one address",
         "Run servers and verifiers as a fleet: start, scale, restart, and send clients to them.",
     ),
     "director": Command(
-        services.DirectorOptions,
-        "fleet.standalone",
+        load("director.options"),
+        "extras:director",
         "send clients on to servers and verifiers that run elsewhere",
         "Send each client to a server or verifier with room. No Ray is needed.",
     ),
@@ -72,8 +81,8 @@ COMMANDS = {
         "clips/*.wav",
     ),
     "tune": Command(
-        TuneOptions,
-        "tune.command",
+        load("tune.options"),
+        "extras:tune",
         "make a model tell pitch, rate and pauses well, from recordings of yours",
         "Tune a model on recordings, labelled by measures: adapters are learnt and merged.",
         "clips --model Qwen2.5-Omni-3B --out mine",

@@ -9,9 +9,9 @@ from fake_session import opening
 from patience import PATIENCE_S
 from wire import http, running
 
-from streamer.fleet.director import Director
-from streamer.fleet.lists import follow
-from streamer.fleet.roster import Roster
+from streamer.extras.fleet.director import Director
+from streamer.extras.fleet.lists import follow
+from streamer.extras.fleet.roster import Roster
 from streamer.net.service.handler import Address
 from streamer.net.service.status import incarnation_of
 

@@ -1,0 +1,196 @@
+"""Sends each client to a replica, and is out of the way then. In: HTTP requests. Out: redirects.
+
+A websocket's request is answered with 307 and the replica's own address: websockets, and so the
+official OpenAI client, follows it. A browser's websocket does not; `GET /v1/replica` tells the
+address for programs that must ask first. Where there are keys, the address carries a ticket in
+place of the key. Nothing is remembered between two requests but who is on the way, so several
+directors may run, and a session never notices when one is lost.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import anyio
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
+from streamer.core.link.wire import PATH as VERIFY
+from streamer.extras.fleet.choice import SERVER, VERIFIER, Candidate, choose, find
+from streamer.extras.fleet.roster import Roster
+from streamer.net.realtime.server import PATH as REALTIME
+from streamer.net.service.admission import Admission, HttpRefusal, busy
+from streamer.net.service.handler import Address, Query
+from streamer.net.service.http import answer, headers_of, refused, url_of
+from streamer.net.service.metrics import STATUSES
+from streamer.net.service.status import incarnation_in
+from streamer.net.service.tickets import sign
+
+PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
+ASK = "/v1/replica"
+LIST = "/v1/replicas"
+TARGETS = "/v1/targets"
+JSON = "application/json"
+RETRY_AFTER_S = 1  # places come and go within seconds
+GONE = "the replica of this session is gone; connect anew"
+
+
+class Director:
+    """`run` it over a roster that somebody else runs."""
+
+    def __init__(self, roster: Roster, api_key: str | None = None) -> None:
+        self._roster = roster
+        self._admission = Admission((*PATHS, ASK), 1, api_key)
+        self._registry = r = CollectorRegistry()
+        self._sent = Counter("streamer_fleet_sent", "Clients sent on", ["kind"], registry=r)
+        self._refused = Counter("streamer_fleet_refused", "Clients refused", ["status"], registry=r)
+        for status in STATUSES:
+            self._refused.labels(status)
+        replicas = Gauge("streamer_fleet_replicas", "Replicas that answer", ["kind"], registry=r)
+        free = Gauge("streamer_fleet_places_free", "Places of these", ["kind"], registry=r)
+        for kind in (SERVER, VERIFIER):
+            self._sent.labels(kind)
+            replicas.labels(kind).set_function(partial(self._num_of, kind))
+            free.labels(kind).set_function(partial(self._num_free, kind))
+
+    async def run(self, address: Address, ready: Callable[[int], None]) -> None:
+        """Until cancelled. Raises OSError when the port is taken."""
+        async with serve(
+            _never,
+            address.host,
+            address.port,
+            ssl=address.tls,
+            process_request=self._request,
+            ping_interval=None,
+            server_header="streamer",
+        ) as server:
+            ready(server.sockets[0].getsockname()[1])
+            await anyio.sleep_forever()
+
+    def metrics(self) -> bytes:
+        """For Prometheus."""
+        return generate_latest(self._registry)
+
+    def _num_of(self, kind: str) -> int:
+        return sum(c.status.kind == kind for c in self._roster.candidates)
+
+    def _num_free(self, kind: str) -> int:
+        return sum(max(0, c.num_free) for c in self._roster.candidates if c.status.kind == kind)
+
+    def _request(self, socket: ServerConnection, request: Request) -> Response:
+        try:
+            headers = headers_of(request)
+            url = url_of(request)
+            query = parse_qs(url.query)
+        except ValueError:
+            return answer(400, "the address cannot be read\n")
+        if isinstance(headers, HttpRefusal):
+            told: Response | HttpRefusal = headers
+        elif "upgrade" not in headers and (found := self._plain(url.path)):
+            return found
+        else:
+            told = self._sent_on(url.path, url.query, query, headers)
+        if isinstance(told, HttpRefusal):
+            self._refused.labels(str(told.status)).inc()
+            return refused(told)
+        return told
+
+    def _sent_on(
+        self, path: str, text: str, query: Query, headers: Mapping[str, str]
+    ) -> Response | HttpRefusal:
+        """A redirect, or for ASK the address; why there is none."""
+        tenant = self._admission.check(path, headers)
+        if isinstance(tenant, HttpRefusal):
+            return tenant
+        kind = PATHS.get(path) or query.get("kind", [SERVER])[0]
+        if kind not in PATHS.values():
+            return HttpRefusal(400, f"kind is one of {' and '.join(PATHS.values())}")
+        replica = self._replica_for(kind, query, tenant)
+        if isinstance(replica, HttpRefusal):
+            return replica
+        self._sent.labels(kind).inc()
+        where = REALTIME if kind == SERVER else VERIFY
+        url = _address(f"{replica.address}{where}", text, replica, tenant)
+        if path == ASK:
+            return answer(200, msgspec.json.encode({"url": url}), JSON)
+        return answer(307, f"{url}\n", more={"Location": url})
+
+    def _replica_for(self, kind: str, query: Query, tenant: str) -> Candidate | HttpRefusal:
+        candidates = self._roster.candidates
+        if "resume" in query:
+            named = incarnation_in(query["resume"][0])
+            if (found := find(candidates, named)) is not None:
+                return found
+            if self._roster.names(named):
+                return busy("the replica of this session does not answer now", RETRY_AFTER_S)
+            return HttpRefusal(404, GONE)
+        chosen = choose(candidates, kind, query.get("edge", [""])[0], tenant)
+        if chosen is None:
+            return busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
+        if kind == SERVER:  # a link of an edge takes no place by itself
+            self._roster.send(chosen.address, tenant)
+        return chosen
+
+    def _plain(self, path: str) -> Response | None:
+        """What needs no key: as at the replicas."""
+        match path:
+            case "/healthz":
+                return answer(200, "ok\n")
+            case "/readyz":
+                is_ready = bool(self._roster.candidates)
+                return answer(200, "ready\n") if is_ready else answer(503, "no replica answers\n")
+            case "/metrics":
+                return answer(200, self.metrics())
+            case _ if path == LIST:
+                return answer(200, msgspec.json.encode(self._list()), JSON)
+            case _ if path == TARGETS:
+                return answer(200, msgspec.json.encode(self._targets()), JSON)
+            case "/":
+                page = choose(self._roster.candidates, SERVER)
+                if page is not None:
+                    where = f"{page.address.replace('ws', 'http', 1)}/"
+                    return answer(307, f"{where}\n", more={"Location": where})
+        return None
+
+    def _list(self) -> list[dict[str, object]]:
+        """Every address, with what it said last: for other directors, and for people."""
+        return [
+            {
+                "address": k.address,
+                "is_leaving": k.is_leaving,
+                "answers": k.silent_since is None,
+                "status": k.status,
+            }
+            for k in self._roster.known
+        ]
+
+    def _targets(self) -> list[dict[str, object]]:
+        """In the form of Prometheus' HTTP service discovery; with those that are gone for now, so
+        that Prometheus sees it, too."""
+        return [
+            {
+                "targets": [urlsplit(k.address).netloc],
+                "labels": {"kind": k.last.kind, "replica": k.last.name.partition(".")[0]},
+            }
+            for k in self._roster.known
+            if k.last is not None
+        ]
+
+
+def _address(url: str, text: str, replica: Candidate, tenant: str) -> str:
+    """The replica's, with the client's own query and, where there is a key, a ticket."""
+    ticket = urlencode({"ticket": sign(tenant, replica.status.name, time.time())}) if tenant else ""
+    ours = ("kind=", "ticket=")  # a ticket that comes along is an old one, and would be read first
+    own = [part for part in text.split("&") if part and not part.startswith(ours)]
+    query = "&".join([*own, ticket] if ticket else own)
+    return f"{url}?{query}" if query else url
+
+
+async def _never(socket: ServerConnection) -> None:
+    """No websocket ends here: every request has an HTTP answer."""
+    raise AssertionError("a director upgrades nobody")

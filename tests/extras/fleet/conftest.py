@@ -1,0 +1,11 @@
+"""What tests with real replicas share."""
+
+import pytest
+
+from streamer.extras.fleet import roster as of_roster
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """A busy machine's silence is none."""
+    monkeypatch.setattr(of_roster, "SILENCE_S", 10.0)

@@ -1,0 +1,116 @@
+"""fleet.toml: every key is told where it is wrong, in one line."""
+
+import socket
+
+import pytest
+from command_line import streamer
+from places import ROOT
+
+from streamer.config import ConfigError
+from streamer.extras.fleet.command import plan_of
+from streamer.extras.fleet.config import of, read
+
+LEAST = {"server": {}}
+
+
+def test_the_example_is_one_and_servers_find_verifiers_through_the_director():
+    config = read(ROOT / "pipelines" / "fleet.toml")
+    assert list(config.kinds) == ["verifier", "server"]
+    plan = plan_of(config, "alice,bob", "ws://here:8764", "server", 2)
+    assert plan.given == {
+        "max_sessions": 16,
+        "mode": "exact",
+        "cloud": "ws://here:8764",
+        "cloud_key": "alice",
+        "host": "127.0.0.1",
+        "port": 9101,
+        "name": "server-2",
+        "api_key": "alice,bob",
+    }
+    assert plan.shown_host == "127.0.0.1"
+
+
+def test_a_cloud_of_one_s_own_stays():
+    config = of({"server": {"cloud": "none"}, "verifier": {"first_port": 9200}})
+    assert plan_of(config, None, "ws://here", "server", 1).given["cloud"] == "none"
+    assert "cloud" not in plan_of(of(LEAST), None, "ws://here", "server", 1).given
+
+
+def test_a_fleet_that_others_reach_tells_the_node_s_own_address():
+    config = of({"director": {"host": "0.0.0.0"}, "server": {}})
+    assert plan_of(config, "k", "ws://here", "server", 1).shown_host == ""
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ({}, r"neither \[server\] nor \[verifier\]"),
+        ({"servers": {}}, r"unknown table \[servers\]; did you mean server\?"),
+        ({"server": 3}, r"server is no table; write \[server\] above its keys"),
+        ({"server": {"leest": 1}}, r"\[server\] unknown key 'leest'; did you mean least\?"),
+        ({"server": {"port": 1}}, r"\[server\] unknown key 'port'"),
+        ({"server": {"rules": "x"}}, r"\[server\] unknown key 'rules'"),
+        ({"server": {"least": 3, "most": 2}}, r"\[server\] least is 3; it may be at most 2"),
+        ({"server": {"gpus": 1.5}}, r"\[server\] gpus is 1.5; .* give up to 1, or a whole number"),
+        ({"server": {"mode": "exakt"}}, r"\[server\] mode is 'exakt'; choose one of gated"),
+        ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),
+        ({"verifier": {"max_sessions": 0}}, r"\[verifier\] --max-sessions is 0; it may be 1 to"),
+        ({**LEAST, "scaling": {"up_at": 2}}, r"\[scaling\] --up-at is 2; it may be 0 to 1"),
+        (
+            {"server": {}, "verifier": {}},
+            r"\[server\] 9100 to 9100 are its ports; \[verifier\] has",
+        ),
+        ({"server": {"first_port": 8763, "most": 2}}, r"8763 to 8764 .*; \[director\] has 8764"),
+        (
+            {"server": {"first_port": 65_535, "most": 2}},
+            r"too high for 2 .*; the last port is 65535",
+        ),
+        ({**LEAST, "director": {"port": 0}}, r"\[director\] port is 0; .* give one"),
+        ({**LEAST, "director": {"replicas": ["ws://h:1"]}}, r"\[director\] replicas are of"),
+        ({"server": {"api_key": "k"}}, r"\[server\] api_key stands in \[director\], and holds"),
+        ({"verifier": {"cert": "c"}}, r"\[verifier\] cert stands in \[director\], and holds"),
+        ({**LEAST, "ray": {"adress": ""}}, r"\[ray\] unknown option 'adress'; did you mean addr"),
+    ],
+)
+def test_what_is_wrong_is_told(tables, told):
+    with pytest.raises(ConfigError, match=told) as error:
+        of(tables)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("[server", "is not TOML"), (None, "cannot be read"), ("", "neither")]
+)
+def test_a_file_that_is_none_is_told_by_its_name(tmp_path, text, told):
+    file = tmp_path / "fleet.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=told) as error:
+        read(file)
+    assert str(error.value).startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize(
+    ("tables", "words", "told"),
+    [
+        ("[server]\ncloud_key = 'k'", [], "[server] --cloud-key is for a verifier elsewhere"),
+        ("[server]\npipeline = 'none.toml'", [], "[server] none.toml: cannot be read"),
+        ("[server]", ["--down"], "[ray] address is local: that fleet ends with the command"),
+    ],
+)
+def test_what_no_replica_could_do_is_told_before_ray_is_started(tables, words, told, tmp_path):
+    file = tmp_path / "fleet.toml"
+    file.write_text(tables)
+    status, out, err = streamer("fleet", "--config", file, *words)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"streamer: {file}: {told}" in err
+
+
+def test_a_director_s_port_that_is_taken_is_told_before_ray_is_started(tmp_path):
+    file = tmp_path / "fleet.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        file.write_text(f"[director]\nport = {port}\n[server]\nfirst_port = 1\n")
+        status, out, err = streamer("fleet", "--config", file)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert f"cannot listen on 127.0.0.1:{port} (Address already in use)" in err

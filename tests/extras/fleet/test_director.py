@@ -1,0 +1,188 @@
+"""A director before real servers with scripted sessions: whom it sends where, and what it refuses."""
+
+import json
+import socket
+from contextlib import AsyncExitStack
+
+import anyio
+import openai
+import pytest
+from fake_session import opening
+from fleets import KEY, created, directing, fetched, fleet, until
+from patience import PATIENCE_S
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus, SecurityError
+from wire import running, session_update
+
+from streamer.extras.fleet import roster as of_roster
+from streamer.net.service.admission import HANDSHAKE_S
+from streamer.net.service.status import incarnation_in, incarnation_of
+
+pytestmark = pytest.mark.usefixtures("patient")
+
+
+async def test_clients_are_spread_and_the_one_too_many_is_refused_at_once():
+    async with fleet() as (url, servers), AsyncExitStack() as stack:
+        ids = []
+        for _ in range(4):
+            ids.append(await created(await stack.enter_async_context(connect(url))))
+        counts = [server._admission.num_sessions for server in servers.values()]
+        assert counts == [2, 2]
+        names = {server._admission.name for server in servers.values()}
+        assert {incarnation_in(session_id) for session_id in ids} == names
+        with anyio.fail_after(HANDSHAKE_S / 2), pytest.raises(InvalidStatus) as refused:
+            await connect(url)
+        assert refused.value.response.status_code == 503
+        assert refused.value.response.headers["Retry-After"] == "1"
+        assert refused.value.response.body.startswith(b"every server is full, or none is there")
+
+
+async def test_who_leaves_makes_place(monkeypatch):
+    monkeypatch.setattr(of_roster, "HANDSHAKE_S", 1.0)
+    async with fleet(num=1, max_sessions=1) as (url, _):
+        for _ in range(3):
+            async with connect(url) as ws:
+                await created(ws)
+                assert (await fetched(url, "/v1/replica"))[0] == 503, "the only place is taken"
+            with anyio.fail_after(PATIENCE_S):
+                while (await fetched(url, "/v1/replica"))[0] != 200:
+                    await anyio.sleep(0.05)
+                # which was a place given away; nobody comes for it
+                while 'places_free{kind="server"} 1.0' not in (await fetched(url, "/metrics"))[1]:
+                    await anyio.sleep(0.05)
+
+
+async def test_one_who_wants_more_than_its_share_takes_no_place_of_others():
+    """Refused by the replica, it comes again at once, through the director each time."""
+    noisy, quiet = ({"Authorization": f"Bearer {key}"} for key in KEY.split(","))
+    async with (
+        fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _),
+        connect(url, additional_headers=noisy) as ws,
+    ):
+        await created(ws)
+        for _ in range(10):
+            with pytest.raises(InvalidStatus):
+                await connect(url, additional_headers=noisy)
+        async with connect(url, additional_headers=quiet) as other:
+            await created(other)
+
+
+async def test_a_place_that_was_refused_is_free_again_with_the_next_answer():
+    """The replica says whom it has refused; nobody waits until a handshake would be over."""
+    noisy = {"Authorization": "Bearer alice"}
+    async with fleet(num=1, max_sessions=2, api_key=KEY, max_per_key=1) as (url, _):
+        async with connect(url, additional_headers=noisy) as ws:
+            await created(ws)
+            with pytest.raises(InvalidStatus):
+                await connect(url, additional_headers=noisy)
+        with anyio.fail_after(HANDSHAKE_S / 2):
+            while 'places_free{kind="server"} 2.0' not in (await fetched(url, "/metrics"))[1]:
+                await anyio.sleep(0.05)
+
+
+async def test_a_session_is_resumed_where_it_is_and_nowhere_else():
+    async with fleet(num=3) as (url, servers):
+        ws = await connect(url)
+        session_id = await created(ws)
+        await ws.send(session_update(binary=True))
+        ws.transport.abort()
+        async with connect(f"{url}?resume={session_id}&event=1&bytes=0") as again:
+            assert json.loads(await again.recv())["type"] == "streamer.resumed"
+        assert sum(server._admission.num_admitted for server in servers.values()) == 1
+
+
+async def test_a_session_whose_replica_is_gone_is_over_at_once():
+    """And so is one of an earlier start of the replica, at the same address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with directing(f"ws://127.0.0.1:{port}") as (url, roster):
+        ids = []
+        for _ in range(2):
+            name = incarnation_of("server-0")
+            async with running(opening(), at=port, name=name):
+                await until(lambda: roster.candidates)
+                for old in ids:
+                    assert (await fetched(url, f"/v1/replica?resume={old}"))[0] == 404
+                async with connect(url) as ws:
+                    ids.append(await created(ws))
+            await until(lambda: not roster.candidates)
+            status, told, _ = await fetched(url, f"/v1/replica?resume={ids[-1]}")
+            assert (status, told) == (404, "the replica of this session is gone; connect anew\n")
+        assert len(set(ids)) == 2
+
+
+async def test_a_key_is_never_taken_along_and_a_ticket_lets_in_once():
+    """websockets drops the key where it is sent to another address."""
+    async with fleet(num=1, max_sessions=4, api_key=KEY) as (url, servers):
+        (server,) = servers.values()
+        for key in KEY.split(","):
+            async with connect(url, additional_headers={"Authorization": f"Bearer {key}"}) as ws:
+                await created(ws)
+                assert server._admission._by_tenant == {key: 1}
+            await until(lambda: not server._admission.num_sessions)
+        for path in ("/v1/replica", "/v1/realtime"):
+            assert (await fetched(url, path))[0] == 401
+        _, told, _ = await fetched(url, "/v1/replica", {"Authorization": "Bearer bob"})
+        address = json.loads(told)["url"]
+        assert "bob" not in address
+        async with connect(address) as ws:  # as a browser would
+            await created(ws)
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(address)
+        assert refused.value.response.status_code == 401
+
+
+async def test_the_official_client_asks_first_since_it_follows_nobody_elsewhere():
+    """It refuses a redirect to another address, to keep its key; with the address it connects."""
+    async with fleet(num=1, max_sessions=4) as (url, _):
+        base = url.replace("ws", "http", 1).removesuffix("/realtime")
+        client = openai.AsyncOpenAI(api_key="none", base_url=base)
+        with pytest.raises(SecurityError, match="Cross-origin"):
+            await client.realtime.connect(model="streamer").enter()
+        address = json.loads((await fetched(url, "/v1/replica"))[1])["url"]
+        client = openai.AsyncOpenAI(
+            api_key="none", websocket_base_url=address.removesuffix("/realtime")
+        )
+        async with client.realtime.connect(model="streamer") as connection:
+            event = json.loads(await connection.recv_bytes())
+            assert event["type"] == "session.created"
+
+
+async def test_an_old_ticket_in_an_address_is_not_taken_along():
+    async with fleet(num=1, max_sessions=4, api_key=KEY) as (url, _):
+        bearer = {"Authorization": "Bearer bob"}
+        _, told, _ = await fetched(url, "/v1/replica?ticket=old&model=m", bearer)
+        address = json.loads(told)["url"]
+        assert "model=m" in address
+        async with connect(address) as ws:
+            await created(ws)
+
+
+async def test_ids_of_two_sessions_of_one_replica_differ():
+    """Their first part, the replica's name, is the same; none says enough to resume."""
+    name = incarnation_of("server-1")
+    async with (
+        running(opening(), 2, name=name) as (url, _),
+        connect(url) as one,
+        connect(url) as two,
+    ):
+        events = [json.loads(await ws.recv()) for ws in (one, two)]
+    names = {event["event_id"].split("_")[1] for event in events}
+    assert len(names) == 2
+    secrets = {event["session"]["id"].rpartition("_")[2] for event in events}
+    assert {secret[:8] for secret in secrets} == names
+
+
+async def test_a_ticket_is_for_one_replica_where_none_has_a_name():
+    """Each is another process, and so is the next one at the same address."""
+    async with fleet(num=2, max_sessions=4, api_key=KEY, name="") as (url, servers):
+        _, told, _ = await fetched(url, "/v1/replica", {"Authorization": "Bearer bob"})
+        address = json.loads(told)["url"]
+        mine, _, ticket = address.partition("?")
+        (other,) = servers.keys() - {mine}
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{other}?{ticket}")
+        assert refused.value.response.status_code == 401
+        async with connect(address) as ws:
+            assert not incarnation_in(await created(ws))

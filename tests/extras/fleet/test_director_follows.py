@@ -1,0 +1,178 @@
+"""Whom a director knows: its replicas, another program at a replica's port, another director's list."""
+
+import contextlib
+import json
+import socket
+import threading
+from contextlib import AsyncExitStack
+
+import anyio
+import pytest
+from fake_session import opening
+from fleets import created, directing, fetched, fleet, until
+from websockets.asyncio.client import connect
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidStatus
+from websockets.http11 import Request
+from wire import running
+
+from streamer.config import ConfigError
+from streamer.extras.fleet.options import DirectorOptions
+from streamer.net.service.http import url_of
+from streamer.net.service.status import incarnation_in
+
+pytestmark = pytest.mark.usefixtures("patient")
+
+
+async def test_one_that_never_answers_gets_nobody():
+    with socket.socket() as mute:  # it listens, and nobody accepts
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        port = mute.getsockname()[1]
+        one = running(opening(), 1, name="one.1")
+        async with one as (address, _), directing() as (url, roster):
+            roster.set([address.removesuffix("/v1/realtime"), f"ws://127.0.0.1:{port}"])
+            await until(lambda: roster.candidates)
+            async with connect(url) as ws:
+                assert incarnation_in(await created(ws)) == "one.1"
+                with pytest.raises(InvalidStatus):
+                    await connect(url)
+
+
+async def test_who_looks_finds_all_replicas_and_prometheus_its_targets():
+    async with fleet(num=2) as (url, servers):
+        targets = json.loads((await fetched(url, "/v1/targets"))[1])
+        assert {target["targets"][0] for target in targets} == {
+            address.removeprefix("ws://").partition("/")[0] for address in servers
+        }
+        assert {t["labels"]["replica"] for t in targets} == {"server-0", "server-1"}
+        assert {t["labels"]["kind"] for t in targets} == {"server"}
+        rows = json.loads((await fetched(url, "/v1/replicas"))[1])
+        assert [row["status"]["limit"] for row in rows] == [2, 2]
+        assert (await fetched(url, "/readyz"))[0] == (await fetched(url, "/healthz"))[0] == 200
+        metrics = (await fetched(url, "/metrics"))[1]
+        assert 'streamer_fleet_replicas{kind="server"} 2.0' in metrics
+        assert 'streamer_fleet_replicas{kind="verifier"} 0.0' in metrics
+
+
+async def test_prometheus_is_told_of_one_that_is_gone_too():
+    async with AsyncExitStack() as stack:
+        url, roster = await stack.enter_async_context(directing())
+        async with running(opening(), 1, name="one.1") as (address, _):
+            roster.set([address.removesuffix("/v1/realtime")])
+            await until(lambda: roster.candidates)
+        await until(lambda: not roster.candidates)
+        (target,) = json.loads((await fetched(url, "/v1/targets"))[1])
+        assert target["labels"] == {"kind": "server", "replica": "one"}
+
+
+async def test_a_second_director_follows_the_first_and_outlives_it():
+    async with AsyncExitStack() as stack:
+        address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
+        async with directing(address) as (first, known):
+            await until(lambda: known.candidates)
+            source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
+            second, roster = await stack.enter_async_context(directing(sources=[source]))
+            await until(lambda: roster.candidates)
+            ws = await stack.enter_async_context(connect(first))
+            await created(ws)
+        await anyio.sleep(0)
+        assert await (await ws.ping()) >= 0  # the session never notices
+        async with connect(second) as other:
+            assert incarnation_in(await created(other)) == "one.1"
+
+
+@pytest.mark.parametrize("path", ["/v1/other", "/v1/realtime/x", "//", "/v1/replica?kind=other"])
+async def test_what_is_not_there_is_told(path):
+    async with fleet(num=1) as (url, _):
+        status, told, _ = await fetched(url, path)
+        assert (status, told.count("\n")) in {(404, 1), (400, 1)}
+
+
+async def test_a_proxy_of_the_environment_does_not_stand_before_replicas(monkeypatch):
+    """It is for the world outside; an edge's link asks none either."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    async with fleet(num=1) as (_, servers):
+        assert len(servers) == 1  # it answers, or `fleet` waits in vain
+
+
+async def test_nobody_there_is_not_ready():
+    async with directing() as (url, _):
+        assert (await fetched(url, "/readyz"))[0] == 503
+        assert (await fetched(url, "/healthz"))[0] == 200
+
+
+def answering(*, with_bytes):
+    """A port where each connection gets these bytes: (the listening socket, its address)."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        with contextlib.suppress(OSError):  # until it is closed
+            while True:
+                found, _ = listening.accept()
+                with found:
+                    found.recv(4096)
+                    found.sendall(with_bytes)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening, f"ws://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nab",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"",
+    ],
+)
+async def test_one_that_speaks_something_else_ends_no_director(told):
+    """Another program has the port of a replica: nobody is sent there, and the rest goes on."""
+    mute, there = answering(with_bytes=told)
+    with mute:
+        async with (
+            running(opening(), 8, name="one.1") as (address, _),
+            directing() as (url, roster),
+        ):
+            good = address.removesuffix("/v1/realtime")
+            roster.set([there, "ws://h:port", "ws://[::1", good])
+            await until(lambda: all(k.silent_since for k in roster.known if k.address != good))
+            await until(lambda: roster.candidates)
+            async with connect(url) as ws:
+                assert incarnation_in(await created(ws)) == "one.1"
+
+
+async def test_one_that_left_and_came_back_is_open_again_to_who_follows():
+    """Its address stayed in a list that could not be read meanwhile."""
+    async with AsyncExitStack() as stack:
+        address, _ = await stack.enter_async_context(running(opening(), 8, name="one.1"))
+        first, known = await stack.enter_async_context(directing(address))
+        source = first.replace("ws", "http", 1).removesuffix("/v1/realtime")
+        _, roster = await stack.enter_async_context(directing(sources=[source]))
+        await until(lambda: roster.candidates)
+        one = address.removesuffix("/v1/realtime")
+        known.leave(one)
+        await until(lambda: roster.candidates[0].is_leaving)
+        known.set([])
+        known.set([one])
+        await until(lambda: not roster.candidates[0].is_leaving)
+        assert [candidate.address for candidate in roster.candidates] == [one]
+
+
+@pytest.mark.parametrize(
+    "url", ["h:8765", "server-0", "ws://", "ws://h:port", "ftp://h", "ws://[::1"]
+)
+def test_an_address_that_is_none_is_told_at_the_start(url):
+    with pytest.raises(ConfigError, match=r"--replicas is .*; give ws://HOST:PORT of a replica"):
+        DirectorOptions(replicas=(url,))
+
+
+def test_a_path_that_is_no_ascii_is_refused():
+    """websockets 15 hands it on; it has no place in a redirect."""
+    with pytest.raises(UnicodeEncodeError):
+        url_of(Request("/v1/realtime?x=\udc80", Headers()))
+    assert url_of(Request("/v1/realtime?x=%80", Headers())).query == "x=%80"

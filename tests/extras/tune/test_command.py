@@ -1,0 +1,120 @@
+"""`streamer tune` as a user runs it: its refusals, and (long) a whole run that is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import soundfile
+import speech
+from safetensors.torch import load_file
+
+from streamer.cli import main
+from streamer.extras.tune import command
+from streamer.model.checkpoint.card import read_card
+from streamer.model.thinker import resolve
+
+EDGE = resolve("embedded", "edge")
+PATIENCE_S = 3600  # a busy machine decides nothing
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clips")
+    for i in range(12):
+        soundfile.write(folder / f"{i}.wav", speech.speech(3.0 + i / 6, i), 16_000)
+    return folder
+
+
+def tune(capsys, *args):
+    status = main(["tune", *map(str, args)])
+    _, err = capsys.readouterr()
+    return status, err.strip()
+
+
+def test_without_peft_it_says_what_to_install(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    status, told = tune(capsys, "x", "--model", "embedded", "--out", tmp_path / "mine")
+    assert status == 2
+    assert told == "streamer: tune needs peft: pip install 'streamer-speech[tune]'"
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "told"),
+    [
+        (("nothing", "--model", "embedded", "--out", "here"), 1, "here exists"),
+        (("nothing", "--model", "nowhere", "--out", "new"), 1, "no such model directory"),
+        (("empty", "--model", "embedded", "--out", "new"), 1, "no recording there"),
+        (("empty", "--model", "embedded", "--out", "no/new"), 1, "cannot be written"),
+        (("empty", "--model", "embedded", "--out", "new", "--speakers", "no"), 2, "as a table"),
+        (("empty", "--model", "embedded", "--out", "new", "--held", "1"), 2, "--held is 1"),
+        (("empty", "--model", "embedded", "--out", "new", "--device", "cuda"), 1, "no GPU"),
+    ],
+)
+def test_a_wrong_call_is_one_line(capsys, monkeypatch, tmp_path, args, status, told):
+    monkeypatch.chdir(tmp_path)
+    for name in ("here", "empty"):
+        (tmp_path / name).mkdir()
+    found, line = tune(capsys, *args)
+    assert found == status
+    assert told in line
+    assert line.count("\n") == 0
+
+
+def test_other_options_are_another_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    args = ("empty", "--model", "embedded", "--out", "new")
+    tune(capsys, *args)
+    assert "no recording there" in tune(capsys, *args, "--jobs", "1")[1]
+    told = tune(capsys, *args, "--rank", "8")[1]
+    assert "new.tuning is of a run with rank 16, not 8" in told
+
+
+def started(*args):
+    command = [sys.executable, "-m", "streamer", "tune", *map(str, args)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.long
+def test_killed_and_run_again_it_gives_what_an_unbroken_run_gives(clips, tmp_path):
+    """And what comes of it is a model: it speaks, its card says what it is, its gate can be
+    calibrated."""
+    usual = ("--batch", 2, "--epochs", 3, "--check-steps", 4, "--save-minutes", 0, "--rank", 4)
+    args = (clips, "--model", EDGE, *usual, "--jobs", 2, "--learning-rate", 0.001)
+    whole = started(*args, "--out", tmp_path / "whole")
+    _, told = whole.communicate(timeout=PATIENCE_S)
+    assert whole.returncode == 0, told
+    broken = started(*args, "--out", tmp_path / "broken")
+    state = tmp_path / "broken.tuning" / "state.pt"
+    until = time.monotonic() + PATIENCE_S
+    while not state.exists() and broken.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    os.kill(broken.pid, signal.SIGKILL)
+    broken.communicate(timeout=PATIENCE_S)
+    assert broken.returncode == -signal.SIGKILL
+    assert not (tmp_path / "broken").exists()
+    again = started(*args, "--out", tmp_path / "broken")
+    _, told = again.communicate(timeout=PATIENCE_S)
+    assert again.returncode == 0, told
+    assert "goes on behind step" in told
+    for name in ("model.safetensors", "adapter/adapter_model.safetensors"):
+        ours, theirs = (load_file(tmp_path / run / name) for run in ("broken", "whole"))
+        assert all(ours[key].equal(theirs[key]) for key in theirs)
+    _check_model(tmp_path / "whole", clips)
+
+
+def _check_model(made, clips):
+    card = read_card(made)
+    assert (card.name, card.calibrated) == ("whole", False)
+    told = (made / "MODEL_CARD.md").read_text("utf-8")
+    assert "LICENCE OF THIS MODEL: not chosen yet" in told
+    assert "| all |" in told
+    assert json.loads((made / "curve.jsonl").read_text().splitlines()[-1])["step"] > 0
+    assert main(["describe", str(clips / "0.wav"), "--edge", str(made), "--quiet"]) == 0
+    risk = ("--risk", "0.5", "--signal", "entropy", "--edge", str(made))
+    assert main(["calibrate", *(str(clips / f"{i}.wav") for i in range(12)), *risk]) == 0
+    assert read_card(made).calibrated

@@ -1,0 +1,202 @@
+"""Recordings become turns, speakers and sentences, before any model is there."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import soundfile
+import speech
+
+from streamer.audio.file import AudioError
+from streamer.core.attributes import ATTRIBUTES, parse
+from streamer.core.audio.pcm import on_grid
+from streamer.core.declare import ConfigError
+from streamer.core.rules.form import SentenceForm
+from streamer.extras.tune.base import base_of
+from streamer.extras.tune.card import streamer_json
+from streamer.extras.tune.corpus import turns_of
+from streamer.extras.tune.examples import Examples
+from streamer.extras.tune.judge import samples_of
+from streamer.extras.tune.listen import listen
+from streamer.extras.tune.sentences import target_of
+from streamer.extras.tune.split import speakers, split
+from streamer.extras.tune.turn import LearntTurn, TuneError
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.tokenizer import vocabulary_of
+from streamer.model.checkpoint.weights import ModelError
+from streamer.model.offline import hear_turn
+from streamer.model.thinker import load, resolve
+
+EDGE = resolve("embedded", "edge")
+CARD = read_card(EDGE)
+LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
+
+
+def turn(file, part=0):
+    return LearntTurn(
+        file=file, part=part, begin=0, num_samples=1, num_embeddings=1, features="", levels={}
+    )
+
+
+def test_a_target_has_the_form_and_says_the_levels():
+    target = target_of(LEVELS, CARD.attributes, "a")
+    vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
+    assert SentenceForm(vocabulary, CARD.attributes).is_whole(target.text)
+    assert parse(target.text, CARD.attributes) == LEVELS
+    assert target.unknown == ()
+
+
+def test_what_is_unknown_is_said_but_not_learnt():
+    target = target_of(LEVELS | {"rate": None, "arousal": None}, CARD.attributes, "a")
+    said = parse(target.text, CARD.attributes)
+    assert None not in said.values()
+    phrases = [target.text[begin:end] for begin, end in target.unknown]
+    rates, arousals = (
+        [level["phrases"][0] for level in CARD.attributes[name]] for name in ("rate", "arousal")
+    )
+    assert phrases[0] in rates
+    assert phrases[1] in arousals
+    assert target == target_of(LEVELS | {"rate": None, "arousal": None}, CARD.attributes, "a")
+
+
+def test_the_split_parts_speakers_and_stays():
+    turns = [turn(f"{who}/{i}.wav") for who in range(40) for i in range(3)]
+    learnt, held = split(turns, speakers("folder"), 0.2, seed=1)
+    folders = [{t.file.split("/")[0] for t in side} for side in (learnt, held)]
+    assert not folders[0] & folders[1]
+    assert 2 <= len(folders[1]) <= 16
+    assert len(learnt) + len(held) == len(turns)
+    more = [*turns, *(turn(f"{who}/{i}.wav") for who in range(40, 60) for i in range(3))]
+    apart = {t.name for t in split(more, speakers("folder"), 0.2, seed=1)[1]}
+    assert {t.name for t in held} <= apart
+
+
+def test_one_speaker_cannot_be_parted():
+    with pytest.raises(TuneError, match="one speaker"):
+        split([turn("a/1.wav"), turn("a/2.wav")], speakers("folder"), 0.2, seed=0)
+    for seed in range(20):  # two are one and one, wherever their names stand
+        learnt, held = split([turn("a"), turn("b")], speakers("file"), 0.15, seed)
+        assert len(learnt) == len(held) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_a_table_names_speakers(tmp_path, suffix):
+    rows = [{"file": "a.wav", "speaker": "x"}, {"file": "b.wav", "speaker": "x"}]
+    file = tmp_path / f"who.{suffix}"
+    lines = ["file,speaker", *(f"{r['file']},{r['speaker']}" for r in rows)]
+    told = "\n".join(map(json.dumps, rows) if suffix == "jsonl" else lines)
+    file.write_text(told, "utf-8-sig")  # as a spreadsheet writes it
+    who = speakers(str(file))
+    assert who(str(tmp_path / "a.wav")) == who(str(tmp_path / "b.wav")) == "x"
+    assert who("elsewhere.wav") == "elsewhere.wav"
+
+
+@pytest.mark.parametrize("text", ["", "no,columns\n1,2", '{"file": 1}', "[1]"])
+def test_what_is_no_table_is_one_line(tmp_path, text):
+    (tmp_path / "who.jsonl").write_text(text)
+    for name in ("who.jsonl", "nowhere"):
+        with pytest.raises(ConfigError, match="columns file and speaker"):
+            speakers(str(tmp_path / name))
+
+
+def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
+    """Same windows, same ids: what is learnt is what is fed."""
+    samples = speech.speech(13.0, seed=3)
+    soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
+    row = listen(str(tmp_path / "long.wav"), 6.0, tmp_path)
+    turns = [LearntTurn(**each) for each in row["turns"]]
+    assert len(turns) >= 2
+    thinker = load("embedded", "edge")
+    makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id, tmp_path)
+    for each, heard in zip(turns, samples_of(turns), strict=True):
+        cut = samples[each.begin : each.begin + each.num_samples]
+        np.testing.assert_array_equal(heard, on_grid(cut))
+        listener = hear_turn(thinker, heard)
+        example = makes.example(each)
+        assert example.prompt == tuple(listener.sequence.ids)
+        np.testing.assert_array_equal(example.mel(), listener.features())
+        listener.close()
+
+
+def test_only_what_is_known_is_learnt(tmp_path):
+    makes = Examples(EDGE, CARD, CARD.attributes, 932, tmp_path)
+    vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
+    levels = LEVELS | {"pitch": None}
+    example = makes.example(turn("x").__class__(**(turn("x").as_json() | {"levels": levels})))
+    learnt = "".join(
+        vocabulary.texts[token]
+        for token, known in zip(example.answer[:-1], example.is_known[:-1], strict=True)
+        if known
+    )
+    assert parse(learnt, CARD.attributes) == levels
+    assert example.is_known[-1]
+
+
+def test_broken_and_silent_recordings_are_counted_and_left_out(tmp_path, capsys):
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    for i in range(9):
+        soundfile.write(clips / f"{i}.wav", speech.speech(3.5, i), 16_000)
+    (clips / "broken.wav").write_bytes(b"RIFF but no recording")
+    soundfile.write(clips / "silent.wav", np.zeros(48_000, np.float32), 16_000)
+    found = turns_of([str(clips)], 30.0, tmp_path, jobs=1)
+    told = capsys.readouterr().err
+    assert "1 of 11 recordings cannot be read" in told
+    assert "broken.wav" in told
+    assert "1 turns hold less than 1.5 s" in told
+    assert [t.file for t in found] == [str(clips / f"{i}.wav") for i in range(9)]
+    with (tmp_path / "turns.jsonl").open("a") as rows:
+        rows.write('{"file": "cut o')  # a run was killed while it wrote
+    before = (tmp_path / "features" / found[0].features).stat().st_mtime_ns
+    assert turns_of([str(clips)], 30.0, tmp_path, jobs=1) == found
+    assert (tmp_path / "features" / found[0].features).stat().st_mtime_ns == before
+    with pytest.raises(TuneError, match="8 are needed"):
+        turns_of([str(clips / "0.wav")], 30.0, tmp_path, jobs=1)
+
+
+def test_what_changed_between_two_runs_is_heard_again(tmp_path, capsys):
+    """Also under names that are no UTF-8, and where a run was killed within a name."""
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    files = [os.fsdecode(os.fsencode(clips) + b"/caf\xe9 %d.wav" % i) for i in range(8)]
+    for i, file in enumerate(files):
+        soundfile.write(os.fsencode(file), speech.speech(3.5, i), 16_000)
+    before = turns_of([str(clips)], 30.0, tmp_path, jobs=2)
+    assert [t.file for t in before] == files
+    soundfile.write(os.fsencode(files[0]), speech.speech(4.5, 20), 16_000)
+    (tmp_path / "features" / before[1].features).unlink()
+    with (tmp_path / "turns.jsonl").open("ab") as rows:
+        rows.write(b'{"file": "caf\xc3')
+    after = turns_of([str(clips)], 30.0, tmp_path, jobs=1)
+    assert after[1:] == before[1:]
+    assert after[0].num_samples > before[0].num_samples
+    assert after[0].features != before[0].features  # a state learnt from it knows
+    assert all((tmp_path / "features" / t.features).exists() for t in after)
+    split(after, speakers("file"), 0.2, seed=0)
+    assert target_of(LEVELS | {"rate": None}, CARD.attributes, after[0].name).text
+    with pytest.raises(AudioError, match="became shorter"):
+        list(samples_of([replace(after[0], num_samples=10**6)]))
+
+
+def test_phrases_that_cannot_say_what_is_measured_are_one_line(tmp_path):
+    shutil.copytree(EDGE, tmp_path / "model")
+    card = json.loads((EDGE / "streamer.json").read_text("utf-8"))
+    card["attributes"]["rate"] = card["attributes"]["rate"][:3]
+    (tmp_path / "model" / "streamer.json").write_text(json.dumps(card))
+    with pytest.raises(ModelError, match="3 levels of rate, recordings are labelled in 5"):
+        base_of(str(tmp_path / "model"))
+
+
+def test_what_was_found_for_other_weights_is_not_handed_on():
+    card = json.loads(streamer_json(EDGE, CARD, CARD, "mine"))
+    assert card["name"] == "mine"
+    assert card["attributes"] == CARD.attributes
+    assert not {"gate", "confidence"} & set(card)
+
+
+def test_an_empty_folder_is_one_line(tmp_path):
+    with pytest.raises(TuneError, match="no recording there"):
+        turns_of([str(tmp_path)], 30.0, tmp_path, jobs=1)

@@ -1,0 +1,209 @@
+"""What is learnt is what the engine runs, a broken run is a whole one, and the sum is the model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import speech
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from streamer.extras.tune.examples import Examples
+from streamer.extras.tune.judge import samples_of
+from streamer.extras.tune.listen import listen
+from streamer.extras.tune.lora import SCALE, Adapted
+from streamer.extras.tune.memory import check_memory, need_of, num_learnt
+from streamer.extras.tune.merge import merge
+from streamer.extras.tune.options import TuneOptions
+from streamer.extras.tune.training import Training
+from streamer.extras.tune.turn import LearntTurn, TuneError
+from streamer.model.checkpoint.card import read_card
+from streamer.model.checkpoint.layout import check_layout
+from streamer.model.engines.engine import Row
+from streamer.model.offline import hear_turn
+from streamer.model.scheduler import drive
+from streamer.model.thinker import load, resolve, shapes_of
+
+EDGE = resolve("embedded", "edge")
+
+
+@pytest.fixture(scope="module")
+def turns(tmp_path_factory):
+    """(six turns of bundled speech, where their log-mel is)"""
+    folder = tmp_path_factory.mktemp("turns")
+    found = []
+    for i in range(6):
+        soundfile.write(folder / f"{i}.wav", speech.speech(3.0 + i / 3, i), 16_000)
+        found += [LearntTurn(**t) for t in listen(str(folder / f"{i}.wav"), 30.0, folder)["turns"]]
+    return found, folder
+
+
+@pytest.fixture(scope="module")
+def examples(turns):
+    found, folder = turns
+    card = read_card(EDGE)
+    return Examples(EDGE, card, card.attributes, shapes_of(EDGE).audio_id, folder).of(found)
+
+
+def options(**given):
+    usual = {"recordings": ("x",), "model": "x", "out": "x", "batch": 2, "check_steps": 2}
+    return TuneOptions(**usual | {"learning_rate": 1e-3, "save_minutes": 0.0} | given)
+
+
+def adapted(rank=4):
+    return Adapted(EDGE, shapes_of(EDGE), "cpu", torch.float32, rank, seed=0)
+
+
+def drawn(model):
+    """Adapters that change something."""
+    chance = torch.Generator().manual_seed(1)
+    return {n: 0.05 * torch.randn(w.shape, generator=chance) for n, w in model.adapter().items()}
+
+
+def engine_losses(thinker, turn, example):
+    """The same cross-entropy, by the engine, as a stream is fed."""
+    (samples,) = samples_of([turn])
+    listener = hear_turn(thinker, samples)
+    drive(thinker.engine, listener.feed(0))
+    answer = example.answer
+    row = Row(listener._slot, len(example.prompt), answer[:-1], num_logits=len(answer) - 1)
+    logits = torch.from_numpy(thinker.engine.step([row])[0])
+    listener.close()
+    losses = torch.nn.functional.cross_entropy(logits, torch.tensor(answer[1:]), reduction="none")
+    return losses[torch.from_numpy(example.is_known)[1:]]
+
+
+def test_it_learns_on_what_the_engine_says(turns, examples):
+    """The loss that is learnt down is that of the engine's own logits, also with padding."""
+    model = adapted()
+    thinker = load("embedded", "edge")
+    with torch.no_grad():
+        together = model.losses(examples[:3]).split([int(e.is_known.sum()) for e in examples[:3]])
+    for turn, example, losses in zip(turns[0], examples, together, strict=False):
+        expected = engine_losses(thinker, turn, example)
+        torch.testing.assert_close(losses[-len(expected) :], expected, atol=2e-3, rtol=1e-3)
+
+
+def test_any_seed_will_do():
+    model = Adapted(EDGE, shapes_of(EDGE), "cpu", torch.float32, 1, seed=2**64)
+    assert model.adapter()
+
+
+def test_only_adapters_are_learnt():
+    model = adapted(rank=4)
+    assert sum(w.numel() for w in model.parameters()) == num_learnt(shapes_of(EDGE), 4)
+    names = {name.split(".lora_")[0].removeprefix("base_model.model.") for name in model.adapter()}
+    assert "model.audio_tower.proj" in names
+    assert len(names) == 1 + 7 * shapes_of(EDGE).text.layers
+
+
+def test_a_run_that_was_broken_gives_what_an_unbroken_one_gives(examples, tmp_path):
+    """To the last bit: adapters, losses, the step that was kept."""
+
+    class Killed(Exception):
+        pass
+
+    def die(state):
+        if state.step in (2, 3):
+            raise Killed
+
+    (tmp_path / "whole").mkdir()
+    whole = Training(adapted(), examples[:4], examples[4:], options(), tmp_path / "whole").run()
+    assert whole.step == 6
+    assert len(whole.curve) == 4
+    for _ in range(2):
+        with pytest.raises(Killed):
+            Training(adapted(), examples[:4], examples[4:], options(), tmp_path).run(die)
+    last = Training(adapted(), examples[:4], examples[4:], options(), tmp_path)
+    assert last.state.step == 3
+    found = last.run()
+    assert found.best_step == whole.best_step
+    assert np.array_equal(found.curve, whole.curve, equal_nan=True)
+    assert all(torch.equal(found.best[name], weight) for name, weight in whole.best.items())
+    again = Training(adapted(), examples[:4], examples[4:], options(), tmp_path).run()
+    assert again.step == 6  # over is over
+
+
+def test_it_learns_and_keeps_the_best(examples, tmp_path):
+    given = options(epochs=12, learning_rate=5e-3, check_steps=3)
+    state = Training(adapted(rank=8), examples, examples, given, tmp_path).run()
+    assert state.best_loss < 0.7 * state.curve[0][2]
+    assert state.best_loss == min(held for _, _, held in state.curve)
+
+
+def test_it_ends_where_nothing_is_gained(examples, tmp_path):
+    given = options(epochs=50, patience=2, check_steps=1, learning_rate=0.9)
+    state = Training(adapted(), examples[:4], examples[4:], given, tmp_path).run()
+    assert state.is_over
+    assert state.step == state.best_step + 2
+
+
+def test_a_state_of_other_recordings_is_refused(examples, tmp_path):
+    Training(adapted(), examples[:4], examples[4:], options(epochs=1), tmp_path).run()
+    with pytest.raises(TuneError, match="the recordings are not those"):
+        Training(adapted(), examples[:3], examples[4:], options(epochs=1), tmp_path)
+    (tmp_path / "state.pt").write_bytes(b"half a file")
+    with pytest.raises(TuneError, match="cannot be read"):
+        Training(adapted(), examples[:4], examples[4:], options(epochs=1), tmp_path)
+
+
+def released(directory: Path) -> Path:
+    """The edge as a release: shards, an index, `thinker.` prefixes, and something that is not
+    ours."""
+    directory.mkdir()
+    for file in EDGE.iterdir():
+        if file.suffix != ".safetensors":
+            (directory / file.name).write_bytes(file.read_bytes())
+    weights = {f"thinker.{n}": w for n, w in load_file(EDGE / "model.safetensors").items()}
+    weights["talker.head.weight"] = torch.arange(6.0)
+    places = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(sorted(weights))}
+    for file in set(places.values()):
+        part = {n: weights[n] for n in places if places[n] == file}
+        save_file(part, directory / file, {"format": "pt", "of": file})
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    return directory
+
+
+def test_the_sum_is_the_model_in_the_layout_it_came_in(turns, examples, tmp_path):
+    base, out = released(tmp_path / "base"), tmp_path / "out"
+    out.mkdir()
+    model = adapted()
+    model.set_adapter(drawn(model))
+    merge(base, model.adapter(), SCALE, out)
+    assert {f.name for f in out.iterdir()} == {f.name for f in base.iterdir()}
+    for file in sorted(base.glob("*.safetensors")):
+        with safe_open(file, "pt") as was, safe_open(out / file.name, "pt") as now:
+            assert was.metadata() == now.metadata()
+            assert list(was.keys()) == list(now.keys())
+            for name in was.keys():  # noqa: SIM118 - a shard is no mapping
+                a, b = was.get_tensor(name), now.get_tensor(name)
+                is_changed = "_proj.weight" in name and "layers" in name and "tower" not in name
+                is_changed |= name == "thinker.audio_tower.proj.weight"
+                assert a.dtype == b.dtype
+                assert torch.equal(a, b) != is_changed, name
+    check_layout(out, shapes_of(out))
+    expected = engine_losses(load(str(out), "edge"), turns[0][0], examples[0])
+    with torch.no_grad():
+        losses = model.losses(examples[:1])[-len(expected) :]
+    torch.testing.assert_close(losses, expected, atol=0.05, rtol=0.02)  # the sum is float16's
+
+
+def test_too_little_memory_is_one_line_before_anything_is_loaded(examples):
+    shapes = shapes_of(EDGE)
+    need = check_memory(shapes, 1_030_000, 4, options(), examples)
+    assert 0.5e9 < need.total < 2e9
+    with pytest.raises(TuneError, match=r"tuning takes about .* GB, .* are free; give"):
+        check_memory(shapes, 10**13, 4, options(at_once=2), examples)
+
+
+def test_memory_grows_with_what_it_is_made_of():
+    shapes = shapes_of(EDGE)
+    small = need_of(shapes, 10**6, 4, options(), 500, 40)
+    assert need_of(shapes, 10**6, 2, options(), 500, 40).weights == small.weights / 2
+    assert need_of(shapes, 10**6, 4, options(rank=32), 500, 40).adapters == 2 * small.adapters
+    assert need_of(shapes, 10**6, 4, options(at_once=3), 500, 40).activations == pytest.approx(
+        3 * small.activations
+    )
