@@ -1,0 +1,167 @@
+"""Recordings of people with their true values and their measures, as they are and disturbed.
+
+In: local clones. Out: a JSON line for each sound, which level_weights.py learns from.
+
+The truth is that of the clean recording (labels.py: Praat's F0, the syllables of the text). A
+disturbed sound is the same recording in noise, babble, a room, a codec, or clipped: what somebody
+says has not changed, so its truth has not.
+"""
+
+import argparse
+import json
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from bench.people_changes import Heard, added, clipped, mu_law, opus, room
+from bench.people_clips import truth
+from pipelines.embedded.labels import Measures
+from pipelines.embedded.level_opinions import opinions
+from pipelines.embedded.people_gate import half
+from pipelines.embedded.people_held import trimmed
+from pipelines.embedded.recordings import Clip, clips, decoded, table
+from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.syllables import count
+from streamer.assembly.models import Models
+from streamer.config import Config
+from streamer.core.measures.speech_measures import SpeechMeasures
+from streamer.model.audio.measurer import TurnMeasurer
+
+PLAUSIBLE = (1.5, 9.5)  # syllables/s; else the text is not what was said
+SHARES = {"common-voice-59": 0.32, "common-voice-zh": 0.28, "speechocean762": 0.24}
+REST_SHARE = 0.04  # each
+EDGES_S = (0.15, 0.5, 1.0)  # kept around the speech
+LONG_S = (10, 30, 55)
+SIDES = ("train", "calibrates", "checks")
+
+
+def side_of(clip: Clip) -> str:
+    """Training's people, or one of the two halves of the held-out people."""
+    return SIDES[1 + half(clip.speaker)] if clip.held else SIDES[0]
+
+
+def speakers(clones: Path, side: str, num: int, seed: int) -> list[list[Clip]]:
+    """About `num` speakers of a side, with at most four clips of each, of all sources."""
+    chance = random.Random(seed)
+    found = []
+    for source in table()["source"]:
+        own = defaultdict(list)
+        for clip in clips(clones, source):
+            if side_of(clip) == side:
+                own[clip.speaker].append(clip)
+        chosen = sorted(own)
+        chance.shuffle(chosen)
+        share = SHARES.get(source["id"], REST_SHARE)
+        found += [own[name][:4] for name in chosen[: round(share * num)]]
+    chance.shuffle(found)
+    return found
+
+
+def disturbed(clean: np.ndarray, level_db: float, other: np.ndarray, seed: int) -> dict:
+    """name -> the same sound on another way to the microphone: two that are drawn, and noise."""
+    chance = np.random.default_rng(seed)
+    heard = Heard(clean, level_db, [other], chance)
+    exponent, snr_db = chance.uniform(0, 0.75), chance.uniform(0, 30)
+    spectrum = np.fft.rfft(chance.standard_normal(len(clean)))
+    colour = np.maximum(np.fft.rfftfreq(len(clean), 1 / SAMPLE_RATE), 50) ** -exponent
+    noise = np.fft.irfft(spectrum * colour, len(clean))
+    found = {"noise": added(heard, noise, snr_db)}
+    match chance.integers(5):
+        case 0:
+            found["babble"] = added(heard, np.resize(other, len(clean)), chance.uniform(3, 25))
+        case 1:
+            found["room"] = room(heard, (0.5, 2.0), (0.2, 0.6))[: len(clean)]
+        case 2:
+            found["telephone"] = mu_law(heard)
+        case 3:
+            found["opus"] = opus(heard)
+        case 4:
+            gain = np.quantile(np.abs(clean), 1 - chance.uniform(0.003, 0.05))
+            found["clipped"] = clipped(clean / max(gain, 1e-3))
+    return found
+
+
+def measured(samples: np.ndarray) -> SpeechMeasures:
+    measurer = TurnMeasurer()
+    measurer.push(samples.astype(np.float32))
+    return measurer.finish()
+
+
+def row_of(
+    clip: Clip, change: str, known: Measures, samples: np.ndarray, models: Models | None
+) -> dict:
+    """models: whose opinions are asked for, of a recording as it is and in noise."""
+    found = measured(samples)
+    facts = {"side": side_of(clip), "speaker": clip.speaker[:16], "source": clip.source}
+    true = {name: round(value, 5) for name, value in vars(known).items() if not np.isnan(value)}
+    language = clip.said.language
+    row = {**facts, "language": language, "change": change, "true": true, **found.as_json()}
+    if models is not None and change in ("none", "noise"):
+        own = zip(("edge", "cloud"), models.pair, strict=True)
+        row["opinions"] = {name: opinions(one, samples, models.plan.rules) for name, one in own}
+    return row
+
+
+def sounds(own: list[Clip], filters: dict, chance: random.Random) -> Iterator[tuple]:
+    """(clip, samples, syllables) of one speaker: recordings as they are, some joined, some cut."""
+    parts = []
+    for clip, samples in decoded(own, filters):
+        sound = trimmed(samples, chance.choice(EDGES_S))
+        if sound is not None:
+            parts.append((clip, sound, count(clip.said.text, clip.said.language)))
+    for clip, sound, syllables in parts[:2]:
+        yield clip, sound[: 55 * SAMPLE_RATE], syllables
+    if parts and chance.random() < 0.25:
+        clip, sound, _ = parts[-1]
+        yield clip, sound[: int(chance.uniform(0.8, 3.0) * SAMPLE_RATE)], None
+    if len(parts) > 2:
+        known = all(n for *_, n in parts)
+        joined = np.concatenate([sound for _, sound, _ in parts])
+        yield parts[0][0], joined, sum(n for *_, n in parts) if known else None
+
+
+def rows(
+    clones: Path, side: str, num: int, seed: int = 0, models: Models | None = None
+) -> Iterator[dict]:
+    known, chance = table(), random.Random(seed)
+    other = np.random.default_rng(seed).standard_normal(SAMPLE_RATE).astype(np.float32)
+    for i, own in enumerate(tqdm(speakers(clones, side, num, seed), desc=side)):
+        for k, (clip, samples, syllables) in enumerate(sounds(own, known["filters"], chance)):
+            try:
+                true = truth(samples, syllables)
+            except (ValueError, IndexError):
+                continue
+            if not syllables or not PLAUSIBLE[0] < true.rate < PLAUSIBLE[1]:
+                true = Measures(**{**vars(true), "rate": np.nan, "arousal": np.nan})
+            yield row_of(clip, "none", true, samples, models)
+            heard = disturbed(samples, true.loudness, other, 100 * i + k)
+            for change, sound in heard.items():
+                of_sound = true
+                if change == "clipped":  # nobody knows how loud it would have been
+                    of_sound = Measures(**{**vars(true), "loudness": np.nan, "arousal": np.nan})
+                yield row_of(clip, change, of_sound, sound, models)
+            other = samples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clones", type=Path, required=True)
+    parser.add_argument("--side", choices=SIDES, required=True)
+    parser.add_argument("--num", type=int, default=300, help="speakers")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines, one for each sound")
+    parser.add_argument("--opinions", action="store_true", help="ask the embedded pair, too")
+    args = parser.parse_args()
+    models = Models(Config(mode="gated"), calibrates=True) if args.opinions else None
+    with args.out.open("w") as file:
+        for row in rows(args.clones, args.side, args.num, args.seed, models):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+
+
+if __name__ == "__main__":
+    main()

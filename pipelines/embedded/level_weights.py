@@ -1,0 +1,292 @@
+"""Fit the errors of the measures, and how much a model's opinion counts beside them.
+
+In: JSON lines of level_rows.py. Out: streamer/core/measures/level_errors.json.
+
+    python -m pipelines.embedded.level_rows --clones DIR --side train --out train.jsonl
+    python -m pipelines.embedded.level_rows --clones DIR --side calibrates --opinions --out cal.jsonl
+    python -m pipelines.embedded.level_weights train.jsonl cal.jsonl [--checks check.jsonl] [--write]
+
+Errors are fitted to training's people and to those held-out people who calibrate. But the rate's
+network and the models were trained on training's people, and are surer there than elsewhere. So the
+rate's error, arousal's and the exponents come from the people who calibrate alone.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from bench.common import table_of
+from streamer.core.measures import level_chances as chances_of
+from streamer.core.measures.level_chances import (
+    ERRORS,
+    FEATURES,
+    LEAST_CHANCE,
+    Learnt,
+    MeasureError,
+    arousal_sum,
+    features_of,
+    level_chances,
+    on_axis,
+    values_of,
+)
+from streamer.core.measures.levels import (
+    BOUNDS,
+    MEASURES,
+    WEIGHTS,
+    arousal_of,
+    level_of,
+    standardised,
+)
+
+WIDTHS = {  # of about one level, on the axis
+    "rate": 0.35,
+    "pitch": 0.5,
+    "variation": 1.0,
+    "loudness": 9.0,
+    "pauses": 0.1,
+    "timbre": 7.0,
+}
+# The weight of a sound that shows in its SNR or its clipping, and of one that does not. A recording
+# as it is has 1, so that what nobody can see in a sound casts little doubt on clean ones.
+SEEN, UNSEEN = 0.5, 0.15
+RIDGE = 2.0
+SHIFTED = 8  # sets of bounds beside the true ones: more of a distribution is seen
+OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network counts them
+LEAST_OPINION = 0.05
+EVEN = 1e-4  # the least chance that a model gives a level
+Row = dict
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rows", type=Path, nargs="+", help="of level_rows.py, to fit to")
+    parser.add_argument("--checks", type=Path, help="rows of other people, to judge the fit")
+    parser.add_argument("--write", action="store_true", help=f"write {ERRORS.name}")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float64)
+    found = fit([row for file in args.rows for row in read(file)])
+    if args.checks:
+        judge(read(args.checks), found)
+    if args.write:
+        write(found)
+
+
+def read(file: Path) -> list[Row]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+def fit(rows: Sequence[Row]) -> Learnt:
+    apart = [row for row in rows if row["side"] != "train"]
+    errors = {name: error_of(name, apart if name in OF_TEXT else rows) for name in MEASURES}
+    found = Learnt(errors, arousal_numbers(errors, apart), dict.fromkeys(BOUNDS, 1.0))
+    use(found)
+    return found._replace(opinion={name: exponent(name, apart) for name in BOUNDS})
+
+
+def use(found: Learnt) -> None:
+    """Let `level_chances` take these numbers, not those that ship."""
+    chances_of.learnt = lambda: found
+
+
+def weight(row: Row) -> float:
+    if row["change"] == "none":
+        return 1.0
+    return SEEN if row["change"] in ("noise", "clipped") else UNSEEN
+
+
+def error_of(name: str, rows: Sequence[Row]) -> MeasureError:
+    """The likeliest error model of one attribute's measure."""
+    known = [(row, value) for row in rows if (value := values_of(_measures(row))[name]) is not None]
+    known = [(row, value) for row, value in known if name in row["true"]]
+    x = torch.tensor([value for _, value in known])
+    f = torch.tensor(np.array([features_of(_measures(row)) for row, _ in known]))
+    true = torch.tensor(on_axis(name, [row["true"][name] for row, _ in known]))
+    weights = torch.tensor([weight(row) for row, _ in known])
+    centre, sd, width = float(true.mean()), float(true.std()), WIDTHS[name]
+    start = torch.zeros(5, len(FEATURES))
+    start[2:, 0] = torch.tensor([math.log(0.02 * width), math.log(0.15 * width), -1.0])
+    scale = torch.tensor([1 / width**2, 1.0, 0.25, 0.25, 0.25])[:, None]
+
+    def under(p: torch.Tensor, bounds: torch.Tensor) -> torch.Tensor:
+        shift = f @ p[0] + (x - centre) * (f @ p[1])
+        narrow, wide, doubt = f @ p[2], f @ p[3], torch.sigmoid(f @ p[4])
+        near = torch.sigmoid((bounds - x[:, None]) / torch.exp(narrow)[:, None])
+        far = torch.sigmoid((bounds - (x + shift)[:, None]) / torch.exp(wide)[:, None])
+        return (1 - doubt)[:, None] * near + doubt[:, None] * far
+
+    sets = bound_sets(on_axis(name, BOUNDS[name]), width)
+
+    def loss(p: torch.Tensor) -> torch.Tensor:
+        fits = sum(share * log_loss(under(p, b), true, b, weights) for b, share in sets)
+        return fits + RIDGE * (scale * (p - start) ** 2).sum()
+
+    numbers = minimised(loss, start)
+    return MeasureError(centre, sd, *numbers)
+
+
+def bound_sets(bounds: np.ndarray, width: float) -> list[tuple[torch.Tensor, float]]:
+    """The true bounds, and some that are shifted, with the weight of each."""
+    shifts = np.random.default_rng(0).uniform(-0.5, 0.5, SHIFTED) * width
+    sets = [(torch.tensor(bounds), 0.5)]
+    return sets + [(torch.tensor(bounds + shift), 0.5 / SHIFTED) for shift in shifts]
+
+
+def log_loss(
+    under: torch.Tensor, true: torch.Tensor, bounds: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """Of the levels that `bounds` make. under [rows, bounds]: the chance to be under each."""
+    ends = torch.zeros(len(true), 1), torch.ones(len(true), 1)
+    chances = torch.diff(torch.cat([ends[0], under, ends[1]], 1))
+    chances = (1 - LEAST_CHANCE) * chances + LEAST_CHANCE / chances.shape[1]
+    level = (true[:, None] > bounds).sum(1)
+    return -(weights * torch.log(chances[torch.arange(len(true)), level])).sum()
+
+
+def arousal_numbers(
+    errors: dict[str, MeasureError], rows: Sequence[Row]
+) -> tuple[float, float, float]:
+    """Shift, factor and least variance of arousal's sum."""
+    known = [row for row in rows if "arousal" in row["true"]]
+    sums = [arousal_sum(_spreads(row, errors)) for row in known]
+    mean, variance = torch.tensor(sums).T
+    true = torch.tensor([row["true"]["arousal"] for row in known])
+    weights = torch.tensor([weight(row) for row in known])
+    sets = bound_sets(np.array(BOUNDS["arousal"]), 0.7)
+
+    def loss(p: torch.Tensor) -> torch.Tensor:
+        width = torch.exp(p[1]) * torch.sqrt(variance + torch.exp(p[2]))
+        z = [(b - (mean + p[0])[:, None]) / width[:, None] for b, _ in sets]
+        fits = [
+            share * log_loss(torch.sigmoid(at), true, b, weights)
+            for at, (b, share) in zip(z, sets, strict=True)
+        ]
+        return sum(fits) + ((p - start) ** 2).sum()
+
+    start = torch.tensor([0.0, math.log(0.55), math.log(0.005)])
+    shift, factor, least = minimised(loss, start)
+    return float(shift), float(np.exp(factor)), float(np.exp(least))
+
+
+def exponent(name: str, rows: Sequence[Row]) -> float:
+    """How much a model's log-chances count beside those of the measures: one number for both."""
+    told = [
+        (np.log(level_chances(_measures(row))[name]), np.log(np.maximum(own[name], EVEN)), row)
+        for row in rows
+        if name in row["true"] and name in level_chances(_measures(row))
+        for own in row.get("opinions", {}).values()
+        if name in own
+    ]
+    if not told:
+        return 1.0
+    measured, own = (torch.tensor(np.array(part)) for part in list(zip(*told, strict=True))[:2])
+    level = torch.tensor([level_of(name, row["true"][name]) for *_, row in told])
+    weights = torch.tensor([weight(row) for *_, row in told])
+
+    def loss(p: torch.Tensor) -> torch.Tensor:
+        chances = torch.log_softmax(measured + p[0] * own, 1)
+        return -(weights * chances[torch.arange(len(level)), level]).sum() + p[0] ** 2
+
+    return max(LEAST_OPINION, round(float(minimised(loss, torch.tensor([0.3]))[0]), 3))
+
+
+def minimised(loss: object, start: torch.Tensor) -> np.ndarray:
+    p = start.clone().requires_grad_()
+    optimiser = torch.optim.LBFGS([p], max_iter=150, line_search_fn="strong_wolfe")
+
+    def step() -> torch.Tensor:
+        optimiser.zero_grad()
+        found = loss(p)
+        found.backward()
+        return found
+
+    optimiser.step(step)
+    return p.detach().numpy()
+
+
+def judge(rows: Sequence[Row], found: Learnt) -> None:
+    """Print how often the levels are right, and their log-loss: measures, models, and both."""
+    use(found)
+    groups = {"as it is": [r for r in rows if r["change"] == "none"]}
+    groups["disturbed"] = [r for r in rows if r["change"] != "none"]
+    for group, own in groups.items():
+        print(f"\n{group}: {len(own)} sounds of {len({r['speaker'] for r in own})} people\n")
+        print(table_of([judged(name, own, found) for name in BOUNDS]))
+
+
+def judged(name: str, rows: Sequence[Row], found: Learnt) -> Row:
+    known = [r for r in rows if name in r["true"] and name in level_chances(_measures(r))]
+    true = [level_of(name, r["true"][name]) for r in known]
+    chances = [level_chances(_measures(r))[name] for r in known]
+    row: Row = {"attribute": name, "n": len(known)}
+    row["measure right"] = share(point(name, r) == t for r, t in zip(known, true, strict=True))
+    row["chances right"] = share(c.argmax() == t for c, t in zip(chances, true, strict=True))
+    row["log-loss"] = mean(-math.log(c[t]) for c, t in zip(chances, true, strict=True))
+    for model in ("edge", "cloud"):
+        told = [
+            (np.log(c), np.log(np.maximum(own, EVEN)), t)
+            for r, c, t in zip(known, chances, true, strict=True)
+            if (own := r.get("opinions", {}).get(model, {}).get(name))
+        ]
+        fused = [m + found.opinion[name] * own for m, own, _ in told]
+        right = [t for *_, t in told]
+        row[f"{model} alone"] = share(own.argmax() == t for _, own, t in told)
+        row[f"{model} fused"] = share(f.argmax() == t for f, t in zip(fused, right, strict=True))
+        row[f"{model} log-loss"] = mean(
+            float(np.log(np.exp(f).sum()) - f[t]) for f, t in zip(fused, right, strict=True)
+        )
+    return row
+
+
+def point(name: str, row: Row) -> int | None:
+    """The level of the measured value; arousal by its formula."""
+    found = {key: row[field] for key, field in MEASURES.items()}
+    if name != "arousal":
+        return level_of(name, found[name])
+    if any(found[key] is None for key in WEIGHTS):
+        return None
+    rate, *others = (found[key] for key in WEIGHTS)
+    return level_of(name, arousal_of(standardised(max(rate, 0.1), *others)))
+
+
+def share(right: object) -> float:
+    return mean(float(one) for one in right)
+
+
+def mean(values: object) -> float:
+    found = list(values)
+    return round(sum(found) / len(found), 3) if found else math.nan
+
+
+def write(found: Learnt) -> None:
+    errors = {
+        name: {key: _plain(getattr(error, key)) for key in MeasureError.__slots__}
+        for name, error in found.errors.items()
+    }
+    arousal = [round(number, 4) for number in found.arousal]
+    held = {"features": FEATURES, "errors": errors, "arousal": arousal, "opinion": found.opinion}
+    ERRORS.write_text(json.dumps(held, indent=1) + "\n", "utf-8")
+    print(f"written: {ERRORS}")
+
+
+def _plain(value: float | np.ndarray) -> float | list[float]:
+    return np.round(value, 4).tolist()
+
+
+def _measures(row: Row) -> SimpleNamespace:
+    return SimpleNamespace(**row)
+
+
+def _spreads(row: Row, errors: dict[str, MeasureError]) -> dict:
+    features, values = features_of(_measures(row)), values_of(_measures(row))
+    return {name: error.spread(values[name], features) for name, error in errors.items()}
+
+
+if __name__ == "__main__":
+    main()
