@@ -28,10 +28,9 @@ from bench.keep import options_of
 from bench.processes import BadLink, Cell, linked
 from bench.slowed import Costs, slow
 from bench.watched import opened
-from streamer.core.decoding.pace import ANSWER_IDS, Pace, expected
+from streamer.core.decoding.pace import Pace
 from streamer.core.description import Description
 from streamer.recording import Listeners, describe_recording
-from streamer.stages.draft import CREDITS
 
 FIXED_K = (1, 2, 4, 8)
 ARMS: dict[str, dict[str, Any]] = {
@@ -43,8 +42,6 @@ ARMS: dict[str, dict[str, Any]] = {
     **{f"exact, k {k}": {"mode": "exact", "k": k} for k in FIXED_K},
 }
 MBIT = 20.0
-ACCEPTED = 0.9  # of an id, where those before it were
-VERIFY = 1.15  # of a token's time, for a block of five
 
 
 def main() -> int:
@@ -54,14 +51,9 @@ def main() -> int:
     parser.add_argument("--rtt", type=float, nargs="+", default=[20, 100], help="ms")
     parser.add_argument("--edge", type=float, nargs=3, default=[42, 1, 170], metavar="MS")
     parser.add_argument("--cloud", type=float, nargs=3, default=[6, 0.2, 10], metavar="MS")
-    parser.add_argument("--paper", action="store_true", help="break-even, by pace.py's equations")
     parser.add_argument("--name", default="real_sizes", help="of the file that is written")
     options = options_of(parser)
     edge, cloud = Costs(*options.edge), Costs(*options.cloud)
-    if options.paper:
-        rows = [on_paper(rtt / 1000, edge.step_ms / 1000) for rtt in options.rtt]
-        print(table_of(rows))
-        return 0
     command = [f"--{name.replace('_', '-')}={value}" for name, value in vars(cloud).items()]
     with linked("bench.slowed", *command) as (_, link):
         rows = asyncio.run(measure(options, edge, link))
@@ -71,38 +63,19 @@ def main() -> int:
     return 0
 
 
-def on_paper(rtt_s: float, edge_s: float) -> dict[str, Any]:
-    """From which time of the cloud's token on exact is there before cloud only, with the k that
-    pace.py picks and with the fastest; and those k at the break-even."""
-    found: dict[str, Any] = {"rtt_ms": 1000 * rtt_s}
-    for name, is_fastest in (("its own k", False), ("the fastest k", True)):
-        for ms in range(1, 1000):
-            token_s = ms / 1000
-            delay_s = rtt_s + token_s * VERIFY
-            pace = Pace(edge_s, delay_s)
-            k = pace.best_k(CREDITS)
-            if is_fastest:
-                k = min(range(1, 17), key=lambda k: expected(k, ACCEPTED, edge_s, delay_s, CREDITS))
-            exact_s = expected(k, ACCEPTED, edge_s, delay_s, CREDITS)[0] + rtt_s + token_s
-            if exact_s < rtt_s + ANSWER_IDS * token_s:
-                found |= {f"ms, {name}": ms, name: k}
-                break
-    return found
-
-
 async def measure(options: argparse.Namespace, edge: Costs, link: BadLink) -> list[dict[str, Any]]:
     clips = [clip for s in options.seconds for clip in held_out(options.num, s)]
     rows = []
     for rtt in options.rtt:
-        found, chosen = await run(link, Cell(rtt, MBIT, edge.step_ms), clips, edge)
-        rows += [row_of(rtt, name, found, chosen) for name in found]
+        found = await run(link, Cell(rtt, MBIT, edge.step_ms), clips, edge)
+        rows += [row_of(rtt, name, found) for name in found]
     return rows
 
 
 async def run(
     link: BadLink, cell: Cell, clips: Sequence[Clip], edge: Costs
-) -> tuple[dict[str, list[Description]], int]:
-    """Each arm's descriptions, and the k that exact has come to."""
+) -> dict[str, list[Description]]:
+    """Each arm's descriptions."""
     found: dict[str, list[Description]] = {name: [] for name in ARMS}
     told = Listeners(on_prefilled=lambda: link.be(cell))
     paces = {name: Pace() for name in ARMS}
@@ -121,12 +94,10 @@ async def run(
             for name in ARMS:
                 link.set(0, 0)
                 found[name].append(await describe_recording(parts[name], clip.path, told))
-    return found, paces["exact"].best_k(CREDITS)
+    return found
 
 
-def row_of(
-    rtt: float, name: str, found: dict[str, list[Description]], chosen: int
-) -> dict[str, Any]:
+def row_of(rtt: float, name: str, found: dict[str, list[Description]]) -> dict[str, Any]:
     """Medians; ratios are of the same clip's figures."""
     ones = found[name]
 
@@ -149,7 +120,6 @@ def row_of(
         "whole_vs_cloud": ratio("total_ms", "cloud only"),
         "accepted": sum(d.n_accepted for d in ones) / uploaded if uploaded else "",
         "calls": sum(d.cloud_calls for d in ones) / len(ones),
-        "k": chosen if name == "exact" else "",
     }
 
 

@@ -26,7 +26,6 @@ from bench.common import merge, table
 from bench.keep import options_of
 from bench.proxy import Proxy
 from bench.soak_clients import p, served
-from bench.soak_greedy import greedy
 
 Rows = dict[str, float]
 PLACES = 128  # in questions that do not fill them
@@ -164,7 +163,6 @@ async def soak(options: argparse.Namespace) -> Rows:
 QUESTIONS: dict[str, Callable[[argparse.Namespace], Awaitable[Rows]]] = {
     "idle": idle,
     "talkers": talkers,
-    "greedy": greedy,
     "slow": slow,
     "sigterm": sigterm,
     "soak": soak,
@@ -176,10 +174,6 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS))
     parser.add_argument("--idle", type=int, default=1_000, metavar="N", help="clients of idle")
     parser.add_argument("--talkers", type=int, default=64, metavar="N", help="of talkers")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of greedy")
-    parser.add_argument(
-        "--pushed", type=int, nargs="+", default=[10, 100], metavar="X", help="real time, of greedy"
-    )
     parser.add_argument("--load", type=int, default=16, metavar="N", help="clients of soak")
     parser.add_argument("--minutes", type=float, default=60.0, help="of soak")
     options = options_of(parser)

@@ -55,8 +55,8 @@ class Between:
         side = self.parts.edge
         return side and replace(side, batcher=_wrapped(side.batcher, self.batcher_of))
 
-    def drafter(self, edge: Any) -> Any:
-        return _wrapped(self.parts.drafter(edge), self.drafter_of)
+    def drafter(self, edge: Any, ranges: Any) -> Any:
+        return _wrapped(self.parts.drafter(edge, ranges), self.drafter_of)
 
     def target(self) -> Any:
         return _wrapped(self.parts.target(), self.target_of)
@@ -101,9 +101,6 @@ class SlowDrafter(Passing):
     """Every call takes longer by what `sleep` takes for as many ids as it drafted."""
 
     sleep: Callable[[int], None]
-
-    def open(self) -> Any:
-        return self._slowed(self.inner.open())
 
     def draft(self, n: int) -> Any:
         return self._slowed(self.inner.draft(n))

@@ -38,13 +38,6 @@ class Hostile:
     def __init__(self, drafter, seed):
         self._drafter, self._chance = drafter, np.random.default_rng(seed)
 
-    says_nothing = False
-
-    def open(self):
-        """Nothing: the first id is made up, too."""
-        yield from ()
-        return [], []
-
     def draft(self, n):
         ids, signals = yield from self._drafter.draft(n)
         sequence = self._drafter.listener.sequence

@@ -11,7 +11,6 @@ from anyio import CapacityLimiter
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.verifier_turn import ServedTurn, VerifierModel
-from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.stop import stop
 from streamer.stages.plumbing.local_target import LocalTarget
 from streamer.stages.plumbing.ports import Side
@@ -66,10 +65,7 @@ class ModelJudge:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
         closed = Closed(0, rest, mel.maximum, mel.num_samples, True, lambda: None)
-        await self._target.finish(closed, self._ranges)
-
-    async def _ranges(self) -> Ranges:
-        return self._turn.ranges
+        await self._target.finish(closed, self._turn.ranges)
 
     async def judge(
         self, request: VerifyRequest, runs_on: bool

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from streamer.core.decoding.gate import Preset
     from streamer.core.decoding.plan import Plan
+    from streamer.core.rules.clauses import Ranges
     from streamer.core.rules.settings import Rules
     from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
     from streamer.model.listener import Listener
@@ -124,12 +125,12 @@ class Models:
 
     @property
     def plan(self) -> Plan:
-        """How answers are decoded; with the target elsewhere the edge drafts ahead, k adapts."""
+        """How answers are decoded; with the target elsewhere the edge drafts ahead."""
         plan = self.plan_of(self.first.card.presets[self.config.preset])
         ahead = self.config.draft_ahead
         if self.verifier_url is None or ahead == 0:
             return plan
-        return replace(plan, ahead=ahead, credits=CREDITS, adapts=self.config.k is None)
+        return replace(plan, ahead=ahead, credits=CREDITS)
 
     def plan_of(self, preset: Preset) -> Plan:
         """The config's plan under a preset, for these models: without phrases there is no form, nor
@@ -174,13 +175,15 @@ class Models:
                 return thinker.card.attributes
         return {}
 
-    def drafter(self, listener: Listener, rules: Rules) -> GenerateDrafter | IncrementalDrafter:
+    def drafter(
+        self, listener: Listener, rules: Rules, ranges: Ranges
+    ) -> GenerateDrafter | IncrementalDrafter:
         """For one turn on the edge."""
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":
             return GenerateDrafter(listener, self._stock_edge)
-        return IncrementalDrafter(listener, rules, self.config.sampling())
+        return IncrementalDrafter(listener, rules, self.config.sampling(), ranges)
 
     @functools.cached_property
     def _stock_edge(self) -> Any:

@@ -29,9 +29,8 @@ from streamer.core.rules.clauses import FREE, Ranges
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
-from streamer.stages.plumbing.hearing_threads import HearingThreads
 from streamer.stages.plumbing.local_target import LocalCloud
-from streamer.stages.plumbing.ports import Side, Written
+from streamer.stages.plumbing.ports import HearingThreads, Side, Written
 from streamer.stages.plumbing.target import Cloud, Target
 
 if TYPE_CHECKING:
@@ -146,8 +145,8 @@ class LiveParts:
             return FREE
         return said_ranges(closed.measures(), self._models.phrases)
 
-    def drafter(self, edge: Any) -> Any:
-        return self._models.drafter(edge, self._plan.rules)
+    def drafter(self, edge: Any, ranges: Ranges) -> Any:
+        return self._models.drafter(edge, self._plan.rules, ranges)
 
     def speculator(self, edge: Any) -> Speculator:
         first = self._models.first

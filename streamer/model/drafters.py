@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streamer.core.decoding.gate import Signal
 from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.sampling import Sampling
@@ -18,7 +15,6 @@ from streamer.model.sampler import Chooser
 from streamer.model.scheduler import Steps
 from streamer.model.thinker import form_of
 
-Floats = NDArray[np.float32]
 Draft = tuple[list[int], list[Signal]]
 
 
@@ -34,37 +30,17 @@ class IncrementalDrafter:
     listener: Listener
     rules: Rules
     sampling: Sampling
+    ranges: Ranges = field(default_factory=dict)
     chooser: Chooser = field(init=False)
     _width: int = field(init=False)  # of the engine's logits
     _writes: bool = field(init=False)  # whether the engine's kernels choose, too
 
     def __post_init__(self) -> None:
         thinker = self.listener.thinker
-        form = form_of(thinker, self.rules)
+        form = form_of(thinker, self.rules, self.ranges)
         self.chooser = Chooser(thinker.vocabulary, self.rules, self.sampling, form)
         self._width = thinker.shapes.text.vocab
         self._writes = thinker.engine.writes
-        self._left: tuple[list[int], Floats] | None = None  # an answer, and the logits behind it
-
-    def hold(self, ranges: Ranges) -> None:
-        self.chooser.hold(form_of(self.listener.thinker, self.rules, ranges))
-
-    @property
-    def says_nothing(self) -> bool:
-        return self.chooser.says_nothing
-
-    def open(self) -> Steps[Draft]:
-        sequence = self.listener.sequence
-        self.chooser.begin(sequence.answer)
-        logits = yield from self.listener.feed(1)
-        found = self.chooser.open(logits)
-        if found is None:
-            sequence.replace_tail(len(sequence))  # as if its last id were not fed
-            self._left = sequence.answer, logits
-            return [], []
-        token, _, signal = found
-        sequence.extend((token,))
-        return [token], [signal]
 
     def draft(self, n: int) -> Steps[Draft]:
         sequence = self.listener.sequence
@@ -74,11 +50,8 @@ class IncrementalDrafter:
         signals: list[Signal] = []
         chooser.begin(sequence.answer)
         while len(ids) < n:
-            writer = None
-            logits = self._left_behind(sequence.answer)
-            if logits is None:
-                writer = chooser.writer(n - len(ids), self._width) if self._writes else None
-                logits = yield from listener.feed(1, writer)
+            writer = chooser.writer(n - len(ids), self._width) if self._writes else None
+            logits = yield from listener.feed(1, writer)
             if writer is not None:
                 num_kept = chooser.written(writer.ids)
                 ids += writer.ids[:num_kept]
@@ -99,11 +72,6 @@ class IncrementalDrafter:
                 break
         return ids, signals
 
-    def _left_behind(self, answer: list[int]) -> Floats | None:
-        """The logits that `open` chose nothing from, where nothing has changed since."""
-        left, self._left = self._left, None
-        return left[1] if left is not None and left[0] == answer else None
-
 
 class GenerateDrafter:
     """The first version's drafter: transformers' own `generate()` over the whole context, for every
@@ -117,14 +85,6 @@ class GenerateDrafter:
     def __init__(self, listener: Listener, stock: Any) -> None:
         self.listener = listener
         self._stock = stock
-
-    says_nothing = False
-
-    def open(self) -> Steps[Draft]:
-        return self.draft(1)
-
-    def hold(self, ranges: Ranges) -> None:
-        """It follows no rule."""
 
     def draft(self, n: int) -> Steps[Draft]:
         """No step of ours: the stock model keeps its own cache, for this one block."""

@@ -56,7 +56,6 @@ class Chooser:
         self._state: State | None = None if form is None else BEGIN
         self._followed: list[int] = []
         self._is_compiled = sampling.temperature == 0.0
-        self.says_nothing = False  # what `open` chose
         self._book: Ints | None = None
         self._writer: Writer | None = None
         self._n = 0
@@ -77,12 +76,6 @@ class Chooser:
         self._penalty = np.float32(self._rules.repetition_penalty)
         self._bias = np.float32(self._rules.end_bias)
 
-    def hold(self, form: SentenceForm | None) -> None:
-        """Go by `form`, behind nothing but what `open` said."""
-        self._form = form
-        self._state = None if form is None else BEGIN
-        self._followed = []
-
     def begin(self, answer: Sequence[int], num_drafted: int = 0) -> None:
         """answer: all that is said, committed or not; its last `num_drafted` are another's."""
         if self._is_compiled and self._book is None:
@@ -102,18 +95,6 @@ class Chooser:
     def next(self, logits: Floats, row: int = 0, wants_signal: bool = True) -> Choice:
         """Choose the id behind the answer from row `row` of raw logits [R, V], and put it there."""
         return self._put(self._choose(logits, row, wants_signal))
-
-    def open(self, logits: Floats) -> Choice | None:
-        """As `next` for the answer's first id, where it is the same whatever levels may be said;
-        else None, and nothing is put."""
-        found = self._choose_freely(logits, 0, True)
-        form = self._form
-        if form is not None:
-            state = form.step(BEGIN, found[0])
-            self.says_nothing = form.says_nothing(state)
-            if not form.is_opening(state):
-                return None
-        return self._put(found)
 
     def _put(self, found: Choice) -> Choice:
         if self._n == len(self._answer):

@@ -26,9 +26,8 @@ def warm_up(thinker: Thinker) -> None:
     """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
     noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
     for (listener,), _ in hear_parts([thinker], [noise], prefills=False):
-        drafter = IncrementalDrafter(listener, Rules(), Sampling())
+        drafter = IncrementalDrafter(listener, Rules(), Sampling(), {"rate": (0, 0)})
         drive(listener.engine, drafter.draft(4))
-        drafter.hold({"rate": (0, 0)})
         for k in (4, 6):  # a verification feeds k + 1 ids
             listener.sequence.extend(range(k + 1))
             drive(listener.engine, listener.feed(num_logits=k + 1))

@@ -2,150 +2,174 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import anyio
+import anyio.to_thread
+from anyio import CancelScope
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
-from streamer.stages.plumbing.hearing_threads import Seat
+from streamer.stages.observers import Observers
 from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import Outlet
-from streamer.stages.plumbing.pokes import Pokes
-from streamer.stages.plumbing.ports import Hearing
+from streamer.stages.plumbing.ports import Hearing, HearingThreads
 from streamer.stages.plumbing.put import put
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
-# Behind a turn's end the models have both cores: a coach at work then cost them 2 ms of 30.
-QUIET_S = 0.05
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
+Value = TypeVar("Value")
 
 
-async def chunk(
-    commands: MemoryObjectReceiveStream[Command],
-    items: Items,
-    pokes: Pokes,
-    outlet: Outlet,
-    hearing: Hearing,
-    seat: Seat,
-    books: Books,
-) -> None:
-    """Items go on with the time when the last piece was fed. Ends when `commands` does."""
-    stage = _Chunk(items, pokes, outlet, hearing, seat, books)
-    held: Command | None = None
-    async with commands, items, pokes, outlet:
-        while True:
-            try:
-                command = held or await stage.next(commands)
-            except anyio.EndOfStream:
-                break
-            held = None
-            match command:
-                case Piece() | Commit():
-                    held = await stage.hear(commands, command)
-                case Clear():
-                    await stage.clear()
-                case Mark(num_left):
-                    await stage.hand_on(await seat.run(hearing.settle, num_left))
-                    await put(items, (command, stage.fed_at))
-                case Answer():
-                    await put(items, (command, stage.fed_at))
-        if stage.is_heard:
-            await stage.hand_on(await seat.run(hearing.commit))
-        pokes.poke()
+class Chunk:
+    """`run` is the stage; `hurry` while a commit is queued.
 
-
-class _Chunk:
-    """fed_at: when the last piece was. is_heard: something that no commit has ended."""
+    Items go on with the time when the last piece was fed.
+    """
 
     def __init__(
-        self, items: Items, pokes: Pokes, outlet: Outlet, hearing: Hearing, seat: Seat, books: Books
+        self,
+        commands: MemoryObjectReceiveStream[Command],
+        items: Items,
+        observers: Observers,
+        outlet: Outlet,
+        hearing: Hearing,
+        threads: HearingThreads,
+        books: Books,
     ) -> None:
-        self.fed_at = 0.0
-        self.is_heard = False
+        self._commands = commands
         self._items = items
-        self._pokes = pokes
+        self._observers = observers
         self._outlet = outlet
         self._hearing = hearing
-        self._seat = seat
+        self._threads = threads
         self._books = books
+        self._fed_at = 0.0  # when the last piece was fed
+        self._is_heard = False  # samples that no commit has ended
         self._last_committed = -1
-        self._quiet_until = -math.inf  # who hears beside the stages waits so long
-        self._is_poke_due = False
+        self._is_hurried = False
+        self._queueing: CancelScope | None = None  # while it waits for a thread
 
-    async def next(self, commands: MemoryObjectReceiveStream[Command]) -> Command:
-        """The next command. Who hears beside the stages is told meanwhile, when it is time."""
-        if self._is_poke_due:
-            with anyio.CancelScope(deadline=self._quiet_until):
-                return await commands.receive()
-            self._poke()
-        return await commands.receive()
+    async def run(self) -> None:
+        """Ends when the commands do."""
+        held: Command | None = None
+        try:
+            async with self._commands, self._items, self._outlet:
+                while True:
+                    try:
+                        command = held or await self._commands.receive()
+                    except anyio.EndOfStream:
+                        break
+                    held = await self._take(command)
+                if self._is_heard:
+                    await self._hand_on(await self._on_thread(self._hearing.commit))
+        finally:
+            self._observers.close()
 
-    async def hear(
-        self, commands: MemoryObjectReceiveStream[Command], first: Piece | Commit
-    ) -> Command | None:
-        """Hear `first` and the pieces behind it, to a commit at most. What came after them."""
+    def hurry(self) -> None:
+        """A commit is queued: until it is heard, wait for no other stream's pieces."""
+        self._is_hurried = True
+        if self._queueing is not None:
+            self._queueing.cancel()
+
+    def rest(self) -> None:
+        """No commit is queued any more."""
+        self._is_hurried = False
+
+    async def _take(self, command: Command) -> Command | None:
+        """Returns a command that came after pieces, to be taken next."""
         hearing = self._hearing
-        await self._seat.lead.give_way()
-        async with self._seat.waited():
-            pcm, self.fed_at, last = _join(commands, first, self.fed_at)
+        match command:
+            case Piece() | Commit():
+                return await self._hear(command)
+            case Clear():
+                await self._hand_on(await self._on_thread(hearing.clear))
+                await self._outlet.send(Cleared(hearing.num_turns))
+            case Mark(num_left):
+                await self._hand_on(await self._on_thread(_settle, hearing, num_left))
+                await put(self._items, (command, self._fed_at))
+            case Answer():
+                await put(self._items, (command, self._fed_at))
+        return None
+
+    async def _hear(self, first: Piece | Commit) -> Command | None:
+        """Hear `first` and the pieces after it, up to a commit."""
+        hearing = self._hearing
+        async with self._thread_taken():
+            pcm, self._fed_at, last = _join(self._commands, first, self._fed_at)
             commit = last if isinstance(last, Commit) else None
-            found = await self._seat.run(hearing.push, pcm) if commit is None else []
-            self._seat.is_ending = hearing.is_ending
-        self.is_heard = commit is None
+            found = await self._on_thread(hearing.push, pcm) if commit is None else []
+        self._is_heard = commit is None
         if commit is None:
-            await self.hand_on(found)
+            await self._hand_on(found)
             return last
         await self._commit(commit, pcm)
         return None
 
     async def _commit(self, commit: Commit, pcm: bytes) -> None:
         hearing = self._hearing
-        pushed, found = await self._seat.run(_end, hearing, pcm)
-        self._seat.rest()
-        await self.hand_on([*pushed, *found])
-        # A turn that voice activity has just ended is what the client means; twice is once.
+        pushed, found = await self._on_thread(_end, hearing, pcm)
+        self.rest()
+        await self._hand_on([*pushed, *found])
+        # If voice activity just ended the turn, this commit refers to it: do not commit twice.
         ends_one = any(isinstance(item, Closed) for item in found)
         if ends_one or hearing.num_turns - 1 > self._last_committed:
             commit.turn = self._last_committed = hearing.num_turns - 1
         commit.is_done.set()
 
-    async def clear(self) -> None:
-        await self.hand_on(await self._seat.run(self._hearing.clear))
-        await self._outlet.send(Cleared(self._hearing.num_turns))
-        self._last_committed = self._hearing.num_turns - 1
+    @asynccontextmanager
+    async def _thread_taken(self) -> AsyncIterator[None]:
+        """Pieces wait for a thread, in order; the end of a turn does not."""
+        pieces = self._threads.pieces
+        is_taken = False
+        if not (self._is_hurried or self._hearing.is_ending):
+            with CancelScope() as self._queueing:
+                await pieces.acquire_on_behalf_of(self)
+                is_taken = True
+            self._queueing = None
+        try:
+            yield
+        finally:
+            if is_taken:
+                pieces.release_on_behalf_of(self)
 
-    async def hand_on(self, found: list[Item]) -> None:
+    async def _on_thread(self, call: Callable[..., Value], *arguments: object) -> Value:
+        return await anyio.to_thread.run_sync(call, *arguments, limiter=self._threads.limiter)
+
+    async def _hand_on(self, found: list[Item]) -> None:
         for item in found:
             if isinstance(item, Closed):
                 self._books.last_closed = item.turn
-                self._quiet_until = anyio.current_time() + QUIET_S
             await _tell(item, self._outlet)
-            await put(self._items, (item, self.fed_at))
-        self._poke()
-
-    def _poke(self) -> None:
-        self._is_poke_due = anyio.current_time() < self._quiet_until
-        if not self._is_poke_due:
-            self._pokes.poke()
+            await put(self._items, (item, self._fed_at))
+        self._observers.wake()
 
 
 def _end(hearing: Hearing, pcm: bytes) -> tuple[list[Item], list[Item]]:
-    """What the turn's last piece brings, and its end: one way to the thread for both."""
+    """Items of the turn's last piece, and of its end: one trip to the thread for both."""
     return hearing.push(pcm) if pcm else [], hearing.commit()
+
+
+def _settle(hearing: Hearing, num_left: int) -> list[Item]:
+    """All but the last samples are heard, and measured."""
+    found = hearing.settle(num_left)
+    if hearing.measurer is not None:
+        hearing.measurer.work(False)
+    return found
 
 
 def _join(
     commands: MemoryObjectReceiveStream[Command], first: Piece | Commit, fed_at: float
 ) -> tuple[bytes, float, Command | None]:
-    """`first` and the pieces that wait behind it, when the last was fed, and what came after them,
-    if it is no piece.
+    """PCM of `first` and the pieces that wait after it, when the last was fed, and the command that
+    came after them.
 
-    Where many streams share the machine, a hop to a thread for every 20 ms costs more than hearing
-    them.
+    On a busy machine a trip to a thread for every 20 ms costs more than hearing them.
     """
     parts = list[bytes]()
     size = 0

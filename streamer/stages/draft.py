@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.speculate import Speculator
-from streamer.core.rules.clauses import Ranges
 from streamer.stages.plumbing.asking import Asking
 from streamer.stages.plumbing.draft_on_edge import Drafting, may_ask
-from streamer.stages.plumbing.lead import Lead
 from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
@@ -48,7 +44,6 @@ class Draft:
         parts: Parts,
         books: Books,
         clock: Callable[[], float],
-        lead: Lead,
     ) -> None:
         self._ready = ready
         self._requests = requests
@@ -57,7 +52,6 @@ class Draft:
         self._parts = parts
         self._books = books
         self._clock = clock
-        self._lead = lead
         self._cancelled = -1  # this turn and all before it
         self._answering: int | None = None
         self._asking: Asking | None = None  # of the turn that is answered
@@ -93,20 +87,18 @@ class Draft:
             self._asking.cancel()
 
     async def _answer(self, ready: Ready) -> None:
-        await self._lead.give_way()
         self._answering = ready.turn.number
         asking = self._asking = Asking(ready, self._requests, self._replies, self._clock)
         over: Over | Failed
-        with self._lead.answered():
-            try:
-                if ready.closed.has_speech:
-                    over = await self._drive(ready, asking)
-                else:
-                    over = self._no_speech(ready)
-            except Exception as error:  # this turn's alone
-                over = Failed(ready.turn.number, reason_of(error))
-            self._answering = None
-            await put(self._said, over)  # before a target is waited for that was too slow already
+        try:
+            if ready.closed.has_speech:
+                over = await self._drive(ready, asking)
+            else:
+                over = self._no_speech(ready)
+        except Exception as error:  # this turn's alone
+            over = Failed(ready.turn.number, reason_of(error))
+        self._answering = None
+        await put(self._said, over)  # before waiting for a target that was too slow already
         await asking.settle()
         self._books.close(ready.turn)
 
@@ -125,12 +117,9 @@ class Draft:
             await asking.prepare()
         action: Action | None = None
         edge = None
-        if turn.edge is None:
-            spec = parts.speculator(None)
-        else:
+        if turn.edge is not None:
             edge = Drafting(ready, parts, self._said, self._clock, lambda: self._is_cancelled)
-            action = await self._begin_on_edge(ready, edge)
-            spec = edge.spec
+        spec = parts.speculator(None) if edge is None else edge.spec
         prefilled_at: float | None = None  # by the target, where it speaks first
         while True:
             if action is None:
@@ -145,8 +134,7 @@ class Draft:
             match now:
                 case DraftMore():
                     assert edge is not None
-                    steps = edge.draft(now) if edge.is_held else edge.hold(await ready.ranges())
-                    action = await self._on_edge(edge, steps)
+                    action = await self._on_edge(edge, now)
                 case Verify(request):
                     await asking.ask(request, spec.counts)
                 case Wait(until):
@@ -168,33 +156,12 @@ class Draft:
         """Whether the cloud hears the end with the edge: it will be asked, or is idle anyway."""
         return cloud.is_remote or self._parts.mode in ("exact", "cloud") or not cloud.is_busy
 
-    async def _on_edge(self, edge: Drafting, steps: Any) -> Action | None:
-        """Run steps of `edge`; what they came to."""
+    async def _on_edge(self, edge: Drafting, wanted: DraftMore) -> Action | None:
+        """Draft; returns the action that needs more than the edge."""
         assert self._parts.edge is not None
-        action: Action | None = await self._parts.edge.batcher.submit(steps)
+        action: Action | None = await self._parts.edge.batcher.submit(edge.draft(wanted))
         await edge.flush()
         return action
-
-    async def _begin_on_edge(self, ready: Ready, edge: Drafting) -> Action | None:
-        """Measures say which levels may be said. Where little of them is left to do, it waits for
-        the first id: so much sooner is the first text there. Else it goes on beside the models."""
-        closed = ready.closed
-        known: list[Ranges] = []
-
-        async def learn() -> None:
-            known.append(await ready.ranges())
-
-        if closed.measures is None:
-            await learn()
-        async with anyio.create_task_group() as group:
-            if not known and not closed.is_nearly_measured:
-                group.start_soon(learn)
-            action = await self._on_edge(edge, edge.begin(known))
-        if edge.is_held or not (action is None or isinstance(action, DraftMore)):
-            return action
-        if not known:
-            await learn()
-        return await self._on_edge(edge, edge.hold(known[0]))
 
     def _why_lost(self, spec: Speculator, asking: Asking) -> str:
         """Mode exact or cloud, and no verdict: one line, cause and way out."""

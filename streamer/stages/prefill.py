@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -12,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.core.rules.clauses import Ranges
+from streamer.core.rules.clauses import FREE, Ranges
 from streamer.stages.events import LiveUpdate
 from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
 from streamer.stages.plumbing.open_turns import Books
@@ -40,26 +39,13 @@ async def prefill(
                 case Heard():
                     await stage.hear(item)
                 case Closed():
-                    turn = await stage.leave()
-                    await put(
-                        ready,
-                        Failed(turn.number, turn.failed)
-                        if turn.failed
-                        else Ready(turn, item, fed_at, partial(_ranges, parts, item)),
-                    )
+                    await put(ready, await stage.finish(await stage.leave(), item, fed_at))
                 case Dropped():
                     books.close(await stage.leave())
                 case Answer() | Mark():
                     if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
                         await stage.turn.cloud.prefilled()
                     await put(ready, item)
-
-
-async def _ranges(parts: Parts, closed: Closed) -> Ranges:
-    """On a thread, where the last samples of a turn have still to be measured."""
-    if closed.measures is None:
-        return parts.ranges(closed)
-    return await anyio.to_thread.run_sync(parts.ranges, closed, limiter=parts.threads.limiter)
 
 
 class _Prefill:
@@ -102,6 +88,30 @@ class _Prefill:
         self.turn = None
         assert turn is not None
         return turn
+
+    async def finish(self, turn: Turn, closed: Closed, fed_at: float) -> Ready | Failed:
+        """Hear the turn's last window on the edge, while its last samples are measured."""
+        if turn.failed is not None:
+            return Failed(turn.number, turn.failed)
+        ranges: Ranges = FREE
+
+        async def measure() -> None:
+            nonlocal ranges
+            run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
+            ranges = await run(self._parts.ranges, closed, limiter=limiter)
+
+        try:
+            async with anyio.create_task_group() as group:
+                if closed.measures is not None:
+                    group.start_soon(measure)
+                if turn.edge is not None and closed.has_speech:
+                    assert self._parts.edge is not None
+                    steps = turn.edge.finish(closed.rest, closed.maximum)
+                    await self._parts.edge.batcher.submit(steps)
+        except Exception as error:  # this turn's alone
+            self._books.close(turn)
+            return Failed(turn.number, reason_of(error))
+        return Ready(turn, closed, fed_at, ranges)
 
     async def _prefill(self, turn: Turn, heard: Heard) -> None:
         """On every model at once; a live update gives way to what the edge has to do."""

@@ -17,14 +17,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from streamer.core.audio.turn_items import Item
 from streamer.core.coach.baseline import Baseline
-from streamer.stages.chunk import chunk
-from streamer.stages.coach import coach
+from streamer.stages.chunk import Chunk
 from streamer.stages.draft import CREDITS, Draft
 from streamer.stages.emit import emit
 from streamer.stages.events import Event, NothingToCommit, SessionOptions
-from streamer.stages.measure import measure
-from streamer.stages.plumbing.hearing_threads import Seat
-from streamer.stages.plumbing.lead import Lead
+from streamer.stages.observers import Observers
 from streamer.stages.plumbing.messages import (
     Answer,
     Ask,
@@ -44,8 +41,7 @@ from streamer.stages.plumbing.messages import (
 from streamer.stages.plumbing.open_turns import Books
 from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
 from streamer.stages.plumbing.pieces import MAX_QUEUED_S, piece_s_of
-from streamer.stages.plumbing.pokes import Pokes
-from streamer.stages.plumbing.ports import Ear, Measurer, Parts
+from streamer.stages.plumbing.ports import Parts
 from streamer.stages.plumbing.put import put
 from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
@@ -88,18 +84,15 @@ class Stream:
         self._held_at = 0.0
         self._is_ended = False
         self._hearing = parts.hearing(options)
-        lead = Lead(parts.threads.answers, clock, options.is_recording)
-        self._seat = Seat(parts.threads, lead)
         self._commands, self._taken = queue[Command](self._max_pieces)
         self._last_asked = -1
         self._events: MemoryObjectReceiveStream[Event]
+        self._chunk: Chunk
         self._draft: Draft
 
     def start(self, group: TaskGroup) -> None:
         """Join the stages and start them."""
         items, heard = queue[tuple[Item | Answer | Mark, float]](MAX_ITEMS)
-        measuring, measured = queue[Measurer](1)
-        coaching, coached = queue[Ear](1)
         readies, ready = queue[Ready | Answer | Mark | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
@@ -107,15 +100,15 @@ class Stream:
         events, self._events = queue[Event](MAX_EVENTS)
         outlet = Outlet(events)
         parts = self._parts
-        answers = (parts, self.books, self._clock, self._seat.lead)
-        self._draft = Draft(ready, asks, replied, says, *answers)
-        heard_by = (outlet, self._hearing, self._seat, self.books)
-        pokes = Pokes(measuring, coaching, self._hearing)
-        group.start_soon(chunk, self._taken, items, pokes, *heard_by, name="chunk")
-        is_told = self._options.measures and not self._options.is_recording
-        threads = parts.threads.measuring
-        group.start_soon(measure, measured, outlet.clone(), threads, is_told, name="measure")
-        group.start_soon(coach, coached, outlet.clone(), threads, name="coach")
+        wants_measures = self._options.measures and not self._options.is_recording
+        hearing = self._hearing
+        observed = (hearing, outlet.clone(), parts.threads.measuring, wants_measures)
+        observers = Observers(*observed)
+        hears = (observers, outlet, hearing, parts.threads, self.books)
+        self._chunk = Chunk(self._taken, items, *hears)
+        self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
+        group.start_soon(self._chunk.run, name="chunk")
+        group.start_soon(observers.run, name="observers")
         group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
         group.start_soon(verify, requests, replies, name="verify")
@@ -133,7 +126,7 @@ class Stream:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         if self._options.is_recording:
             await put(self._commands, Piece(pcm, self._clock()))
-            self._count(len(pcm))
+            self.num_bytes_fed += len(pcm)
             return
         at = 0
         while at < len(pcm):
@@ -154,7 +147,7 @@ class Stream:
         except (anyio.WouldBlock, anyio.BrokenResourceError):
             return False
         self._held.clear()
-        self._count(n)
+        self.num_bytes_fed += n
         self._hold(pcm[n:])
         return True
 
@@ -163,11 +156,11 @@ class Stream:
         if last:
             self._hold(last)
         command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
-        self._seat.hurry()
+        self._chunk.hurry()
         try:
             await put(self._commands, command)
         except BaseException:
-            self._seat.rest()
+            self._chunk.rest()
             raise
         if command.rest is not None:
             del self._held[: len(command.rest.pcm)]
@@ -226,13 +219,8 @@ class Stream:
     def _hold(self, pcm: bytes) -> int:
         self._held += pcm
         self._held_at = self._clock()
-        self._count(len(pcm))
+        self.num_bytes_fed += len(pcm)
         return len(pcm)
-
-    def _count(self, num_bytes: int) -> None:
-        self.num_bytes_fed += num_bytes
-        num_samples = num_bytes / self._sample_bytes
-        self._seat.lead.came(num_samples / self._options.sample_rate_hz)
 
     async def _flush(self) -> None:
         """What is held goes on; where the caller is cancelled, it is held still."""

@@ -4,9 +4,7 @@ No deadlock, nothing committed is lost, nothing is said twice, every KV slot com
 """
 
 import random
-import threading
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -18,8 +16,6 @@ from speech import RATE_HZ, speech
 from bench.arms import models_of
 from bench.watched import Between, Passing, opened
 from streamer import Describer, Description, TextDelta
-from streamer.core.decoding.pace import Pace
-from streamer.core.decoding.speculate import Speculator
 from streamer.stages import stream as stream_module
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing import pieces
@@ -216,114 +212,3 @@ async def test_pieces_may_be_of_any_size(tiny_pair):
                 (said,) = [e async for e in stream.events() if isinstance(e, Description)]
                 found.add(said.ids)
         assert len(found) == 1
-
-
-@dataclass(frozen=True)
-class Worked(Passing):
-    """A hearing whose measures are late in no turn but the second."""
-
-    def push(self, pcm):
-        items = self.inner.push(pcm)
-        if self.inner.measurer is not None and self.inner.num_turns != 2:
-            self.inner.measurer.work(True)
-        return items
-
-
-@dataclass(frozen=True)
-class Told(Passing):
-    """A drafter that tells what it was asked for."""
-
-    told: list
-
-    def open(self):
-        self.told.append("open")
-        return self.inner.open()
-
-    def hold(self, ranges):
-        self.told.append("hold")
-        self.inner.hold(ranges)
-
-
-@dataclass(frozen=True)
-class Asked(Between):
-    """What was asked for, in its order; of ranges, whether a turn had little left to measure."""
-
-    told: list = field(default_factory=list)
-
-    def hearing(self, options):
-        return Worked(self.parts.hearing(options))
-
-    def drafter(self, edge):
-        return Told(self.parts.drafter(edge), self.told)
-
-    def ranges(self, closed):
-        assert threading.current_thread() is not threading.main_thread()
-        self.told.append(closed.is_nearly_measured)
-        return {"rate": (0, 4)} if self.parts.ranges(closed) is not None else {}
-
-
-class Timed(Pace):
-    def __init__(self, took):
-        super().__init__()
-        self.took = took
-
-    def drafted(self, n, seconds):
-        self.took.append(seconds)
-        super().drafted(n, seconds)
-
-
-@dataclass(frozen=True)
-class Slow(Between):
-    """Measures that take long, once. took: seconds of each draft, as the pace is told."""
-
-    asked: list = field(default_factory=list)
-    took: list = field(default_factory=list)
-
-    def speculator(self, edge):
-        made = self.parts.speculator(edge)
-        return Speculator(made.plan, made.vocabulary, made.sequence, Timed(self.took))
-
-    def ranges(self, closed):
-        if not self.asked:
-            self.asked.append(closed.turn)
-            time.sleep(SLOW_S)
-        return self.parts.ranges(closed)
-
-
-@pytest.mark.parametrize(("mode", "k"), [("edge", 4), ("gated", 4), ("exact", 1)])
-async def test_what_waits_for_measures_is_no_drafting_and_no_targets_delay(
-    tiny_pair, turns, mode, k
-):
-    """A verdict has less time than they take, and how fast the edge drafts decides about its
-    blocks."""
-    edge, cloud = (str(each) for each in tiny_pair)
-    plan = {"mode": mode, "k": k, "verify_budget_s": SLOW_S - 0.5, "draft_ahead": 0}
-    models = models_of(edge=edge, cloud="none" if mode == "edge" else cloud, **plan)
-    async with opened(models) as parts:
-        slow = Slow(parts)
-        async with session_of(slow, measures=True) as session:
-            await session.feed(turns[0])
-            await session.commit()
-            found = [event async for event in session][-1]
-    assert isinstance(found, Description), found
-    assert found.blocks_unverified == 0
-    assert slow.took
-    assert max(slow.took) < SLOW_S - 0.5
-
-
-async def test_a_live_turn_is_measured_behind_its_first_id(tiny_pair, turns):
-    """So it waits for no measure. Where much is left to measure, that begins at once."""
-    models = models_of(edge=str(tiny_pair[0]), cloud="none", mode="edge")
-    async with opened(models) as parts:
-        asked = Asked(parts)
-        async with session_of(asked, measures=True) as session:
-            for i, data in enumerate(turns[:3]):
-                del asked.told[:]
-                await session.feed(data)
-                await session.commit()
-                assert [event async for event in session][-1].measures is not None
-                first = asked.told[: asked.told.index("hold") + 1]
-                if i == 1:
-                    assert False in first
-                else:
-                    assert first == ["open", True, "hold"]

@@ -30,8 +30,8 @@ class LoadedModels(Models):
     def plan(self):
         return self._given
 
-    def drafter(self, listener, rules):
-        drafter = super().drafter(listener, rules)
+    def drafter(self, listener, rules, ranges):
+        drafter = super().drafter(listener, rules, ranges)
         return self._before(drafter) if self._before else drafter
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fakes import toy_vocabulary
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.pace import MORE, STEP, Pace
+from streamer.core.decoding.pace import Pace
 from streamer.core.decoding.plan import DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
@@ -22,6 +22,7 @@ RULES = Rules.off(max_new_tokens=96)
 # the sentence end; ids that end nothing
 STOP, WORDS = 9, (0, 1, 2, 3, 4, 6, 7, 8, 12, 13, 14, 15, 16)
 CALM = Signal(0.0, 1.0, 0.0)
+STEP, MORE = 1.17, 0.11  # the target's work: of a request, and of each id of its draft
 
 
 @dataclass(frozen=True)
@@ -133,4 +134,4 @@ def exact(**options):
 
 
 PLAIN = exact(k=4)
-OURS = exact(ahead=48, credits=4, adapts=True)
+AHEAD = exact(k=4, ahead=48, credits=4)

@@ -24,8 +24,7 @@ from streamer.core.link.verifier_turn import VerifierModel
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
 from streamer.core.text.emitter import Emitter
-from streamer.stages.plumbing.hearing_threads import HearingThreads
-from streamer.stages.plumbing.ports import Side
+from streamer.stages.plumbing.ports import HearingThreads, Side
 
 VOCABULARY = toy_vocabulary()
 MODEL = VerifierModel("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
@@ -123,12 +122,6 @@ class ToySteps:
     def __init__(self, drafter):
         self._drafter = drafter
 
-    says_nothing = False
-
-    def open(self):
-        yield
-        return self._drafter.draft(1)
-
     def draft(self, n):
         yield
         return self._drafter.draft(n)
@@ -157,7 +150,7 @@ class ToyParts:
     def ranges(self, closed):
         return {}
 
-    def drafter(self, edge):
+    def drafter(self, edge, ranges):
         plan, sampling = self._decoding.plan, self._decoding.sampling
         chance = random.Random(0)
         return ToySteps(ToyDrafter(edge.stream, VOCABULARY, plan.rules, sampling, "model", chance))

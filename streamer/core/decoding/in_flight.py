@@ -15,9 +15,11 @@ from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """A block of `n` ids; request None: nobody is asked, it waits for those before it. is_early: it
-    is the part of a block that was there when it was asked about. is_unverified: it should have
-    been asked about."""
+    """A block of `n` ids.
+
+    request: None for a block that passed the gate; it waits for those before it.
+    is_unverified: the gate or the mode wanted it verified, and it is not.
+    """
 
     n: int
     request: VerifyRequest | None = None
@@ -26,7 +28,6 @@ class Flight:
     deadline: float | None = None
     verdict: Verdict | None = None
     is_refused: bool = False
-    is_early: bool = False
     is_unverified: bool = False
     num_refusals: int = 0
 
@@ -49,17 +50,7 @@ class Flights:
     def is_late(self, now: float) -> bool:
         """Whether the first one's verdict is overdue."""
         head = self.head
-        return (
-            head is not None
-            and not self.is_head_judged
-            and head.deadline is not None
-            and now >= head.deadline
-        )
-
-    @property
-    def is_head_judged(self) -> bool:
-        """Whether the first one's verdict is here, and waits."""
-        return bool(self._flights) and self._flights[0].verdict is not None
+        return head is not None and head.deadline is not None and now >= head.deadline
 
     @property
     def span(self) -> int:
@@ -94,9 +85,7 @@ class Flights:
             flight.verdict = verdict
         return flight
 
-    def ask(
-        self, answer: Ids[int], n_committed: int, n: int, is_early: bool = False
-    ) -> VerifyRequest:
+    def ask(self, answer: Ids[int], n_committed: int, n: int) -> VerifyRequest:
         """A request for the `n` ids behind those that are here already."""
         start = n_committed + self.span
         base = self._known
@@ -114,7 +103,7 @@ class Flights:
             unverified=tuple(answer[base:start]),
             draft=tuple(answer[start : start + n]),
         )
-        self._flights.append(Flight(n, request, is_early=is_early))
+        self._flights.append(Flight(n, request))
         return request
 
     def ask_again(self, answer: Ids[int], n_committed: int) -> None:

@@ -65,8 +65,6 @@ class Plan:
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
     ahead: int = 0  # ids that may be drafted behind the oldest block on its way
     credits: int = 1  # blocks that may be on their way
-    # exact: k follows the measured delay and acceptance (core/decoding/pace.py)
-    adapts: bool = False
     degrade: bool = False  # exact, too, goes on unverified
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.gate import Signal
 from streamer.core.decoding.in_flight import Flight
 from streamer.core.decoding.pace import Pace
-from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan, Verify, Wait
+from streamer.core.decoding.plan import Action, Done, DraftMore, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.tail import Tail
 from streamer.core.decoding.verdict import Refusal, Verdict
@@ -81,20 +81,12 @@ class Speculator:
         self._last_at = now
         return action
 
-    def shown(self) -> Emit | None:
-        """What is committed and was not said by `next`; it does nothing else."""
-        return self._tail.emits.popleft() if self._tail.emits else None
+    def drafted(self, ids: Ids[int], signals: Ids[Signal], now: float | None = None) -> None:
+        """Record that `ids`, with one signal each, now stand at the sequence's end.
 
-    def drafted(
-        self,
-        ids: Ids[int],
-        signals: Ids[Signal],
-        now: float | None = None,
-        is_opening: bool = False,
-    ) -> None:
-        """`ids`, each with its signal, now stand at the sequence's end. is_opening: they are the
-        answer's first, and say nothing of any attribute. Raises ValueError for none,
-        and for other numbers of signals."""
+        now: when drafting ended; None leaves the pace as it is. Raises ValueError for no ids, and
+        for another number of signals.
+        """
         n = len(ids)
         if n == 0 or n != len(signals):
             raise ValueError(
@@ -105,11 +97,6 @@ class Speculator:
         if now is not None and not is_first:
             self.pace.drafted(n, now - self._last_at)
         self._tail.extend(signals, self._drafting.room)
-        if is_opening and self._drafting.is_shown_at_once:
-            n = len(self._tail)
-            self._drafting.show(n)
-            self._settle(self._tail.ids[:n], n, verified=False)
-        self._land_all()  # a verdict may have waited for the edge's guess
 
     def verdict(self, verdict: Verdict, now: float | None = None) -> None:
         """Apply the target's reply to a block on its way; one to any other request is ignored."""
@@ -117,7 +104,7 @@ class Speculator:
         if flight is None:
             return
         if now is not None and flight.sent_at is not None:
-            self.pace.answered(now - flight.sent_at, verdict.n_accepted, flight.n)
+            self.pace.answered(now - flight.sent_at)
         self._land_all()
 
     def refused(self, refusal: Refusal) -> None:
@@ -157,9 +144,9 @@ class Speculator:
             self._ask(0)
             return None
         if self.plan.mode != "cloud":
-            if self._drafting.is_closable(is_up) and self._close(may_ask):
+            if self._drafting.is_whole and self._close(may_ask):
                 return None
-            if (n := self._drafting.num_to_draft(now, is_up)) > 0:
+            if (n := self._drafting.num_to_draft(now)) > 0:
                 return DraftMore(n)
         head = self._flights.head
         assert head is not None, "nothing to do and nothing to wait for"
@@ -179,7 +166,6 @@ class Speculator:
         drafting = self._drafting
         drafting.judge()
         n = drafting.num_open
-        is_part = drafting.is_part
         fired = drafting.block.must_be_verified
         if not (fired and may_ask):
             self._pass_on(n, is_unverified=fired and n > 0)
@@ -187,12 +173,12 @@ class Speculator:
         elif self._flights.num_asked == self.plan.credits:
             return False
         else:
-            self._ask(n, is_part)
-            drafting.begin_rest(n) if is_part else drafting.begin()
+            self._ask(n)
+            drafting.begin()
         return True
 
-    def _ask(self, n: int, is_early: bool = False) -> None:
-        request = self._flights.ask(self.sequence.answer, self.sequence.n_committed, n, is_early)
+    def _ask(self, n: int) -> None:
+        request = self._flights.ask(self.sequence.answer, self.sequence.n_committed, n)
         self.counts.cloud_calls += 1
         self.counts.n_uploaded += len(request.draft)
 
@@ -214,7 +200,7 @@ class Speculator:
     def _land_all(self) -> None:
         """Apply the verdicts that are here, oldest first."""
         while (head := self._flights.head) is not None and head.verdict is not None:
-            if self.stop_reason is not None or self._drafting.early.is_guess_missing(head):
+            if self.stop_reason is not None:
                 return
             self._land(head, head.verdict)
         if head is not None and head.is_refused:

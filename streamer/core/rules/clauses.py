@@ -87,11 +87,6 @@ class Clauses:
                 if is_open and self.opens(clause[:at], phrase[0]):
                     yield phrase[len(clause) - at :]
 
-    def begins(self, text: str) -> bool:
-        """Whether what `text` ends in is the beginning of a phrase."""
-        ends = [text[at:] for at in range(len(text))]
-        return any(phrase.startswith(end) for phrase in self.bits for end in ends)
-
     def _bit(self, clause: str, is_first: bool) -> int:
         """The attribute whose phrase `clause` is, behind an opening if it is the first; else 0."""
         starts = range(min(len(clause), MAX_OPENING + 1)) if is_first else range(1)

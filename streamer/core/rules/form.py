@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streamer.core.rules.clauses import COMMA, END, MAX_OPENING, Clauses, Phrases, Place, Ranges
+from streamer.core.rules.clauses import COMMA, END, Clauses, Phrases, Place, Ranges
 from streamer.core.rules.id_sets import Ids
 from streamer.core.rules.own_ids import OwnIds
 from streamer.core.rules.spelling import Spelling
@@ -54,12 +54,9 @@ class SentenceForm:
         self._clauses = Clauses(bits, whole, every)
         self._own = OwnIds(vocabulary, set(COMMA + END + no_speech).union(*bits))
         self._spells = Spelling(vocabulary)
-        spelled = {phrase: bit for phrase, bit in bits.items() if self._can_be_clause(phrase)}
+        spelled = {bit for phrase, bit in bits.items() if self._can_be_clause(phrase)}
         # Else every sentence would stop short, or be empty: where one attribute cannot be said.
-        bits_spelled = set(spelled.values())
-        self.can_be_said = sum(bits_spelled) == whole
-        # Of each attribute, what its phrases begin with, whatever the ranges.
-        self._heads = [{p[0] for p, b in spelled.items() if b == each} for each in bits_spelled]
+        self.can_be_said = sum(spelled) == whole
         self._steps: dict[tuple[State, int], State | None] = {}
         self._sets: dict[State, Ids] = {}
         self._wider: SentenceForm | None = None  # which allows all that this one does, and more
@@ -107,23 +104,6 @@ class SentenceForm:
                 self._steps.clear()
             found = self._steps[state, token] = self._step(state, token)
             return found
-
-    def is_opening(self, state: State | None) -> bool:
-        """Whether the form within any ranges leads there, too: nothing is said but a beginning of
-        the sentence without speech, or an opening that each phrase of some attribute may follow."""
-        if state is None or isinstance(state, str):
-            return state is not None
-        clause = state.clause
-        if state.said or state.is_over or not state.is_first or len(clause) > MAX_OPENING:
-            return False
-        return any(all(self._clauses.opens(clause, head) for head in each) for each in self._heads)
-
-    def says_nothing(self, state: State | None) -> bool:
-        """Whether an opening stands there that is no beginning of anything: neither of a phrase nor
-        of the sentence without speech."""
-        if not isinstance(state, Place) or not self.is_opening(state):
-            return False
-        return not self._clauses.begins(state.clause)
 
     def allowed(self, state: State) -> Ids:
         """All ids that keep the form there, ascending: one at least, where `step` led to it."""

@@ -16,11 +16,12 @@ from streamer.core.link.backoff import jittered
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.link.patience import STUCK_S, VerifierProgress
 from streamer.core.link.send_window import SendWindow
+from streamer.core.rules.clauses import Ranges
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.reply_waiters import ReplyWaiters
 from streamer.net.link.turn_link import TurnLink
 from streamer.net.link.unheard_audio import UnheardAudio
-from streamer.stages.plumbing.target import LateRanges, TargetLost
+from streamer.stages.plumbing.target import TargetLost
 
 # Before a turn that found no place asks again; the last one from then on.
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -78,8 +79,8 @@ class RemoteTarget:
             self.turn.hear(heard.samples)
             self._want()
 
-    async def finish(self, closed: Closed, ranges: LateRanges) -> None:
-        self.turn.finish(await ranges())
+    async def finish(self, closed: Closed, ranges: Ranges) -> None:
+        self.turn.finish(ranges)
         self._want()
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:

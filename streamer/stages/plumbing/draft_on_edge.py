@@ -1,14 +1,13 @@
-"""What the edge does alone, on its thread: hear the end, draft, gate, show. Out: what it needs.
+"""Drafting on the edge's thread, as long as the state machine asks for nothing but the edge.
 
-The state machine is driven here while it asks for the edge only; whatever else it wants comes back
-as an action. So a block costs no way to the event loop and back, and the next one is drafted while
-the last one is on its way out.
+A block then costs no trip to the event loop and back, and the next one is drafted while the last
+one is being sent. Any other action is returned to the stage.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any
 
 import anyio
@@ -16,10 +15,9 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from streamer.core.decoding.plan import Action, DraftMore, Emit
 from streamer.core.decoding.speculate import Speculator
-from streamer.core.rules.clauses import Ranges
 from streamer.stages.plumbing.batcher import post_to_this_loop
 from streamer.stages.plumbing.messages import Failed, Over, Ready, Said, Turn
-from streamer.stages.plumbing.ports import Parts
+from streamer.stages.plumbing.ports import Drafter, Parts
 from streamer.stages.plumbing.put import put
 from streamer.stages.plumbing.target import Cloud
 
@@ -33,9 +31,12 @@ def may_ask(cloud: Cloud | None, turn: Turn) -> bool:
 
 
 class Drafting:
-    """One turn's answer on its edge. `begin`, then `draft` are steps for the edge's batcher; they
-    return an action, or None where the state machine is to be asked anew. `flush` behind each of
-    them. Not to be touched while steps run.
+    """One turn's answer on its edge, whose turn is over.
+
+    `draft` gives steps for the edge's batcher; they return an action, or None where the state
+    machine is to be asked again. Call `flush` after them. Do not touch it while steps run.
+
+    prefilled_at: when the first id was there; its step ends the prefill.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class Drafting:
         clock: Callable[[], float],
         is_cancelled: Callable[[], bool],
     ) -> None:
-        self.spec: Speculator
-        # when the first id was there: its step ends the prefill
+        edge = ready.turn.edge
+        assert edge is not None
+        self.spec: Speculator = parts.speculator(edge)
         self.prefilled_at: float | None = None
-        self.is_held = False  # to the levels that may be said: it drafts
+        self._edge = edge
+        self._drafter: Drafter | None = None  # made on the edge's thread
         self._ready = ready
         self._parts = parts
         self._said = said
@@ -58,57 +61,12 @@ class Drafting:
         self._post = post_to_this_loop()
         self._unsaid: deque[Said] = deque()
 
-    def begin(self, known: Sequence[Ranges]) -> Generator[Any, Any, Action | None]:
-        """Hear the turn's end, and draft the first id if it does not depend on the levels that may
-        be said. Then, where these are `known` by now, draft on. Else `hold` comes before the next
-        draft; any other action does not wait for it."""
-        action = yield from self._hear_end()
-        if isinstance(action, DraftMore):
-            ids, signals = yield from self._drafter.open()
-            self.prefilled_at = self._clock()
-            if ids:
-                self.spec.drafted(ids, signals, self.prefilled_at, self._drafter.says_nothing)
-                action = self._show()
-        if not known:
-            return action
-        self._hold(known[0])
-        action = action or self._next()
-        return (yield from self.draft(action)) if isinstance(action, DraftMore) else action
-
-    def _show(self) -> Action | None:
-        """Hand out what is committed. No target is asked before it is known what may be said: its
-        time would run."""
-        if self._parts.mode == "edge":
-            return self._next()
-        while (emit := self.spec.shown()) is not None:
-            self._say(emit)
-        return None
-
-    def hold(self, ranges: Ranges) -> Generator[Any, Any, Action | None]:
-        """Say levels within `ranges` from now on, and draft. Time has passed, which is no time of
-        drafting: so the state machine is asked anew."""
-        self._hold(ranges)
-        action = self._next()
-        return (yield from self.draft(action)) if isinstance(action, DraftMore) else action
-
-    def _hold(self, ranges: Ranges) -> None:
-        self.is_held = True
-        if ranges:
-            self._drafter.hold(ranges)
-
-    def _hear_end(self) -> Generator[Any, Any, Action | None]:
-        closed = self._ready.closed
-        edge = self._ready.turn.edge
-        assert edge is not None
-        yield from edge.finish(closed.rest, closed.maximum)
-        self.spec, self._drafter = self._parts.speculator(edge), self._parts.drafter(edge)
-        return self._next()
-
     def draft(self, wanted: DraftMore) -> Generator[Any, Any, Action | None]:
         """Draft what is `wanted`, and on, as long as nothing but the edge is needed."""
+        drafter = self._drafter or self._parts.drafter(self._edge, self._ready.ranges)
+        self._drafter = drafter
         while True:
-            # The first id alone: when prefill was over is told.
-            drafter = self._drafter
+            # The first id by itself: it tells when the prefill was over.
             is_first = self.prefilled_at is None
             ids, signals = yield from drafter.draft(1 if is_first else wanted.n)
             now = self._clock()

@@ -13,7 +13,6 @@ from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.settings import Rules
 from streamer.stages.plumbing.batcher import Batcher
 from streamer.stages.plumbing.ports import Hearer, Side, Steps
-from streamer.stages.plumbing.target import LateRanges
 
 
 class BlockVerifier(Protocol):
@@ -42,7 +41,7 @@ class LocalTarget:
         self._prefills = prefills
         self.is_up = True
         self._verifier: BlockVerifier | None = None
-        self._ranges: LateRanges | None = None
+        self._ranges: Ranges | None = None
         self._one_at_a_time = anyio.Lock(
             fast_acquire=True
         )  # a late verdict's request is not overtaken
@@ -54,11 +53,11 @@ class LocalTarget:
         if steps is not None:
             await self._batcher.submit(steps)
 
-    async def finish(self, closed: Closed, ranges: LateRanges) -> None:
+    async def finish(self, closed: Closed, ranges: Ranges) -> None:
         """The last window, prefilled now where `prefills` says so, else with the first request."""
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
-        self._ranges = ranges  # asked for with the first request: nothing waits for them before
+        self._ranges = ranges
 
     async def prefilled(self) -> None:
         """It is: `hear` waits for it."""
@@ -68,7 +67,7 @@ class LocalTarget:
         async with self._one_at_a_time:
             if self._verifier is None:
                 assert self._ranges is not None, "the turn is not finished"
-                self._verifier = self._verifier_of(self._hearer, await self._ranges())
+                self._verifier = self._verifier_of(self._hearer, self._ranges)
             self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
             self.is_up = True

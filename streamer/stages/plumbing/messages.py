@@ -9,8 +9,9 @@ import anyio
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.counts import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.rules.clauses import Ranges
 from streamer.stages.plumbing.ports import Hearer
-from streamer.stages.plumbing.target import LateRanges, Target
+from streamer.stages.plumbing.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A turn whose audio is over and prefilled, but for its last window; its last sample was fed at
-    `fed_at`. ranges: of the levels that its sentence may say."""
+    """A turn whose audio is over and heard by the edge; its last sample was fed at `fed_at`.
+
+    ranges: of the levels that its sentence may say.
+    """
 
     turn: Turn
     closed: Closed
     fed_at: float
-    ranges: LateRanges
+    ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ Steps are opaque here: a hearer, drafter or target makes them, its side's batche
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from anyio import Semaphore
+from anyio import CapacityLimiter, Semaphore
 
 from streamer.core.audio.turn_items import Closed, Heard, Item
 from streamer.core.coach.baseline import Baseline
@@ -23,10 +23,25 @@ from streamer.core.rules.clauses import Ranges
 from streamer.core.text.emitter import Emitter
 from streamer.stages.events import SessionOptions
 from streamer.stages.plumbing.batcher import Batcher
-from streamer.stages.plumbing.hearing_threads import HearingThreads
 from streamer.stages.plumbing.target import Cloud, Target
 
 Steps = Any
+NUM_PIECES = 2  # threads that hear pieces at once
+NUM_ENDS = 2  # and beside them, ends of turns
+NUM_MEASURING = 2  # and beside both, measures and coaches
+
+
+@dataclass(frozen=True)
+class HearingThreads:
+    """The worker threads that hear, of all streams of a describer.
+
+    pieces: pieces wait for one of these in order. The end of a turn does not, since a client waits
+    for the first word there.
+    """
+
+    pieces: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES))
+    limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_PIECES + NUM_ENDS))
+    measuring: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(NUM_MEASURING))
 
 
 class Measurer(Protocol):
@@ -88,22 +103,10 @@ class Hearer(Protocol):
 
 
 class Drafter(Protocol):
-    @property
-    def says_nothing(self) -> bool:
-        """Whether what `open` drafted begins neither a phrase nor the sentence without speech."""
-        ...
+    """One turn's draft (model/drafters.py)."""
 
     def draft(self, n: int) -> Steps:
         """Steps that return up to `n` ids, and their signals."""
-        ...
-
-    def open(self) -> Steps:
-        """Before `hold`: as draft(1) for the answer's first id, if it is the same within any
-        ranges; else no id."""
-        ...
-
-    def hold(self, ranges: Ranges) -> None:
-        """Say levels within `ranges`; before the first `draft`."""
         ...
 
 
@@ -164,7 +167,10 @@ class Parts(Protocol):
         """Of the levels that the turn's sentence may say. Blocks until its measures are known."""
         ...
 
-    def drafter(self, edge: Hearer) -> Drafter: ...
+    def drafter(self, edge: Hearer, ranges: Ranges) -> Drafter:
+        """For a turn that is over. ranges: of the levels that its sentence may say."""
+        ...
+
     def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any) -> Steps:
         """Steps that return the ids of a sentence on what was heard so far."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.settings import Rules
-
-LateRanges = Callable[[], Awaitable[Ranges]]  # known a little after the turn's end
 
 
 class Target(Protocol):
@@ -21,7 +19,7 @@ class Target(Protocol):
         """Prefill what was heard; one that is elsewhere takes it and returns at once."""
         ...
 
-    async def finish(self, closed: Closed, ranges: LateRanges) -> None:
+    async def finish(self, closed: Closed, ranges: Ranges) -> None:
         """The turn is over. ranges: of the levels that its sentence may say."""
         ...
 

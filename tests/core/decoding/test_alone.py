@@ -8,7 +8,7 @@ import pytest
 from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.pace import ALONE_IDS, ALONE_S, Pace
+from streamer.core.decoding.pace import AT_ONCE_S, MOST_AT_ONCE, Pace
 from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.speculate import Speculator
@@ -61,7 +61,7 @@ def test_how_many_come_at_a_time_changes_nothing(seed: int) -> None:
     ]
     one_by_one, most = written(1.0, rules, sampling, seed)
     assert most == 1
-    for draft_s in (ALONE_S / 3.5, ALONE_S / 7.5, 1e-9):
+    for draft_s in (AT_ONCE_S / 3.5, AT_ONCE_S / 7.5, 1e-9):
         found, most = written(draft_s, rules, sampling, seed)
         assert found == one_by_one
         assert most > 1
@@ -80,8 +80,8 @@ def drafted(machine: Speculator, ids: list[int]) -> list[Action]:
 def test_the_first_id_comes_at_once_and_the_others_as_time_allows() -> None:
     machine = started(1e-9, Rules.off(max_new_tokens=60))
     assert machine.next(0.0) == DraftMore(1)
-    assert drafted(machine, [4]) == [Emit((4,), verified=False), DraftMore(ALONE_IDS)]
-    machine = started(ALONE_S / 9.5, Rules.off())
+    assert drafted(machine, [4]) == [Emit((4,), verified=False), DraftMore(MOST_AT_ONCE)]
+    machine = started(AT_ONCE_S / 9.5, Rules.off())
     machine.next(0.0)
     assert drafted(machine, [4])[-1] == DraftMore(9)
 

@@ -16,8 +16,6 @@ from streamer.core.rules.settings import Rules
 
 VOCABULARY = toy_vocabulary()
 CALM, TORN = Signal(0.0, 1.0, -0.1), Signal(3.0, 0.1, -2.0)
-SLOW_S = 0.1
-STOP = 9
 GATE = Gate(entropy=None, margin=0.2)
 
 
@@ -38,7 +36,7 @@ def test_a_block_is_judged_once_and_counted_once() -> None:
     plan = Plan("gated", 2, GATE, Rules.off(), ahead=8)
     hand, tail, sequence = drafting(plan, Pace(1e-4))
     put(tail, sequence, [0, 1], TORN)
-    assert hand.is_closable(is_up=True)
+    assert hand.is_whole
     assert hand.block == Block(2)
     for _ in range(3):
         hand.judge()
@@ -55,45 +53,6 @@ def test_a_block_that_passes_is_judged_once_too() -> None:
     hand.judge()
     assert hand.block == Block(2)
     assert tail.counts.blocks == 1
-
-
-def test_the_rest_of_a_block_lacks_what_was_asked_about_and_the_guess() -> None:
-    plan = Plan("gated", 4, GATE, Rules.off(), ahead=24, credits=4)
-    for num_asked in (1, 2, 3):
-        hand, tail, sequence = drafting(plan, Pace(SLOW_S))
-        put(tail, sequence, [0, 1, 2][:num_asked], TORN)
-        assert hand.is_part
-        hand.judge()
-        hand.flights.ask(sequence.answer, 0, num_asked, is_early=True)
-        hand.begin_rest(num_asked)
-        assert hand.block == Block(3 - num_asked, must_be_verified=True)
-        # the guess is still to come, before anything of the rest
-        assert hand.room == 4 - num_asked
-        assert not hand.is_closable(is_up=True)
-        put(tail, sequence, [6, 7, 8][: 4 - num_asked])
-        assert hand.room == 0
-        assert hand.is_closable(is_up=True)
-        assert hand.num_open == 3 - num_asked
-
-
-def test_a_guess_that_ends_the_answer_leaves_nothing_to_close() -> None:
-    """The rest of the block will never come, and nobody is asked about it."""
-    plan = Plan("gated", 4, GATE, Rules.off(), ahead=24, credits=4)
-    machine = Speculator(plan, VOCABULARY, Sequence((3, 7, 1)), Pace(SLOW_S, 0.105))
-    machine.sequence.start_answer()
-    assert machine.next(0.0) == DraftMore(1)
-    machine.sequence.extend([0])
-    machine.drafted([0], [TORN])
-    action = machine.next(0.1)
-    assert isinstance(action, Verify)
-    assert machine.next(0.1) == DraftMore(1)
-    machine.sequence.extend([STOP])
-    machine.drafted([STOP], [CALM])
-    assert isinstance(machine.next(0.2), Wait)
-    machine.verdict(Verdict(action.request.number, 1, STOP), 0.21)
-    assert machine.next(0.21) == Emit((0, STOP), verified=True)
-    assert machine.stop_reason == "sentence"
-    assert (machine.counts.blocks, machine.counts.cloud_calls) == (1, 1)
 
 
 def test_a_whole_block_in_doubt_waits_for_a_credit_and_then_goes_out() -> None:

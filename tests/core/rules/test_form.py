@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipelines.embedded import sentences
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
-from streamer.core.rules.form import BEGIN, SentenceForm
+from streamer.core.rules.form import SentenceForm
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
 
@@ -194,30 +194,6 @@ def test_within_ranges_it_is_the_same_form_without_the_other_levels(family, rang
     said = parse(vocabulary.text_of(answer), PHRASES)
     for name, (low, high) in inside.items():
         assert said[name] is None or low <= said[name] <= high
-
-
-@given(RANGES)
-def test_an_opening_may_be_said_within_any_ranges(family, ranges) -> None:
-    """So its id is the same before they are known."""
-    _, vocabulary, form = family
-    held = form.within(ranges)
-    allowed = form.allowed(BEGIN).tolist()
-    led = {token: form.step(BEGIN, token) for token in allowed}
-    openings = {token for token, state in led.items() if form.is_opening(state)}
-    assert all(held.step(BEGIN, token) == led[token] for token in openings)
-    assert vocabulary.texts.index(NO_SPEECH[0]) in openings
-    assert openings != set(allowed)
-    silent = {token for token in openings if form.says_nothing(led[token])}
-    pieces = {vocabulary.texts[token] for token in silent}
-    begins = {
-        phrase[0] for levels in PHRASES.values() for level in levels for phrase in level["phrases"]
-    }
-    assert not pieces & (begins | {NO_SPEECH[0]})
-    assert pieces
-    assert form.says_nothing(form.behind(words_of(vocabulary, "说话人")))
-    assert not form.says_nothing(form.behind(words_of(vocabulary, "说话人语")))
-    assert not form.is_opening(None)
-    assert not form.is_opening(form.behind(words_of(vocabulary, "音量洪亮，")))
 
 
 def test_no_ranges_are_the_form_itself(family) -> None:

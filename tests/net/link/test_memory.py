@@ -27,7 +27,6 @@ from streamer.model.choose import choose
 
 
 def plan_of(chance, mode, rules, **more):
-    adapts = mode == "exact" and chance.random() < 0.3
     return Plan(
         mode,
         k=chance.randint(1, 7),
@@ -35,7 +34,6 @@ def plan_of(chance, mode, rules, **more):
         rules=rules,
         ahead=chance.choice([0, 3, 12, 48]),
         credits=chance.randint(1, 4),
-        adapts=adapts,
         verify_budget_s=1e9,
         **more,
     )
