@@ -185,7 +185,8 @@ def _import_numba() -> None:
     """Without what it would load for others, where that is installed: a BLAS for functions that
     call one, calls into C by cffi, a file of settings. Our kernels need none of them, and this
     process is ours: 0.15 s of CPU time, and 20 MB (2026-11)."""
-    names = ["scipy", "cffi", *([] if os.path.exists(".numba_config.yaml") else ["yaml"])]
+    importlib.import_module("streamer.model")  # so that numba reads no file of settings
+    names = ["scipy", "cffi", "yaml"]
     absent = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
     try:
@@ -216,7 +217,4 @@ def _memory_goes_back() -> Iterator[None]:
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 COMPILING = "compiling kernels for this processor, about 30 s of CPU time"
 KEPT = ", once; `streamer warm` does it ahead"
-NOT_KEPT = (
-    ", at every start, since no place to keep them can be written to; "
-    "set NUMBA_CACHE_DIR to a directory that can"
-)
+NOT_KEPT = ", at every start"  # a warning of kernel_cache.py has said why

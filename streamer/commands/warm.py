@@ -5,26 +5,20 @@ from __future__ import annotations
 import time
 
 from streamer.commands.options import WarmOptions
-from streamer.commands.process import fail, loading, put
+from streamer.commands.process import loading, put
 
 
 def run(options: WarmOptions) -> int:
     """The exit status: 1 where the kernels cannot be kept on disk."""
     started = time.perf_counter()
     with loading("the embedded pair", is_service=True, is_ahead=True):
-        from streamer.model.kernel_cache import kernel_cache
+        from streamer.model.kernel_cache import KernelCache
         from streamer.model.kernels.arithmetic import exp
         from streamer.model.warm import main
 
         main()
     cache = exp.stats.cache_path
-    if cache is None:
-        fail(
-            "the kernels are compiled, but no place to keep them can be written to; "
-            "set NUMBA_CACHE_DIR to a directory that can"
-        )
-        return 1
-    if kernel_cache().why_lost is not None:  # the loader has told it
+    if cache is None or KernelCache.why_lost is not None:  # a warning has said why
         return 1
     put(f"kernels are kept in {cache} ({time.perf_counter() - started:.1f} s)")
     return 0

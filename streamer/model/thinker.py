@@ -36,7 +36,7 @@ from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, load_arrays
 from streamer.model.engines.engine import Engine, Text, Tower
-from streamer.model.kernel_cache import kernel_cache
+from streamer.model.kernel_cache import why_not_compiled
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower
@@ -117,6 +117,8 @@ def load(
     per weight; "stock": transformers' modules run it, for comparison. told: hears how far it is.
     """
     directory = resolve(spec, role)
+    if (why := why_not_compiled()) is not None:
+        raise ModelError(directory, why)
     shapes = shapes_of(directory)
     card = read_card(directory)
     num_params = sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes))
@@ -147,7 +149,6 @@ def _functions(
     directory: Path, shapes: Shapes, num_params: int, device: str, engine: EngineName, told: Told
 ) -> tuple[Tower, Text]:
     if runs_compiled(num_params, device, engine):
-        kernel_cache()
         weights = load_arrays(directory)
         return FastTower(weights, shapes.audio), FastText(weights, shapes.text)
     from streamer.model.engines.load import check_device, load_torch  # late: it imports torch
@@ -156,7 +157,6 @@ def _functions(
         check_device(device)
         from streamer.model.few_bits.prepared import load_few_bits
 
-        kernel_cache()
         return load_few_bits(directory, shapes, engine, told)
     return load_torch(directory, shapes, device, engine, told)
 

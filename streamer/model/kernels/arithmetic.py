@@ -8,13 +8,12 @@ up to PANEL holds zeros throughout.
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
 
+from streamer.model.kernel_cache import keep
 from streamer.model.kernels.simd import (
     MAX_ROWS,
     MOST_ROWS,
@@ -57,27 +56,10 @@ _ONE = f4(1.0)
 _ZERO = f4(0.0)
 
 
-# numba looks only at the file of the outermost function: with another file changed it would run
-# the old code on the new layout, which ends in a segmentation fault. So every file of this
-# folder is in the name that a kernel is kept under.
-def _digest() -> str:
-    """8 characters that change with any of the sources."""
-    here = Path(__file__).parent
-    sources = b"".join(file.read_bytes() for file in sorted(here.glob("*.py")))
-    return hashlib.blake2b(sources, digest_size=4).hexdigest()
-
-
-_VERSION = _digest()
-
-
 def compiled(function: Any) -> Any:
-    """njit, kept on disk where a place for it can be written to: compiling takes seconds, once per
-    machine and version of the sources, whose digest is in the name that numba keeps it under."""
-    function.__qualname__ += f"_{_VERSION}"
-    try:
-        return njit(nogil=True, error_model="numpy", cache=True)(function)
-    except RuntimeError:  # neither this folder nor the user's cache can be written to
-        return njit(nogil=True, error_model="numpy")(function)
+    """njit, kept on disk where a safe directory is found: compiling takes seconds, once per machine
+    and version of the sources."""
+    return keep(njit(nogil=True, error_model="numpy")(function))
 
 
 def part(function: Any) -> Any:

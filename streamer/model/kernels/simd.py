@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
+from llvmlite.binding import get_host_cpu_features, parse_assembly
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -29,6 +29,11 @@ _HALF = ir.HalfType()
 _I32 = ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _HALF_VECTOR = ir.VectorType(_HALF, LANES)
+_ONE_CONVERSION = """target datalayout = "{}"
+define float @widen(half %x) {{
+  %y = fpext half %x to float
+  ret float %y
+}}"""
 
 
 def make_tile(rows: int, panels: int) -> Any:
@@ -77,6 +82,7 @@ class _Pointers:
         self.w = at(3)
         self.y = at(7)
         self.is_half = args[3].dtype == types.uint16
+        self.converts = converts_halves(context) if self.is_half else True
 
 
 def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: int) -> None:
@@ -103,7 +109,7 @@ def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: i
     starts = [b.gep(at.w, [b.add(b.mul(w_next, number(p)), number(v))]) for p, v in columns]
     with cgutils.for_range(b, count, intp=number) as loop:
         step = b.mul(loop.index, w_step)
-        weights = [_load(b, b.gep(start, [step]), at.is_half) for start in starts]
+        weights = [_load(b, b.gep(start, [step]), at) for start in starts]
         for m, row in enumerate(row_starts):
             x = splat(b, b.load(b.gep(row, [loop.index])), _VECTOR)
             for i, weight in enumerate(weights):
@@ -113,10 +119,39 @@ def _emit_tile(at: _Pointers, b: ir.IRBuilder, values: Any, rows: int, panels: i
         b.store(b.load(total), cell, align=4)
 
 
-def _load(b: ir.IRBuilder, pointer: ir.Value, is_half: bool) -> ir.Value:
-    if is_half:
-        return b.fpext(b.load(b.bitcast(pointer, _HALF_VECTOR.as_pointer()), align=2), _VECTOR)
+def _load(b: ir.IRBuilder, pointer: ir.Value, at: _Pointers) -> ir.Value:
+    if not at.is_half:
+        return load_vector(b, pointer)
+    halves = b.load(b.bitcast(pointer, _HALF_VECTOR.as_pointer()), align=2)
+    return b.fpext(halves, _VECTOR) if at.converts else _widen(b, halves)
+
+
+def load_vector(b: ir.IRBuilder, pointer: ir.Value) -> ir.Value:
+    """LANES values of float32 at `pointer`."""
     return b.load(b.bitcast(pointer, _VECTOR.as_pointer()), align=4)
+
+
+def _widen(b: ir.IRBuilder, halves: ir.Value) -> ir.Value:
+    """float16 -> float32 by integers, for finite values: the exponent's bias differs by 112."""
+    wide = ir.VectorType(_I32, LANES)
+
+    def each(value: int) -> ir.Constant:
+        return ir.Constant(wide, [value] * LANES)
+
+    bits = b.zext(b.bitcast(halves, ir.VectorType(ir.IntType(16), LANES)), wide)
+    size = b.bitcast(b.shl(b.and_(bits, each(0x7FFF)), each(13)), _VECTOR)
+    size = b.fmul(size, ir.Constant(_VECTOR, [2.0**112] * LANES))
+    sign = b.shl(b.and_(bits, each(0x8000)), each(16))
+    return b.bitcast(b.or_(b.bitcast(size, wide), sign), _VECTOR)
+
+
+def converts_halves(context: Any) -> bool:
+    """Whether the processor that numba compiles for converts float16 to float32 itself. Where it
+    does not (x86-64 without F16C), LLVM calls a function that this process may not have, and ends
+    the process."""
+    codegen = context.codegen()
+    code = codegen._tm.emit_assembly(parse_assembly(_ONE_CONVERSION.format(codegen._data_layout)))
+    return "__extendhfsf2" not in code and "__gnu_h2f_ieee" not in code
 
 
 def splat(b: ir.IRBuilder, value: ir.Value, kind: ir.VectorType) -> ir.Value:
@@ -183,7 +218,7 @@ def _emit_fold(b: ir.IRBuilder, kind: str, start: ir.Value, count: ir.Value) -> 
     totals = [cgutils.alloca_once_value(b, empty) for _ in range(PANEL // LANES)]
     with cgutils.for_range_slice(b, number(0), count, number(PANEL), intp=number) as (i, _):
         for v, total in enumerate(totals):
-            x = _load(b, b.gep(start, [b.add(i, number(v * LANES))]), False)
+            x = load_vector(b, b.gep(start, [b.add(i, number(v * LANES))]))
             b.store(
                 b.call(fma, [x, x, b.load(total)]) if kind == "squares" else join(b.load(total), x),
                 total,
