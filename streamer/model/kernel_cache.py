@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,8 +22,6 @@ from typing import Any
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCacheLocator
-
-from streamer import __version__
 
 KEPT_VERSIONS = 8  # directories of other versions of the sources; older ones are removed
 MOST_LINKS = 40  # as Linux has it
@@ -99,7 +98,7 @@ def kernel_directory(sources: Path) -> Path | None:
 
     None where no directory is safe; CacheWarning says why.
     """
-    name = f"{__version__}-{_digest(sources)}"
+    name = f"{sys.modules['streamer'].__version__}-{_digest(sources)}"
     for base in _bases():
         directory = base / name
         if (why := _why_not(directory)) is None:
