@@ -12,8 +12,8 @@ def run(options: WarmOptions) -> int:
     """The exit status: 1 where the kernels cannot be kept on disk."""
     started = time.perf_counter()
     with loading("the embedded pair", is_service=True, is_ahead=True):
-        from streamer.model.kernel_cache import KernelCache
         from streamer.model.kernels.arithmetic import exp
+        from streamer.model.kernels.cache import KernelCache
         from streamer.model.warm import main
 
         main()

@@ -36,7 +36,7 @@ from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
 from streamer.model.checkpoint.weights import ModelError, load_arrays
 from streamer.model.engines.engine import Engine, Text, Tower
-from streamer.model.kernel_cache import why_not_compiled
+from streamer.model.kernels.cache import why_not_compiled
 from streamer.model.kernels.text import FastText
 from streamer.model.kernels.threads import set_switch_interval
 from streamer.model.kernels.tower import FastTower

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from streamer.model.kernel_cache import keep
+from streamer.model.kernels.cache import keep
 from streamer.model.kernels.simd import (
     MAX_ROWS,
     MOST_ROWS,

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamer.model import kernel_cache
-from streamer.model.kernel_cache import CacheWarning, kernel_directory
-from streamer.model.kernels import arithmetic
+from streamer.model.kernels import arithmetic, cache
+from streamer.model.kernels.cache import CacheWarning, kernel_directory
 
 STREAMER = Path(sys.executable).with_name("streamer")
 SAMPLE = Path("samples/plain.wav").absolute()
@@ -104,7 +103,7 @@ def no_directory(path):
 @pytest.fixture
 def places(tmp_path, monkeypatch):
     """The directory in NUMBA_CACHE_DIR and the user's own, as they are when both are good."""
-    kernel_cache._warn.cache_clear()
+    cache._warn.cache_clear()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
     chosen = kernel_directory.__wrapped__(SOURCES)
@@ -176,7 +175,7 @@ def test_old_versions_are_removed(places, monkeypatch):
 
 CODE = """
 import numba, resource, sys
-from streamer.model.kernel_cache import KernelCache, keep
+from streamer.model.kernels.cache import KernelCache, keep
 
 if sys.argv[1] == "full":
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))

@@ -25,7 +25,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCach
 
 KEPT_VERSIONS = 8  # directories of other versions of the sources; older ones are removed
 MOST_LINKS = 40  # as Linux has it
-_KERNELS = Path(__file__).parent / "kernels"
+_KERNELS = Path(__file__).parent
 
 
 class CacheWarning(UserWarning):
