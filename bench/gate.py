@@ -26,8 +26,8 @@ from bench.gate_clips import CLIPS, LENGTHS_S, Heard, calibrate, hear_all
 from bench.keep import options_of
 from streamer.assembly.models import Models
 from streamer.core.attributes import parse
-from streamer.core.calibration.branches import Path as Way
-from streamer.core.calibration.certify import Paths, at, certify, loss_forced, losses_of
+from streamer.core.calibration import Path as Way
+from streamer.core.calibration import Paths, at, certify, loss_forced, losses_of
 from streamer.core.decoding.gate import SIGNALS
 from streamer.model.checkpoint.card import Promise
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import progress
-from bench.keep import place
 from streamer.assembly.models import Models
-from streamer.calibrate.clips import hear_clip
-from streamer.core.calibration.certify import Paths
+from streamer.commands.calibrate import hear_clip
+from streamer.core.calibration import Paths
 
 LENGTHS_S = (3, 10, 30, 60)
 CACHE = Path(".cache/embedded")
@@ -34,8 +33,7 @@ class Heard:
 def calibrate(num: int) -> None:
     """The shipped thresholds: these clips, this command."""
     files = [file for seconds in LENGTHS_S for file in recordings("gate", seconds, num, seed=21)]
-    plotted = ("--plot", place("gate_calibration.png"))
-    pipeline("thresholds", *plotted, *files)
+    pipeline("thresholds", *files)
 
 
 def pipeline(name: str, *arguments: object) -> None:

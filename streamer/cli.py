@@ -1,8 +1,7 @@
-"""The command line, thin. In: argv. Out: a command's exit status.
+"""The command line: builds the parser from the declared options and runs one command.
 
-0: every file was described; 1: a file or a model failed (the others are still described); 2: bad
-usage. The parser is made from the declared options. Nothing here imports torch: `--help` answers
-at once.
+Exit status 0: every file was described; 1: a file or a model failed (the others are still
+described); 2: bad usage. Nothing here imports torch: `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -11,37 +10,29 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import MISSING, Field
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from streamer import __version__
 from streamer.commands.process import StdoutLost, drop_stderr, drop_stdout, fail, prepare
 from streamer.commands.table import COMMANDS, Command
-from streamer.config import Config, ConfigError
-from streamer.core.declare import (
-    About,
-    Group,
-    Kind,
-    declared,
-    did_you_mean,
-    flag_of,
-    help_of,
-    metavar_of,
-    taken,
-)
+from streamer.config import DETAILS, Config, ConfigError
+from streamer.core.declare import REQUIRED, Option, did_you_mean, options_of, taken
+
+HELP_ALL = "--help-all"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
-    parser = build_parser()
-    if not (sys.argv[1:] if argv is None else argv):
+    typed = sys.argv[1:] if argv is None else argv
+    parser = build_parser(typed[:1] or None, shows_all=HELP_ALL in typed)
+    if not typed:
         parser.print_help(sys.stderr)
         return 2
-    found, unknown = parser.parse_known_args(argv)
+    found, unknown = parser.parse_known_args(typed)
     given = vars(found)
     own: _Parser = given.pop("parser")
-    if unknown:  # told by the command that was given, whose --help has its options
+    if unknown:  # reported by the command that was given, whose --help has its options
         own.refuse(unknown)
     prepare()
     try:
@@ -51,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _guarded(command: Command, given: dict[str, Any]) -> int:
-    """Its exit status, whatever ends it."""
+    """The exit status of a command, however it ends."""
     try:
         return _run(command, given)
     except ConfigError as error:
@@ -63,64 +54,96 @@ def _guarded(command: Command, given: dict[str, Any]) -> int:
         drop_stdout()
         fail(f"stdout cannot be written ({error}); make room, or write elsewhere")
         return 1
-    except BrokenPipeError:  # the reader went away (| head): not an error of ours
+    except BrokenPipeError:  # the reader closed the pipe (| head): not an error
         drop_stdout()
         return 0
 
 
 def _run(command: Command, given: dict[str, Any]) -> int:
-    options = command.options(**taken(command.options, given))
+    owner = command.options
+    options = owner(**taken(owner, given))
     run = command.run()
     return int(run(options, taken(Config, given)) if command.has_config else run(options))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of every command, made from the declared options."""
-    parser = _Parser(prog="streamer", description="Say in one Chinese sentence HOW someone speaks.")
+def build_parser(
+    only: Collection[str] | None = None, shows_all: bool = False
+) -> argparse.ArgumentParser:
+    """The parser of every command. only: the commands whose options are needed. shows_all:
+    `--help` lists the details of decoding, too."""
+    parser = _Parser(prog="streamer", description="Say in one sentence HOW someone speaks.")
     parser.add_argument("-V", "--version", action="version", version=f"streamer {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        each = commands.add_parser(name, help=command.help, description=command.description)
-        add_options(each, command.options, command.arguments)
-        if command.has_config:
-            add_options(each, Config, command.arguments)
+        example = f"example: streamer {command.example}"
+        each = commands.add_parser(
+            name, help=command.help, description=command.description, epilog=example
+        )
         each.set_defaults(parser=each, command=name)
+        if only is not None and name not in only:
+            continue
+        add_options(each, command.options)
+        if command.has_config:
+            add_options(each, Config, () if shows_all else DETAILS)
+            each.add_argument(
+                HELP_ALL, action="help", help="show this and the details of decoding, and exit"
+            )
     return parser
 
 
-def add_options(parser: argparse.ArgumentParser, owner: type, arguments: str) -> None:
-    """Adds the options of `owner`, by groups. What is not given stays out of the namespace.
-
-    arguments: what stands before the options in the examples of the groups.
-    """
-    groups: dict[Group, argparse._ArgumentGroup] = {}
-    for each, about, kind in declared(owner):
-        if about.group is None:
+def add_options(parser: argparse.ArgumentParser, owner: type, hidden: Collection[str] = ()) -> None:
+    """Add the options of `owner`, by groups. An option that is not given stays out of the
+    namespace. hidden: groups that `--help` leaves out."""
+    groups: dict[str, argparse._ActionsContainer] = {}
+    for option in options_of(owner):
+        if option.group is None:
             continue
-        if about.group not in groups:
-            words = [parser.prog, *arguments.split(), about.group.example]
-            example = "example: " + " ".join(word for word in words if word)
-            groups[about.group] = parser.add_argument_group(about.group.title, example)
-        _add(groups[about.group], each, about, kind)
+        if option.positional or option.group == "options":
+            groups[option.group] = parser
+        elif option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        _add(groups[option.group], option, option.group in hidden)
 
 
-def _add(
-    group: argparse._ArgumentGroup, each: Field[Any], about: About, kind: Kind
-) -> argparse.Action:
-    shown = help_of(each, about, kind).replace("%", "%%")
-    more: dict[str, Any] = {"help": shown, "default": argparse.SUPPRESS}
-    if about.is_argument:
-        nargs = "+" if each.default is MISSING else "*" if kind.is_many else "?"
-        return group.add_argument(each.name, nargs=nargs, metavar=about.metavar, **more)
-    names = [name for name in (about.short, flag_of(each.name)) if name]
-    if kind.type is bool:
-        return group.add_argument(*names, action="store_true", **more)
-    if kind.choices:
-        more["choices"] = kind.choices
+def _add(group: argparse._ActionsContainer, option: Option, is_hidden: bool) -> None:
+    help = argparse.SUPPRESS if is_hidden else help_of(option).replace("%", "%%")
+    more: dict[str, Any] = {"help": help, "default": argparse.SUPPRESS}
+    if option.positional:
+        nargs = "+" if option.default is REQUIRED else "*"
+        group.add_argument(option.name, nargs=nargs, metavar=option.metavar, **more)
+        return
+    names = [name for name in (option.short, option.flag) if name]
+    if option.is_switch:
+        group.add_argument(*names, action="store_true", **more)
+        return
+    more |= {"metavar": option.placeholder, "required": option.default is REQUIRED}
+    if option.is_many:
+        group.add_argument(*names, action="append", **more)
     else:
-        more |= {"type": kind.type, "metavar": metavar_of(each.name, about, kind)}
-    more |= {"action": "append"} if kind.is_many else {}
-    return group.add_argument(*names, required=each.default is MISSING, **more)
+        group.add_argument(*names, action=_Once, **more).option = option  # type: ignore[attr-defined]
+
+
+def help_of(option: Option) -> str:
+    """What an option does, its bounds and its default."""
+    bounds = f" ({option.range})" if option.range else ""
+    has_default = option.default is not REQUIRED and not (option.is_switch or option.positional)
+    return option.help + bounds + (f"; default {option.shown_default}" if has_default else "")
+
+
+class _Once(argparse.Action):
+    """Parses a value. An option that is given a second time is refused: only one could count."""
+
+    option: Option
+
+    def __call__(
+        self, parser: Any, namespace: Any, values: Any, option_string: str | None = None
+    ) -> None:
+        if hasattr(namespace, self.dest):
+            parser.error(f"{self.option.flag} is given twice; give it once")
+        try:
+            setattr(namespace, self.dest, self.option.parse(values))
+        except ConfigError as error:
+            parser.error(str(error))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -138,7 +161,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"streamer: {message}; see {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Keeps the words, for `error`."""
+        """Keeps the words for `error`."""
         self._typed = sys.argv[1:] if args is None else list(args)
         return super().parse_known_args(args, namespace)
 

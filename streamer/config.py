@@ -1,20 +1,20 @@
-"""What a describer's options mean. In: keywords, TOML. Out: a checked Config.
+"""The options of a describer: their declarations, their meaning, and contradictions among them.
 
-No torch here: the command line builds a Config before any model is loaded.
+No torch here: the command line builds a Config before it loads any model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from streamer.config_fields import ConfigFields
-from streamer.core.attributes import chosen
+from streamer.core.attributes import Profile, chosen
+from streamer.core.choices import DeviceName, EngineName
 from streamer.core.declare import ConfigError as ConfigError
-from streamer.core.declare import check, check_known, read_toml
+from streamer.core.declare import about, check, check_known, read_toml
 from streamer.core.decoding.gate import Gate, Preset
 from streamer.core.decoding.plan import Mode, Plan
 from streamer.core.rules.sampling import Sampling
@@ -23,17 +23,196 @@ from streamer.core.rules.settings import ALL, Rules
 MIN_NEW_TOKENS = 16
 GATED_BUDGET_S = 5.0
 EXACT_BUDGET_S = 30.0
-VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts so is a verifier elsewhere
+VERIFIER_SCHEMES = ("ws://", "wss://")  # a cloud that starts with one is a verifier elsewhere
+FOR_A_VERIFIER = ("cloud_key", "cloud_ca", "cloud_audio")
+
+SENTENCE = "the sentence"
+DECODING = "decoding"
+MODELS = "models"
+ELSEWHERE = "a verifier elsewhere"
+DETAILS = (DECODING, MODELS, ELSEWHERE)  # shown by --help-all
+
+Edge = Annotated[
+    str, about("embedded, a model directory, or a hub id", "myedge", MODELS, metavar="SPEC")
+]
+Device = Annotated[
+    DeviceName, about("cpu, or cuda: both models in bf16 on the first GPU", "cuda", MODELS)
+]
+Engine = Annotated[
+    EngineName,
+    about(
+        "fast: compiled kernels for small models, torch for large ones. For large models, stable: "
+        "exact equals cloud to the last bit, slower; int8, int4: 8 or 4 bits per weight, smaller "
+        "and faster; stock: transformers' modules, for comparison, slow",
+        "stable",
+        MODELS,
+    ),
+]
 
 
 @dataclass(frozen=True)
-class Config(ConfigFields):
-    """What `streamer describe` and `Describer.open` take. docs/options.md lists every field.
+class Config:
+    """The options of `streamer describe` and `Describer.open`; docs/options.md lists them.
 
-    None stands for the preset's, or the model's own, value. Raises ConfigError.
-    draft "generate" is transformers' own: greedy, so temperature stays 0, and by none of our rules.
-    In mode edge the sentence then follows none; verified ids still follow them.
+    None stands for the value of the preset or of the model. Raises ConfigError. Draft "generate" is
+    transformers' own: it is greedy, so temperature stays 0, and it follows none of our rules. In
+    mode edge the sentence then follows none; verified ids still follow them.
     """
+
+    attributes: Annotated[
+        str | None,
+        about(
+            "the sentence names these attributes only, with commas between them",
+            "rate,pitch",
+            SENTENCE,
+            metavar="NAMES",
+            unset="all of the profile",
+        ),
+    ] = None
+    profile: Annotated[
+        Profile,
+        about("acoustic: no word on arousal, which is close to a feeling", "acoustic", SENTENCE),
+    ] = "full"
+    temperature: Annotated[
+        float,
+        about(
+            "randomness in the choice of words, 0 to 1000000; 0: greedy",
+            "0.7",
+            SENTENCE,
+            metavar="T",
+        ),
+    ] = 0.0
+    top_p: Annotated[
+        float,
+        about(
+            "sample within this share of the probability; 1: all of it",
+            "0.9",
+            SENTENCE,
+            metavar="P",
+        ),
+    ] = 1.0
+    seed: Annotated[int, about("the same seed gives the same sentence", "3", SENTENCE)] = 0
+    min_new_tokens: Annotated[
+        int | None,
+        about(
+            "least tokens of a sentence",
+            "8",
+            SENTENCE,
+            ge=0,
+            le=128,
+            unset="16, or the maximum if that is less",
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int, about("most tokens of a sentence", "48", SENTENCE, ge=1, le=128)
+    ] = 96
+    mode: Annotated[
+        Mode,
+        about(
+            "gated: the cloud verifies where the edge is unsure; exact: it verifies every block; "
+            "edge, cloud: that model works alone",
+            "exact",
+            DECODING,
+        ),
+    ] = "gated"
+    preset: Annotated[
+        Literal["fluent", "quality"],
+        about(
+            "fluent: short drafts, few of them verified; quality: longer drafts, more verified",
+            "quality",
+            DECODING,
+        ),
+    ] = "fluent"
+    k: Annotated[
+        int | None, about("tokens of a draft", "6", DECODING, ge=1, le=64, unset="the preset's")
+    ] = None
+    threshold: Annotated[
+        float | None,
+        about(
+            "verify drafts with more entropy than this, in nats",
+            "0.5",
+            DECODING,
+            ge=0,
+            unset="the preset's gate",
+        ),
+    ] = None
+    draft: Annotated[
+        Literal["incremental", "generate"],
+        about(
+            "how the edge drafts. generate is transformers' own, for comparison: slow, greedy "
+            "(temperature 0 only) and by none of our rules, so in mode edge the sentence follows "
+            "none; verified ids still follow them",
+            "generate",
+            DECODING,
+        ),
+    ] = "incremental"
+    edge: Edge = "embedded"
+    cloud: Annotated[
+        str,
+        about(
+            "embedded, a model directory, a hub id, ws://HOST:PORT or wss://HOST:PORT of a "
+            "`streamer verifier`, or none",
+            "ws://127.0.0.1:8766",
+            MODELS,
+            metavar="SPEC",
+        ),
+    ] = "embedded"
+    engine: Engine = "fast"
+    device: Device = "cpu"
+    cloud_key: Annotated[
+        str | None,
+        about(
+            "API key of the verifier",
+            "secret",
+            ELSEWHERE,
+            metavar="K",
+            unset="STREAMER_CLOUD_KEY, if it is set",
+        ),
+    ] = field(default=None, repr=False)
+    cloud_ca: Annotated[
+        str | None,
+        about(
+            "PEM file of the authority that signed a wss:// verifier's certificate",
+            "chain.pem",
+            ELSEWHERE,
+            metavar="FILE",
+            unset="the system's",
+        ),
+    ] = None
+    cloud_audio: Annotated[
+        Literal["eager", "lazy"],
+        about(
+            "eager: audio goes to the verifier during speech; lazy: only when a block is to be "
+            "verified",
+            "lazy",
+            ELSEWHERE,
+        ),
+    ] = "eager"
+    verify_budget_s: Annotated[
+        float | None,
+        about(
+            "seconds to wait for a verdict; after it gated goes on unverified, and exact and cloud "
+            "end with an error",
+            "2",
+            ELSEWHERE,
+            ge=0.05,
+            le=600,
+            unset="5 in gated, 30 in exact and cloud",
+        ),
+    ] = None
+    degrade: Annotated[
+        bool, about("exact goes on unverified instead of ending with an error", group=ELSEWHERE)
+    ] = False
+    num_slots: Annotated[
+        int, about("KV slots per model: turns in progress at once", "8", None, ge=1, le=256)
+    ] = 4
+    draft_ahead: Annotated[
+        int, about("tokens drafted while a verdict is awaited; 0: none", "0", None, ge=0, le=128)
+    ] = 48
+    rules: Annotated[
+        Rules | None,
+        about("rules of the sentence instead of the default ones", group=None, metavar="Rules"),
+    ] = None
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)
@@ -52,7 +231,7 @@ class Config(ConfigFields):
 
     @property
     def said(self) -> str:
-        """The attributes that sentences name, as Rules.form has them. Raises ValueError."""
+        """The attributes that sentences name, as in Rules.form. Raises ValueError."""
         return chosen(self.attributes, self.profile)
 
     @property
@@ -62,7 +241,7 @@ class Config(ConfigFields):
 
     @property
     def has_cloud_here(self) -> bool:
-        """Whether `cloud` names a model that is loaded here, where the mode needs it."""
+        """Whether `cloud` names a model that is loaded here if the mode needs it."""
         return self.cloud != "none" and not self.is_away
 
     def _check_specs(self) -> None:
@@ -100,13 +279,13 @@ class Config(ConfigFields):
             )
 
     def sampling(self) -> Sampling:
-        """The chance of this run."""
+        """Temperature, top-p and seed of this run."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, seed=self.seed)
 
     def plan(self, preset: Preset) -> Plan:
-        """How an answer is decoded, `preset` filling what was left open."""
+        """How an answer is decoded; `preset` fills in what is None here."""
         gate = preset.gate
-        if self.threshold is not None:  # in place of whatever signal the preset looks at
+        if self.threshold is not None:  # replaces the signal of the preset
             gate = replace(Gate() if gate.entropy is None else gate, entropy=self.threshold)
         most, least = self.max_new_tokens, self.min_new_tokens
         if least is None:
@@ -124,7 +303,7 @@ class Config(ConfigFields):
         )
 
     def for_jobs(self, jobs: int) -> Config:
-        """With KV slots for `jobs` recordings: of each one part is heard, another answered."""
+        """With KV slots for `jobs` recordings, each with a part to prefill and one to answer."""
         return replace(self, num_slots=max(self.num_slots, 2 * jobs))
 
     @classmethod
@@ -155,16 +334,36 @@ class Config(ConfigFields):
         return read_toml(path, of)
 
 
+def combined(pipeline: str | None, given: Mapping[str, Any]) -> Config:
+    """A pipeline file, or the defaults, with the options `given` over it.
+
+    Raises ConfigError, also for an option of a verifier if there is none: its audio would not go
+    where it was sent, or its key would be shown to nobody. An option without effect in one mode
+    (--k in cloud, --cloud in edge) is allowed, since scripts try the modes in turn.
+    """
+    config = Config.from_toml(pipeline) if pipeline else Config()
+    config = replace(config, **given)
+    for name in FOR_A_VERIFIER:
+        if name in given and not config.is_away:
+            told = "is for a verifier elsewhere, and none is named; give --cloud ws://HOST:PORT"
+            raise ConfigError(f"--{name.replace('_', '-')} {told}")
+    if "cloud_ca" in given and not config.cloud.startswith("wss://"):
+        raise ConfigError(
+            f"--cloud-ca is for wss://, but --cloud is {config.cloud}; one of the two is wrong"
+        )
+    return config
+
+
 def check_engine(engine: str, device: str) -> None:
-    """Raises ConfigError for an engine that `device` does not run."""
+    """Raises ConfigError for an engine that does not run on `device`."""
     if engine in ("stable", "int8", "int4") and device != "cpu":
         raise ConfigError(f"engine {engine} is for the CPU only; take --device cpu, or engine fast")
 
 
 def has_host(url: str) -> bool:
-    """Whether it names one, and no port that cannot be."""
+    """Whether `url` names a host, and no impossible port."""
     try:
         parts = urlsplit(url)
         return bool((parts.hostname or "").encode("idna")) and parts.port != 0
-    except ValueError:  # a port that is no number, or none of a computer's; a name that is none
+    except ValueError:  # a port that is no number or too large; an impossible name
         return False

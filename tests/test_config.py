@@ -21,11 +21,11 @@ from streamer.config import Config, ConfigError
         ),
         ({"temperature": float("inf")}, "temperature .* not inf"),
         ({"temperature": 9e-7}, "0 .greedy. or 0.000001 to 1000000, not 9e-07"),
-        ({"temperature": True}, "temperature is True, the wrong type"),
+        ({"temperature": True}, "temperature is True; give a number"),
         ({"top_p": 1.1}, "top_p must be above 0 and at most 1, not 1.1"),
         ({"top_p": float("nan")}, "top_p .* not nan"),
-        ({"min_new_tokens": True}, "min_new_tokens is True, the wrong type"),
-        ({"max_new_tokens": None}, "max_new_tokens is None, the wrong type"),
+        ({"min_new_tokens": True}, "min_new_tokens is True; give a whole number"),
+        ({"max_new_tokens": None}, "max_new_tokens is None; give a whole number"),
     ],
 )
 def test_what_is_refused_names_option_value_and_way_out(options, reason):
@@ -50,13 +50,13 @@ def test_a_file_that_is_not_toml_is_one_line(tmp_path, text):
 
 def test_an_option_that_is_wrong_in_a_file_is_no_error_of_toml(tmp_path):
     (tmp_path / "k.toml").write_text("k = 4.5")
-    with pytest.raises(ConfigError, match=r"k\.toml: k is 4.5, the wrong type"):
+    with pytest.raises(ConfigError, match=r"k\.toml: k is 4.5; give a whole number"):
         Config.from_toml(tmp_path / "k.toml")
 
 
 def test_what_the_generate_drafter_ignores_is_said():
     with pytest.raises(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
-        build_parser().parse_args(["describe", "--help"])
+        build_parser(shows_all=True).parse_args(["describe", "--help"])
     for text in (shown.getvalue(), Config.__doc__):
         said = " ".join(text.split())
         for fact in ("greedy", "none of our rules", "verified ids still follow them"):

@@ -190,7 +190,6 @@ def test_a_cold_start_imports_no_more_than_it_needs(tmp_path):
         "silero_vad",
         "websockets",
         "prometheus_client",
-        "msgspec",
         "sympy",
     }
     code = f"""import gc, sys; from streamer.cli import main

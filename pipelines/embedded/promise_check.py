@@ -16,11 +16,10 @@ import soundfile
 from tqdm import tqdm
 
 from streamer.assembly.models import Models
-from streamer.calibrate.clips import hear_clip
+from streamer.commands.calibrate import hear_clip
 from streamer.config import Config
 from streamer.core.attributes import PROFILES
-from streamer.core.calibration.bounds import safe_index
-from streamer.core.calibration.certify import at
+from streamer.core.calibration import at, safe_index
 from streamer.core.decoding.gate import SIGNALS
 
 LENGTHS_S = ((0, 5), (5, 20), (20, 45), (45, 61))

@@ -23,7 +23,6 @@ def main() -> None:
         "--risk", type=float, default=0.05, help="of preset fluent; of quality half of it"
     )
     parser.add_argument("--confidence", type=float, default=0.9)
-    parser.add_argument("--plot", type=Path, required=True)
     parser.add_argument("clips", nargs="+", type=Path, help="held-out recordings")
     args = parser.parse_args()
     options = {
@@ -31,7 +30,6 @@ def main() -> None:
         "--confidence": args.confidence,
         "--edge": args.edge,
         "--cloud": args.cloud,
-        "--plot": args.plot,
     }
     command = [
         sys.executable,

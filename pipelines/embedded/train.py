@@ -119,7 +119,7 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
     report = args.cache / "report"
     report.mkdir(parents=True, exist_ok=True)
     promise = ("--risk", args.risk, "--confidence", args.confidence)
-    run("thresholds", *pair, *promise, "--plot", report / "gate_calibration.png", *clips)
+    run("thresholds", *pair, *promise, *clips)
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
     models = ("--models", args.out / "edge", args.out / "cloud")
     run("contrast", *models, "--num", args.contrast, "--out", report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -15,11 +15,9 @@ from streamer.audio.file import AudioError, open_audio
 from streamer.commands.options import DescribeOptions
 from streamer.commands.process import StdoutLost, fail, loading, models_of
 from streamer.commands.screen import Screen, Take
-from streamer.config import Config, ConfigError
-from streamer.contradictions import combined
+from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
 from streamer.describer import Describer
-from streamer.logs import logging_to
 from streamer.progress import Bar, clock
 from streamer.stages.plumbing.target import TargetLost
 from streamer.timeline.write import check_target, write_timeline
@@ -39,18 +37,7 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
             raise ConfigError(f"--timeline {options.timeline} shows one recording; {told}")
     if not any(take.file == "-" or os.path.lexists(take.file) for take in takes):
         return _tell_missing(takes, options)
-    with ExitStack() as stack:
-        if options.log:
-            named = f"--log {options.log}: cannot be written"
-
-            def lost(why: str) -> None:
-                fail(f"{named} ({why}); what is said of it is missing there")
-
-            try:
-                stack.enter_context(logging_to(options.log, lost, text=options.log_text))
-            except OSError as error:
-                raise ConfigError(f"{named} ({error.strerror})") from None
-        return anyio.run(_describe_all, takes, config, options)
+    return anyio.run(_describe_all, takes, config, options)
 
 
 def takes_of(file: str, is_apart: bool) -> list[Take]:

@@ -22,8 +22,7 @@ from streamer.audio.file import AudioError
 from streamer.commands.label_rows import Row, Rows, label_of
 from streamer.commands.options import LabelOptions
 from streamer.commands.process import fail, interrupted_by_sigterm, status_of, tell
-from streamer.config import Config, ConfigError
-from streamer.contradictions import combined
+from streamer.config import Config, ConfigError, combined
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
 

@@ -1,4 +1,4 @@
-"""The options of commands that do one thing and end, beside Config's; each declared once.
+"""The options of commands that do one thing and end.
 
 Light on purpose: `--help` reads this file and loads no model's code.
 """
@@ -6,117 +6,79 @@ Light on purpose: `--help` reads this file and loads no model's code.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from streamer.config import ConfigError
-from streamer.core.declare import REQUIRED, Group, check, option, same
+from streamer.config import Config, ConfigError, Edge
+from streamer.core.declare import Checked, about
 
-OUTPUT = Group("what is shown", "--json")
-BATCH = Group("many recordings", "--jobs 2")
-LOGS = Group("logs", "--log log.jsonl")
-PIPELINE = Group("options from a file", "--pipeline pipelines/edge.toml")
-PREPARE = Group("a large model", "--prepare DIRECTORY --engine int4")
-TABLE = Group("the table", "--out labels.csv")
-
-
-class Checked:
-    """Checks its own fields when it is made. Raises ConfigError."""
-
-    def __post_init__(self) -> None:
-        check(self)
+Files = Annotated[
+    tuple[str, ...],
+    about(
+        "a recording, or a directory of recordings; - for a WAV on stdin",
+        metavar="FILE",
+        positional=True,
+    ),
+]
+Pipeline = Annotated[
+    str | None,
+    about(
+        "a TOML file of the model's options; the command line overrides it",
+        "pipelines/edge.toml",
+        metavar="FILE",
+    ),
+]
+Json = Annotated[bool, about("JSON on stdout, nothing else")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeOptions(Checked):
     """Of `streamer describe`."""
 
-    files: tuple[str, ...] = option(
-        REQUIRED,
-        BATCH,
-        "a recording, or a directory of recordings; - for a WAV on stdin",
-        metavar="FILE",
-        is_argument=True,
-    )
-    jobs: int = option(
-        1,
-        BATCH,
-        "recordings at once; with more than 1, lines come as recordings are done",
-        "2",
-        low=1,
-        high=64,
-    )
-    channels: Literal["mixed", "apart"] = option(
-        "mixed",
-        BATCH,
-        "apart: each channel is a speaker of its own, with a description of its own",
-        "apart",
-    )
-    names: bool = option(
-        False, BATCH, "FILE: before each sentence, also where only one is given or with --quiet"
-    )
-    json: bool = option(
-        False,
-        OUTPUT,
-        "one JSON object per recording on stdout, nothing else; one that failed has `error`",
-    )
-    quiet: bool = option(False, OUTPUT, "the sentences only: no names, no times, no numbers")
-    measures: bool = option(
-        False,
-        OUTPUT,
-        "numbers beside the words, which keep to them: a table below each sentence, `measures` in "
-        "each JSON object",
-    )
-    timeline: str | None = option(
-        None,
-        OUTPUT,
-        "the recording over time: pitch, level, rate, pauses, turns; FILE in .json, .vtt or .png",
-        "s.png",
-        metavar="FILE",
-    )
-    verbose: bool = option(
-        False, OUTPUT, "a line of numbers on stderr for each recording", short="-v"
-    )
-    pipeline: str | None = option(
-        None,
-        PIPELINE,
-        "a TOML file of the model's options; those given here win",
-        "pipelines/edge.toml",
-        metavar="FILE",
-    )
-    log: str | None = option(
-        None, LOGS, "append structured logs (JSON lines) to FILE", "log.jsonl", metavar="FILE"
-    )
-    log_text: bool = option(False, LOGS, "let the log hold the sentences, too")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.log_text and not self.log:
-            told = "--log-text is given without --log FILE"
-            raise ConfigError(f"{told}; say where the log goes, or leave it out")
+    files: Files
+    json: Annotated[bool, about("one JSON object per recording; a failed one has `error`")] = False
+    quiet: Annotated[bool, about("the sentences only, without names and warnings")] = False
+    measures: Annotated[
+        bool,
+        about("also the numbers: a table below each sentence, or `measures` in each JSON object"),
+    ] = False
+    timeline: Annotated[
+        str | None,
+        about(
+            "pitch, level, rate, pauses and turns over time; FILE in .json, .vtt or .png",
+            "s.png",
+            metavar="FILE",
+        ),
+    ] = None
+    verbose: Annotated[
+        bool, about("speed and verification of each recording, on stderr", short="-v")
+    ] = False
+    channels: Annotated[
+        Literal["mixed", "apart"],
+        about("apart: each channel is a speaker with a description of their own", "apart"),
+    ] = "mixed"
+    jobs: Annotated[
+        int, about("recordings at once; each is shown when it is done", "2", ge=1, le=64)
+    ] = 1
+    pipeline: Pipeline = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions(Checked):
     """Of `streamer label`."""
 
-    files: tuple[str, ...] = option(
-        REQUIRED,
-        BATCH,
-        "a recording, or a directory of recordings",
-        metavar="FILE",
-        is_argument=True,
+    files: Files
+    out: Annotated[
+        str,
+        about(
+            "the table: .jsonl grows row by row; .csv and .parquet are written at the end",
+            "labels.jsonl",
+            metavar="FILE",
+        ),
+    ]
+    jobs: Annotated[int | None, about("processes", "2", ge=1, le=64, unset="one for each core")] = (
+        None
     )
-    out: str = option(
-        REQUIRED,
-        TABLE,
-        "the table: .jsonl grows as recordings are done; .csv and .parquet come at the end",
-        "labels.jsonl",
-        metavar="FILE",
-    )
-    jobs: int | None = option(
-        None, BATCH, "processes", "2", low=1, high=64, unset="one for each core"
-    )
-    pipeline: str | None = same(DescribeOptions, "pipeline")
+    pipeline: Pipeline = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,29 +89,96 @@ class LabelOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(Checked):
+    """Of `streamer calibrate`."""
+
+    clips: Annotated[
+        tuple[str, ...],
+        about(
+            "recordings of the kind that the gate will meet, or directories of them",
+            metavar="CLIP",
+            positional=True,
+        ),
+    ]
+    risk: Annotated[
+        float,
+        about(
+            "expected share of blocks that the cloud would change but is not asked about",
+            "0.05",
+            gt=0,
+            lt=1,
+            metavar="R",
+        ),
+    ]
+    quality_risk: Annotated[
+        float | None,
+        about(
+            "the same for preset quality", "0.02", gt=0, lt=1, metavar="R", unset="half of --risk"
+        ),
+    ] = None
+    confidence: Annotated[
+        float,
+        about(
+            "keep the risk with this confidence, too, e.g. 0.9; 0: in expectation only",
+            "0.9",
+            ge=0,
+            le=0.999,
+            metavar="C",
+        ),
+    ] = 0.0
+    by_folder: Annotated[
+        bool, about("keep the risk for each folder of clips, e.g. short and long ones")
+    ] = False
+    edge: Edge = "embedded"
+    cloud: Annotated[
+        str,
+        about("the model itself: embedded, a directory, or a hub id", "embedded", metavar="SPEC"),
+    ] = "embedded"
+    out: Annotated[
+        str | None,
+        about(
+            "DIR: a copy of the edge with the new thresholds; FILE.json: its card alone",
+            "myedge",
+            metavar="DIR_OR_FILE",
+            unset="the edge's own streamer.json, except for the embedded one",
+        ),
+    ] = None
+    force: Annotated[bool, about("replace the embedded edge's own thresholds")] = False
+    json: Json = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not Config(cloud=self.cloud).has_cloud_here:
+            told = "calibration needs the model itself: a directory or a hub id"
+            raise ConfigError(f"--cloud is {self.cloud}; {told}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelsOptions(Checked):
     """Of `streamer models`."""
 
-    directories: tuple[str, ...] = option(
-        (),
-        OUTPUT,
-        "a model of your own, or a directory of such; the embedded pair and the hub's cache "
-        "are always listed",
-        metavar="DIRECTORY",
-        is_argument=True,
-    )
-    json: bool = option(False, OUTPUT, "one JSON object on stdout, with every level's name")
-    prepare: str | None = option(
-        None,
-        PREPARE,
-        "convert this model for the engine once, into STREAMER_CACHE or the user's cache, so that "
-        "it loads in seconds; lists nothing",
-        "DIRECTORY",
-        metavar="SPEC",
-    )
-    engine: Literal["int8", "int4"] = option(
-        "int8", PREPARE, "8 or 4 bits per weight, as in `streamer describe`", "int4"
-    )
+    directories: Annotated[
+        tuple[str, ...],
+        about(
+            "also this model, or the models in this directory; the embedded pair and the hub's "
+            "cache are always listed",
+            metavar="DIRECTORY",
+            positional=True,
+        ),
+    ] = ()
+    json: Json = False
+    prepare: Annotated[
+        str | None,
+        about(
+            "convert this model for --engine once, into STREAMER_CACHE or the user's cache, so "
+            "that it loads in seconds; lists nothing",
+            "DIRECTORY",
+            metavar="SPEC",
+        ),
+    ] = None
+    engine: Annotated[
+        Literal["int8", "int4"], about("8 or 4 bits per weight, for --prepare", "int4")
+    ] = "int8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,11 +190,12 @@ class WarmOptions(Checked):
 class SamplesOptions(Checked):
     """Of `streamer samples`."""
 
-    copy: str | None = option(
-        None,
-        Group("where it goes", "--copy here"),
-        "copy recordings and clients into DIR, which is made where it does not exist",
-        "here",
-        metavar="DIR",
-        unset="none: only their paths are told",
-    )
+    copy: Annotated[
+        str | None,
+        about(
+            "copy recordings and the client into DIR, which is made if it does not exist",
+            "here",
+            metavar="DIR",
+            unset="none: only their paths are shown",
+        ),
+    ] = None

@@ -38,7 +38,7 @@ class Screen:
     """One take's output. Text goes out as it commits, unless several are described at once."""
 
     def __init__(self, take: Take, options: DescribeOptions, num_takes: int, bar: Bar) -> None:
-        has_name = options.names or (num_takes > 1 and not options.quiet)
+        has_name = num_takes > 1 and not options.quiet
         self._take = take
         self._options = options
         self._bar = bar

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from streamer import __version__
 from streamer.commands.process import fail, loading, may_open, models_of, put
 from streamer.commands.service_options import ListenOptions, ServeOptions
-from streamer.config import Config, ConfigError
-from streamer.contradictions import combined
+from streamer.config import Config, ConfigError, combined
 from streamer.logs import log_errors_to
 
 if TYPE_CHECKING:

@@ -1,77 +1,77 @@
-"""The options of commands that listen, each declared once (core/declare.py)."""
+"""The options of commands that listen."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
 
-from streamer.commands.options import Checked, DescribeOptions
-from streamer.config import Config, ConfigError, check_engine
-from streamer.core.choices import DeviceName, EngineName
+from streamer.commands.options import Pipeline
+from streamer.config import Config, ConfigError, Device, Engine, check_engine
 from streamer.core.coach.coach import Coach
-from streamer.core.declare import Group, option, same
+from streamer.core.declare import Checked, about
 
-DOOR = Group("who may connect", "--host 0.0.0.0 --api-key KEY --cert chain.pem --key key.pem")
-CLIENTS = Group("for clients", "--live-updates 3")
-MODEL = Group("the model", "--cloud embedded --engine stable")
 REPLICA_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+LISTEN = "address and access"
+Port = Annotated[
+    int, about("port to listen on; 0: any free one", "9000", LISTEN, ge=0, le=65_535, metavar="P")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ListenOptions(Checked):
-    """What everything that listens shares."""
+    """Of every command that listens."""
 
-    host: str = option(
-        "127.0.0.1",
-        DOOR,
-        "address to listen on; a public one needs --api-key",
-        "0.0.0.0",
-        metavar="H",
-    )
-    port: int = option(
-        8765, DOOR, "port to listen on, 0 takes a free one", "9000", low=0, high=65_535, metavar="P"
-    )
-    api_key: str | None = option(
-        None,
-        DOOR,
-        "who connects must show it; several with commas between, one for each tenant",
-        "secret",
-        metavar="K",
-        unset="STREAMER_API_KEY, if it is set",
-    )
-    cert: str | None = option(
-        None, DOOR, "TLS certificate chain, PEM", "chain.pem", metavar="FILE", unset="none: no TLS"
-    )
-    key: str | None = option(
-        None, DOOR, "its private key, PEM without a password", "key.pem", metavar="FILE"
-    )
+    host: Annotated[
+        str,
+        about("address to listen on; a public one needs --api-key", "0.0.0.0", LISTEN, metavar="H"),
+    ] = "127.0.0.1"
+    port: Port = 8765
+    api_key: Annotated[
+        str | None,
+        about(
+            "clients must send it; several, one for each tenant, with commas between them",
+            "secret",
+            LISTEN,
+            metavar="K",
+            unset="STREAMER_API_KEY, if it is set",
+        ),
+    ] = None
+    cert: Annotated[
+        str | None,
+        about(
+            "TLS certificate chain, PEM", "chain.pem", LISTEN, metavar="FILE", unset="none: no TLS"
+        ),
+    ] = None
+    key: Annotated[
+        str | None,
+        about("its private key, PEM without a password", "key.pem", LISTEN, metavar="FILE"),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoorOptions(ListenOptions):
-    """What both servers share."""
+    """Of both servers."""
 
-    max_sessions: int = option(16, DOOR, "sessions at once; then 503", "32", low=1, high=1_024)
-    max_per_key: int | None = option(
-        None,
-        DOOR,
-        "sessions at once for each API key; then 503",
-        "8",
-        low=1,
-        high=1_024,
-        unset="all that there are",
-    )
-    name: str | None = option(
-        None,
-        DOOR,
-        "this process among others of its kind; ids of its sessions begin with it",
-        "server-1",
-        metavar="N",
-        unset="none",
-    )
-    resume_s: float = option(
-        30.0, DOOR, "seconds a lost client may take to come back", "60", low=0, high=300
-    )
+    max_sessions: Annotated[
+        int, about("sessions at once; further ones get 503", "32", LISTEN, ge=1, le=1_024)
+    ] = 16
+    max_per_key: Annotated[
+        int | None,
+        about("the same for each API key", "8", LISTEN, ge=1, le=1_024, unset="as many as in all"),
+    ] = None
+    name: Annotated[
+        str | None,
+        about(
+            "this process among others of its kind; its session ids begin with it",
+            "server-1",
+            LISTEN,
+            metavar="N",
+        ),
+    ] = None
+    resume_s: Annotated[
+        float, about("seconds in which a lost client may return", "60", LISTEN, ge=0, le=300)
+    ] = 30.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,33 +84,37 @@ class DoorOptions(ListenOptions):
 class ServeOptions(DoorOptions):
     """Of `streamer serve`."""
 
-    allow_origin: tuple[str, ...] = option(
-        (),
-        CLIENTS,
-        "a page's Origin that may connect, again for each",
-        "https://example.org",
-        metavar="O",
-        unset="its own page",
-    )
-    live_updates: float | None = option(
-        None,
-        CLIENTS,
-        "a sentence every S seconds of a turn, for clients that ask for events",
-        "3",
-        low=0.5,
-        high=3600,
-        metavar="S",
-    )
-    coach: str | None = option(
-        None,
-        CLIENTS,
-        "how the coach judges, for clients that ask for one: FILE.toml, or NAME=VALUE with "
-        "commas; the coach's own table lists the names",
-        "fast_ratio=1.3,silence_s=8",
-        metavar="HOW",
-        unset="its defaults",
-    )
-    pipeline: str | None = same(DescribeOptions, "pipeline")
+    allow_origin: Annotated[
+        tuple[str, ...],
+        about(
+            "also accept pages of this Origin; may be repeated",
+            "https://example.org",
+            LISTEN,
+            metavar="O",
+            unset="its own page",
+        ),
+    ] = ()
+    live_updates: Annotated[
+        float | None,
+        about(
+            "a sentence every S seconds of a turn, for clients that ask for events",
+            "3",
+            ge=0.5,
+            le=3600,
+            metavar="S",
+        ),
+    ] = None
+    coach: Annotated[
+        str | None,
+        about(
+            "thresholds of the coach, for clients that ask for one: FILE.toml, or NAME=VALUE with "
+            "commas between them",
+            "fast_ratio=1.3,silence_s=8",
+            metavar="HOW",
+            unset="its defaults",
+        ),
+    ] = None
+    pipeline: Pipeline = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,17 +129,16 @@ class ServeOptions(DoorOptions):
 class VerifierOptions(DoorOptions):
     """Of `streamer verifier`."""
 
-    port: int = same(DoorOptions, "port", 8766)
-    max_sessions: int = option(32, DOOR, "turns at once; then 503", "64", low=1, high=255)
-    cloud: str = option(
-        "embedded",
-        MODEL,
-        "the model: embedded, a model directory, or a hub id",
-        "embedded",
-        metavar="SPEC",
-    )
-    device: DeviceName = same(Config, "device", group=MODEL)
-    engine: EngineName = same(Config, "engine", group=MODEL)
+    port: Port = 8766
+    max_sessions: Annotated[
+        int, about("turns at once; further ones get 503", "64", LISTEN, ge=1, le=255)
+    ] = 32
+    cloud: Annotated[
+        str,
+        about("the model: embedded, a model directory, or a hub id", "embedded", metavar="SPEC"),
+    ] = "embedded"
+    device: Device = "cpu"
+    engine: Engine = "fast"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""The commands. In: nothing. Out: of each its options, its module and its help."""
+"""The commands: the options, the module and the help of each."""
 
 from __future__ import annotations
 
@@ -7,102 +7,127 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from streamer.commands import options as of
-from streamer.commands import service_options as services
-from streamer.commands.calibrate_options import CalibrateOptions
 from streamer.extras import load
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command. Its module's function is `run(options)`, or `run(options, given)` with Config's;
-    an extra's module is "extras:NAME", NAME one of streamer.extras.ENTRY_POINTS."""
+    """One command. module: where `run` is, of `streamer.commands`; None: an extra of this name.
+    options: their class, as MODULE:NAME; None: the extra's.
 
-    options: type
-    module: str
+    With has_config, `run` takes the options and those of Config, otherwise the options alone.
+    """
+
+    name: str
     help: str
     description: str
-    arguments: str = ""  # what its examples begin with
+    example: str
+    module: str | None = None
+    options_at: str | None = None
     has_config: bool = False
+
+    @property
+    def options(self) -> Any:
+        """The class of its options."""
+        if self.options_at is None:
+            return load(f"{self.name}.options")
+        module, _, name = self.options_at.partition(":")
+        return getattr(import_module(f"streamer.commands.{module}"), name)
 
     def run(self) -> Callable[..., Any]:
         """Import the function that runs it."""
-        place, _, extra = self.module.partition(":")
-        return load(extra) if extra else import_module(f"streamer.{place}").run
+        if self.module is None:
+            run: Callable[..., Any] = load(self.name)
+            return run
+        found: Callable[..., Any] = import_module(f"streamer.commands.{self.module}").run
+        return found
 
 
-COMMANDS = {
-    "describe": Command(
-        of.DescribeOptions,
-        "commands.describe",
+_ALL = (
+    Command(
+        "describe",
         "describe recordings",
         "Describe recordings: one sentence on stdout for each.",
-        "clip.wav",
+        "describe clip.wav --measures",
+        "describe",
+        "options:DescribeOptions",
         has_config=True,
     ),
-    "label": Command(
-        of.LabelOptions,
-        "commands.label",
+    Command(
+        "label",
         "a table of many recordings: levels, measures, sentences",
-        "Label a corpus: one row for each recording, with what is said and what is measured.",
-        "clips --out labels.jsonl",
+        "Label a corpus: one row for each recording, with its sentence and its measures.",
+        "label clips --out labels.csv",
+        "label",
+        "options:LabelOptions",
         has_config=True,
     ),
-    "serve": Command(
-        services.ServeOptions,
-        "commands.serve",
+    Command(
+        "serve",
         "describe live audio over a websocket",
-        "Serve OpenAI Realtime at /v1/realtime: audio in, text out.",
+        "Serve OpenAI Realtime at /v1/realtime: audio in, text out. The page is at /.",
+        "serve --live-updates 3",
+        "serve",
+        "service_options:ServeOptions",
         has_config=True,
     ),
-    "verifier": Command(
-        services.VerifierOptions,
-        "commands.verifier",
+    Command(
+        "verifier",
         "be the cloud of edges elsewhere (--cloud ws://HOST:PORT there)",
-        "Hold the cloud model and verify what edges elsewhere draft.",
+        "Hold the cloud model and verify the drafts of edges elsewhere.",
+        "verifier --host 0.0.0.0 --api-key secret",
+        "verifier",
+        "service_options:VerifierOptions",
     ),
-    "fleet": Command(
-        load("fleet.options"),
-        "extras:fleet",
-        "many servers and verifiers on Ray, behind one address",
+    Command(
+        "fleet",
+        "many servers and verifiers on Ray, at one address",
         "Run servers and verifiers as a fleet: start, scale, restart, and send clients to them.",
+        "fleet --config pipelines/fleet.toml",
     ),
-    "director": Command(
-        load("director.options"),
-        "extras:director",
+    Command(
+        "director",
         "send clients on to servers and verifiers that run elsewhere",
         "Send each client to a server or verifier with room. No Ray is needed.",
+        "director --replicas ws://10.0.0.7:8765 --replicas ws://10.0.0.8:8765",
     ),
-    "calibrate": Command(
-        CalibrateOptions,
-        "calibrate.command",
+    Command(
+        "calibrate",
         "derive a gate's thresholds from a risk",
         "Write thresholds that keep a stated risk into a model's card.",
-        "clips/*.wav",
+        "calibrate clips --risk 0.05 --out myedge",
+        "calibrate",
+        "options:CalibrateOptions",
     ),
-    "tune": Command(
-        load("tune.options"),
-        "extras:tune",
-        "make a model tell pitch, rate and pauses well, from recordings of yours",
-        "Tune a model on recordings, labelled by measures: adapters are learnt and merged.",
-        "clips --model Qwen2.5-Omni-3B --out mine",
+    Command(
+        "tune",
+        "adapt a large model to pitch, rate and pauses, on your recordings",
+        "Tune a model on recordings that are labelled by measures: adapters are learnt and merged.",
+        "tune clips --model Qwen2.5-Omni-3B --out mine",
     ),
-    "models": Command(
-        of.ModelsOptions,
-        "commands.models",
-        "list what can be loaded here",
+    Command(
+        "models",
+        "list the models and devices here",
         "List the models and devices that can be used here.",
+        "models --json",
+        "models",
+        "options:ModelsOptions",
     ),
-    "samples": Command(
-        of.SamplesOptions,
-        "commands.samples",
-        "recordings and clients to try",
-        "Tell where the bundled recordings and clients are, or copy them.",
+    Command(
+        "samples",
+        "recordings and a client to try",
+        "Show where the bundled recordings and the client are, or copy them.",
+        "samples --copy here",
+        "samples",
+        "options:SamplesOptions",
     ),
-    "warm": Command(
-        of.WarmOptions,
-        "commands.warm",
-        "compile ahead what the first run would compile",
+    Command(
+        "warm",
+        "compile the kernels before the first run",
         "Compile the embedded pair's kernels for this processor and keep them on disk.",
+        "warm",
+        "warm",
+        "options:WarmOptions",
     ),
-}
+)
+COMMANDS = {command.name: command for command in _ALL}

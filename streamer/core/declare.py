@@ -1,8 +1,9 @@
-"""How an option is declared: once, as a field of a frozen dataclass.
+"""Options: fields of frozen dataclasses whose types carry bounds, help and an example.
 
-The declaration gives the field's type, default, bounds, help, group and an example. The checks of
-keywords, the keys of a pipeline file, the command line (streamer/cli.py) and docs/options.md
-are made from it.
+    k: Annotated[int | None, about("tokens of a draft", "6", ge=1, le=64)] = None
+
+The checks of keywords, the keys of a pipeline file, the command line (streamer/cli.py) and
+docs/options.md are made from these fields. msgspec checks types and bounds.
 """
 
 from __future__ import annotations
@@ -10,140 +11,179 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import Meta, ValidationError, convert
 
 T = TypeVar("T")
-REQUIRED = MISSING  # in the place of a default
+REQUIRED = MISSING  # the default of an option that must be given
+CLOSE = 0.7  # similarity of 1 that is worth a hint: two dashes alone give 0.5
 
 
 class ConfigError(ValueError):
     """An option cannot be used. Its text is one line that names the option and the way out."""
 
 
+def about(help: str, example: str = "", group: str | None = "options", **more: Any) -> Meta:
+    """The annotation of an option.
+
+    group: the heading in `--help`; None: not on the command line. more: bounds of msgspec.Meta
+    (ge, gt, le, lt), metavar, short (such as "-v"), positional, and unset (the default in words
+    where it is None).
+    """
+    bounds = {name: more.pop(name) for name in ("ge", "gt", "le", "lt") if name in more}
+    return Meta(description=help, extra={"example": example, "group": group, **more}, **bounds)
+
+
 @dataclass(frozen=True)
-class Group:
-    """Options that `--help` shows together. example: some of them, as they are typed."""
+class Option:
+    """One declared option. type: without None."""
 
-    title: str
-    example: str
+    name: str
+    type: Any
+    default: Any
+    meta: Meta
 
+    def __getattr__(self, name: str) -> Any:
+        """example, group, metavar, short, positional, unset: as `about` was given them."""
+        return (self.meta.extra or {}).get(name)
 
-@dataclass(frozen=True)
-class About:
-    """What a declaration says beside type and default."""
+    @property
+    def help(self) -> str:
+        return self.meta.description or ""
 
-    help: str
-    group: Group | None  # None: the option is no option of the command line
-    example: str = ""  # a value, as it is typed
-    low: float | None = None
-    high: float | None = None
-    is_open: bool = False  # the bounds themselves are excluded
-    metavar: str | None = None
-    unset: str = "none"  # what holds where the value is None
-    short: str | None = None  # such as "-v"
-    is_argument: bool = False  # given by its place, not by a name
+    @property
+    def flag(self) -> str:
+        """min_new_tokens -> --min-new-tokens."""
+        return "--" + self.name.replace("_", "-")
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def is_many(self) -> bool:
+        return get_origin(self.type) is tuple
+
+    @property
+    def is_switch(self) -> bool:
+        return self.type is bool
+
+    @property
     def range(self) -> str:
-        """The bounds in words; empty where there are none."""
-        if self.low is None:
+        """The bounds in words; empty if there are none."""
+        low, high = self.meta.ge, self.meta.le
+        if self.meta.gt is not None:
+            return f"above {self.meta.gt:g} and below {self.meta.lt:g}"
+        if low is None:
             return ""
-        if self.is_open:
-            return f"above {self.low:g} and below {self.high:g}"
-        return f"{self.low:g} or more" if self.high is None else f"{self.low:g} to {self.high:g}"
+        return f"{low:g} or more" if high is None else f"{low:g} to {high:g}"
 
-    def allows(self, value: float) -> bool:
-        """Whether `value` is within the bounds; NaN never is."""
-        if self.low is None:
-            return True
-        high = float("inf") if self.high is None else self.high
-        return self.low < value < high if self.is_open else self.low <= value <= high
+    @property
+    def shown_default(self) -> str:
+        """The default as a person reads it."""
+        if self.default is None or self.default == ():
+            return self.unset or "none"
+        return f"{self.default:g}" if isinstance(self.default, int | float) else str(self.default)
 
+    @property
+    def placeholder(self) -> str:
+        """The name of the value in `--help`."""
+        if self.choices:
+            return "{" + ",".join(self.choices) + "}"
+        kind = "N" if self.type is int else "S" if self.name.endswith("_s") else "X"
+        return str(self.metavar or kind)
 
-def option(
-    default: Any, group: Group | None, help: str, example: str = "", repr: bool = True, **more: Any
-) -> Any:
-    """A dataclass field that is an option. `more` are the further fields of About."""
-    about = About(help, group, example, **more)
-    return field(default=default, repr=repr, metadata={"about": about})
+    def parse(self, text: str) -> Any:
+        """The value of a text that was typed. Raises ConfigError."""
+        if self.is_many or self.type is str:
+            return text
+        try:
+            return convert(text, self._hint, strict=False)
+        except ValidationError:
+            raise self._refused(text, self.flag, is_typed=True) from None
 
+    def check(self, value: Any, name: str) -> None:
+        """Raises ConfigError, which calls the option `name`, for a wrong type or number."""
+        if value is None and self.default is None:
+            return
+        if not (self.choices or self.is_many or self.type in (bool, int, float, str)):
+            is_right = isinstance(value, self.type)  # an object of Python's
+        else:
+            try:
+                convert(value, self._hint)
+                is_right = True
+            except ValidationError:
+                is_right = False
+        if not is_right:
+            raise self._refused(value, name)
 
-def same(owner: type, name: str, default: Any = MISSING, group: Group | None = None) -> Any:
-    """The option `name` of another dataclass, with another default or in another group if given."""
-    (found,) = (each for each in fields(owner) if each.name == name)
-    about = replace(found.metadata["about"], group=group or found.metadata["about"].group)
-    value = found.default if default is MISSING else default
-    return field(default=value, repr=found.repr, metadata={"about": about})
+    @property
+    def _hint(self) -> Any:
+        return Annotated[self.type, self.meta]
 
+    def _refused(self, value: Any, name: str, is_typed: bool = False) -> ConfigError:
+        told = f"{name} is {value if is_typed and not self.choices else shown(value)}"
+        if self.choices:
+            meant = did_you_mean(str(value), self.choices)
+            return ConfigError(f"{told}{meant}; choose one of {', '.join(self.choices)}")
+        try:  # with the right type the number is out of bounds
+            convert(value, self.type, strict=not is_typed)
+            is_number = bool(self.range)
+        except ValidationError:
+            is_number = shown(value) == "too large"
+        if is_number:
+            return ConfigError(f"{told}; it may be {self.range}")
+        return ConfigError(f"{told}; give {self._kind}")
 
-@dataclass(frozen=True)
-class Kind:
-    """The type of an option. choices: the values of a Literal."""
-
-    type: type
-    choices: tuple[str, ...] = ()
-    is_many: bool = False
-
-
-def kind_of(hint: Any) -> Kind:
-    """The kind of a field from its annotation; `X | None` is of the kind of X."""
-    (inner,) = [arg for arg in get_args(hint) if arg is not NoneType] if _is_union(hint) else [hint]
-    if get_origin(inner) is Literal:
-        return Kind(str, get_args(inner))
-    if get_origin(inner) is tuple:
-        return Kind(get_args(inner)[0], is_many=True)
-    return Kind(inner)
-
-
-def _is_union(hint: Any) -> bool:
-    return NoneType in get_args(hint)
+    @property
+    def _kind(self) -> str:
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+        return names.get(self.type) or f"a value of type {getattr(self.type, '__name__', 'list')}"
 
 
 @functools.cache
-def declared(owner: Any) -> tuple[tuple[Field[Any], About, Kind], ...]:
+def options_of(owner: Any) -> tuple[Option, ...]:
     """The options of a dataclass, in order."""
-    hints = get_type_hints(owner)
-    return tuple((f, f.metadata["about"], kind_of(hints[f.name])) for f in fields(owner))
-
-
-def flag_of(name: str) -> str:
-    """min_new_tokens -> --min-new-tokens."""
-    return "--" + name.replace("_", "-")
+    hints = get_type_hints(owner, include_extras=True)
+    found = []
+    for each in fields(owner):
+        hint, meta = get_args(hints[each.name])
+        inner = [arg for arg in get_args(hint) if arg is not NoneType]
+        is_optional = NoneType in get_args(hint)
+        found.append(Option(each.name, inner[0] if is_optional else hint, each.default, meta))
+    return tuple(found)
 
 
 def check(options: Any, is_typed: bool = True) -> None:
-    """Raises ConfigError for the first option whose type, name or number cannot be.
+    """Raises ConfigError for the first option with a wrong type, name or number.
 
-    is_typed: options of a command are told as they are typed, those of Config by their key.
+    is_typed: messages call an option as it is typed (--k), otherwise by its key (k).
     """
-    for each, about, kind in declared(options.__class__):
-        value = getattr(options, each.name)
-        name = flag_of(each.name) if is_typed else each.name
-        if (value is None and each.default is None) or kind.is_many:
-            continue
-        wanted = (int, float) if kind.type is float else (kind.type,)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and kind.type is not bool):
-            told = " or ".join(each.__name__ for each in wanted)
-            raise ConfigError(f"{name} is {value!r}, the wrong type; give a value of type {told}")
-        if kind.choices and value not in kind.choices:
-            raise ConfigError(f"{name} is {value!r}; choose one of {', '.join(kind.choices)}")
-        number: Any = value
-        if not about.allows(number):
-            raise ConfigError(f"{name} is {shown(number)}; it may be {about.range()}")
+    owner: Any = type(options)
+    for each in options_of(owner):
+        each.check(getattr(options, each.name), each.flag if is_typed else each.name)
 
 
-def shown(number: float) -> str:
-    """In a line of text: an integer may have more digits than a float can hold."""
+class Checked:
+    """A base of dataclasses that check their options when they are made. Raises ConfigError."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def shown(value: Any) -> str:
+    """A value in one line of an error; a number may have more digits than a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return repr(value)
     try:
-        return f"{number:g}"
+        return f"{value:g}"
     except OverflowError:
         return "too large"
-
-
-CLOSE = 0.7  # of 1: two dashes alone make two options alike to 0.5
 
 
 def check_known(names: Iterable[str], owner: type) -> None:
@@ -157,33 +197,13 @@ def check_known(names: Iterable[str], owner: type) -> None:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """ "; did you mean X?" where one of `known` is close to `given`, else nothing."""
+    """ "; did you mean X?" if one of `known` is close to `given`, otherwise nothing."""
     near = get_close_matches(given, list(known), 1, CLOSE)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def metavar_of(name: str, about: About, kind: Kind) -> str:
-    """What stands for the value in `--help`."""
-    return about.metavar or ("N" if kind.type is int else "S" if name.endswith("_s") else "X")
-
-
-def help_of(each: Field[Any], about: About, kind: Kind) -> str:
-    """What an option does, its bounds and its default."""
-    bounds = f" ({about.range()})" if about.range() else ""
-    has_default = each.default is not MISSING and kind.type is not bool and not about.is_argument
-    default = f"; default {shown_default(each, about)}" if has_default else ""
-    return about.help + bounds + default
-
-
-def shown_default(each: Field[Any], about: About) -> str:
-    """The default as a person reads it."""
-    if each.default is None or each.default == ():
-        return about.unset
-    return f"{each.default:g}" if isinstance(each.default, int | float) else str(each.default)
-
-
 def read_toml(path: str | Path, of: Callable[[dict[str, Any]], T]) -> T:
-    """What `of` makes of a TOML file. Raises ConfigError, whose text begins with the path."""
+    """`of` a TOML file's content. Raises ConfigError, whose text begins with the path."""
     try:
         with open(path, "rb") as file:
             found = tomllib.load(file)
@@ -198,6 +218,6 @@ def read_toml(path: str | Path, of: Callable[[dict[str, Any]], T]) -> T:
 
 
 def taken(owner: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What of `given` are options of `owner`; lists become tuples."""
+    """Those of `given` that are options of `owner`; lists become tuples."""
     found = {each.name: given[each.name] for each in fields(owner) if each.name in given}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items()}

@@ -6,7 +6,7 @@ feeds only what differs from the last one.
 
 from __future__ import annotations
 
-from streamer.core.calibration.branches import Block, Prefix
+from streamer.core.calibration import Block, Prefix
 from streamer.core.decoding.gate import Gate, fires
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash

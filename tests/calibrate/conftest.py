@@ -34,7 +34,10 @@ def calibrate(capsys):
     """Runs it: (status, stdout, lines of stderr)."""
 
     def run(*args):
-        status = main(["calibrate", *map(str, args)])
+        try:
+            status = main(["calibrate", *map(str, args)])
+        except SystemExit as end:  # argparse's way
+            status = end.code
         out, err = capsys.readouterr()
         return status, out, err.splitlines()
 

@@ -70,8 +70,6 @@ def test_names_stand_before_the_sentences(here, models, samples, tmp_path):
         f"{file}: {text}".rstrip() for file, text in zip(files, plain.splitlines(), strict=True)
     ]
     assert out.splitlines() == named
-    _, asked, _ = here("describe", files[0], "--names", "--mode", "edge", *models)
-    assert asked.splitlines() == named[:1]
 
 
 def test_without_a_command_the_commands_are_listed():
@@ -87,18 +85,6 @@ def test_stdin(here, models, samples):
     assert status == 0
     _, wanted, _ = here("describe", samples[2], "--json", "--mode", "edge", *models)
     assert json.loads(out)["ids"] == json.loads(wanted)["ids"]
-
-
-def test_logs_hold_numbers_and_no_text(here, models, samples, tmp_path):
-    log = tmp_path / "log.jsonl"
-    _, out, _ = here("describe", samples[0], "--json", "--log", log, *models)
-    rows = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
-    assert [row["event"] for row in rows] == ["describe.start", "describe.done"]
-    assert rows[0]["stream"] == rows[1]["stream"]
-    assert rows[1]["n_tokens"] == json.loads(out)["n_tokens"]
-    assert json.loads(out)["text"] not in log.read_text("utf-8")
-    here("describe", samples[0], "--json", "--log", log, "--log-text", *models)
-    assert json.loads(out)["text"] in log.read_text("utf-8")
 
 
 def test_models_lists_the_embedded_pair(here):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 from streamer.core.coach.baseline import Baseline
-from streamer.core.declare import ConfigError, check, check_known, option
+from streamer.core.declare import ConfigError, about, check, check_known
 
 
 @dataclass(frozen=True)
@@ -22,69 +22,89 @@ class Coach:
     0 turns a kind of nudge off where it says so. Raises ConfigError.
     """
 
-    baseline: Baseline | None = option(
-        None,
-        None,
-        "how the speaker usually speaks",
-        metavar="Baseline",
-        unset="learnt from their first speech",
-    )
-    learn_s: float = option(
-        30.0, None, "seconds of speech that a baseline is learnt from", "20", low=5, high=120
-    )
-    fast_ratio: float = option(
-        1.8,
-        None,
-        "too fast: so many times the usual rate, more than 1; 0: off",
-        "1.5",
-        low=0,
-        high=5,
-    )
-    slow_ratio: float = option(
-        0.5,
-        None,
-        "too slow: so many times the usual rate, less than 1; 0: off",
-        "0.7",
-        low=0,
-        high=1,
-    )
-    soft_db: float = option(
-        9.0, None, "too soft: so many dB under the usual level; 0: off", "12", low=0, high=60
-    )
-    flat_ratio: float = option(
-        0.25,
-        None,
-        "flat: so many times the usual movement of pitch, less than 1; 0: off",
-        "0.5",
-        low=0,
-        high=1,
-    )
-    silence_s: float = option(
-        5.0, None, "long silence: so many seconds without speech; 0: off", "8", low=0, high=600
-    )
-    breath_s: float = option(
-        15.0,
-        None,
-        "no pause for long: so many seconds of speech without one of 0.25 s; 0: off",
-        "20",
-        low=0,
-        high=35,
-    )
-    sureness: float = option(
-        10.0,
-        None,
-        "nats of evidence that the voice has changed, for the first four kinds: more is later and "
-        "more often right",
-        "15",
-        low=1,
-        high=100,
-    )
-    cooldown_s: float = option(
-        20.0, None, "seconds between two nudges of one kind, at least", "60", low=0, high=3600
-    )
-    gap_s: float = option(
-        5.0, None, "seconds between any two nudges, at least", "10", low=0, high=3600
-    )
+    baseline: Annotated[
+        Baseline | None,
+        about(
+            "how the speaker usually speaks",
+            group=None,
+            metavar="Baseline",
+            unset="learnt from their first speech",
+        ),
+    ] = None
+    learn_s: Annotated[
+        float,
+        about("seconds of speech that a baseline is learnt from", "20", group=None, ge=5, le=120),
+    ] = 30.0
+    fast_ratio: Annotated[
+        float,
+        about(
+            "too fast: this many times the usual rate, above 1; 0: off",
+            "1.5",
+            group=None,
+            ge=0,
+            le=5,
+        ),
+    ] = 1.8
+    slow_ratio: Annotated[
+        float,
+        about(
+            "too slow: this many times the usual rate, below 1; 0: off",
+            "0.7",
+            group=None,
+            ge=0,
+            le=1,
+        ),
+    ] = 0.5
+    soft_db: Annotated[
+        float,
+        about(
+            "too soft: this many dB below the usual level; 0: off", "12", group=None, ge=0, le=60
+        ),
+    ] = 9.0
+    flat_ratio: Annotated[
+        float,
+        about(
+            "flat: this many times the usual movement of pitch, below 1; 0: off",
+            "0.5",
+            group=None,
+            ge=0,
+            le=1,
+        ),
+    ] = 0.25
+    silence_s: Annotated[
+        float,
+        about(
+            "long silence: this many seconds without speech; 0: off", "8", group=None, ge=0, le=600
+        ),
+    ] = 5.0
+    breath_s: Annotated[
+        float,
+        about(
+            "no pause: this many seconds of speech without one of 0.25 s; 0: off",
+            "20",
+            group=None,
+            ge=0,
+            le=35,
+        ),
+    ] = 15.0
+    sureness: Annotated[
+        float,
+        about(
+            "nats of evidence that the voice has changed, for the first four kinds; more: later, "
+            "and right more often",
+            "15",
+            group=None,
+            ge=1,
+            le=100,
+        ),
+    ] = 10.0
+    cooldown_s: Annotated[
+        float,
+        about("seconds between two nudges of one kind, at least", "60", group=None, ge=0, le=3600),
+    ] = 20.0
+    gap_s: Annotated[
+        float, about("seconds between any two nudges, at least", "10", group=None, ge=0, le=3600)
+    ] = 5.0
 
     def __post_init__(self) -> None:
         check(self, is_typed=False)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from streamer.commands.options import Checked
-from streamer.commands.service_options import ListenOptions
+from streamer.commands.service_options import ListenOptions, Port
 from streamer.config import ConfigError, has_host
-from streamer.core.declare import REQUIRED, Group, option, same
+from streamer.core.declare import Checked, about
 
-REPLICAS = Group("whom it sends clients to", "--replicas ws://127.0.0.1:8765")
-FLEET = Group("the fleet", "--config pipelines/fleet.toml")
 REPLICA_SCHEMES = ("ws://", "wss://", "http://", "https://")
 LOCAL = "local"
 
@@ -19,23 +17,25 @@ LOCAL = "local"
 class DirectorOptions(ListenOptions):
     """Of `streamer director`, and the table [director] of fleet.toml."""
 
-    port: int = same(ListenOptions, "port", 8764)
-    replicas: tuple[str, ...] = option(
-        (),
-        REPLICAS,
-        "ws://HOST:PORT of a replica, again for each; or http://HOST:PORT of another director, "
-        "whose list is followed",
-        "ws://10.0.0.7:8765",
-        metavar="URL",
-    )
-    ca: str | None = option(
-        None,
-        REPLICAS,
-        "PEM file of the authority that signed the replicas' certificates",
-        "chain.pem",
-        metavar="FILE",
-        unset="the system's",
-    )
+    port: Port = 8764
+    replicas: Annotated[
+        tuple[str, ...],
+        about(
+            "ws://HOST:PORT of a replica, may be repeated; or http://HOST:PORT of another "
+            "director, whose list is followed",
+            "ws://10.0.0.7:8765",
+            metavar="URL",
+        ),
+    ] = ()
+    ca: Annotated[
+        str | None,
+        about(
+            "PEM file of the authority that signed the replicas' certificates",
+            "chain.pem",
+            metavar="FILE",
+            unset="the system's",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,20 +49,25 @@ class DirectorOptions(ListenOptions):
 class FleetOptions(Checked):
     """Of `streamer fleet`."""
 
-    config: str = option(
-        REQUIRED, FLEET, "what runs, and how many of it", "pipelines/fleet.toml", metavar="FILE"
-    )
-    down: bool = option(False, FLEET, "drain and end the replicas of a cluster, then exit")
+    config: Annotated[
+        str, about("what runs, and how many replicas", "pipelines/fleet.toml", metavar="FILE")
+    ]
+    down: Annotated[bool, about("drain and stop the replicas of a cluster, then exit")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions(Checked):
     """The table [ray] of fleet.toml."""
 
-    address: str = option(
-        LOCAL, None, "local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's"
+    address: Annotated[
+        str,
+        about(
+            "local: a Ray of our own, on this machine; auto, or HOST:PORT: a cluster's", group=None
+        ),
+    ] = LOCAL
+    namespace: Annotated[str, about("namespace of the replicas' names there", group=None)] = (
+        "streamer"
     )
-    namespace: str = option("streamer", None, "of the replicas' names there")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +75,19 @@ class PlacingOptions(Checked):
     """How many replicas of one kind, and what each needs: in [server] and in [verifier], beside
     the options of `streamer serve` and `streamer verifier`."""
 
-    least: int = option(1, None, "replicas at least", low=0, high=1000)
-    most: int = option(1, None, "replicas at most", low=1, high=1000)
-    first_port: int = option(
-        9100, None, "port of the first; the next one's is one higher", low=1, high=65_535
-    )
-    cpus: float = option(1.0, None, "processors that Ray keeps for each", low=0)
-    gpus: float = option(0.0, None, "GPUs that Ray keeps for each", low=0)
+    least: Annotated[int, about("fewest replicas", group=None, ge=0, le=1000)] = 1
+    most: Annotated[int, about("most replicas", group=None, ge=1, le=1000)] = 1
+    first_port: Annotated[
+        int,
+        about(
+            "port of the first replica; each further one has the next port",
+            group=None,
+            ge=1,
+            le=65_535,
+        ),
+    ] = 9100
+    cpus: Annotated[float, about("processors that Ray reserves for each", group=None, ge=0)] = 1.0
+    gpus: Annotated[float, about("GPUs that Ray reserves for each", group=None, ge=0)] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,19 +102,25 @@ class PlacingOptions(Checked):
 class ScalingOptions(Checked):
     """The table [scaling] of fleet.toml."""
 
-    up_at: float = option(
-        0.75, None, "share of the places taken from which more replicas are wanted", low=0, high=1
-    )
-    down_at: float = option(
-        0.4, None, "share that may be taken of those that would stay, else none goes", low=0, high=1
-    )
-    lag_s: float = option(
-        1.0, None, "seconds of speech unheard, of the median replica; above it one more", low=0
-    )
-    up_pause_s: float = option(10.0, None, "between two times that replicas are added", low=0)
-    down_pause_s: float = option(
-        60.0, None, "so long fewer must have been wanted, each time", low=0
-    )
+    up_at: Annotated[
+        float, about("share of sessions taken at which replicas are added", group=None, ge=0, le=1)
+    ] = 0.75
+    down_at: Annotated[
+        float,
+        about(
+            "a replica is removed only if the rest stay below this share", group=None, ge=0, le=1
+        ),
+    ] = 0.4
+    lag_s: Annotated[
+        float,
+        about("add a replica if the median one lags by more seconds of speech", group=None, ge=0),
+    ] = 1.0
+    up_pause_s: Annotated[
+        float, about("seconds between two additions of replicas", group=None, ge=0)
+    ] = 10.0
+    down_pause_s: Annotated[
+        float, about("seconds of low load before a replica is removed", group=None, ge=0)
+    ] = 60.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,97 +3,138 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from streamer.commands.options import Checked
-from streamer.config import Config
-from streamer.core.choices import DeviceName
-from streamer.core.declare import REQUIRED, Group, option, same
+from streamer.commands.options import Json
+from streamer.config import Device
+from streamer.core.declare import Checked, about
 
-DATA = Group("what it learns from", "--speakers folder --held 0.2")
-RESULT = Group("the model", "--model embedded --out mine")
-LEARNING = Group("how it learns", "--epochs 5 --rank 32")
-MACHINE = Group("where it runs", "--device cuda --batch 32 --at-once 8")
+DATA = "what it learns from"
+RESULT = "the model"
+LEARNING = "how it learns"
+MACHINE = "where it runs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(Checked):
     """Of `streamer tune`."""
 
-    recordings: tuple[str, ...] = option(
-        REQUIRED,
-        DATA,
-        "recordings of people who speak, or directories of such; no text is needed",
-        metavar="RECORDING",
-        is_argument=True,
-    )
-    model: str = option(
-        REQUIRED,
-        RESULT,
-        "what is tuned: a model directory, a hub id, or embedded (its cloud)",
-        "Qwen2.5-Omni-3B",
-        metavar="SPEC",
-    )
-    out: str = option(
-        REQUIRED,
-        RESULT,
-        "the tuned model's directory, which is made; OUT.tuning beside it holds what a run needs "
-        "to go on",
-        "mine",
-        metavar="DIR",
-    )
-    speakers: str = option(
-        "file",
-        DATA,
-        "who speaks: file or folder (each is a speaker of its own), or a table (.csv, .jsonl) with "
-        "the columns file and speaker",
-        "speakers.csv",
-        metavar="HOW",
-    )
-    held: float = option(
-        0.15, DATA, "share of the speakers that is kept apart", "0.2", low=0, high=0.9, is_open=True
-    )
-    judged: int = option(
-        200, DATA, "turns of those kept apart that are looked at, at most", "50", low=1, high=10_000
-    )
-    turn_s: float = option(
-        30.0, DATA, "longer recordings are cut into turns of so many seconds", "15", low=4, high=60
-    )
-    epochs: int = option(3, LEARNING, "times that each turn is heard", "5", low=1, high=1000)
-    batch: int = option(16, LEARNING, "turns for each step", "32", low=1, high=1024)
-    learning_rate: float = option(
-        2e-4, LEARNING, "the highest, behind a short rise", "0.0001", low=0, high=1, is_open=True
-    )
-    rank: int = option(16, LEARNING, "of the adapters", "32", low=1, high=512)
-    check_steps: int = option(
-        20, LEARNING, "steps between two looks at the loss held out", "50", low=1, high=100_000
-    )
-    patience: int = option(
-        4, LEARNING, "such looks without a gain, behind which it ends", "8", low=1, high=1000
-    )
-    seed: int = option(0, LEARNING, "of the split, the order and the adapters", "1", low=0)
-    device: DeviceName = same(Config, "device", group=MACHINE)
-    precision: Literal["auto", "bf16", "fp32"] = option(
-        "auto", MACHINE, "of the frozen weights; auto: fp32 on a CPU, bf16 on a GPU", "bf16"
-    )
-    at_once: int = option(
-        1, MACHINE, "turns of a step that are in memory together", "4", low=1, high=256
-    )
-    save_minutes: float = option(
-        10.0,
-        MACHINE,
-        "minutes between two states that are kept; 0: each step's",
-        "5",
-        low=0,
-        high=1440,
-    )
-    jobs: int | None = option(
-        None,
-        MACHINE,
-        "processes that listen to recordings",
-        "2",
-        low=1,
-        high=64,
-        unset="one for each core",
-    )
-    json: bool = option(False, RESULT, "one JSON object on stdout")
+    recordings: Annotated[
+        tuple[str, ...],
+        about(
+            "recordings of people who speak, or directories of such; no text is needed",
+            group=DATA,
+            positional=True,
+            metavar="RECORDING",
+        ),
+    ]
+    model: Annotated[
+        str,
+        about(
+            "the model to tune: a model directory, a hub id, or embedded (its cloud)",
+            "Qwen2.5-Omni-3B",
+            group=RESULT,
+            metavar="SPEC",
+        ),
+    ]
+    out: Annotated[
+        str,
+        about(
+            "the tuned model's new directory; OUT.tuning beside it holds checkpoints",
+            "mine",
+            group=RESULT,
+            metavar="DIR",
+        ),
+    ]
+    speakers: Annotated[
+        str,
+        about(
+            "file or folder: each is one speaker; or a table (.csv, .jsonl) with the columns file "
+            "and speaker",
+            "speakers.csv",
+            group=DATA,
+            metavar="HOW",
+        ),
+    ] = "file"
+    held: Annotated[
+        float, about("share of the speakers that is held out", "0.2", group=DATA, gt=0, lt=0.9)
+    ] = 0.15
+    judged: Annotated[
+        int, about("most held-out turns to evaluate", "50", group=DATA, ge=1, le=10_000)
+    ] = 200
+    turn_s: Annotated[
+        float,
+        about(
+            "longer recordings are cut into turns of this length, in seconds",
+            "15",
+            group=DATA,
+            ge=4,
+            le=60,
+        ),
+    ] = 30.0
+    epochs: Annotated[int, about("passes over the turns", "5", group=LEARNING, ge=1, le=1000)] = 3
+    batch: Annotated[int, about("turns of a batch", "32", group=LEARNING, ge=1, le=1024)] = 16
+    learning_rate: Annotated[
+        float,
+        about(
+            "the highest learning rate, after a short warm-up", "0.0001", group=LEARNING, gt=0, lt=1
+        ),
+    ] = 2e-4
+    rank: Annotated[int, about("rank of the adapters", "32", group=LEARNING, ge=1, le=512)] = 16
+    check_steps: Annotated[
+        int,
+        about(
+            "steps between two evaluations of the held-out loss",
+            "50",
+            group=LEARNING,
+            ge=1,
+            le=100_000,
+        ),
+    ] = 20
+    patience: Annotated[
+        int,
+        about(
+            "stop after this many evaluations without improvement",
+            "8",
+            group=LEARNING,
+            ge=1,
+            le=1000,
+        ),
+    ] = 4
+    seed: Annotated[
+        int, about("seed of the split, the order and the adapters", "1", group=LEARNING, ge=0)
+    ] = 0
+    device: Device = "cpu"
+    precision: Annotated[
+        Literal["auto", "bf16", "fp32"],
+        about(
+            "precision of the frozen weights; auto: fp32 on a CPU, bf16 on a GPU",
+            "bf16",
+            group=MACHINE,
+        ),
+    ] = "auto"
+    at_once: Annotated[
+        int, about("turns of a batch in memory at once", "4", group=MACHINE, ge=1, le=256)
+    ] = 1
+    save_minutes: Annotated[
+        float,
+        about(
+            "minutes between two checkpoints; 0: one for each step",
+            "5",
+            group=MACHINE,
+            ge=0,
+            le=1440,
+        ),
+    ] = 10.0
+    jobs: Annotated[
+        int | None,
+        about(
+            "processes that listen to recordings",
+            "2",
+            group=MACHINE,
+            ge=1,
+            le=64,
+            unset="one for each core",
+        ),
+    ] = None
+    json: Json = False

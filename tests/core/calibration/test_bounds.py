@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.calibration.bounds import (
+from streamer.core.calibration import (
     betting_capital,
     bounded_mean,
     least_risk,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamer.core.calibration.branches import Block, Branches, Prefix
+from streamer.core.calibration import Block, Branches, Prefix
 from streamer.core.decoding.gate import Gate, Signal, doubt, fires
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify
 from streamer.core.decoding.sequence import Sequence

@@ -7,8 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from streamer.core.calibration.branches import Block, Decision, Path
-from streamer.core.calibration.certify import (
+from streamer.core.calibration import (
+    Block,
+    Decision,
+    Path,
     Turns,
     Uncertifiable,
     at,

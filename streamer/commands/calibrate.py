@@ -1,0 +1,363 @@
+"""`streamer calibrate`: recordings and a risk give the thresholds in a model's card.
+
+The pair listens to each recording once. Some of the recordings choose the signal, the others
+certify its threshold (core/calibration.py states the promise). Nothing is written unless everything
+could be certified.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamer.assembly.models import Models
+from streamer.audio.directory import recordings_in
+from streamer.audio.file import AudioError, open_audio
+from streamer.commands.options import CalibrateOptions
+from streamer.commands.process import fail, put
+from streamer.config import Config, ConfigError
+from streamer.core.calibration import (
+    Block,
+    Branches,
+    Certified,
+    Paths,
+    Turns,
+    Uncertifiable,
+    certify,
+    choose_signal,
+    least_risk,
+    num_needed,
+)
+from streamer.core.decoding.gate import SIGNALS, doubt
+from streamer.progress import Bar
+from streamer.recording import chunks_of
+
+CHOOSING = 4  # one clip in four chooses the signal; the others certify
+LEAST_CHOOSING = 8  # with fewer of them the signal is entropy
+CARD = "streamer.json"
+HEAD = (
+    *("preset", "signal", "threshold", "k", "risk", "loss", "forced", "skipped"),
+    *("accepted / uploaded", "clips"),
+)
+WIDTHS = (8, 9, 10, 3, 7, 8, 8, 8, 20, 6)
+
+
+class CalibrationError(Exception):
+    """No threshold can be given. Its text is one line with the way out."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A recording under every threshold. paths: preset -> signal -> paths of each turn."""
+
+    file: str
+    paths: dict[str, dict[str, list[Paths]]]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The result. skipped: preset -> signal -> share of blocks, on the clips that chose the signal;
+    empty without such clips."""
+
+    results: list[Certified]
+    skipped: dict[str, dict[str, float]]
+    num_failed: int  # files that could not be read
+
+
+@dataclass(frozen=True)
+class Destination:
+    """file: the card to write. copy: the new directory of the model, if there is one."""
+
+    file: Path
+    copy: Path | None
+
+
+def run(options: CalibrateOptions) -> int:
+    """The exit status: 0, or 1 if nothing was certified or a file failed. Raises ConfigError."""
+    from streamer.model.checkpoint.weights import ModelError
+    from streamer.model.thinker import resolve
+
+    try:
+        files = clips_of(options)
+        config = Config(mode="gated", edge=options.edge, cloud=options.cloud)
+        models = Models(config, calibrates=True)
+        directory = resolve(options.edge, "edge")
+        place = place_of(options, directory)
+        found = calibrate(models, files, options)
+        write(place, directory, gate_of(models, found.results))
+    except (CalibrationError, ModelError) as error:
+        fail(str(error))
+        return 1
+    report(found, place, options)
+    return 1 if found.num_failed else 0
+
+
+def clips_of(options: CalibrateOptions) -> list[str]:
+    """The recordings, each once: a second copy would count as a clip that agrees.
+
+    Raises CalibrationError for a missing file, and for too few files.
+    """
+    files = list(dict.fromkeys(file for clip in options.clips for file in recordings_in(clip)))
+    for file in files:
+        if Path(file).is_dir():
+            raise CalibrationError(f"{file}: is a directory without recordings; give some")
+        if not Path(file).exists() and file != "-":
+            raise CalibrationError(f"{file}: no such file")
+    _check_enough(len(files), options)
+    return files
+
+
+def _needed(options: CalibrateOptions) -> tuple[float, int]:
+    """(the lowest risk in the options, the clips it needs)."""
+    risk = min(options.risk, options.quality_risk or options.risk)
+    return risk, num_needed(risk, options.confidence)
+
+
+def _check_enough(num_clips: int, options: CalibrateOptions, why: str = "") -> None:
+    risk, needed = _needed(options)
+    if num_clips >= needed:
+        return
+    sure = f" with confidence {options.confidence:g}" if options.confidence else ""
+    least = least_risk(num_clips, options.confidence)
+    way = f"give more, or a risk of {least:g}" if least < 1 else "give more"
+    told = f"{num_clips} clips{why} cannot certify a risk of {risk:g}{sure}"
+    raise CalibrationError(f"{told}: {needed} are needed; {way}")
+
+
+def calibrate(models: Models, files: list[str], options: CalibrateOptions) -> Calibration:
+    """Listen to all clips, choose, certify. Raises CalibrationError, ModelError."""
+    clips, num_failed = _hear_all(models, files)
+    _check_enough(len(clips), options, " with speech")
+    choosing, certifying = _split(clips, options)
+    groups = _groups(certifying, options)
+    if not choosing:
+        fail("too few clips to choose a signal: the gate looks at entropy; more clips choose one")
+    results = []
+    skipped = {}
+    risks = {"fluent": options.risk, "quality": _quality_risk(certifying, groups, options)}
+    for preset, risk in risks.items():
+        signal = "entropy"
+        if choosing:
+            by_signal = {name: _turns(choosing, preset, name) for name in SIGNALS}
+            signal, skipped[preset] = choose_signal(by_signal, risk)
+        k = models.first.card.presets[preset].k
+        try:
+            turns = [_turns(group, preset, signal) for group in groups]
+            results.append(certify(turns, preset, signal, k, risk, options.confidence))
+        except Uncertifiable as error:
+            raise CalibrationError(
+                f"{error}; give a larger one, or use mode exact. Nothing was written"
+            ) from None
+    return Calibration(results, skipped, num_failed)
+
+
+def _quality_risk(
+    certifying: list[Clip], groups: list[list[Clip]], options: CalibrateOptions
+) -> float:
+    """The risk of preset quality: half of --risk, or more if there are too few clips."""
+    if options.quality_risk is not None:
+        return options.quality_risk
+    half = options.risk / 2
+    least = least_risk(len(certifying), options.confidence)
+    risk = min(options.risk, max(half, least, least_risk(min(map(len, groups)))))
+    if risk > half:
+        few = f"{len(certifying)} clips are too few for half of --risk ({half:g})"
+        fail(f"{few}: preset quality keeps a risk of {risk:g}; give more, or --quality-risk")
+    return risk
+
+
+def _groups(clips: list[Clip], options: CalibrateOptions) -> list[list[Clip]]:
+    """All clips, or one group for each folder. Raises CalibrationError for too few in one."""
+    if not options.by_folder:
+        return [clips]
+    groups: dict[Path, list[Clip]] = {}
+    for clip in clips:
+        groups.setdefault(Path(clip.file).parent, []).append(clip)
+    risk = _needed(options)[0]
+    for folder, group in sorted(groups.items()):
+        if len(group) < (needed := num_needed(risk)):
+            told = f"{len(group)} clips of {folder} cannot certify a risk of {risk:g}"
+            raise CalibrationError(
+                f"{told}: {needed} are needed beside those that choose the signal; give more"
+            )
+    return list(groups.values())
+
+
+def _turns(clips: Sequence[Clip], preset: str, signal: str) -> list[Turns]:
+    return [clip.paths[preset][signal] for clip in clips]
+
+
+def _split(clips: list[Clip], options: CalibrateOptions) -> tuple[list[Clip], list[Clip]]:
+    """(clips that choose the signal, clips that certify): a fixed shuffle, blind to content."""
+    num = min(len(clips) // CHOOSING, len(clips) - _needed(options)[1])
+    num = num if num >= LEAST_CHOOSING else 0
+    order = np.random.default_rng(0).permutation(len(clips)).tolist()
+    return [clips[i] for i in order[:num]], [clips[i] for i in order[num:]]
+
+
+def _hear_all(models: Models, files: list[str]) -> tuple[list[Clip], int]:
+    """(the clips with speech, the number of files that could not be read)."""
+    clips: list[Clip] = []
+    num_failed = 0
+    with Bar("calibrating", len(files)) as bar:
+        for i, file in enumerate(files):
+            bar.show(i, f"{i} of {len(files)}")
+            try:
+                clip = hear_clip(models, file)
+            except AudioError as error:
+                fail(str(error))
+                num_failed += 1
+            else:
+                clips += [clip] if clip else []
+    if silent := len(files) - num_failed - len(clips):
+        fail(f"{silent} of {len(files)} clips hold no speech and were left out")
+    return clips, num_failed
+
+
+def hear_clip(models: Models, file: str) -> Clip | None:
+    """One recording at every threshold; None if it holds no speech. Raises AudioError."""
+    from streamer.model.offline import hear_parts
+    from streamer.model.shadow import Shadow
+
+    edge = models.first
+    thinkers = [thinker for thinker in models.pair if thinker is not None]
+    plans = {name: models.plan_of(preset) for name, preset in edge.card.presets.items()}
+    found: dict[str, dict[str, list[Paths]]] = {
+        name: {signal: [] for signal in SIGNALS} for name in plans
+    }
+    with open_audio(file) as audio:
+        for (drafter, target), has_speech in hear_parts(thinkers, chunks_of(audio)):
+            for name, plan in plans.items() if has_speech else ():
+                block_at = Shadow(drafter, target, plan).block_at
+                branches = Branches(block_at, edge.vocabulary, plan.rules)
+                for signal in SIGNALS:
+
+                    def score(block: Block, signal: str = signal) -> float:
+                        return doubt(signal, edge.vocabulary, block.ids, block.signals)
+
+                    found[name][signal].append(branches.paths(score))
+    return Clip(file, found) if all(found[name]["entropy"] for name in plans) else None
+
+
+def place_of(options: CalibrateOptions, directory: Path) -> Destination:
+    """Where the result goes, checked before the work. Raises ConfigError, CalibrationError."""
+    if options.out is None:
+        _check_own(directory, options.force)
+        place = Destination(directory / CARD, None)
+    elif (out := Path(options.out)).is_dir():
+        told = f"{out}: is a directory that exists; calibrate what is in it with --edge {out}"
+        ways = f"or name one that does not exist yet, or a file, e.g. {out / CARD}"
+        raise CalibrationError(f"{told}, {ways}")
+    elif out.suffix == ".json" or out.exists():
+        place = Destination(out, None)
+    else:
+        place = Destination(out / CARD, out)
+    _check_writable(place.copy or place.file)
+    return place
+
+
+def _check_own(directory: Path, is_forced: bool) -> None:
+    from streamer.model.thinker import resolve
+
+    if not is_forced and directory.resolve() == resolve("embedded", "edge").resolve():
+        told = "the embedded edge's thresholds come with streamer"
+        way = "--out myedge makes a copy of it with yours (then --edge myedge)"
+        raise ConfigError(f"{told}; {way}; --force replaces them")
+
+
+def _check_writable(out: Path) -> None:
+    try:
+        tempfile.TemporaryFile(dir=out.parent).close()
+    except OSError as error:
+        reason = f"cannot be written ({error.strerror}); choose another place with --out"
+        raise CalibrationError(f"{out}: {reason}") from None
+
+
+def gate_of(models: Models, results: list[Certified]) -> dict[str, Any]:
+    """The field `gate` of a card: thresholds, k, and the promise with its date."""
+    from streamer.model.checkpoint.fingerprint import fingerprint_of
+
+    cloud = models.pair[1]
+    assert cloud is not None
+    common = {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cloud": cloud.card.name,
+        "fingerprint": fingerprint_of(cloud.directory),
+    }
+    kept = ("risk", "confidence", "signal", "num_clips", "num_groups")
+    return {
+        r.preset: {
+            r.signal: round(r.threshold, 6),
+            "k": r.k,
+            "promise": {**{name: getattr(r, name) for name in kept}, **common},
+        }
+        for r in results
+    }
+
+
+def write(place: Destination, directory: Path, gate: Mapping[str, Any]) -> None:
+    """The card with `gate` in it; a copy appears whole or not at all. Raises ModelError."""
+    from streamer.model.checkpoint.card_write import write_gate
+    from streamer.model.checkpoint.weights import ModelError
+
+    if place.copy is None:
+        write_gate(directory, place.file, gate)
+        return
+    parent, prefix = place.copy.parent, f".{place.copy.name}-"
+    try:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as half:
+            made = Path(half) / "edge"
+            shutil.copytree(directory, made, copy_function=shutil.copyfile)
+            write_gate(directory, made / CARD, gate)
+            made.rename(place.copy)
+    except (OSError, shutil.Error) as error:
+        reason = getattr(error, "strerror", None) or "some files could not be copied"
+        told = f"cannot be written ({reason}); choose another place with --out"
+        raise ModelError(place.copy, told) from None
+
+
+def report(found: Calibration, place: Destination, options: CalibrateOptions) -> None:
+    """Print a table, or JSON."""
+    if options.json:
+        rows = {
+            "written": str(place.file),
+            "skipped_by_signal": found.skipped,
+            "presets": [asdict(result) for result in found.results],
+        }
+        put(json.dumps(rows, ensure_ascii=False, indent=2))
+        return
+    for preset, shares in found.skipped.items():
+        told = ", ".join(f"{signal} {share:.3f}" for signal, share in shares.items())
+        put(f"blocks skipped at the risk of {preset}, on the clips that choose the signal: {told}")
+    for cells in (HEAD, *map(_cells, found.results)):
+        put("  ".join(c.ljust(w) for c, w in zip(cells, WIDTHS, strict=True)).rstrip())
+    put(promise(found.results[0]))
+    put(f"written: {place.file}")
+    if place.copy is not None:
+        put(f"a model of its own: streamer describe FILE --edge {place.copy}")
+
+
+def _cells(r: Certified) -> tuple[str, ...]:
+    shares = (f"{r.risk:g}", f"{r.loss:.4f}", f"{r.loss_forced:.4f}", f"{r.skipped:.3f}")
+    accepted = "" if r.accepted is None else f"{r.accepted:.3f}"
+    return (r.preset, r.signal, f"{r.threshold:g}", str(r.k), *shares, accepted, str(r.num_clips))
+
+
+def promise(result: Certified) -> str:
+    """What a threshold guarantees, and for which clips, in one line."""
+    clip = "a clip like these"
+    if result.num_groups > 1:
+        clip = f"a clip like those of any of {result.num_groups} folders"
+    sure = ""
+    if result.confidence:
+        sure = f"; with confidence {result.confidence:g} so is the mean over all such clips"
+    blocks = "blocks that are skipped though the cloud would have changed them"
+    return f"promise: of {clip}, the expected share of {blocks} is at most the risk{sure}"
