@@ -100,43 +100,36 @@ class Option:
 
     def parse(self, text: str) -> Any:
         """The value of a text that was typed. Raises ConfigError."""
-        if self.is_many or self.type is str:
+        if self.type not in (int, float):
+            self.check(text, self.flag)
             return text
         try:
-            return convert(text, self._hint, strict=False)
-        except ValidationError:
-            raise self._refused(text, self.flag, is_typed=True) from None
+            value = self.type(text)
+        except ValueError:
+            raise ConfigError(f"{self.flag} is {text}; give {self._kind}") from None
+        self.check(value, self.flag)
+        return value
 
     def check(self, value: Any, name: str) -> None:
         """Raises ConfigError, which calls the option `name`, for a wrong type or number."""
-        if value is None and self.default is None:
+        if (value is None and self.default is None) or self.is_many:
             return
-        if not (self.choices or self.is_many or self.type in (bool, int, float, str)):
-            is_right = isinstance(value, self.type)  # an object of Python's
-        else:
-            try:
-                convert(value, self._hint)
-                is_right = True
-            except ValidationError:
-                is_right = False
-        if not is_right:
-            raise self._refused(value, name)
+        if not (self.choices or self.type in (bool, int, float, str)):  # an object of Python's
+            if not isinstance(value, self.type):
+                raise ConfigError(f"{name} is {shown(value)}; give {self._kind}")
+            return
+        try:
+            convert(value, Annotated[self.type, self.meta])
+        except ValidationError:
+            raise self._refused(value, name) from None
 
-    @property
-    def _hint(self) -> Any:
-        return Annotated[self.type, self.meta]
-
-    def _refused(self, value: Any, name: str, is_typed: bool = False) -> ConfigError:
-        told = f"{name} is {value if is_typed and not self.choices else shown(value)}"
+    def _refused(self, value: Any, name: str) -> ConfigError:
+        told = f"{name} is {shown(value)}"
         if self.choices:
             meant = did_you_mean(str(value), self.choices)
             return ConfigError(f"{told}{meant}; choose one of {', '.join(self.choices)}")
-        try:  # with the right type the number is out of bounds
-            convert(value, self.type, strict=not is_typed)
-            is_number = bool(self.range)
-        except ValidationError:
-            is_number = shown(value) == "too large"
-        if is_number:
+        numbers = (int, float) if self.type is float else (int,)
+        if self.range and isinstance(value, numbers) and not isinstance(value, bool):
             return ConfigError(f"{told}; it may be {self.range}")
         return ConfigError(f"{told}; give {self._kind}")
 

@@ -52,7 +52,7 @@ def test_a_fleet_that_others_reach_tells_the_node_s_own_address():
         ({"server": {"rules": "x"}}, r"\[server\] unknown key 'rules'"),
         ({"server": {"least": 3, "most": 2}}, r"\[server\] least is 3; it may be at most 2"),
         ({"server": {"gpus": 1.5}}, r"\[server\] gpus is 1.5; .* give up to 1, or a whole number"),
-        ({"server": {"mode": "exakt"}}, r"\[server\] mode is 'exakt'; choose one of gated"),
+        ({"server": {"mode": "exakt"}}, r"\[server\] mode is 'exakt'; did you mean exact"),
         ({"verifier": {"mode": "exact"}}, r"\[verifier\] unknown key 'mode'"),
         ({"verifier": {"max_sessions": 0}}, r"\[verifier\] --max-sessions is 0; it may be 1 to"),
         ({**LEAST, "scaling": {"up_at": 2}}, r"\[scaling\] --up-at is 2; it may be 0 to 1"),
