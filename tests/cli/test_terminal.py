@@ -36,11 +36,6 @@ def test_parts_are_lines_that_say_when_they_begin(here, models, samples, tmp_pat
     assert re.fullmatch(r"  \S+long.wav: 70.0 s, 2 parts, \d+ tokens, 0% verified \[edge\]\n", err)
     _, quiet, _ = here("describe", long, "--mode", "edge", "--quiet", *models)
     assert [line[7:] for line in out.splitlines()] == quiet.splitlines()
-    _, named, _ = here("describe", long, "--mode", "edge", "--names", *models)
-    assert [
-        line for line in named.splitlines() if line.startswith(f"{long}: [")
-    ] == named.splitlines()
-    assert len(named.splitlines()) == 2
 
 
 def test_ctrl_c_keeps_the_parts_that_are_done_and_says_where_it_was(models, samples, tmp_path):
