@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-MAX_TOLD = 200  # characters of an error, which quotes the client
+MAX_EVENT_BYTES = 1 << 20  # of an event without audio: its values become objects of many times that
 Id = Annotated[str, msgspec.Meta(max_length=512)]
 
 
@@ -144,19 +144,21 @@ ClientEvent = (
     | ItemTruncate
 )
 _decoder = msgspec.json.Decoder(ClientEvent)
+_append_decoder = msgspec.json.Decoder(BufferAppend)
 
 
 def decode(message: str | bytes) -> ClientEvent:
     """Raises BadEvent."""
+    is_long = len(message) > MAX_EVENT_BYTES
     try:
-        event: ClientEvent = _decoder.decode(message)
+        return _append_decoder.decode(message) if is_long else _decoder.decode(message)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        # One line, whatever the client wrote: a type may hold a line break.
-        why = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(error))
-        known = f"; known are {', '.join(OPTIONS)}" if "unknown field" in why else ""
-        why = (why if len(why) <= MAX_TOLD else f"{why[:MAX_TOLD]}...") + known
+        why = str(error)
+        if "unknown field" in why:
+            why += f"; known are {', '.join(OPTIONS)}"
+        if is_long and "$.type" in why:
+            why = f"only an append of audio may be longer than {MAX_EVENT_BYTES >> 20} MiB"
         raise BadEvent(f"no event of the protocol: {why}", _id_of(message)) from None
-    return event
 
 
 class _Named(msgspec.Struct):

@@ -35,7 +35,7 @@ class Connection:
         self.ended = anyio.Event()
         self.is_handed_over = False
 
-    async def run(self, first: int, greeting: Sequence[str] = ()) -> bool:
+    async def run(self, first: int, greeting: Sequence[bytes] = ()) -> bool:
         """Serve event `first` and all after it. Whether the client said goodbye."""
         self._pulse.sent(first)
         self._journal.read_by(True)
@@ -74,15 +74,15 @@ class Connection:
                         await self._talk.take(message)
         return False
 
-    async def _write(self, number: int, greeting: Sequence[str]) -> None:
+    async def _write(self, number: int, greeting: Sequence[bytes]) -> None:
         try:
             for text in greeting:
-                await self._socket.send(text)
+                await self._socket.send(text, text=True)
             while True:
                 await self._journal.more(number)
                 if self._socket.transport.is_closing():  # asyncio would log each further write
                     return
-                await self._socket.send(self._journal[number])
+                await self._socket.send(self._journal[number], text=True)
                 number += 1
                 self._pulse.sent(number)
                 self._journal.sent(number)

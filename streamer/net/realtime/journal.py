@@ -1,9 +1,9 @@
-"""What a session says, numbered from 0. In: events. Out: them as JSON, from any number kept.
+"""Numbers a session's events and keeps those that its client may still have to read.
 
-A client that comes back asks for the next event by its number, so what it may not have read is
-kept. Bounds: `room` waits while MAX_UNSENT events wait for the socket and somebody reads; KEPT of
-those known to be read stay; of all there are MAX_HELD at most, of which the oldest go first (a
-client that comes back is told how many).
+A client that comes back asks for the next event by its number. Everything is bounded in bytes:
+`room` waits while MAX_UNSENT_BYTES wait for a socket that is read; KEPT_BYTES of what the client
+has read stay; of all there are MAX_HELD_BYTES at most, of which the oldest go first (a client that
+comes back is told how many).
 """
 
 from __future__ import annotations
@@ -16,25 +16,32 @@ import msgspec
 from streamer.net.realtime.server_events import Event
 
 # Not yet given to the socket. What is unread is no measure: a pong tells that a client has
-# read, and it stands behind all that the client has sent before, thousands of requests perhaps,
-# which we must take to get to it.
-MAX_UNSENT = 512
-KEPT = 256  # a client's library has read them; the client itself may not have
-MAX_HELD = 9_000
+# read, and it stands after all that the client has sent before, thousands of requests perhaps,
+# which the server must take to get to it.
+MAX_UNSENT_BYTES = 256 << 10
+KEPT_BYTES = 128 << 10  # the client's library has read them; the client itself may not have
+MAX_HELD_BYTES = 3 << 20
+OBJECT_BYTES = 64  # of memory for one event, beside its text
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """One appends, one takes `journal[number]` and `confirm`s. is_read: somebody reads."""
+    """One task appends, one takes `journal[number]` and `confirm`s."""
 
     def __init__(self, name: str) -> None:
-        self.first = 0  # the oldest event that is kept
-        self.num_sent = 0  # events that any socket was given
-        self.num_read = 0  # events that the client is known to have read
+        # the number of the oldest event that is kept
+        self.first = 0
+        # events that any socket was given
+        self.num_sent = 0
+        # events that the client is known to have read
+        self.num_read = 0
+        # whether a socket is attached
         self.is_read = False
+        # bytes of memory: of all events, and of those at or after num_sent, before num_read
+        self.num_bytes = self._unsent_bytes = self._read_bytes = 0
         self._name = name
-        self._events: deque[str] = deque()
+        self._events: deque[bytes] = deque()
         self._changed = anyio.Event()
 
     @property
@@ -42,37 +49,47 @@ class Journal:
         """The number that the next event will get."""
         return self.first + len(self._events)
 
-    def __getitem__(self, number: int) -> str:
+    def __getitem__(self, number: int) -> bytes:
+        """The event as JSON."""
         return self._events[number - self.first]
 
     @property
     def is_full(self) -> bool:
-        """Whether `room` waits, where somebody reads."""
-        return self.end - self.num_sent >= MAX_UNSENT
+        """Whether `room` waits, where a socket is read."""
+        return self._unsent_bytes >= MAX_UNSENT_BYTES
 
     def append(self, events: list[Event]) -> None:
-        """Number and keep them. Call `room` before."""
+        """Number and keep them. Wait for `room` before."""
         for event in events:
-            named = {"event_id": f"event_{self._name}_{self.end}", **event}
-            self._events.append(_encode(named).decode())
-            if len(self._events) > MAX_HELD:
-                self._forget(1)
+            row = _encode({"event_id": f"event_{self._name}_{self.end}", **event})
+            self._events.append(row)
+            self.num_bytes += _cost(row)
+            self._unsent_bytes += _cost(row)
+            while self.num_bytes > MAX_HELD_BYTES:
+                self._forget()
         self._wake()
 
     def sent(self, num_sent: int) -> None:
         """A socket was given every event below `num_sent`."""
-        self.num_sent = max(self.num_sent, num_sent)
+        while self.num_sent < num_sent:
+            self._unsent_bytes -= _cost(self[self.num_sent])
+            self.num_sent += 1
         self._wake()
 
     def confirm(self, num_read: int) -> None:
         """The client has read every event below `num_read`."""
-        self.num_read = max(self.num_read, min(num_read, self.end))
-        self._forget(self.num_read - KEPT - self.first)
+        num_read = min(num_read, self.end)
+        self.sent(num_read)
+        while self.num_read < num_read:
+            self._read_bytes += _cost(self[self.num_read])
+            self.num_read += 1
+        while self._read_bytes > KEPT_BYTES:
+            self._forget()
         self._wake()
 
-    def read_by(self, somebody: bool) -> None:
-        """Whether a socket is attached; nobody waits for one that is not."""
-        self.is_read = somebody
+    def read_by(self, is_read: bool) -> None:
+        """Whether a socket is attached; without one, `room` and `all_read` do not wait."""
+        self.is_read = is_read
         self._wake()
 
     async def room(self) -> None:
@@ -86,16 +103,27 @@ class Journal:
             await self._changed.wait()
 
     async def all_read(self) -> None:
-        """Wait until the client has read everything, or nobody reads."""
+        """Wait until the client has read everything, or no socket is attached."""
         while self.is_read and self.num_read < self.end:
             await self._changed.wait()
 
-    def _forget(self, num: int) -> None:
-        for _ in range(num):
-            self._events.popleft()
-            self.first += 1
-        self.num_read = max(self.num_read, self.first)
+    def _forget(self) -> None:
+        """Drops the oldest event, which counts as sent and read from here on."""
+        cost = _cost(self._events.popleft())
+        self.num_bytes -= cost
+        if self.num_sent == self.first:
+            self.num_sent += 1
+            self._unsent_bytes -= cost
+        if self.num_read == self.first:
+            self.num_read += 1
+        else:
+            self._read_bytes -= cost
+        self.first += 1
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+def _cost(row: bytes) -> int:
+    return len(row) + OBJECT_BYTES

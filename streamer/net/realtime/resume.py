@@ -40,7 +40,7 @@ class Resume:
             told = f"event {self.event} has not been; the next one is {talk.journal.end}"
             raise CannotResume(told)
 
-    def begin(self, talk: Talk, event_id: str) -> tuple[int, str]:
+    def begin(self, talk: Talk, event_id: str) -> tuple[int, bytes]:
         """The first event's number, and the event that tells what was taken and is lost."""
         journal = talk.journal
         wanted = journal.num_read if self.event is None else self.event
@@ -50,7 +50,7 @@ class Resume:
             talk.num_bytes, talk.num_messages, first, max(0, first - wanted), lost_bytes
         )
         journal.confirm(first)
-        return first, msgspec.json.encode({"event_id": event_id, **event}).decode()
+        return first, msgspec.json.encode({"event_id": event_id, **event})
 
 
 def _number(query: Mapping[str, Sequence[str]], name: str) -> int | None:

@@ -19,6 +19,9 @@ from streamer.stages.events import (
 )
 
 Event = dict[str, Any]
+MAX_TOLD = 280  # characters of an error, which may quote the client
+GAP = " ... "
+TAIL = 95  # of these, at the end: there stands the way out
 
 
 def session(
@@ -51,8 +54,17 @@ def session(
     return {**common, "object": "realtime.session", "model": model, "output_modalities": ["text"]}
 
 
+def cut(message: str) -> str:
+    """One printable line of MAX_TOLD characters at most, with its beginning and its end."""
+    if len(message) > MAX_TOLD:
+        message = message[: MAX_TOLD - TAIL - len(GAP)] + GAP + message[-TAIL:]
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
+    return line if len(line) <= MAX_TOLD else line[: MAX_TOLD - len(GAP)] + GAP
+
+
 def error(message: str, code: str, cause: str | None, kind: str = "invalid_request_error") -> Event:
-    found = {"message": message, "type": kind, "code": code, "event_id": cause, "param": None}
+    """All error events are made here, so that all are cut."""
+    found = {"message": cut(message), "type": kind, "code": code, "event_id": cause, "param": None}
     return {"type": "error", "error": found}
 
 
@@ -212,7 +224,7 @@ def description(item_id: str, found: Description) -> Event:
 
 def transcription_failed(item_id: str, message: str) -> Event:
     kind = "conversation.item.input_audio_transcription.failed"
-    found = {"type": "server_error", "code": "turn_failed", "message": message}
+    found = {"type": "server_error", "code": "turn_failed", "message": cut(message)}
     return {"type": kind, "item_id": item_id, "content_index": 0, "error": found}
 
 

@@ -52,13 +52,16 @@ class SettingsOf:
                 seconds = self._default_update_s if extensions.events else None
             if seconds is not None and not seconds >= MIN_UPDATE_S:
                 raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
-            extensions = msgspec.structs.replace(extensions, live_update_s=seconds)
             options = replace(
                 options,
                 live_update_s=seconds,
                 measures=extensions.measures,
                 said=self._said(extensions),
                 coach=self._coach_of(extensions),
+            )
+            # the coach's options are kept as they are in force, not as the client wrote them
+            extensions = msgspec.structs.replace(
+                extensions, live_update_s=seconds, coach=options.coach is not None
             )
         heard = config.audio.input if config.audio is not c.UNSET else c.UNSET
         if config.input_audio_format is not c.UNSET:

@@ -12,7 +12,7 @@ import soundfile
 import websockets
 from speech import SAMPLES
 from websockets.asyncio.client import connect
-from wire import describe, http, session_update, text_of, until, validate
+from wire import describe, http, serving, session_update, text_of, until, validate
 
 MALFORMED = [
     "",
@@ -62,6 +62,52 @@ async def test_an_error_quotes_the_event_that_it_is_about(server, message, cause
         *_, event = await until(ws, "error")
         assert event["error"]["code"] == "invalid_event"
         assert event["error"]["event_id"] == cause
+
+
+def memory_mib(process, line="VmRSS"):
+    with open(f"/proc/{process.pid}/status") as status:
+        return next(int(row.split()[1]) / 1024 for row in status if row.startswith(line))
+
+
+def update_with(**extensions):
+    return json.dumps({"type": "session.update", "session": {"streamer": extensions}})
+
+
+LARGE = "x" * 900_000
+QUOTED = {
+    "a coach": update_with(coach={"baseline": LARGE}),
+    "a coach's baseline": update_with(coach={"baseline": {"form": LARGE}}),
+    "a deep coach": update_with(coach={"baseline": [[]] * 300_000}),
+    "a name": update_with(**{LARGE: 1}),
+    "an attribute": update_with(attributes=[LARGE]),
+    "a type": json.dumps({"type": LARGE}),
+    "an event's id": json.dumps({"type": "response.create", "event_id": LARGE}),
+    "an event beyond a MiB": update_with(coach={"baseline": LARGE * 4}),
+}
+
+
+@pytest.mark.parametrize("what", QUOTED)
+async def test_no_error_is_larger_for_what_it_quotes(server, what):
+    async with connect(server) as ws:
+        await ws.send(QUOTED[what])
+        event = (await until(ws, "error"))[-1]
+        assert len(json.dumps(event)) < 1_000
+        validate(event)
+
+
+async def test_wrong_values_do_not_fill_the_memory():
+    """44 of them took 2,300 MB, of which 821 stayed."""
+    with serving("--mode", "edge", "--resume-s", 0) as (url, process):
+        async with connect(url) as ws:
+            await ws.send(update_with(coach={"baseline": ""}))
+            await until(ws, "error")
+            before, peak = memory_mib(process), memory_mib(process, "VmHWM")
+            for _ in range(22):
+                for message in (QUOTED["a coach"], QUOTED["an event beyond a MiB"]):
+                    await ws.send(message)
+                    await until(ws, "error")
+        assert memory_mib(process, "VmHWM") - peak < 150
+        assert memory_mib(process) - before < 60
 
 
 def random_event(chance):
