@@ -59,7 +59,7 @@ options: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m bench.quality
 	$(BIN)/python -m bench.vs_transformers
-	$(BIN)/python -m bench.engine
+	$(BIN)/python -m bench.latency
 	$(BIN)/python -m bench.load
 
 clean:

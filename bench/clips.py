@@ -38,7 +38,7 @@ def held_out(num: int, seconds: float, seed: int = 11) -> list[Clip]:
     folder = CACHE / f"{seconds:g}s-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     clips = []
-    for i in tqdm(range(num), desc=f"clips of {seconds:g} s", leave=False):
+    for i in tqdm(range(num), desc=f"clips of {seconds:g} s", leave=False, disable=None):
         wav = folder / f"{i:04d}.wav"
         labels = folder / f"{i:04d}.json"
         if not labels.exists():

@@ -34,8 +34,7 @@ from scipy.stats import chi2
 
 from bench.coach_changes import CHANGES, Room, Sound
 from bench.coach_readings import AFTER_S, BEFORE_S, Reading, loudness, pieces_of, readings
-from bench.common import progress, table, write
-from bench.keep import options_of
+from bench.common import options_of, progress, table, write
 from pipelines.embedded.speech import speech_frames
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.baseline import Baseline

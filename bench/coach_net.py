@@ -28,8 +28,7 @@ from tqdm import tqdm
 
 from bench.coach_changes import Sound, flattened, tempo
 from bench.coach_readings import joined
-from bench.common import progress, table_of, write
-from bench.keep import options_of
+from bench.common import options_of, progress, table_of, write
 from pipelines.embedded import recordings
 from pipelines.embedded.people_held import EDGE_S, trimmed
 from pipelines.embedded.recordings import Clip

@@ -19,12 +19,10 @@ from typing import Any, NamedTuple
 import anyio
 import numpy as np
 
-from bench.common import progress, table_of, write
+from bench.common import options_of, progress, table_of, write
 from bench.confidence_fit import fit
 from bench.confidence_plot import NUM_BINS, bins_of, plot
-from bench.keep import options_of
 from bench.people_clips import Clip, recordings
-from bench.people_table import length_order
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.people_gate import half
 from pipelines.embedded.speak import SAMPLE_RATE
@@ -50,7 +48,7 @@ def main() -> None:
         "--fit", action="store_true", help="fit the curves first, on the other half"
     )
     options = options_of(parser)
-    clips = [clip for clip in recordings(options.data, None, 1000) if options.fit or checks(clip)]
+    clips = [clip for clip in recordings(options.data, None) if options.fit or checks(clip)]
     if options.fit:
         fit([clip for clip in clips if not checks(clip)])
         clips = [clip for clip in clips if checks(clip)]
@@ -88,7 +86,7 @@ def told(clips: Sequence[Clip], found: Sequence[Description]) -> list[Told]:
 
 def rows_of(mode: str, found: Sequence[Told]) -> list[dict[str, Any]]:
     """All, then by attribute, then by length."""
-    lengths = sorted({one.length for one in found}, key=length_order)
+    lengths = sorted({one.length for one in found})
     rows = [row_of(mode, "all", found)]
     rows += [row_of(mode, name, [t for t in found if t.attribute == name]) for name in ATTRIBUTES]
     return rows + [row_of(mode, name, [t for t in found if t.length == name]) for name in lengths]

@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.common import progress, table_of, write
-from bench.keep import options_of
+from bench.common import options_of, progress, table_of, write
 from bench.measures import labelled, measured
 from pipelines.embedded import recordings
 from pipelines.embedded.recordings import Clip

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bench.common import table, write
-from bench.keep import options_of
+from bench.common import options_of, table, write
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 

@@ -24,9 +24,8 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from bench.common import progress, table_of, write
+from bench.common import options_of, progress, table_of, write
 from bench.errors import chosen
-from bench.keep import options_of
 from bench.measures import chosen as drawn
 from bench.measures import measured
 from bench.people_changes import coded_as

@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.common import progress, table_of, write
-from bench.keep import options_of
+from bench.common import options_of, progress, table_of, write
 from bench.shapes import SIZES
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.few_bits.matrix import FORMS, Form, pack

@@ -1,100 +1,170 @@
-"""How many streams does one process sustain in real time? In: held-out clips. Out: streams, CPU and
-memory, a plot.
+"""Number of streams that one process sustains in real time, beside plain transformers.
 
-`python -m bench.load [--seconds 10 30 60] [--limit-ms 500]` feeds N sessions of one process at real
-time, in pieces of 100 ms. Their starts are spread over the length of a turn. Each speaks two turns,
-or one where a turn is longer than 10 s. N doubles until a turn's first text comes later than the
-limit (p95, from the commit), or until a feed is held back for so long.
+    python -m bench.load [--seconds 10 30 60] [--arms gated ...] [--limit-ms 500]
 
-The rival is the same sessions over plain transformers (bench/one_shot_server.py). They collect the
-turn and call one-shot `generate()` of the same cloud, one at a time, with all cores. Every N runs
-in a process of its own; CPU seconds and memory are that process's.
+N sessions of one process are fed at real time in pieces of 100 ms, with their starts spread over
+the length of a turn. Each speaks two turns, or one if turns are longer than 10 s. N doubles until
+the first text is later than the limit (p95, from the commit), or a feed is held back that long.
+
+"transformers" is the same sessions with one-shot generate() of the same cloud model: they collect
+the turn, then generate one at a time with all cores. Each N runs in a process of its own, to which
+CPU seconds and memory belong.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import numpy as np
 import torch
 
 from bench.arms import models_of
-from bench.clips import held_out
-from bench.common import panels, saved, table, write
-from bench.keep import options_of
-from bench.load_player import Player, turns_of
-from bench.one_shot_server import OneShot, opening
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ
-from streamer.describer import Describer
+from bench.clips import Clip, held_out
+from bench.common import options_of, panels, saved, table, write
+from bench.vs_transformers import one_shot
+from streamer import Describer, Description, TextDelta
 from streamer.model.engines.stock import load_stock
-from streamer.stages.events import SessionOptions
 
+RATE_HZ = 16_000
+PIECE_S = 0.1
 MOST = 255
-ARMS = ("transformers", "edge", "gated", "exact")
+PLAIN = "transformers"
+ARMS = (PLAIN, "edge", "gated", "exact")
+COLUMNS = ("seconds", "arm", "streams", "ttft_p50_ms", "ttft_p95_ms", "late_p95_ms")
+COLUMNS += ("cpu_s_per_stream_minute", "mb_per_stream")
+
+
+def turns_of(seconds: float) -> int:
+    """Turns of each stream: a run takes about as long at every length."""
+    return 2 if seconds <= 10 else 1
+
+
+class Player:
+    """One stream at real time. ttft_ms: commit to first text, per turn. late_ms: the most that a
+    feed was held back."""
+
+    def __init__(self) -> None:
+        self.ttft_ms: list[float] = []
+        self.late_ms = 0.0
+
+    async def run(self, delay_s: float, clips: Sequence[Clip]) -> None:
+        await anyio.sleep(delay_s)
+        for clip in clips:
+            pcm = (clip.samples * 32767).astype("<i2").tobytes()
+            size, started = 2 * int(RATE_HZ * PIECE_S), time.perf_counter()
+            for i, at in enumerate(range(0, len(pcm), size), start=1):
+                due = started + i * PIECE_S
+                await anyio.sleep(max(0.0, due - time.perf_counter()))
+                await self.feed(pcm[at : at + size])
+                self.late_ms = max(self.late_ms, 1000 * (time.perf_counter() - due))
+            if (first_ms := await self.answer(clip)) is not None:
+                self.ttft_ms.append(first_ms)
+
+    async def feed(self, pcm: bytes) -> None: ...
+
+    async def answer(self, clip: Clip) -> float | None:
+        raise NotImplementedError
+
+
+class Live(Player):
+    """A session of ours."""
+
+    def __init__(self, session: Any) -> None:
+        super().__init__()
+        self._session = session
+
+    async def feed(self, pcm: bytes) -> None:
+        await self._session.feed(pcm)
+
+    async def answer(self, clip: Clip) -> float | None:
+        committed, first_ms = time.perf_counter(), None
+        await self._session.commit()
+        async for event in self._session:
+            if isinstance(event, TextDelta) and event.text and first_ms is None:
+                first_ms = 1000 * (time.perf_counter() - committed)
+            if isinstance(event, Description):
+                break
+        return first_ms
+
+
+class Plain(Player):
+    """One-shot generate() after the turn, one turn at a time."""
+
+    def __init__(self, cloud: Any, stock: Any, lock: anyio.Lock) -> None:
+        super().__init__()
+        self._generate = functools.partial(one_shot, cloud, stock)
+        self._lock = lock
+
+    async def answer(self, clip: Clip) -> float | None:
+        committed, firsts = time.perf_counter(), list[float]()
+        tell = functools.partial(self._tell, firsts)
+        async with self._lock:
+            await anyio.to_thread.run_sync(
+                functools.partial(self._generate, clip.samples, tell=tell)
+            )
+        return 1000 * (firsts[0] - committed) if firsts else None
+
+    def _tell(self, firsts: list[float], _: int) -> None:
+        firsts.append(time.perf_counter())
 
 
 async def level(arm: str, num: int, seconds: float, threads: int) -> dict[str, Any]:
-    """`num` streams at once; percentiles, and what they cost this process."""
+    """`num` streams at once in this process: percentiles and cost."""
     clips = held_out(16, seconds)
     turns = turns_of(seconds)
     async with AsyncExitStack() as stack:
-        if arm == "transformers":
+        if arm == PLAIN:
             cloud = models_of(mode="cloud").pair[1]
             assert cloud is not None
             torch.set_num_threads(threads)
-            open_session = opening(OneShot(cloud, load_stock(cloud.directory), anyio.Lock()))
+            stock, lock = load_stock(cloud.directory), anyio.Lock()
+            players: list[Player] = [Plain(cloud, stock, lock) for _ in range(num + 1)]
         else:
             describer = await stack.enter_async_context(Describer.open(mode=arm, num_slots=num + 1))
-            await describer.load()
-            open_session = describer.stream  # type: ignore[assignment]
-        options = SessionOptions(SAMPLE_RATE_HZ, None, None, True)
-        warm = Player(await stack.enter_async_context(open_session(options)), clips[:1])
-        await warm.run(0.0)
+            sessions = [
+                await stack.enter_async_context(describer.session(RATE_HZ)) for _ in range(num + 1)
+            ]
+            players = [Live(session) for session in sessions]
+        await players.pop().run(0.0, clips[:1])  # warm
         before = resource.getrusage(resource.RUSAGE_SELF)
-        players = [
-            Player(
-                await stack.enter_async_context(open_session(options)),
-                [clips[(i + j) % 16] for j in range(turns)],
-            )
-            for i in range(num)
-        ]
-        with anyio.move_on_after(seconds * (turns + 1) + 60):  # beyond this it is broken anyway
+        with anyio.move_on_after(seconds * (turns + 1) + 60):  # later than this means broken
             async with anyio.create_task_group() as group:
                 for i, player in enumerate(players):
-                    group.start_soon(player.run, seconds * i / num)
+                    own = [clips[(i + j) % 16] for j in range(turns)]
+                    group.start_soon(player.run, seconds * i / num, own)
         after = resource.getrusage(resource.RUSAGE_SELF)
-    return summarise(arm, num, seconds, players, before, after)
+    return summarise(arm, seconds, players, before, after)
 
 
 def summarise(
-    arm: str, num: int, seconds: float, players: Sequence[Player], before: Any, after: Any
+    arm: str, seconds: float, players: Sequence[Player], before: Any, after: Any
 ) -> dict[str, Any]:
     ttft = [t for player in players for t in player.ttft_ms]
-    turns = turns_of(seconds)
-    missing = num * turns - len(ttft)  # not answered in time, or taken for no speech
+    num, turns = len(players), turns_of(seconds)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
         "arm": arm,
         "streams": num,
         "seconds": seconds,
-        "answered": len(ttft),
-        "missing": missing,
+        "missing": num * turns - len(ttft),  # not answered in time, or taken for no speech
         "ttft_p50_ms": float(np.percentile(ttft, 50)) if ttft else float("inf"),
         "ttft_p95_ms": float(np.percentile(ttft, 95)) if ttft else float("inf"),
         "late_p95_ms": float(np.percentile([player.late_ms for player in players], 95)),
         "cpu_s_per_stream_minute": cpu / (num * turns * seconds / 60),
         "mb_per_stream": (after.ru_maxrss - before.ru_maxrss) / 1024 / num,
-        "rss_mb": after.ru_maxrss / 1024,
     }
 
 
@@ -109,85 +179,62 @@ def in_own_process(
 
 
 def climb(seconds: float, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All arms at their first N, then at twice as many, each until it breaks. So a machine that
-    drifts does so for all."""
-    nums = {
-        arm: options.first_plain if arm == "transformers" else options.first for arm in options.arms
-    }
+    """All arms in turn at their first N, then at twice as many, until each breaks."""
+    nums = {arm: options.first_plain if arm == PLAIN else options.first for arm in options.arms}
     rows = []
     while nums:
         for arm, num in list(nums.items()):
             row = in_own_process(arm, num, seconds, options)
-            slow = max(row["ttft_p95_ms"], row["late_p95_ms"]) > options.limit_ms
-            row["holds"] = not slow and row["missing"] <= 0.1 * num * turns_of(seconds)
+            is_slow = max(row["ttft_p95_ms"], row["late_p95_ms"]) > options.limit_ms
+            row["holds"] = not is_slow and row["missing"] <= 0.1 * num * turns_of(seconds)
             rows.append(row)
-            print(
-                f"{arm}, {num} streams of {seconds:g} s: first text p50 {row['ttft_p50_ms']:.0f}, "
-                f"p95 {row['ttft_p95_ms']:.0f} ms, late {row['late_p95_ms']:.0f} ms, "
-                f"CPU s per stream-minute {row['cpu_s_per_stream_minute']:.2f}, "
-                f"holds: {row['holds']}",
-                flush=True,
-            )
+            print(f"{arm}, {num} streams of {seconds:g} s: holds {row['holds']}", flush=True)
             nums[arm] = min(2 * num, MOST)
             if not row["holds"] or num >= MOST:
                 del nums[arm]
     return rows
 
 
+def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> Path:
+    """First text against the number of streams."""
+    lengths = list(dict.fromkeys(row["seconds"] for row in rows))
+    figure, axes = panels(1, len(lengths), (4 + 3 * len(lengths), 4), sharey=True, squeeze=False)
+    for axis, seconds in zip(axes[0], lengths, strict=True):
+        for arm in ARMS:
+            mine = [row for row in rows if (row["seconds"], row["arm"]) == (seconds, arm)]
+            x, y = ([row[key] for row in mine] for key in ("streams", "ttft_p95_ms"))
+            axis.plot(x, y, marker="o", linestyle="--" if arm == PLAIN else "-", label=arm)
+        axis.axhline(limit_ms, color="black", linewidth=0.8)
+        axis.set(xscale="log", yscale="log", title=f"turns of {seconds:g} s", xlabel="streams")
+        axis.grid(alpha=0.3)
+    axes[0][0].set_ylabel("first text, p95, ms")
+    axes[0][0].legend()
+    return saved(figure, "load")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--seconds", type=float, nargs="+", default=[10.0, 30.0, 60.0], help="lengths of the turns"
-    )
+    told = "lengths of the turns"
+    parser.add_argument("--seconds", type=float, nargs="+", default=[10.0, 30.0, 60.0], help=told)
     parser.add_argument("--limit-ms", type=float, default=500)
     parser.add_argument("--first", type=int, default=16, help="streams to begin with")
-    parser.add_argument(
-        "--first-plain", type=int, default=4, help="the same for plain transformers"
-    )
+    parser.add_argument("--first-plain", type=int, default=4, help="the same for transformers")
     parser.add_argument("--threads", type=int, default=4, help="of generate()")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
-    parser.add_argument(
-        "--one", nargs=2, metavar=("ARM", "NUM"), help="one level in this process, as JSON"
-    )
+    told = "one level in this process, as JSON"
+    parser.add_argument("--one", nargs=2, metavar=("ARM", "NUM"), help=told)
     options = options_of(parser)
     if options.one:
         arm, num = options.one
         print(json.dumps(anyio.run(level, arm, int(num), options.seconds[0], options.threads)))
         return
     rows = [row for seconds in options.seconds for row in climb(seconds, options)]
-    names = ("seconds", "arm", "streams", "ttft_p50_ms", "ttft_p95_ms", "late_p95_ms")
-    names += ("cpu_s_per_stream_minute", "mb_per_stream")
-    print(table(names, [[row[name] for name in names] for row in rows]))
+    print(table(COLUMNS, [[row[name] for name in COLUMNS] for row in rows]))
     for seconds, arm in itertools.product(options.seconds, options.arms):
         own = [row for row in rows if (row["seconds"], row["arm"]) == (seconds, arm)]
         held = [row["streams"] for row in own if row["holds"]]
         print(arm, "sustains", max(held, default=0), f"streams of {seconds:g} s")
     print("written:", write("load", rows), plot(rows, options.limit_ms))
-
-
-def plot(rows: Sequence[dict[str, Any]], limit_ms: float) -> Path:
-    """First text against the number of streams."""
-    lengths = list(dict.fromkeys(row["seconds"] for row in rows))
-    size = (4 + 3.2 * len(lengths), 4.4)
-    figure, axes = panels(1, len(lengths), size, sharey=True, squeeze=False)
-    for axis, seconds in zip(axes[0], lengths, strict=True):
-        here = [row for row in rows if row["seconds"] == seconds]
-        for i, arm in enumerate(ARMS):
-            mine = [row for row in here if row["arm"] == arm]
-            x = [row["streams"] for row in mine]
-            y = [row["ttft_p95_ms"] for row in mine]
-            style = "--" if arm == "transformers" else "-"
-            axis.plot(x, y, marker="o", linestyle=style, color=f"C{i}", label=arm)
-        axis.axhline(limit_ms, color="black", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", title=f"turns of {seconds:g} s")
-        axis.set_xlabel("streams at once, in real time")
-        ticks = sorted({row["streams"] for row in here})
-        axis.set_xticks(ticks, [str(num) for num in ticks])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    axes[0][0].set_ylabel("first text, p95, ms")
-    axes[0][0].legend()
-    return saved(figure, "load")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ import numpy as np
 import parselmouth
 import soundfile
 
-from bench.common import progress, table, write
-from bench.keep import options_of
+from bench.common import options_of, progress, table, write
 from bench.processes import serving
 from pipelines.embedded.labels import Measures, measure
 from pipelines.embedded.mel import raw_log_mel

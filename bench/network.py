@@ -35,8 +35,7 @@ import numpy as np
 
 from bench.arms import models_of
 from bench.clips import Clip, held_out
-from bench.common import progress, write
-from bench.keep import options_of
+from bench.common import options_of, progress, write
 from bench.network_plots import plot, plot_slowed
 from bench.network_rows import ARMS, FIXED, summarise
 from bench.network_show import conclude, readme, show

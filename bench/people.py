@@ -1,115 +1,49 @@
-"""Are the sentences right on recorded people? In: their recordings. Out: tables, rows, plots.
+"""How often the sentences are right on recordings of people.
 
-`python -m bench.people --data DIR [--noise DIR] [--num 100] [--only table|pairs|robust]`. DIR holds
-manifest.jsonl (bench/people_clips.py). table: every attribute against what the labels measure, by
-mode, language, source, sex and length, with turns of 10, 30 and 60 s joined of one speaker's
-recordings. pairs: one recording twice, one thing changed. robust: the same speech in noise, a room,
-a codec. Noises that hold no speech come with --noise.
+    python -m bench.people --data DIR [--noise DIR] [--num 100] [--only table|robust]
+
+DIR holds recordings and manifest.jsonl (bench/people_clips.py).
+
+    table    every attribute against what the labels measure, by mode, language, source, sex, length
+    robust   levels that change if the same speech is in noise, a room, a codec
+
+--noise takes a folder of sounds without speech and counts the ones called no speech.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.common import progress, table, table_of, write
-from bench.keep import options_of
-from bench.people_changes import CHANGES
-from bench.people_clips import Clip, recordings
-from bench.people_joined import joined
-from bench.people_pairs import pair_rows
-from bench.people_plots import plot_confusion, plot_pairs, plot_robust, plot_table
-from bench.people_robust import noise_rows, robust_rows
-from bench.people_table import constant_row, gap_rows, order_rows, shown, table_rows
-from bench.people_variants import pairs_of
+from bench.common import mean, options_of, panels, progress, saved, table, table_of, write
+from bench.people_changes import CHANGES, Heard
+from bench.people_clips import Clip, read, recordings
 from pipelines.embedded.labels import ATTRIBUTES
 from pipelines.embedded.speak import SAMPLE_RATE
 from streamer import Describer, Description
 
-PARTS = ("table", "pairs", "robust")
 MODES = ("edge", "cloud", "gated", "exact")
-# Pairs, changes and noises are told of these alone: the other modes say what one of them says.
-TOLD = ("edge", "cloud")
-JOINED_S = (10, 30, 60)
-# Pairs and changes are made of recordings between these lengths.
-MIN_S = 2.0
-MAX_S = 10.0
+TOLD = ("edge", "cloud")  # the other modes say what one of them says
+ROBUST_S = (2.0, 10.0)  # lengths of the recordings that are changed
+SHORT_S = 1.5  # speech shorter than this may be missed
+MIN_GROUP = 30  # clips
+NUM_VOICES = 5  # in the babble
+SOUNDS = (".wav", ".ogg", ".flac", ".mp3")
+Row = dict[str, Any]
+Said = Mapping[str, Sequence[Description]]  # mode -> one description per clip
 Say = Callable[[str, Sequence[np.ndarray], str], list[Description]]
 
 
-def main() -> None:
-    options = parsed()
-    say = speaker(edge=options.edge, cloud=options.cloud)
-    if options.data is not None:
-        with_table = options.only in (None, "table")
-        clips = recordings(options.data, needed(options), options.joined if with_table else 0)
-        print(f"{len(clips)} recordings of {len({(c.source, c.speaker) for c in clips})} people")
-        ordinary = [
-            clip
-            for clip in clips
-            if not clip.is_joined and MIN_S <= len(clip.samples) / SAMPLE_RATE <= MAX_S
-        ]
-        if with_table:
-            run_table(clips, options.joined, say, options.name)
-        if options.only in (None, "pairs"):
-            run_pairs(ordinary[: options.pairs], say, options.name)
-        if options.only in (None, "robust"):
-            changes = options.change or tuple(CHANGES)
-            run_robust(ordinary[: options.robust], changes, say, options.name)
-    if options.noise is not None:
-        run_noise(options.noise, say, options.name)
-
-
-def needed(options: argparse.Namespace) -> int | None:
-    """How many recordings are measured: for pairs or changes alone, enough for ordinary ones."""
-    if options.only in (None, "table"):
-        return options.num
-    enough = 2 * (options.pairs if options.only == "pairs" else options.robust)
-    return min(enough, options.num or enough)
-
-
-def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="a folder of recordings and their manifest.jsonl")
-    parser.add_argument("--noise", type=Path, help="a folder of recordings without speech")
-    parser.add_argument(
-        "--num",
-        type=int,
-        help="recordings of --data, of as many speakers as there are; default all",
-    )
-    parser.add_argument("--only", choices=PARTS, help="one part of the three")
-    parser.add_argument(
-        "--joined",
-        type=int,
-        default=25,
-        help="turns of 10, 30 and 60 s each: the manifest's, or made",
-    )
-    parser.add_argument(
-        "--pairs", type=int, default=40, help="recordings that pairs are made of, twelve of each"
-    )
-    parser.add_argument("--robust", type=int, default=60, help="recordings whose sound is changed")
-    told = "of their sound, again for each; default all"
-    parser.add_argument("--change", action="append", choices=CHANGES, help=told)
-    parser.add_argument(
-        "--edge", default="embedded", help="the edge model, as of `streamer describe`"
-    )
-    parser.add_argument("--cloud", default="embedded", help="the cloud model")
-    parser.add_argument("--name", default="people", help="of the files that are written")
-    options = options_of(parser)
-    if options.data is None and options.noise is None:
-        parser.error(
-            "give --data DIR, a folder of recordings with a manifest.jsonl, or --noise DIR"
-        )
-    return options
-
-
 def speaker(**models: str) -> Say:
-    """What describes sounds at 16 kHz in a mode, by the public API."""
+    """A function (mode, sounds at 16 kHz, label) -> descriptions, by the public API."""
 
     async def describe_all(mode: str, sounds: Sequence[np.ndarray], what: str) -> list[Description]:
         async with Describer.open(mode=mode, **models) as describer:
@@ -120,74 +54,203 @@ def speaker(**models: str) -> Say:
     return lambda mode, sounds, what: asyncio.run(describe_all(mode, sounds, what))
 
 
-def run_table(clips: Sequence[Clip], num_joined: int, say: Say, name: str) -> None:
-    every = list(clips)
-    if not any(clip.is_joined for clip in clips):
-        for seconds in JOINED_S:
-            every += joined(clips, seconds, num_joined)
-    said = {mode: say(mode, [clip.samples for clip in every], mode) for mode in MODES}
-    rows, gaps, orders = table_rows(every, said), gap_rows(every, said), order_rows(every, said)
-    whole = [row for row in rows if row["by"] == "all"]
-    print("\nexact / within one / bias\n")
-    header = ("mode", *ATTRIBUTES, "mean exact", "accepted / uploaded", "called no speech")
-    constant = ("most frequent level", *constant_row(whole[0]), "", "", "")
-    print(table(header, [*map(in_all, whole), constant]))
-    print("\nBy group\n")
-    header = ("group", "mode", "clips", "people", *ATTRIBUTES, "mean exact", "called no speech")
-    print(table(header, [grouped(r) for r in rows if r["by"] != "all" and r["mode"] in TOLD]))
-    print_rows("Mean exact against the edge's, clip by clip", gaps)
-    print_rows("The level of rate against the true syllables per second", orders)
-    found = [{"of": "table", **row} for row in rows] + [{"of": "gap", **row} for row in gaps]
-    found += [{"of": "order", **row} for row in orders]
-    print(
-        "\nwritten:", write(name, found), plot_table(rows, name), plot_confusion(every, said, name)
-    )
+def groups(clips: Sequence[Clip]) -> list[tuple[str, str, list[int]]]:
+    """(by, name, places) of each group; joined turns count by their length alone."""
+    whole = [i for i, clip in enumerate(clips) if not clip.is_joined] or list(range(len(clips)))
+    found = [("all", "all", whole)]
+    for by in ("language", "source", "sex"):
+        members = defaultdict(list)
+        for i in whole:
+            members[getattr(clips[i], by)].append(i)
+        large = {name: own for name, own in sorted(members.items()) if len(own) >= MIN_GROUP}
+        rest = [i for name in members if name not in large for i in members[name]]
+        found += [(by, name, own) for name, own in {**large, "others": rest}.items() if own]
+    for name in sorted({clip.length for clip in clips}):
+        found.append(("length", name, [i for i, c in enumerate(clips) if c.length == name]))
+    return found
 
 
-def in_all(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["mode"], *shown(row), row["mean"], row["accepted / uploaded"], missed(row)
-
-
-def grouped(row: dict[str, Any]) -> tuple[Any, ...]:
-    group = f"{row['by']} {row['group']}"
-    counts = (row["clips"], row["speakers"])
-    return group, row["mode"], *counts, *shown(row), row["mean"], missed(row)
-
-
-def missed(row: dict[str, Any]) -> str:
-    return f"{row['called no speech']} of {row['of clips >= 1.5 s']}"
-
-
-def run_pairs(clips: Sequence[Clip], say: Say, name: str) -> None:
-    pairs, missing = pairs_of(clips)
+def attribute(pairs: Sequence[tuple[int, int | None]]) -> Row:
+    """Scores of (true level, level said); an attribute that is not said is wrong."""
     if not pairs:
-        raise SystemExit(
-            f"of {len(clips)} recordings of {MIN_S:g} to {MAX_S:g} s no pair could be made"
+        return {"n": 0, "exact": None, "within": None, "bias": None, "constant": None}
+    common = Counter(true for true, _ in pairs).most_common(1)[0][1]
+    return {
+        "n": len(pairs),
+        "exact": mean(float(said == true) for true, said in pairs),
+        "within": mean(float(said is not None and abs(said - true) <= 1) for true, said in pairs),
+        "bias": mean(said - true for true, said in pairs if said is not None),
+        "constant": common / len(pairs),
+    }
+
+
+def is_no_speech(found: Description) -> bool:
+    """Whether it says that nobody spoke."""
+    return all(level is None for level in found.attributes.values())
+
+
+def rightness(clip: Clip, found: Description) -> float:
+    """Share of a clip's known attributes whose level is exactly right."""
+    return mean(float(found.attributes.get(name) == level) for name, level in clip.levels.items())
+
+
+def scored(mode: str, clips: Sequence[Clip], found: Sequence[Description]) -> Row:
+    both = list(zip(clips, found, strict=True))
+    people = len({(c.source, c.speaker) for c in clips})
+    row: Row = {"mode": mode, "clips": len(clips), "speakers": people}
+    for name in ATTRIBUTES:
+        known = [(c.levels[name], f.attributes.get(name)) for c, f in both if name in c.levels]
+        row[name] = attribute(known)
+    row["mean"] = mean(row[name]["exact"] for name in ATTRIBUTES if row[name]["n"])
+    long = [f for c, f in both if len(c.samples) >= SHORT_S * SAMPLE_RATE]
+    row["called no speech"] = sum(map(is_no_speech, long))
+    return row
+
+
+def table_rows(clips: Sequence[Clip], said: Said) -> list[Row]:
+    """One row for every group and mode."""
+    rows = []
+    for by, group, members in groups(clips):
+        own = [clips[i] for i in members]
+        for mode, found in said.items():
+            here = scored(mode, own, [found[i] for i in members])
+            rows.append({"by": by, "group": group, **here})
+    return rows
+
+
+def gap_rows(clips: Sequence[Clip], said: Said, base: str = "edge") -> list[Row]:
+    """Mean exact of each other mode minus that of `base`, clip by clip, with its standard error."""
+    right = {
+        mode: np.array([rightness(*pair) for pair in zip(clips, found, strict=True)])
+        for mode, found in said.items()
+    }
+    rows = []
+    for by, group, members in groups(clips):
+        for mode in (mode for mode in said if mode != base):
+            gaps = (right[mode] - right[base])[members]
+            error = float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else None
+            row = {"by": by, "group": group, "gap": f"{mode} - {base}", "clips": len(gaps)}
+            rows.append({**row, "mean": float(gaps.mean()), "se": error})
+    return rows
+
+
+def robust_rows(clips: Sequence[Clip], say: Say, changes: Sequence[str]) -> list[Row]:
+    """Levels of seven that differ from the clean clip's, by mode and change."""
+    changed = {
+        name: [CHANGES[name](heard_of(clips, i, name)) for i in progress(range(len(clips)), name)]
+        for name in changes
+    }
+    rows = []
+    for mode in TOLD:
+        clean = say(mode, [clip.samples for clip in clips], f"{mode}, clean")
+        for name, sounds in {"none": None, **changed}.items():
+            found = clean if sounds is None else say(mode, sounds, f"{mode}, {name}")
+            rows.append({"mode": mode, "change": name, **against(clips, clean, found)})
+    return rows
+
+
+def heard_of(clips: Sequence[Clip], index: int, name: str) -> Heard:
+    """A clip to change; its chance depends on its place and the change alone."""
+    clip = clips[index]
+    chance = np.random.default_rng([index, zlib.crc32(name.encode())])
+    others = [c.samples for c in clips if (c.source, c.speaker) != (clip.source, clip.speaker)]
+    picked = chance.permutation(len(others))[:NUM_VOICES]
+    voices = [others[i] for i in picked] or [np.roll(clip.samples, len(clip.samples) // 2)]
+    return Heard(clip.samples, clip.measures.loudness, voices, chance)
+
+
+def against(
+    clips: Sequence[Clip], clean: Sequence[Description], found: Sequence[Description]
+) -> Row:
+    both = list(zip(clean, found, strict=True))
+    shares = {
+        n: mean(float(a.attributes[n] != b.attributes[n]) for a, b in both) for n in ATTRIBUTES
+    }
+    exact = mean(rightness(clip, f) for clip, f in zip(clips, found, strict=True))
+    return {"clips": len(clips), "levels changed": sum(shares.values()), **shares, "exact": exact}
+
+
+def noise_rows(folder: Path, say: Say) -> list[Row]:
+    """Share of sounds without speech that are called so, by mode and subfolder."""
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SOUNDS)
+    if not files:
+        raise SystemExit(f"{folder} holds no {', '.join(SOUNDS)}; --noise takes recorded noises")
+    sounds = [read(file) for file in progress(files, "reading the noises")]
+    rows = []
+    for mode in TOLD:
+        quiet = [is_no_speech(found) for found in say(mode, sounds, f"{mode}, noises")]
+        for kind in ("all", *sorted({file.parent.name for file in files})):
+            own = [q for q, f in zip(quiet, files, strict=True) if kind in ("all", f.parent.name)]
+            share = mean(map(float, own))
+            rows.append({"mode": mode, "noise": kind, "clips": len(own), "no speech": share})
+    return rows
+
+
+def plot(rows: Sequence[Row], name: str) -> Path:
+    """Exactly right, by attribute and mode, beside the most frequent level."""
+    figure, axis = panels(1, 1, (9, 4))
+    whole = [row for row in rows if row["by"] == "all"]
+    x = np.arange(len(ATTRIBUTES))
+    for i, row in enumerate(whole):
+        heights = [row[n]["exact"] or 0 for n in ATTRIBUTES]
+        axis.bar(x + 0.2 * (i - 1.5), heights, 0.2, label=row["mode"])
+    constant = [whole[0][n]["constant"] or 0 for n in ATTRIBUTES]
+    axis.plot(x, constant, "k_", markersize=40, label="most frequent level")
+    axis.set_xticks(x, ATTRIBUTES)
+    axis.set(ylabel="share exactly right", ylim=(0, 1))
+    axis.legend(ncols=5, fontsize=8)
+    return saved(figure, name)
+
+
+def run_table(clips: Sequence[Clip], say: Say, name: str) -> None:
+    said = {mode: say(mode, [clip.samples for clip in clips], mode) for mode in MODES}
+    rows, gaps = table_rows(clips, said), gap_rows(clips, said)
+    header = ("group", "mode", "clips", "people", *ATTRIBUTES, "mean", "called no speech")
+    cells = [
+        (
+            f"{row['by']} {row['group']}",
+            *(row[key] for key in ("mode", "clips", "speakers")),
+            *("-" if row[n]["exact"] is None else row[n]["exact"] for n in ATTRIBUTES),
+            row["mean"],
+            row["called no speech"],
         )
-    rows = pair_rows(pairs, TOLD, say)
-    print_rows(f"Pairs made of {len(clips)} recordings; {missing} could not be made", rows)
-    print("\nwritten:", write(f"{name}_pairs", rows), plot_pairs(rows, name))
+        for row in rows
+        if row["by"] == "all" or row["mode"] in TOLD
+    ]
+    print(table(header, cells))
+    print(f"\nMean exact against the edge's, clip by clip\n\n{table_of(gaps)}")
+    print("written:", write(name, [*rows, *gaps]), plot(rows, name))
 
 
-def run_robust(clips: Sequence[Clip], changes: Sequence[str], say: Say, name: str) -> None:
-    if not clips:
-        raise SystemExit(
-            f"there are no recordings of {MIN_S:g} to {MAX_S:g} s to change the sound of"
-        )
-    rows = robust_rows(clips, TOLD, say, changes)
-    print_rows("Levels that change against the clean recording", rows)
-    print("\nwritten:", write(f"{name}_robust", rows), plot_robust(rows, name))
-
-
-def run_noise(folder: Path, say: Say, name: str) -> None:
-    rows = noise_rows(folder, TOLD, say)
-    print_rows("Sounds that hold no speech", rows)
-    print("\nwritten:", write(f"{name}_noise", rows))
-
-
-def print_rows(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    if rows:
-        print(f"\n{title}\n\n{table_of(rows)}")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="a folder of recordings and their manifest.jsonl")
+    parser.add_argument("--noise", type=Path, help="a folder of recordings without speech")
+    parser.add_argument("--num", type=int, help="recordings of --data; default all")
+    parser.add_argument("--only", choices=("table", "robust"))
+    parser.add_argument("--robust", type=int, default=60, help="recordings whose sound is changed")
+    told = "of the sound, again for each; default all"
+    parser.add_argument("--change", action="append", choices=CHANGES, help=told)
+    parser.add_argument("--edge", default="embedded", help="the edge model")
+    parser.add_argument("--cloud", default="embedded", help="the cloud model")
+    parser.add_argument("--name", default="people", help="of the files that are written")
+    options = options_of(parser)
+    if options.data is None and options.noise is None:
+        parser.error("give --data DIR, recordings with a manifest.jsonl, or --noise DIR")
+    say = speaker(edge=options.edge, cloud=options.cloud)
+    clips = recordings(options.data, options.num) if options.data else []
+    if clips and options.only != "robust":
+        run_table(clips, say, options.name)
+    if clips and options.only != "table":
+        low, high = (SAMPLE_RATE * s for s in ROBUST_S)
+        some = [c for c in clips if not c.is_joined and low <= len(c.samples) <= high]
+        rows = robust_rows(some[: options.robust], say, options.change or tuple(CHANGES))
+        print(f"\nLevels that change\n\n{table_of(rows)}")
+        print("written:", write(f"{options.name}_robust", rows))
+    if options.noise:
+        rows = noise_rows(options.noise, say)
+        print(f"\nSounds without speech\n\n{table_of(rows)}")
+        print("written:", write(f"{options.name}_noise", rows))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""What happens to speech on its way. In: samples at 16 kHz. Out: in noise, a room, a codec.
-
-Nothing here changes how somebody speaks, so no level should change either.
-"""
+"""Noise, rooms, codecs and silence: changes of the sound that leave the way of speaking alone."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ MP3_32 = 0.84
 
 @dataclass(frozen=True)
 class Heard:
-    """A recording to be changed. level_db: its active level, dBFS; others: of other speakers."""
+    """A recording to change. level_db: its active level, dBFS; others: of other speakers."""
 
     samples: np.ndarray
     level_db: float
@@ -38,30 +35,30 @@ def noise(heard: Heard, snr_db: float) -> np.ndarray:
     """With noise between white and pink, `snr_db` under the active level."""
     spectrum = np.fft.rfft(heard.chance.standard_normal(len(heard.samples)))
     colour = np.maximum(np.fft.rfftfreq(len(heard.samples), 1 / SAMPLE_RATE), 50) ** -0.25
-    return added(heard, np.fft.irfft(spectrum * colour, len(heard.samples)), snr_db)
+    return _added(heard, np.fft.irfft(spectrum * colour, len(heard.samples)), snr_db)
 
 
 def babble(heard: Heard, snr_db: float) -> np.ndarray:
-    """With all others speaking at once, each as loud as the next."""
+    """With the other speakers at once, equally loud, `snr_db` under the active level together."""
     length = len(heard.samples)
     voices = [np.resize(voice, length) / (voice.std() + 1e-9) for voice in heard.others]
-    return added(heard, np.sum(voices, 0), snr_db)
+    return _added(heard, np.sum(voices, 0), snr_db)
 
 
-def added(heard: Heard, sound: np.ndarray, snr_db: float) -> np.ndarray:
+def _added(heard: Heard, sound: np.ndarray, snr_db: float) -> np.ndarray:
     gain = 10 ** ((heard.level_db - snr_db) / 20) / (sound.std() + 1e-12)
-    return clipped(heard.samples + gain * sound)
+    return _clipped(heard.samples + gain * sound)
 
 
 def room(heard: Heard, away_m: Range, fall_s: Range) -> np.ndarray:
-    """In a drawn room, so far from the microphone, whose sound falls by 60 dB in so long."""
-    return clipped(fftconvolve(heard.samples, room_response(heard.chance, away_m, fall_s)))
+    """In a random room: distance to the microphone, and time in which sound falls by 60 dB."""
+    return _clipped(fftconvolve(heard.samples, room_response(heard.chance, away_m, fall_s)))
 
 
 def room_response(chance: np.random.Generator, away_m: Range, fall_s: Range) -> np.ndarray:
-    """A room's impulse response, of energy 1, from its direct sound on.
+    """A room's impulse response of energy 1, from its direct sound on.
 
-    The image method of Allen and Berkley (1979).
+    The image method of Allen and Berkley (1979); the walls reflect by Eyring's formula.
     """
     size = chance.uniform((4.0, 3.0, 2.4), (7.0, 6.0, 3.2))
     drawn_s = chance.uniform(*fall_s)
@@ -70,13 +67,11 @@ def room_response(chance: np.random.Generator, away_m: Range, fall_s: Range) -> 
     from_wall = 0.3 + np.abs(away)
     speaker = chance.uniform(from_wall, np.maximum(size - from_wall, from_wall))
     surface = 2 * (size[0] * size[1] + size[1] * size[2] + size[0] * size[2])
-    # Eyring's formula gives what a wall reflects of the energy; of the pressure it is the root.
     reflected = float(np.sqrt(np.exp(-0.161 * size.prod() / (surface * drawn_s))))
-    reach_m = SOUND_M_S * 0.8 * drawn_s
-    delays, gains = images(size, speaker, speaker + away, reflected, reach_m)
+    delays, gains = _images(size, speaker, speaker + away, reflected, SOUND_M_S * 0.8 * drawn_s)
     at = np.round(delays * SAMPLE_RATE).astype(int)
     response = np.bincount(at - at.min(), gains)
-    # A low and wide room rings longer than Eyring says: what is left over is taken off.
+    # low and wide rooms ring longer than Eyring says
     t = np.arange(len(response)) / SAMPLE_RATE
     response *= 10.0 ** (-3 * t * max(0.0, 1 / drawn_s - 1 / falls_in(response)))
     return response / np.sqrt((response**2).sum())
@@ -89,10 +84,10 @@ def falls_in(response: np.ndarray) -> float:
     return 3 * max(1, last - first) / SAMPLE_RATE
 
 
-def images(
+def _images(
     size: np.ndarray, speaker: np.ndarray, microphone: np.ndarray, reflected: float, reach_m: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(delays in s, gains) of all mirror images of `speaker` within `reach_m` of `microphone`."""
+    """(delays in s, gains) of the mirror images of `speaker` within `reach_m` of `microphone`."""
     offsets, bounces = [], []
     for axis in range(3):
         count = int(reach_m / (2 * size[axis])) + 1
@@ -112,14 +107,8 @@ def telephone(heard: Heard) -> np.ndarray:
     """300 to 3,400 Hz at 8 kHz, mu-law."""
     band = butter(4, (300, 3400), "bandpass", fs=8000, output="sos")
     narrow = sosfilt(band, soxr.resample(heard.samples, SAMPLE_RATE, 8000)).astype(np.float32)
-    coded = coded_as(clipped(narrow), 8000, "WAV", "ULAW")
+    coded = coded_as(_clipped(narrow), 8000, "WAV", "ULAW")
     return soxr.resample(coded, 8000, SAMPLE_RATE).astype(np.float32)
-
-
-def mu_law(heard: Heard) -> np.ndarray:
-    """8 kHz in `audio/pcmu`, as a telephone call comes over the socket, and as a session hears
-    it."""
-    return telephone_call(heard.samples)
 
 
 def opus(heard: Heard) -> np.ndarray:
@@ -141,29 +130,26 @@ def coded_as(
     return soundfile.read(file, dtype="float32")[0]
 
 
-def silence_around(heard: Heard) -> np.ndarray:
-    return np.pad(heard.samples, SAMPLE_RATE)
-
-
 def shifted(heard: Heard) -> np.ndarray:
-    """Its first 20 to 140 samples cut: a fraction of a frame, which is 160."""
+    """Without its first 20 to 140 samples, a fraction of a frame."""
     return heard.samples[int(heard.chance.integers(20, 141)) :]
 
 
-def clipped(samples: np.ndarray) -> np.ndarray:
+def _clipped(samples: np.ndarray) -> np.ndarray:
     return np.clip(samples, -1, 1).astype(np.float32)
 
 
 CHANGES: dict[str, Callable[[Heard], np.ndarray]] = {
     "shift in a frame": shifted,
-    "silence, 1 s around": silence_around,
+    "silence, 1 s around": lambda heard: np.pad(heard.samples, SAMPLE_RATE),
     "opus 16 kbit/s": opus,
     "mp3 32 kbit/s": mp3,
     "telephone": telephone,
-    "mu-law": mu_law,
+    "mu-law": lambda heard: telephone_call(heard.samples),
     "noise 20 dB": lambda heard: noise(heard, 20),
     "noise 10 dB": lambda heard: noise(heard, 10),
-    "babble 15 dB": lambda heard: babble(heard, 15),
-    "room": lambda heard: room(heard, (0.5, 1.0), (0.2, 0.5)),
-    "room, far": lambda heard: room(heard, (1.0, 2.0), (0.3, 0.6)),
+    "noise 3 dB": lambda heard: noise(heard, 3),
+    "babble 10 dB": lambda heard: babble(heard, 10),
+    "room, 0.5 to 1 m": lambda heard: room(heard, (0.5, 1.0), (0.2, 0.5)),
+    "room, 1 to 2 m": lambda heard: room(heard, (1.0, 2.0), (0.3, 0.7)),
 }

@@ -1,8 +1,8 @@
-"""Recorded people to measure with. In: a folder with a manifest. Out: samples and their truth.
+"""Recordings of people to measure with: samples and their true levels.
 
-manifest.jsonl holds one JSON object a line: file (or wav; relative to the folder), and where they
-are known speaker, source, language, sex and syllables (of its text); kind is "joined-30" of a turn
-joined to 30 s. The truth is what pipelines/embedded/labels.py measures on the recording.
+The folder's manifest.jsonl has one JSON object per line: file (or wav; relative to the folder), and
+where known speaker, source, language, sex and syllables (of its text); kind is "joined-30" for a
+turn joined to 30 s. The truth is measured on the recording by pipelines/embedded/labels.py.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.synthesis import f0_track
 
 MANIFEST = "manifest.jsonl"
-# Unknown without the number of syllables: arousal sums the rate and others.
-OF_TEXT = ("rate", "arousal")
-LENGTHS = ((0, 3), (3, 6), (6, 15), (15, 1e9))  # seconds, of recordings as they are
+OF_TEXT = ("rate", "arousal")  # unknown without the number of syllables
+LENGTHS = ((0, 3), (3, 6), (6, 15), (15, 1e9))  # seconds
 
 
 @dataclass(frozen=True)
 class Clip:
-    """One recording. samples [n] float32 at 16 kHz; syllables: None where no text is known."""
+    """One recording. samples [n] float32 at 16 kHz; syllables: None if the text is unknown."""
 
     name: str
     speaker: str
@@ -45,7 +44,7 @@ class Clip:
     syllables: float | None
     samples: np.ndarray
     measures: Measures
-    length: str  # the group of lengths that it belongs to
+    length: str  # group of lengths that it belongs to
 
     @property
     def is_joined(self) -> bool:
@@ -55,40 +54,25 @@ class Clip:
     def levels(self) -> dict[str, int]:
         """The true level of every attribute that is known."""
         known = self.measures.levels()
-        return (
-            known
-            if self.syllables
-            else {name: level for name, level in known.items() if name not in OF_TEXT}
-        )
+        return {n: level for n, level in known.items() if self.syllables or n not in OF_TEXT}
 
 
 def truth(samples: np.ndarray, syllables: float | None) -> Measures:
-    """The labels' own measures of a recording; without syllables its rate and arousal mean nothing.
+    """The labels' measures of a recording; without syllables rate and arousal mean nothing.
 
-    Raises ValueError where too little of it is voiced.
+    Raises ValueError if too little of it is voiced.
     """
     mel = raw_log_mel(samples)
     return measure(mel, f0_track(samples, len(mel)), syllables or 1, speech_frames(samples))
 
 
-def sound_measures(samples: np.ndarray) -> Measures:
-    """The same where loudness and timbre alone are wanted: they need no pitch, so any will do."""
-    mel = raw_log_mel(samples)
-    return measure(mel, np.full(len(mel), 100.0, np.float32), 1, speech_frames(samples))
+def recordings(folder: Path, num: int | None) -> list[Clip]:
+    """The manifest's recordings, or `num` of them of as many speakers as there are.
 
-
-def recordings(folder: Path, num: int | None, num_joined: int) -> list[Clip]:
-    """The manifest's recordings, or `num` of as many speakers as there are, then joined turns.
-
-    Those that Praat finds no voice in are told and left out.
+    Recordings without a voice are reported and left out.
     """
-    kinds = defaultdict(list)
-    for row in rows_of(folder):
-        kinds[joined_s(row)].append(row)
-    rows = chosen(kinds.pop(None, []), num)
-    rows += [row for seconds in sorted(kinds) for row in chosen(kinds[seconds], num_joined)]
     clips, unvoiced = [], []
-    for row in progress(rows, "measuring the recordings"):
+    for row in progress(chosen(rows_of(folder), num), "measuring the recordings"):
         samples = read(folder / row["file"])
         try:
             clips.append(clip_of(row, samples))
@@ -102,13 +86,11 @@ def recordings(folder: Path, num: int | None, num_joined: int) -> list[Clip]:
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """The manifest's lines. Ends the program with one line about what is wrong with it."""
+    """The manifest's lines. Raises SystemExit with one line about what is wrong with it."""
     file = folder / MANIFEST
     if not file.is_file():
-        raise SystemExit(
-            f"{file} is not there: it lists the recordings, a line each, such as "
-            '{"file": "a.wav", "speaker": "x", "language": "en", "syllables": 12}'
-        )
+        example = '{"file": "a.wav", "speaker": "x", "language": "en", "syllables": 12}'
+        raise SystemExit(f"{file} is not there: it lists the recordings, one per line: {example}")
     rows = []
     for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
         try:
@@ -123,14 +105,8 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def joined_s(row: dict[str, Any]) -> int | None:
-    """The seconds that a turn was joined to; None of a recording as it is."""
-    kind, _, seconds = str(row.get("kind")).partition("-")
-    return int(seconds) if kind == "joined" and seconds.isdigit() else None
-
-
 def chosen(rows: Sequence[dict[str, Any]], num: int | None) -> list[dict[str, Any]]:
-    """`num` rows, of every speaker in turn, the same for the same rows; all for None."""
+    """`num` rows, one of each speaker in turn; None takes all. Same rows, same choice."""
     by_speaker = defaultdict(list)
     for row in rows:
         by_speaker[str(row.get("speaker"))].append(row)
@@ -147,27 +123,22 @@ def read(file: Path) -> np.ndarray:
     """A file's samples, mono, at 16 kHz."""
     samples, rate = soundfile.read(file, dtype="float32", always_2d=True)
     mono = samples.mean(1)
-    return (
-        mono if rate == SAMPLE_RATE else soxr.resample(mono, rate, SAMPLE_RATE).astype(np.float32)
-    )
+    if rate == SAMPLE_RATE:
+        return mono
+    return soxr.resample(mono, rate, SAMPLE_RATE).astype(np.float32)
 
 
 def clip_of(row: dict[str, Any], samples: np.ndarray) -> Clip:
-    seconds, joined_to = len(samples) / SAMPLE_RATE, joined_s(row)
-    own = next(f"{a} to {b} s" if b < 1e9 else f"over {a} s" for a, b in LENGTHS if seconds < b)
-    told = {
-        name: str(row.get(name) or "unknown") for name in ("speaker", "source", "language", "sex")
-    }
+    kind, _, joined_s = str(row.get("kind")).partition("-")
+    seconds = len(samples) / SAMPLE_RATE
+    length = next(f"{a} to {b} s" if b < 1e9 else f"over {a} s" for a, b in LENGTHS if seconds < b)
+    known = {n: str(row.get(n) or "unknown") for n in ("speaker", "source", "language", "sex")}
     syllables = row.get("syllables")
     return Clip(
         row["file"],
-        **told,
+        **known,
         syllables=syllables,
         samples=samples,
         measures=truth(samples, syllables),
-        length=own if joined_to is None else joined_name(joined_to),
+        length=f"{joined_s} s, joined" if kind == "joined" else length,
     )
-
-
-def joined_name(seconds: int) -> str:
-    return f"{seconds} s, joined"

@@ -20,8 +20,7 @@ import numpy as np
 
 from bench.arms import Arm, Run, models_of, run
 from bench.clips import CACHE, Clip, held_out
-from bench.common import mean, progress, table_of, write
-from bench.keep import options_of
+from bench.common import mean, options_of, progress, table_of, write
 from bench.sentence_quality import measure
 from bench.stressed_edges import blurred, longer
 from streamer.assembly.models import Models

@@ -23,9 +23,8 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from bench.common import progress, table_of, write
+from bench.common import options_of, progress, table_of, write
 from bench.errors import row_of
-from bench.keep import options_of
 from pipelines.embedded import recordings
 from pipelines.embedded.density import EPOCHS, Net, Told, fitted, rates
 from pipelines.embedded.labels import paused_frames

@@ -1,8 +1,14 @@
-"""What does a server bear, and what is left of it behind? In: a real `streamer serve`. Out: a
-table, JSON lines.
+"""What a real `streamer serve` withstands, and what is left in it afterwards.
 
-`python -m bench.soak [--only idle talkers ...] [--minutes 60] [--idle 1000] [--talkers 64]`. Each
-question starts a server of its own and looks at it from outside: its sockets, /proc, /metrics.
+    python -m bench.soak [--only idle talkers ...] [--minutes 60] [--talkers 64]
+
+Each question starts a server of its own and observes it from outside: sockets, /proc, /metrics.
+
+    idle      clients that say nothing, and one more than there are places
+    talkers   many clients at real time, and how differently they fare
+    slow      a client that never reads, and one whose network is gone
+    sigterm   SIGTERM while 50 speak
+    soak      load, drain, load again: what grows
 """
 
 from __future__ import annotations
@@ -13,39 +19,182 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
+import urllib.request
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+import soundfile
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from bench import soak_clients as clients
-from bench.common import merge, table
-from bench.keep import options_of
+from bench.clips import Clip
+from bench.common import ROOT, merge, options_of, table
 from bench.proxy import Proxy
-from bench.soak_clients import p, served
+from bench.socket_clients import ANSWER, COMMIT, UPDATE, pcm_of, play
 
 Rows = dict[str, float]
-PLACES = 128  # in questions that do not fill them
-SLOPE_FROM = 0.25  # of the time: rounds before are for caches and slots to fill
+PLACES = 128
+SETTLE = 0.25  # share of the time in which caches and slots may still fill
+STEP_S = 0.1
+
+
+class Process:
+    """A server observed from outside."""
+
+    def __init__(self, pid: int, url: str) -> None:
+        self.pid = pid
+        self._metrics = url.replace("ws", "http", 1).replace("/v1/realtime", "/metrics")
+
+    @property
+    def mb(self) -> float:
+        """Resident memory."""
+        return self._status("VmRSS") / 1024
+
+    @property
+    def threads(self) -> int:
+        return self._status("Threads")
+
+    @property
+    def files(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    @property
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _status(self, name: str) -> int:
+        text = Path(f"/proc/{self.pid}/status").read_text()
+        return int(text.split(f"{name}:")[1].split()[0])
+
+    async def metric(self, name: str) -> float:
+        """One value of /metrics; NaN if it is not there."""
+        text = await asyncio.to_thread(self._read)
+        lines = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+        return float(lines[0].split()[1]) if lines else float("nan")
+
+    def _read(self) -> str:
+        with urllib.request.urlopen(self._metrics, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    async def until(self, name: str, value: float, within_s: float = 60.0) -> None:
+        """Wait until a metric has the value. Raises TimeoutError."""
+        async with asyncio.timeout(within_s):
+            while await self.metric(name) != value:
+                await asyncio.sleep(0.1)
+
+
+def recordings() -> list[Clip]:
+    """The bundled samples."""
+    files = sorted((ROOT / "samples").glob("*.wav"))
+    return [Clip(f.stem, f, soundfile.read(f, dtype="float32")[0], {}) for f in files]
+
+
+def p(values: Sequence[float], percent: float) -> float:
+    return float(np.percentile(values, percent)) if len(values) else float("nan")
+
+
+@contextlib.asynccontextmanager
+async def served(max_sessions: int, *more: str) -> AsyncIterator[tuple[str, Process, Any]]:
+    """A server: (its address, the view from outside, its process)."""
+    command = [sys.executable, "-m", "streamer", "serve", "--port", "0"]
+    command += ["--max-sessions", str(max_sessions), *more]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    try:
+        url = (await process.stdout.readline()).decode().split()[2]
+        yield url, Process(process.pid, url), process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def silent(url: str, num: int) -> AsyncIterator[list[ClientConnection]]:
+    """`num` clients that are connected and say nothing."""
+    free = asyncio.Semaphore(50)
+
+    async def come() -> ClientConnection:
+        async with free:
+            socket = await connect(url, compression=None, ping_interval=None, open_timeout=60)
+            await socket.recv()
+            return socket
+
+    sockets = await asyncio.gather(*(come() for _ in range(num)))
+    try:
+        yield sockets
+    finally:
+        await asyncio.gather(*(socket.close() for socket in sockets))
+
+
+async def refusal_ms(url: str) -> float:
+    """Milliseconds until a full server answers 503."""
+    started = time.perf_counter()
+    try:
+        async with connect(url, open_timeout=60):
+            raise RuntimeError("it had a place")
+    except InvalidStatus as refused:
+        if (status := refused.response.status_code) != 503:
+            raise RuntimeError(f"refused with {status}") from None
+        return 1_000 * (time.perf_counter() - started)
+
+
+async def talk(url: str, clips: Sequence[Clip], num_turns: int, delay_s: float) -> list[float]:
+    """Turn after turn, each in a session of its own: ms from the last sample to the first text."""
+    turns = [await play(url, clips[i % len(clips)], 0 if i else delay_s) for i in range(num_turns)]
+    return [timing.ttft for timing in turns if timing is not None]
+
+
+async def speak(socket: ClientConnection, clip: Clip, speed: float, begun: asyncio.Event) -> None:
+    """The clip as one turn after another at `speed` times real time, until the socket closes."""
+    data, size = pcm_of(clip), 2 * int(16_000 * STEP_S)
+    started, sent_s = time.perf_counter(), 0.0
+    with contextlib.suppress(ConnectionClosed):
+        while True:
+            for at in range(0, len(data), size):
+                await socket.send(data[at : at + size])
+                begun.set()
+                sent_s += STEP_S
+                await asyncio.sleep(max(0.0, started + sent_s / speed - time.perf_counter()))
+            await socket.send(COMMIT)
+            await socket.send(ANSWER)
+
+
+async def push(url: str, clip: Clip, speed: float, begun: asyncio.Event) -> int:
+    """Speak without end; returns the close code."""
+    async with connect(url, compression=None, ping_interval=None) as socket:
+        await socket.send(json.dumps(UPDATE))
+        speaking = asyncio.create_task(speak(socket, clip, speed, begun))
+        try:
+            with contextlib.suppress(ConnectionClosed):
+                async for _ in socket:
+                    pass
+        finally:
+            speaking.cancel()
+        return socket.close_code or 1006
 
 
 async def idle(options: argparse.Namespace) -> Rows:
-    """Clients that say nothing, and one more than there are places."""
     async with served(options.idle + 1) as (url, seen, _):
         before = (seen.mb, seen.files)
-        (alone,) = await clients.talk(url, clients.recordings(), 1, 0.0)
-        async with clients.idle(url, options.idle):
+        (alone,) = await talk(url, recordings(), 1, 0.0)
+        async with silent(url, options.idle):
             mb, cpu, at = seen.mb, seen.cpu_s, time.perf_counter()
             await asyncio.sleep(5)
             cores = (seen.cpu_s - cpu) / (time.perf_counter() - at)
-            print(f"{options.idle} idle: {cores:.2f} cores, {mb - before[0]:.0f} MB", flush=True)
-            (beside,) = await clients.talk(url, clients.recordings(), 1, 0.0)
+            (beside,) = await talk(url, recordings(), 1, 0.0)
             await seen.until("streamer_sessions", options.idle)
-            async with clients.idle(url, 1):
-                refused = [await clients.refusal_ms(url) for _ in range(50)]
+            async with silent(url, 1):
+                refused = [await refusal_ms(url) for _ in range(50)]
         await seen.until("streamer_sessions", 0)
         left = seen.files
     return {
@@ -53,35 +202,28 @@ async def idle(options: argparse.Namespace) -> Rows:
         "KB each": 1024 * (mb - before[0]) / options.idle,
         "cores for all": cores,
         "first text beside them, x alone": beside / alone,
-        "N + 1 refused, ms, median": p(refused, 50),
-        "N + 1 refused, ms, most": max(refused),
+        "503 after, ms, median": p(refused, 50),
+        "503 after, ms, most": max(refused),
         "descriptors left": left - before[1],
     }
 
 
 async def talkers(options: argparse.Namespace) -> Rows:
-    """All at real time; how unlike each other they fare."""
-    clips = clients.recordings()
+    clips, rows = recordings(), {}
     async with served(max(PLACES, options.talkers)) as (url, _, _):
-        await clients.talk(url, clips, 1, 0.0)
-        rows = {}
+        await talk(url, clips, 1, 0.0)
         for num in (1, options.talkers):
-            found = await asyncio.gather(
-                *(
-                    clients.talk(url, clips[i % len(clips) :] + clips, 3, 5 * i / num)
-                    for i in range(num)
-                )
-            )
+            turns = (talk(url, clips[i % len(clips) :] + clips, 3, 5 * i / num) for i in range(num))
+            found = await asyncio.gather(*turns)
             every = [ms for one in found for ms in one]
+            means = [float(np.mean(one)) for one in found]
             rows[f"first text, p50 ms, {num}"] = p(every, 50)
             rows[f"first text, p95 ms, {num}"] = p(every, 95)
-            means = [float(np.mean(one)) for one in found]
             rows[f"worst talker's mean, x the median one's, {num}"] = max(means) / p(means, 50)
-        return {**rows, "turns": 3 * options.talkers}
+    return rows
 
 
 async def slow(options: argparse.Namespace) -> Rows:
-    """One that never reads, and one whose network is gone without a word."""
     async with served(8, "--resume-s", "0") as (url, seen, _):
         socket = await connect(url, max_queue=1, compression=None, ping_interval=None)
         socket.transport.pause_reading()
@@ -102,43 +244,38 @@ async def slow(options: argparse.Namespace) -> Rows:
             await seen.until("streamer_sessions", 0)
             gone_s = time.perf_counter() - began
             away.transport.abort()
-    return {"a slow reader is cut, s": cut_s, "a half-open one is missed, s": gone_s}
+    return {"a slow reader is cut after, s": cut_s, "a lost network is noticed after, s": gone_s}
 
 
 async def sigterm(options: argparse.Namespace) -> Rows:
-    """SIGTERM while 50 speak."""
-    clips = clients.recordings()
+    clips = recordings()
     async with served(PLACES) as (url, _, process):
         events = [asyncio.Event() for _ in range(50)]
         ending = [
-            asyncio.create_task(clients.close_code_after(url, clips[i % len(clips)], event))
+            asyncio.create_task(push(url, clips[i % len(clips)], 1.0, event))
             for i, event in enumerate(events)
         ]
         await asyncio.gather(*(event.wait() for event in events))
         await asyncio.sleep(2)
         os.kill(process.pid, signal.SIGTERM)
         began = time.perf_counter()
-        codes = Counter(code for code, _ in await asyncio.gather(*ending))
+        codes = Counter(await asyncio.gather(*ending))
         status = await asyncio.wait_for(process.wait(), 60)
         seconds = time.perf_counter() - began
-    told = {f"closed with {code}": num for code, num in codes.items()}
-    return {**told, "saw 1006": codes[1006], "exit status": status, "over after, s": seconds}
+    rows = {f"closed with {code}": float(num) for code, num in codes.items()}
+    return {**rows, "exit status": status, "ended after, s": seconds}
 
 
 async def soak(options: argparse.Namespace) -> Rows:
-    """Load, drain, load again: what grows."""
-    clips, rounds = clients.recordings(), []
-    num_turns = num_early = 0
+    clips, rounds, num_early = recordings(), [], 0
     async with served(PLACES) as (url, seen, _):
         began = time.perf_counter()
-        ends_at = began + 60 * options.minutes
-        while time.perf_counter() < ends_at or len(rounds) < 4:
-            # Slots have memory from their first use on: what may come to be used at once by chance
-            # is used in the rounds that do not count.
-            is_early = time.perf_counter() < began + SLOPE_FROM * 60 * options.minutes
+        whole_s = 60 * options.minutes
+        while time.perf_counter() < began + whole_s or len(rounds) < 4:
+            # slots take memory at their first use, so twice the load comes before what counts
+            is_early = time.perf_counter() < began + SETTLE * whole_s
             num = options.load * (2 if is_early else 1)
-            await asyncio.gather(*(clients.talk(url, clips, 2, 3 * i / num) for i in range(num)))
-            num_turns += 2 * num
+            await asyncio.gather(*(talk(url, clips, 2, 3 * i / num) for i in range(num)))
             num_early += is_early
             await seen.until("streamer_sessions", 0)
             tasks = await seen.metric("streamer_tasks")
@@ -148,24 +285,12 @@ async def soak(options: argparse.Namespace) -> Rows:
     half = len(settled) // 2
     grown = settled[half:].mean(0) - settled[:half].mean(0)
     names = ("MB", "descriptors", "tasks", "threads")
-    rows = {
-        f"{name}, second half less first": float(n) for name, n in zip(names, grown, strict=True)
-    }
-    return {
-        "minutes": options.minutes,
-        "rounds": len(rounds),
-        "turns": num_turns,
-        "MB at the end": rounds[-1][0],
-        **rows,
-    }
+    rows = {f"{n}, second half less first": float(g) for n, g in zip(names, grown, strict=True)}
+    return {"minutes": options.minutes, "rounds": len(rounds), "MB": rounds[-1][0], **rows}
 
 
 QUESTIONS: dict[str, Callable[[argparse.Namespace], Awaitable[Rows]]] = {
-    "idle": idle,
-    "talkers": talkers,
-    "slow": slow,
-    "sigterm": sigterm,
-    "soak": soak,
+    f.__name__: f for f in (idle, talkers, slow, sigterm, soak)
 }
 
 
@@ -183,7 +308,6 @@ def main() -> None:
         rows.append({"name": name, **found})
         print(table((name, ""), found.items()), flush=True)
     print("written:", merge("soak", rows))
-    print(json.dumps(rows))
 
 
 if __name__ == "__main__":

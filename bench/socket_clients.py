@@ -1,10 +1,8 @@
-"""Clients that play recordings over a real socket and take times where they read. In: a URL, clips.
-Out: Timings."""
+"""Clients that speak over a real socket and note times where they read."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -15,43 +13,40 @@ from websockets.asyncio.client import ClientConnection, connect
 from bench.clips import Clip
 
 PIECE_S = 0.02
-TAIL_S = 6.0  # of a turn that is played at real time in any case: three windows
-SPREAD_S = 2.0  # the clients of one round start within
-EXTENSIONS = {"binary": True, "events": True, "acks": True}
+TAIL_S = 6.0  # the end of a turn is always played at real time
+SPREAD_S = 2.0  # clients of one round start within
 UPDATE = {
     "type": "session.update",
     "session": {
         "type": "realtime",
-        "streamer": EXTENSIONS,
+        "streamer": {"binary": True, "events": True, "acks": True},
         "audio": {
             "input": {"format": {"type": "audio/pcm", "rate": 16_000}, "turn_detection": None}
         },
     },
 }
+COMMIT = '{"type": "input_audio_buffer.commit"}'
+ANSWER = '{"type": "response.create"}'
 
 
 @dataclass(frozen=True)
 class Timing:
     """Milliseconds at the client since the last sample was sent.
 
-    itl: between deltas. lag: from the commit of a delta in the server to the client, clocks joined
-    at the last sample. behind: how far the server was behind at worst, which is the age of the
-    oldest sample that it had not taken when it said what it had. (The sender would not notice:
-    buffers between the two take a minute.)
+    behind: age of the oldest sample that the server had not acknowledged, at most.
     """
 
-    clip: str
     ttft: float
     total: float
-    itl: tuple[float, ...]
-    lag: tuple[float, ...]
     behind: float
 
 
+def pcm_of(clip: Clip) -> bytes:
+    return (clip.samples * 32767).astype("<i2").tobytes()
+
+
 def due_at(sent_s: float, whole_s: float, speed: float, lead: float) -> float:
-    """When the piece that ends at `sent_s` of a turn is sent, in seconds from its beginning: all
-    but the last TAIL_S at `lead` times real time, the rest, and a turn whose lead is 1, at `speed`
-    times."""
+    """Seconds from a turn's beginning at which the piece that ends at `sent_s` is sent."""
     quick_s = min(sent_s, max(0.0, whole_s - TAIL_S)) if lead > 1 else 0.0
     return quick_s / lead + (sent_s - quick_s) / speed
 
@@ -59,38 +54,31 @@ def due_at(sent_s: float, whole_s: float, speed: float, lead: float) -> float:
 async def play(
     url: str, clip: Clip, delay_s: float, speed: float = 1.0, lead: float = 1.0
 ) -> Timing | None:
-    """One turn as a microphone would send it, its beginning maybe faster; None for one that is
-    taken for no speech."""
+    """One turn as a microphone would send it; None if it is taken for no speech."""
     await asyncio.sleep(delay_s)
-    pcm = (clip.samples * 32767).astype("<i2").tobytes()
+    pcm = pcm_of(clip)
     size = 2 * int(16_000 * PIECE_S)
     async with connect(url, compression=None) as socket:
         await socket.send(json.dumps(UPDATE))
-        sent: list[tuple[int, float]] = []  # bytes so far, and when
+        sent: list[tuple[int, float]] = []  # (bytes so far, time)
         started = time.perf_counter()
-        reading = asyncio.create_task(_read(socket, sent, clip.name))
+        reading = asyncio.create_task(_read(socket, sent))
         for i, at in enumerate(range(0, len(pcm), size)):
             due = started + due_at((i + 1) * PIECE_S, len(clip.samples) / 16_000, speed, lead)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             await socket.send(pcm[at : at + size])
             sent.append((at + size, time.perf_counter()))
-        await socket.send('{"type": "input_audio_buffer.commit"}')
-        await socket.send('{"type": "response.create"}')
+        await socket.send(COMMIT)
+        await socket.send(ANSWER)
         return await reading
 
 
-async def _read(
-    socket: ClientConnection, sent: list[tuple[int, float]], name: str
-) -> Timing | None:
-    """Events to the turn's Description; what is acknowledged is dropped from the front of
-    `sent`."""
-    came = []
-    said = []
-    behind = 0.0
-    ended = 0.0
+async def _read(socket: ClientConnection, sent: list[tuple[int, float]]) -> Timing | None:
+    """Read to the turn's description. Acknowledged pieces leave the front of `sent`."""
+    came: list[float] = []
+    behind = ended = 0.0
     async for message in socket:
-        event = json.loads(message)
-        now = time.perf_counter()
+        event, now = json.loads(message), time.perf_counter()
         ended = sent[-1][1] if sent else ended
         if event["type"] == "streamer.ack":
             while sent and sent[0][0] <= event["bytes"]:
@@ -98,26 +86,19 @@ async def _read(
             behind = max(behind, now - sent[0][1] if sent else 0.0)
         if event["type"] == "streamer.delta" and event["text"]:
             came.append(1000 * (now - ended))
-            said.append(event["at_ms"])
         if event["type"] == "streamer.description":
-            if not came:
-                return None
-            itl = tuple(b - a for a, b in itertools.pairwise(came))
-            lag = tuple(a - b for a, b in zip(came, said, strict=True))
-            return Timing(name, came[0], came[-1], itl, lag, 1000 * behind)
+            return Timing(came[0], came[-1], 1000 * behind) if came else None
     raise RuntimeError("the server closed the connection")
 
 
 async def play_all(
     url: str, clips: Sequence[Clip], num_clients: int, speed: float = 1.0
 ) -> list[Timing]:
-    """Every clip once, `num_clients` at a time, their starts spread over 2 s."""
+    """Every clip once, `num_clients` at a time, with starts spread over SPREAD_S."""
     found: list[Timing] = []
     for first in range(0, len(clips), num_clients):
         some = clips[first : first + num_clients]
         delays = [SPREAD_S * i / num_clients for i in range(len(some))]
-        played = await asyncio.gather(
-            *(play(url, c, d, speed) for c, d in zip(some, delays, strict=True))
-        )
-        found += [timing for timing in played if timing is not None]
+        turns = (play(url, c, d, speed) for c, d in zip(some, delays, strict=True))
+        found += [timing for timing in await asyncio.gather(*turns) if timing is not None]
     return found

@@ -1,26 +1,24 @@
-"""The same models, clips and machine in one run: transformers' own generation, and ours. Out:
-ratios, a plot.
+"""Speed beside transformers' own generate(): same weights, clips, machine and run.
 
-`python -m bench.vs_transformers [--num 8] [--arms NAME ...]`. transformers gets the cheapest equal
-extractor (the clip's own length, not 300 s of padding) and the same prompt. What it does after the
-end of the audio is timed: extract, encode, prefill, decode. Ours hears while the audio arrives, so
-after its end only the last window and the suffix remain.
+    python -m bench.vs_transformers [--num 8] [--lengths 3 10 30 60] [--arms NAME ...]
 
-transformers has further arms, all of the cloud: its static cache; the same under torch.compile,
-where there is a C++ compiler; its assisted generation as it is, whose assistant never receives the
-audio; and that mended (bench/assisted.py). The "stock" arms of ours run on transformers' modules
-(`--engine stock`).
+generate() gets the cheapest equal feature extraction (the clip's own length, no padding to 300 s)
+and the same prompt. Its time counts from the end of the audio: extract, encode, prefill, decode.
+Ours hears while the audio arrives, so only the last window and the suffix remain. "assisted" is
+transformers' assisted generation with an assistant that receives the audio.
 
-tokens/s is the tokens after the first text over the time after it, on both sides. Assisted
-generation tells no token before all are there. So its tokens are divided by its time less the
-log-mel and the first forward of both models.
+tokens/s counts the tokens after the first text over the time after it. Assisted generation reports
+no token before all are there, so its time is the whole less the feature extraction and the first
+forward pass of both models.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +26,17 @@ import numpy as np
 import torch
 
 from bench.arms import models_of, run
-from bench.assisted import hearing
 from bench.clips import Clip, held_out
-from bench.common import median, panels, progress, saved, table_of, write
-from bench.generate_arms import (
-    ASSISTED,
-    BASES,
-    COMPILED,
-    STATIC,
-    Timing,
-    compiled,
-    has_compiler,
-    one_shot,
-)
-from bench.keep import options_of
+from bench.common import median, options_of, panels, progress, saved, table_of, write
+from streamer.core.audio.trim import trimmed
+from streamer.model.audio.mel import StreamingLogMel, num_embeddings
 from streamer.model.engines.stock import load_stock
 
-LENGTHS = (3, 10, 20, 30, 60)
+LENGTHS = (3, 10, 30, 60)
 MODES = ("edge", "cloud", "exact", "gated")
-OURS = {
-    f"{kind}, {mode}": (engine, mode)
-    for kind, engine in (("ours", "fast"), ("stock", "stock"))
-    for mode in MODES
-}
+BASES = ("generate(), edge", "generate(), cloud")
+ASSISTED = "assisted generation"
+ARMS = (*BASES, ASSISTED, *MODES)
 COLUMNS = {
     "seconds": "audio, s",
     "arm": "arm",
@@ -61,79 +47,144 @@ COLUMNS = {
     "total_ratio": "total / generate()",
     "speed_ratio": "tokens/s / generate()",
 }
-ARMS = (*BASES, STATIC, COMPILED, *ASSISTED, *OURS)
+Arm = Callable[[np.ndarray], "Timing"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--num", type=int, default=8, help="clips of each length")
-    parser.add_argument(
-        "--repeats", type=int, default=3, help="runs of each clip, after one that is dropped"
-    )
-    parser.add_argument(
-        "--threads", type=int, default=2, help="of transformers' arms; ours takes its own choice"
-    )
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="seconds of audio")
-    parser.add_argument(
-        "--arms",
-        nargs="+",
-        choices=ARMS,
-        default=ARMS,
-        metavar="NAME",
-        help=f"of {'; '.join(ARMS)}; both of {' and '.join(BASES)} always run",
-    )
-    options = options_of(parser)
-    arms = make_arms(options.threads, options.arms)
-    rows = []
-    for seconds in sorted(options.lengths):
-        clips = held_out(options.num, seconds)
-        compared = compare(arms, clips, options.repeats, f"{seconds} s")
-        rows += [row | {"seconds": seconds} for row in compared]
-    print(table_of(rows, COLUMNS))
-    told = "edge against generate() of the edge, all others of the cloud"
-    print(f"ratios: medians of pairs in this run; {told}")
-    for r in rows:
-        if "over_assisted" in r:
-            times = f"{r['over_assisted']:.1f} times those of {ASSISTED[1]}"
-            print(f"{r['seconds']} s: ids/s of exact mode are {times}")
-    print("\nwritten:", write("vs_transformers", rows), plot(rows))
+@dataclass(frozen=True)
+class Timing:
+    """Seconds since the end of the audio; tokens per second of decoding."""
+
+    first_s: float
+    total_s: float
+    tokens_per_s: float
+    num_ids: int
 
 
-def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Callable[[np.ndarray], Timing]]:
-    """The chosen arms as functions of samples, all on the same weights; transformers' with
-    `threads`, ours its own."""
-    ours = {
-        name: models_of(engine=engine, mode=mode)
-        for name, (engine, mode) in OURS.items()
-        if name in chosen
-    }
+class Clock:
+    """A transformers streamer that notes the time of each put; the first put is the prompt."""
+
+    def __init__(self, tell: Callable[[int], None] | None = None) -> None:
+        self.at: list[float] = []
+        self._tell = tell
+
+    def put(self, value: torch.Tensor) -> None:
+        self.at.append(time.perf_counter())
+        if self._tell is not None and len(self.at) > 1:
+            self._tell(int(value))
+
+    def end(self) -> None:
+        pass
+
+
+class FirstForward:
+    """Within `with`: `seconds` is how long the first forward of each model took, summed."""
+
+    def __init__(self, *models: Any) -> None:
+        self.seconds = 0.0
+        self._models = models
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> FirstForward:
+        for model in self._models:
+            began: list[float] = []
+            before = functools.partial(self._begin, began)
+            self._handles.append(model.register_forward_pre_hook(before))
+            self._handles.append(model.register_forward_hook(functools.partial(self._end, began)))
+        return self
+
+    def _begin(self, began: list[float], *_: Any) -> None:
+        began.append(time.perf_counter())
+
+    def _end(self, began: list[float], *_: Any) -> None:
+        if len(began) == 1:
+            self.seconds += time.perf_counter() - began[0]
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+def hearing(assistant: Any) -> Any:
+    """Make `assistant` receive the audio when it assists.
+
+    transformers 5.23 drops the prompt's features on the assistant's first iteration
+    (generation/utils.py), so it would draft without having heard anything.
+    """
+    prepare = assistant.prepare_inputs_for_generation
+
+    @functools.wraps(prepare)  # transformers reads the signature
+    def prepare_all(input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        cache = kwargs.get("past_key_values")
+        if cache is None or cache.get_seq_length() == 0:
+            kwargs["is_first_iteration"] = True
+        return prepare(input_ids, *args, **kwargs)
+
+    assistant.prepare_inputs_for_generation = prepare_all
+    return assistant
+
+
+@torch.inference_mode()
+def one_shot(
+    thinker: Any,
+    stock: Any,
+    samples: np.ndarray,
+    assistant: Any = None,
+    tell: Callable[[int], None] | None = None,
+) -> Timing:
+    """Plain use of generate(): extract, encode, prefill and decode after all audio is there."""
+    started = time.perf_counter()
+    mel = StreamingLogMel()
+    windows = [*mel.push(trimmed(samples)), *mel.finish()]
+    features = torch.from_numpy(np.concatenate([w.features(mel.maximum) for w in windows], 1))
+    audio = [thinker.shapes.audio_id] * sum(num_embeddings(w.n_frames) for w in windows)
+    prompt = [*thinker.engine.prompt_ids, *audio, *thinker.suffix_ids]
+    ids = torch.tensor([prompt])
+    clock = Clock(tell)
+    # assisted generation refuses a streamer
+    more: dict[str, Any] = {"assistant_model": assistant} if assistant else {"streamer": clock}
+    heard = time.perf_counter()
+    with FirstForward(*([stock, assistant] if assistant else [])) as prefill:
+        out = stock.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            input_features=features[None],
+            feature_attention_mask=torch.ones((1, features.shape[1]), dtype=torch.long),
+            max_new_tokens=96,
+            do_sample=False,
+            **more,
+        )
+    done = time.perf_counter()
+    num_ids = out.shape[1] - len(prompt)
+    has_first = len(clock.at) > 1
+    first = clock.at[1] if has_first else done
+    rest = done - first if has_first else done - heard - prefill.seconds
+    return Timing(first - started, done - started, max(1, num_ids - 1) / rest, num_ids)
+
+
+def make_arms(threads: int, chosen: Sequence[str]) -> dict[str, Arm]:
+    """The chosen arms and both of BASES, on the same weights. threads: of generate()'s arms."""
+    ours = {mode: models_of(mode=mode) for mode in MODES if mode in chosen}
     for models in ours.values():
         models.load()
     edge, cloud = models_of(mode="exact").pair
     assert edge is not None
     assert cloud is not None
     own = torch.get_num_threads()  # as loading the models has set it
-    stock_edge = load_stock(edge.directory)
-    stock_cloud = load_stock(cloud.directory)
-    of_cloud = functools.partial(one_shot, cloud, stock_cloud)
-    arms = {BASES[0]: functools.partial(one_shot, edge, stock_edge), BASES[1]: of_cloud}
-    arms[STATIC] = functools.partial(of_cloud, cache_implementation="static")
-    arms[COMPILED] = functools.partial(arms[STATIC], compile_config=compiled())
-    arms[ASSISTED[0]] = functools.partial(of_cloud, assistant_model=stock_edge)
-    mended = hearing(load_stock(edge.directory))
-    arms[ASSISTED[1]] = functools.partial(of_cloud, assistant_model=mended)
-    if COMPILED in chosen and not has_compiler():
-        print(f"{COMPILED}: not available here: no compiler")
-        del arms[COMPILED]
-    wanted = {
-        name: with_threads(threads, arm) for name, arm in arms.items() if name in (*BASES, *chosen)
+    stock_edge, stock_cloud = load_stock(edge.directory), load_stock(cloud.directory)
+    theirs: dict[str, Arm] = {
+        BASES[0]: functools.partial(one_shot, edge, stock_edge),
+        BASES[1]: functools.partial(one_shot, cloud, stock_cloud),
     }
-    return wanted | {
-        name: with_threads(own, functools.partial(timed, models)) for name, models in ours.items()
-    }
+    if ASSISTED in chosen:
+        assistant = hearing(load_stock(edge.directory))
+        theirs[ASSISTED] = functools.partial(one_shot, cloud, stock_cloud, assistant=assistant)
+    arms = {name: _with_threads(threads, arm) for name, arm in theirs.items()}
+    for name, models in ours.items():
+        arms[name] = _with_threads(own, functools.partial(_timed, models))
+    return arms
 
 
-def with_threads(num: int, arm: Callable[[np.ndarray], Timing]) -> Callable[[np.ndarray], Timing]:
+def _with_threads(num: int, arm: Arm) -> Arm:
     def run_it(samples: np.ndarray) -> Timing:
         torch.set_num_threads(num)
         return arm(samples)
@@ -141,17 +192,21 @@ def with_threads(num: int, arm: Callable[[np.ndarray], Timing]) -> Callable[[np.
     return run_it
 
 
+def _timed(models: Any, samples: np.ndarray) -> Timing:
+    found = run(models, samples)
+    return Timing(found.ttft_s, found.total_s, found.tokens_per_s or float("nan"), len(found.ids))
+
+
 def compare(
-    arms: dict[str, Callable[[np.ndarray], Timing]], clips: Sequence[Clip], repeats: int, what: str
+    arms: dict[str, Arm], clips: Sequence[Clip], repeats: int, what: str
 ) -> list[dict[str, Any]]:
-    """Each clip through every arm in turn, so that a drifting machine drifts for all; medians of
-    paired ratios."""
+    """Each clip through every arm in turn; ratios are medians of pairs of the same clip."""
     found: dict[str, list[Timing]] = {name: [] for name in arms}
     for clip in progress(clips, what):
         for i in range(repeats + 1):
             for name, arm in arms.items():
                 timing = arm(clip.samples)
-                if i > 0:
+                if i > 0:  # the first run warms up
                     found[name].append(timing)
     rows = []
     for name, timings in found.items():
@@ -166,41 +221,47 @@ def compare(
                 "first_ratio": median(t.first_s / b.first_s for t, b in pairs),
                 "total_ratio": median(t.total_s / b.total_s for t, b in pairs),
                 "speed_ratio": median(t.tokens_per_s / b.tokens_per_s for t, b in pairs),
-                "num_ids": median(t.num_ids for t in timings),
             }
         )
-        if name == "ours, exact" and (assisted := found.get(ASSISTED[1])):
-            against = zip(timings, assisted, strict=True)
-            rows[-1]["over_assisted"] = median(t.tokens_per_s / a.tokens_per_s for t, a in against)
     return rows
 
 
-def timed(models: Any, samples: np.ndarray) -> Timing:
-    found = run(models, samples)
-    return Timing(found.ttft_s, found.total_s, found.tokens_per_s or float("nan"), len(found.ids))
-
-
 def plot(rows: Sequence[dict[str, Any]]) -> Path:
-    """First text after the end of the audio, and ids per second, against the turn's length."""
-    figure, (left, right) = panels(1, 2, (12, 4.2))
-    # those are 1
-    names = [n for n in dict.fromkeys(row["arm"] for row in rows) if n not in BASES]
-    for i, name in enumerate(names):
-        mine = [row for row in rows if row["arm"] == name]
-        style: dict[str, Any] = {"linestyle": "-" if name in OURS else "--", "color": f"C{i % 10}"}
-        x = [row["seconds"] for row in mine]
-        style["marker"] = "o" if name.startswith("ours") else "x"
-        if name not in ASSISTED:  # they give all ids at the end
-            left.plot(x, [row["first_ratio"] for row in mine], **style)
-        right.plot(x, [row["speed_ratio"] for row in mine], label=name, **style)
-    left.set(title="First text after the end of the audio", yscale="log")
-    right.set(title="Ids per second while decoding", ylim=(0, None))
-    for axis in (left, right):
-        axis.set(ylabel="ratio to transformers' generate()", xlabel="seconds of audio")
-        axis.grid(alpha=0.3)
+    """First text and tokens per second over those of generate(), against the turn's length."""
+    figure, axes = panels(1, 2, (10, 4))
+    titles = ("First text after the end of the audio", "Tokens per second while decoding")
+    for axis, key, title in zip(axes, ("first_ratio", "speed_ratio"), titles, strict=True):
+        for name in dict.fromkeys(row["arm"] for row in rows if row["arm"] not in BASES):
+            mine = [row for row in rows if row["arm"] == name]
+            if key == "speed_ratio" or name != ASSISTED:  # it gives all tokens at the end
+                x, y = [row["seconds"] for row in mine], [row[key] for row in mine]
+                axis.plot(x, y, marker="o", label=name)
+        axis.set(title=title, xlabel="seconds of audio", ylabel="ratio to generate()")
         axis.axhline(1.0, color="black", linewidth=0.8)
-    figure.legend(loc="outside right center", fontsize=9)
+        axis.grid(alpha=0.3)
+    axes[0].set(yscale="log")
+    axes[1].legend()
     return saved(figure, "vs_transformers")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--num", type=int, default=8, help="clips of each length")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each clip after a warm-up")
+    parser.add_argument("--threads", type=int, default=2, help="of generate()")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="seconds of audio")
+    told = f"of {'; '.join(ARMS)}; both of {' and '.join(BASES)} always run"
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS, metavar="NAME", help=told)
+    options = options_of(parser)
+    arms = make_arms(options.threads, options.arms)
+    rows = []
+    for seconds in sorted(options.lengths):
+        clips = held_out(options.num, seconds)
+        compared = compare(arms, clips, options.repeats, f"{seconds} s")
+        rows += [row | {"seconds": seconds} for row in compared]
+    print(table_of(rows, COLUMNS))
+    print("edge against generate() of the edge, all others against that of the cloud")
+    print("written:", write("vs_transformers", rows), plot(rows))
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
 
-from bench.common import progress, table_of, write
-from bench.keep import options_of
-from bench.llama_side import clock_of
+from bench.common import options_of, progress, table_of, write
 from streamer.model.engines.engine import Row
 from streamer.model.thinker import load
 
@@ -32,7 +31,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=4)
     options = options_of(parser)
     os.environ["OMP_NUM_THREADS"] = str(options.threads)  # before the first product
-    clock = clock_of(options.threads)
+    clock = time.process_time if options.threads == 1 else time.perf_counter
 
     def seconds(run: Callable[[], object]) -> float:
         begun = clock()

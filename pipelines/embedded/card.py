@@ -51,7 +51,7 @@ GATE = """
 
 Its thresholds keep a stated risk: the expected share of a recording's blocks that are not sent up though the cloud
 would have changed them (docs/gate.md). Recordings that chose and certified nothing; "of cloud's":
-attribute accuracy over the cloud's. Reproduce: `python -m bench.gate`. The table is of an earlier pair; the
+attribute accuracy over the cloud's. The table is of an earlier pair; the
 thresholds of this one were derived anew, on synthetic voices and people (pipelines/embedded/REPORT.md).
 
 """

@@ -7,7 +7,9 @@ import pytest
 from places import ROOT
 
 PROGRAMS = sorted(
-    file.stem for file in (ROOT / "bench").glob("*.py") if "__main__" in file.read_text("utf-8")
+    file.stem
+    for file in (ROOT / "bench").glob("*.py")
+    if "options_of(parser)" in file.read_text("utf-8")
 )
 
 

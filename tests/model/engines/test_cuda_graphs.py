@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from random_weights import random_weights
 
-from bench.large import random_weights
 from streamer.cli import main
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.cuda_graphs import NUM_IDS, NUM_ROWS, Fixed, GraphText

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_weights import random_weights
 
-from bench.large import random_weights
 from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines import stable
 from streamer.model.engines.engine import Engine, Row
