@@ -1,4 +1,4 @@
-"""One real server in exact mode for the clients, and mic.py with a recording in the place of its
+"""One real server in exact mode for the clients, and `mic` with a recording instead of
 hardware."""
 
 import asyncio
@@ -12,7 +12,7 @@ from fake_microphone import environment
 from speech import SAMPLES
 from wire import serving
 
-MIC = Path(__file__).parents[2] / "clients" / "mic.py"
+CLIENT = Path(__file__).parents[2] / "clients" / "streamer_client.py"
 
 
 @pytest.fixture(scope="package")
@@ -23,13 +23,14 @@ def server():
 
 @pytest.fixture
 async def listening(tmp_path):
-    """start(url, ...): mic.py listens to a recording; its process. Ends with the test."""
+    """start(url, ...): `mic` listens to a recording; its process. Ends with the test."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(url, *arguments, recording=SAMPLES[1], stderr=subprocess.PIPE):
             mic = await asyncio.create_subprocess_exec(
                 sys.executable,
-                MIC,
+                CLIENT,
+                "mic",
                 "--url",
                 url,
                 *arguments,

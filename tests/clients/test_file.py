@@ -1,4 +1,4 @@
-"""clients/file.py as a real process against a real server: what `streamer describe` says, and one
+"""The client's command `file` as a real process against a real server: what `streamer describe` says, and one
 line when it fails."""
 
 import json
@@ -19,11 +19,11 @@ from tls import certificate
 from wire import describe_files, http, serving
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-CLIENT = ROOT / "clients" / "file.py"
+CLIENT = ROOT / "clients" / "streamer_client.py"
 
 
 def client(*arguments, **environment):
-    command = [sys.executable, CLIENT, *map(str, arguments)]
+    command = [sys.executable, CLIENT, "file", *map(str, arguments)]
     given = ENVIRONMENT | environment
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, env=given, check=False
@@ -54,26 +54,28 @@ def test_it_says_what_describe_says(server):
     assert [json.loads(line)["warning"] for line in out.splitlines()] == [None, None]
     bare = server.removesuffix("/v1/realtime")
     status, out, err = client(SAMPLES[0], "--url", bare, "--speed", 20, "--live-updates", 1)
-    assert out == json.loads(described[0])["text"] + "\n"
-    assert "first text after" in err
+    assert (status, out) == (0, json.loads(described[0])["text"] + "\n")
+    assert " 1 s: " in err
 
 
 def test_what_fails_is_told_in_one_line(server, tmp_path):
     (tmp_path / "empty.wav").touch()
     (tmp_path / "text.wav").write_text("these are words")
     soundfile.write(tmp_path / "header.wav", [], 16_000)
+    soundfile.write(tmp_path / "nan.wav", [0.0] * 8000 + [np.nan], 16_000, subtype="FLOAT")
     reasons = {
-        "missing.wav": "no such file",
+        "missing.wav": "cannot be opened (No such file or directory)",
         "": "is a directory",
         "empty.wav": "is empty (0 bytes)",
         "text.wav": "is no recording that libsndfile can read",
         "header.wav": "holds no samples",
+        "nan.wav": "bad audio at 0.500 s: sample value nan; give finite ones",
     }
     files = [tmp_path / name for name in reasons]
     status, out, err = client(*files, "--url", server)
     assert (status, out, err.count("\n")) == (1, "", len(files))
     for file, reason, line in zip(files, reasons.values(), err.splitlines(), strict=True):
-        assert line.startswith(f"file.py: {file}: {reason}")
+        assert line.startswith(f"streamer_client.py: {file}: {reason}")
     for arguments, told in (
         ([SAMPLES[0], "--url", server.replace("realtime", "other")], "no such path"),
         ([SAMPLES[0], "--url", "ws://127.0.0.1:9/v1/realtime"], "is `streamer serve` running?"),
@@ -111,7 +113,7 @@ def test_what_went_unverified_is_told(tmp_path):
         and row["is_cut"] is False
         for row in rows
     )
-    assert err == "".join(f"file.py: {SAMPLES[0]}: {row['warning']}\n" for row in rows)
+    assert err == "".join(f"streamer_client.py: {SAMPLES[0]}: {row['warning']}\n" for row in rows)
     assert "\nstreamer_turns_unverified_total 2.0\n" in counters
 
 
@@ -135,29 +137,28 @@ def test_an_mp3_is_read_straight_on(server, tmp_path):
     assert json.loads(out)["text"] == wanted["text"]
 
 
-@pytest.mark.parametrize(
-    ("name", "package"), [("file.py", "numpy"), ("file.py", "soundfile"), ("mic.py", "websockets")]
-)
-def test_a_missing_package_is_told_in_one_line(name, package, tmp_path):
+@pytest.mark.parametrize("package", ["numpy", "soundfile", "websockets"])
+def test_a_missing_package_is_told_in_one_line(package, tmp_path):
     (tmp_path / f"{package}.py").write_text(
         f"raise ModuleNotFoundError('there is none', name={package!r})"
     )
-    command = [sys.executable, CLIENT.with_name(name), "clip.wav"]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env=ENVIRONMENT | {"PYTHONPATH": str(tmp_path)},
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert f"{name}: the package {package} is missing" in done.stderr
-    (header,) = re.findall(
-        r"^# dependencies = (.+)$", CLIENT.with_name(name).read_text("utf-8"), re.M
-    )
-    packages = " ".join(re.findall(r'"(\w+)', header))
-    assert f"pip install {packages}," in done.stderr
-    assert f"`uv run {name}`" in done.stderr
+    status, out, err = client(SAMPLES[0], PYTHONPATH=str(tmp_path))
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert f"the package {package} is missing or too old; pip install " in err
+    header = re.search(r"^# dependencies = (.+)$", CLIENT.read_text("utf-8"), re.M)[1]
+    assert f'"{package}>=' in header
+
+
+def test_two_channels_that_cancel_each_other(server, tmp_path):
+    """As describe hears them: the louder one alone, with a warning."""
+    sound = speech(4, 3)
+    both = np.stack([sound, -0.99 * sound], 1)
+    soundfile.write(tmp_path / "both.wav", both, 16_000, subtype="FLOAT")
+    (wanted,) = describe_files([tmp_path / "both.wav"], "exact")
+    status, out, _ = client(tmp_path / "both.wav", "--url", server, "--speed", 100, "--json")
+    found = json.loads(out)
+    assert (status, found["text"]) == (0, wanted["text"])
+    assert "channel 0 alone was heard" in found["warning"]
 
 
 def test_tls_and_where_it_is_not(server, tmp_path):
@@ -180,13 +181,11 @@ def test_tls_and_where_it_is_not(server, tmp_path):
         ):
             status, out, err = client(SAMPLES[0], "--url", address)
             assert (status, out) == (1, "")
-            assert err == f"file.py: {address}: cannot be reached {told}\n" or (
+            assert err == f"streamer_client.py: {address}: cannot be reached {told}\n" or (
                 address == url and err.endswith(told + "\n")
             )
             assert err.count("\n") == 1
-        status, out, _ = client(
-            SAMPLES[0], "--url", url, "--speed", 20, "--quiet", SSL_CERT_FILE=str(ca)
-        )
+        status, out, _ = client(SAMPLES[0], "--url", url, "--speed", 20, SSL_CERT_FILE=str(ca))
         assert status == 0
         assert out.startswith("说话人")
 
@@ -198,6 +197,7 @@ def test_ctrl_c_ends_it_cleanly(server, tmp_path):
     command = [
         sys.executable,
         str(CLIENT),
+        "file",
         str(tmp_path / "long.wav"),
         "--url",
         server,

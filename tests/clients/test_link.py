@@ -1,10 +1,11 @@
-"""The link of clients/*.py: cut in the middle and resumed, with nothing lost; a server that is
+"""The client's link: cut in the middle and resumed, with nothing lost; a server that is
 started anew."""
 
 import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from urllib.parse import urlsplit
@@ -18,11 +19,11 @@ from speech import SAMPLES, speech
 from websockets.asyncio.server import serve
 from wire import describe_files, http, serving
 
-CLIENTS = ROOT / "clients"
+CLIENT = ROOT / "clients" / "streamer_client.py"
 
 
-async def start(name, *arguments):
-    command = [sys.executable, str(CLIENTS / name), *map(str, arguments)]
+async def start(*arguments):
+    command = [sys.executable, str(CLIENT), "file", *map(str, arguments)]
     return await asyncio.create_subprocess_exec(
         *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ
     )
@@ -37,16 +38,10 @@ def counted(url, name):
     )
 
 
-def test_both_clients_have_the_same_link():
-    texts = [(CLIENTS / name).read_text("utf-8") for name in ("mic.py", "file.py")]
-    links = [text[text.index("# The link") : text.index("# End of the link")] for text in texts]
-    assert links[0] == links[1]
-    assert all(
-        " streamer" not in line
-        for text in texts
-        for line in text.splitlines()
-        if line.startswith(("import", "from"))
-    )
+def test_the_client_needs_nothing_of_streamer():
+    imports = re.findall(r"^ *(?:import|from) (\w+)", CLIENT.read_text("utf-8"), re.M)
+    assert imports
+    assert "streamer" not in imports
 
 
 async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tmp_path):
@@ -56,9 +51,7 @@ async def test_a_link_that_is_cut_again_and_again_gives_the_same_text(server, tm
     before = counted(server, "streamer_resumed_total")
     async with cutting(server) as (url, link):
         link.max_bytes = 300_000
-        client = await start(
-            "file.py", tmp_path / "long.wav", "--url", url, "--speed", 100, "--json"
-        )
+        client = await start(tmp_path / "long.wav", "--url", url, "--speed", 100, "--json")
         out, err = await asyncio.wait_for(client.communicate(), PATIENCE_S)
     assert (client.returncode, err) == (0, b"")
     assert counted(server, "streamer_resumed_total") - before >= 4
@@ -76,7 +69,7 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
     with contextlib.ExitStack() as servers:
         url, process = servers.enter_context(serving("--mode", "edge"))
         client = await start(
-            "file.py", tmp_path / "speech.wav", "--url", url, "--speed", 2, "--live-updates", 0.5
+            tmp_path / "speech.wav", "--url", url, "--speed", 2, "--live-updates", 0.5
         )
         mic = await listening(url)
         await line(mic.stdout)
@@ -84,7 +77,10 @@ async def test_a_server_that_is_started_anew(listening, tmp_path):
         process.kill()
         process.wait()
         servers.enter_context(serving("--mode", "edge", "--port", urlsplit(url).port))
-        await line(mic.stderr, "mic.py: the server started anew; a sentence may miss its beginning")
+        await line(
+            mic.stderr,
+            "streamer_client.py: the server started anew; a sentence may miss its beginning",
+        )
         assert (await line(mic.stdout)).endswith("。\n")
         out, err = await asyncio.wait_for(client.communicate(), PATIENCE_S)
     assert client.returncode == 0
@@ -99,7 +95,7 @@ async def test_a_server_that_is_full_when_it_is_there_anew_is_waited_for(tmp_pat
         url, process = servers.enter_context(serving("--mode", "edge"))
         port = urlsplit(url).port
         client = await start(
-            "file.py", tmp_path / "speech.wav", "--url", url, "--speed", 2, "--live-updates", 0.5
+            tmp_path / "speech.wav", "--url", url, "--speed", 2, "--live-updates", 0.5
         )
         await line(client.stderr, " s: ")
         process.kill()
@@ -123,23 +119,14 @@ async def test_a_server_that_is_full_or_wants_a_key_is_told_at_once():
     """Long before the client would give up a link that is broken: 60 s."""
     with serving("--mode", "edge", "--max-sessions", 1, "--api-key", "s3cret") as (url, _):
         holder = await start(
-            "file.py",
-            SAMPLES[0],
-            "--url",
-            url,
-            "--api-key",
-            "s3cret",
-            "--live-updates",
-            0.5,
-            "--speed",
-            0.3,
+            SAMPLES[0], "--url", url, "--api-key", "s3cret", "--live-updates", 0.5, "--speed", 0.3
         )
         await holder.stderr.readline()
         for key, told in (
             ("wrong", b"wrong or missing API key"),
             ("s3cret", b"all 1 sessions are taken"),
         ):
-            client = await start("file.py", SAMPLES[0], "--url", url, "--api-key", key)
+            client = await start(SAMPLES[0], "--url", url, "--api-key", key)
             out, err = await asyncio.wait_for(client.communicate(), 20)
             assert (client.returncode, out, err.count(b"\n")) == (1, b"", 1)
             assert told in err

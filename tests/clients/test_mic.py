@@ -1,4 +1,4 @@
-"""clients/mic.py as a real process against a real server; the hardware, and only it, is played by a
+"""The client's command `mic` as a real process against a real server; the hardware, and only it, is played by a
 recording."""
 
 import asyncio
@@ -15,7 +15,7 @@ from places import ROOT
 from speech import SAMPLES
 from wire import serving
 
-CLIENT = ROOT / "clients" / "mic.py"
+CLIENT = ROOT / "clients" / "streamer_client.py"
 
 
 async def end(mic):
@@ -32,7 +32,7 @@ async def test_it_says_how_someone_speaks_and_ends_with_ctrl_c(server, listening
     assert (await line(mic.stdout)).endswith("。\n")
     status, _, err = await end(mic)
     # 1, if it had waited for a turn that is over
-    assert (status, "mic.py" in err) == (0, False)
+    assert (status, "streamer_client" in err) == (0, False)
 
 
 async def test_a_terminal_shows_the_level(server, listening):
@@ -82,13 +82,13 @@ async def test_what_went_unverified_is_told(listening):
     with serving("--cloud", "ws://127.0.0.1:9", "--threshold", "0") as (url, _):
         mic = await listening(url.removesuffix("/v1/realtime"), "--live-updates", "0")
         assert (await line(mic.stdout)).endswith("。\n")
-        told = await line(mic.stderr, "mic.py: ")
+        told = await line(mic.stderr, "streamer_client.py: ")
         assert told.endswith("that the gate wanted verified went unverified\n")
 
 
 def test_what_is_missing_is_told_in_one_line(tmp_path):
     def run(*arguments, **more):
-        command = [sys.executable, CLIENT, *arguments]
+        command = [sys.executable, CLIENT, "mic", *arguments]
         env = environment(tmp_path, SAMPLES[1], **more)
         done = subprocess.run(
             command, capture_output=True, text=True, env=env, timeout=PATIENCE_S, check=False

@@ -26,8 +26,9 @@ ANSWER = '{"type": "response.create"}'
 
 
 def serving(*options, **environment):
-    """A server process on a free port: (its websocket address, the process)."""
-    return listening("serve", "--port", 0, *options, **environment)
+    """A server process, on a free port unless one is given: (its websocket address, process)."""
+    port = () if "--port" in options else ("--port", 0)
+    return listening("serve", *port, *options, **environment)
 
 
 def describe_files(files, mode):

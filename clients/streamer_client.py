@@ -1,0 +1,586 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["websockets>=15,<18", "numpy>=2,<3", "soundfile>=0.13,<1", "sounddevice>=0.5,<1"]
+# ///
+"""Describe a microphone or recordings with a streamer server, and print sentences as they come.
+
+    python streamer_client.py mic [--live-updates 3]        speak, pause, read; Ctrl-C ends it
+    python streamer_client.py file clip.wav [--speed 4] [--json]
+
+Copy this file anywhere: it needs nothing of streamer. `uv run streamer_client.py` installs its
+packages. The exit status is 0, 1 when a file, the microphone or the server failed, 2 for bad usage,
+130 for Ctrl-C (with mic: for the second one; the first waits for the last sentence).
+"""
+
+import argparse
+import array
+import asyncio
+import collections
+import contextlib
+import importlib
+import json
+import math
+import os
+import ssl
+import sys
+import time
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+NAME = os.path.basename(__file__)
+PORT = 8765
+PATH = "/v1/realtime"
+PIECE_S = 0.02
+CLEAR, DIM, PLAIN = "\r\x1b[K", "\x1b[2m", "\x1b[0m"
+LAST = "last"
+MAX_LAST_S = 10.0  # for the last sentence of the microphone
+MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
+PATIENCE_S = 60.0  # of a broken link
+CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
+RATES_HZ = (8_000, 48_000)  # the lowest and the highest that a server takes
+LOOK_S = 10.0  # of a recording, for two channels that cancel each other
+CANCELS = 0.02  # a mix with less than this share of the louder channel's energy cancels
+
+
+class Failed(Exception):
+    """The command cannot go on. Its text is one line for the user."""
+
+
+class Gone(Exception):
+    """The server does not know the session any more: it was restarted, or the link was broken for
+    too long."""
+
+
+def tell(line):
+    """A line on stderr."""
+    print(f"{NAME}: {line}", file=sys.stderr, flush=True)
+
+
+def needed(*packages):
+    """Import packages. Raises Failed."""
+    try:
+        return [importlib.import_module(package) for package in packages]
+    except ImportError as missing:
+        package = (missing.name or str(missing)).partition(".")[0]
+        way_out = f"pip install {' '.join(packages)}, or `uv run {NAME}`"
+        raise Failed(f"the package {package} is missing or too old; {way_out}") from None
+
+
+try:
+    from websockets import ConnectionClosed, InvalidMessage, InvalidStatus, WebSocketException
+    from websockets.asyncio.client import connect
+except ImportError:
+    sys.exit(f"{NAME}: the package websockets is missing or too old; pip install websockets")
+
+
+def address_of(url):
+    """The URL, with the path and port of `streamer serve` if they are missing. Raises Failed."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            scheme = "wss" if parts.scheme == "https" else "ws"
+            raise Failed(f"{url}: is no address of a server; start it with {scheme}://")
+        if parts.path.strip("/"):
+            return url
+        place = parts.netloc if parts.port is not None else f"{parts.netloc.rstrip(':')}:{PORT}"
+        return urlunsplit(parts._replace(netloc=place, path=PATH))
+    except ValueError as error:
+        raise Failed(f"{url}: is no address of a server ({error})") from None
+
+
+class Link:
+    """A session that survives broken connections: no byte and no event is lost or repeated.
+
+    The server acknowledges the messages it took. The link keeps the rest, and sends them again
+    after `?resume=ID&event=M`.
+    """
+
+    def __init__(self, options, sound, detection):
+        self.url = address_of(options.url)
+        key = options.api_key or os.environ.get("STREAMER_API_KEY")
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        every_s = options.live_updates or None
+        extensions = {"binary": True, "events": True, "acks": True, "live_update_s": every_s}
+        audio = {"input": {"format": sound, "turn_detection": detection}}
+        session = {"type": "transcription", "audio": audio, "streamer": extensions}
+        self.hello = json.dumps({"type": "session.update", "session": session})
+        self.kept = collections.deque()  # the messages from number num_taken on
+        self.num_kept_bytes = 0
+        self.has_more = asyncio.Event()
+        self.broken_at = None
+        self.is_told = False
+        self.was_there = False  # a session has existed
+        self.anew()
+
+    def anew(self):
+        """Begin a new session with the messages that the last one did not take, after Gone."""
+        if not self.kept or self.kept[0] is not self.hello:
+            self.kept.appendleft(self.hello)
+        self.num_taken = self.num_taken_bytes = self.num_sent = self.num_events = 0
+        self.session_id = None
+
+    @property
+    def is_full(self):
+        return self.num_kept_bytes >= MAX_KEPT_BYTES
+
+    def put(self, message):
+        """Queue bytes of audio, or an event (a dict). Do not put audio while the link is full."""
+        self.kept.append(message if isinstance(message, bytes) else json.dumps(message))
+        self.num_kept_bytes += len(message) if isinstance(message, bytes) else 0
+        self.has_more.set()
+
+    async def run(self, hear):
+        """Connect, and reconnect after each break, until `hear(event)` is true. Raises Failed and
+        Gone."""
+        while True:
+            try:
+                connecting = connect(self._address(), additional_headers=self.headers, **CALM)
+                async with connecting as socket:
+                    return await self._converse(socket, hear)
+            except ConnectionClosed as closed:
+                code, told = (closed.rcvd.code, closed.rcvd.reason) if closed.rcvd else (1006, "")
+                if code in (1000, 1008) or code >= 4000:
+                    raise Failed(f"the server closed the session ({told or code})") from None
+                reason = f"{self.url}: the connection broke ({told or code})"
+            except InvalidStatus as refused:
+                reason = self._refused(refused.response)
+            except (OSError, WebSocketException, ValueError) as error:
+                reason = f"{self.url}: cannot be reached {self._why(error)}"
+            await self._wait(reason)
+
+    def _address(self):
+        query = {"intent": "transcription"}
+        if self.session_id:
+            query |= {"resume": self.session_id, "event": self.num_events}
+            query["bytes"] = self.num_taken_bytes
+        return f"{self.url}{'&' if '?' in self.url else '?'}{urlencode(query)}"
+
+    async def _converse(self, socket, hear):
+        sending = None
+        try:
+            while True:
+                event = json.loads(await socket.recv())
+                self._note(event)
+                # the first event says where to go on
+                sending = sending or asyncio.create_task(self._send(socket))
+                if hear(event):
+                    return
+        finally:
+            if sending is not None:
+                sending.cancel()
+
+    def _note(self, event):
+        self.num_events += 1
+        kind = event["type"]
+        if kind in ("streamer.ack", "streamer.resumed"):
+            self._forget(event["messages"])
+        if kind in ("session.created", "streamer.resumed"):
+            self.num_sent = self.num_taken
+            self.broken_at = None
+            self.is_told = False
+        if kind == "session.created":
+            self.session_id, self.was_there = event["session"]["id"], True
+        elif kind == "streamer.resumed":
+            self.num_events = event["event"]
+            if lost := event["lost_events"]:
+                raise Failed(f"{lost} events are lost; the link was broken for too long")
+
+    def _forget(self, num_taken):
+        while self.num_taken < num_taken:
+            message = self.kept.popleft()
+            self.num_taken += 1
+            if isinstance(message, bytes):
+                self.num_kept_bytes -= len(message)
+                self.num_taken_bytes += len(message)
+
+    async def _send(self, socket):
+        with contextlib.suppress(ConnectionClosed):  # the listening task reports it
+            while True:
+                while self.num_sent < self.num_taken + len(self.kept):
+                    self.num_sent += 1
+                    await socket.send(self.kept[self.num_sent - 1 - self.num_taken])
+                self.has_more.clear()
+                await self.has_more.wait()
+
+    def _why(self, error):
+        if isinstance(error, ssl.SSLCertVerificationError):
+            told = f"(its certificate does not verify: {error.verify_message.rstrip('.')})"
+            return f"{told}; name the PEM file of its authority in SSL_CERT_FILE"
+        is_tls = self.url.startswith("wss:")
+        # how a connection ends within the TLS handshake
+        is_cut = isinstance(error, ConnectionResetError) and not error.errno
+        if self.session_id is None and is_tls and (is_cut or isinstance(error, ssl.SSLError)):
+            return "(it does not speak TLS, it seems); without --cert a server is reached by ws://"
+        if self.session_id is None and not is_tls and isinstance(error, InvalidMessage):
+            return "(it speaks TLS, it seems); with --cert a server is reached by wss://"
+        return f"({error or type(error).__name__}); is `streamer serve` running?"
+
+    def _refused(self, response):
+        status = response.status_code
+        told = (response.body or b"").decode(errors="replace").strip() or f"status {status}"
+        reason = f"{self.url}: refused ({told})"
+        if self.session_id is not None and status in (400, 404):
+            raise Gone
+        if status == 401:
+            reason = f"{self.url}: refused ({told.partition(';')[0]})"
+            raise Failed(f"{reason}; give --api-key KEY or STREAMER_API_KEY")
+        if status == 404 and "connect to /v1/verify" in told:
+            ways = "give the address of a `streamer serve`"
+            raise Failed(f"{self.url}: this is a `streamer verifier`; {ways}")
+        if status != 503:
+            raise Failed(reason)
+        return reason
+
+    async def _wait(self, reason):
+        """Wait before the next attempt. Without any session so far there is none: a wrong address
+        fails at once."""
+        now = time.monotonic()
+        self.broken_at = self.broken_at or now
+        if not self.was_there or now - self.broken_at > PATIENCE_S:
+            raise Failed(reason)
+        if now - self.broken_at > 1 and not self.is_told:
+            self.is_told = True
+            tell(f"{reason}; trying again for {PATIENCE_S:.0f} s")
+        await asyncio.sleep(min(3.0, 0.1 + (now - self.broken_at) / 2))
+
+
+class Recording:
+    """A file that soundfile reads, as pieces of PCM16 mono. PCM16 mono keeps its exact samples."""
+
+    def __init__(self, path):
+        self.np, self.soundfile = needed("numpy", "soundfile")
+        self.path = path
+        self.num_samples = 0  # given so far
+        self.alone = None  # the only channel that is used, if two cancel each other
+        try:
+            with open(path, "rb") as file:
+                if not file.read(1):
+                    raise Failed(f"{path}: is empty (0 bytes)")
+            self.file = self.soundfile.SoundFile(path)
+        except self.soundfile.LibsndfileError as error:
+            why = f"is no recording that libsndfile can read ({error.error_string.rstrip('.')})"
+            raise Failed(f"{path}: {why}; convert it first") from None
+        except IsADirectoryError:
+            raise Failed(
+                f"{path}: is a directory; name the files in it, e.g. DIRECTORY/*.wav"
+            ) from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise Failed(f"{path}: cannot be opened ({why})") from None
+        if self.file.frames == 0:
+            raise Failed(f"{path}: holds no samples, only a header")
+        # soundfile seeks after every read, and an MP3 decoder that seeks gives wrong samples.
+        self.file.seekable = lambda: False
+        self.rate = self.file.samplerate
+        if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
+            told = f"its rate of {self.rate} Hz is outside 8000..48000"
+            raise Failed(f"{path}: {told}; resample it first")
+
+    def pieces(self):
+        """Pieces of 20 ms each. Raises Failed."""
+        np, n = self.np, int(self.rate * PIECE_S)
+        try:
+            samples = self.file.read(int(self.rate * LOOK_S), dtype="float32", always_2d=True)
+            self.alone = self._cancelled(samples)
+            while len(samples):
+                mono = samples.mean(axis=1) if self.alone is None else samples[:, self.alone]
+                if not (good := np.isfinite(mono)).all():
+                    at_s = (self.num_samples + int(np.argmin(good))) / self.rate
+                    told = f"bad audio at {at_s:.3f} s: sample value {mono[np.argmin(good)]}"
+                    raise Failed(f"{self.path}: {told}; give finite ones")
+                pcm = np.clip(np.round(mono * 32_768), -32_768, 32_767).astype("<i2")
+                for at in range(0, len(pcm), n):
+                    self.num_samples += len(pcm[at : at + n])
+                    yield pcm[at : at + n].tobytes()
+                samples = self.file.read(50 * n, dtype="float32", always_2d=True)
+        except (OSError, self.soundfile.SoundFileError) as error:
+            raise Failed(f"{self.path}: cannot be read to its end ({error})") from None
+
+    def _cancelled(self, samples):
+        """The louder of two channels whose mix would cancel, otherwise None."""
+        if samples.shape[1] != 2:
+            return None
+        left, right, mix = (
+            float((x.astype("f8") ** 2).sum()) for x in (*samples.T, samples.mean(1))
+        )
+        return int(right > left) if mix < CANCELS * max(left, right) else None
+
+
+class FileScreen:
+    """Prints the sentences of one recording as they come, or keeps them for --json."""
+
+    def __init__(self, recording, as_json):
+        self.recording = recording
+        self.as_json = as_json
+        self.parts = []
+        self.is_all_sent = False
+
+    def hear(self, event):
+        """True when the whole recording is described. Raises Failed."""
+        match event["type"]:
+            case "streamer.live_update" if not self.as_json:
+                print(f"  {event['heard_s']:.0f} s: {event['text']}", file=sys.stderr, flush=True)
+            case "streamer.delta" if not self.as_json:
+                print(event["text"], end="", flush=True)
+            case "streamer.description":
+                self.parts.append(event["description"])
+                print(end="" if self.as_json else "\n", flush=True)
+            case "error" if event["error"]["code"] != "input_audio_buffer_commit_empty":
+                raise Failed(f"{self.recording.path}: {event['error']['message']}")
+        # a long recording is described in parts, whose audio_s is rounded to milliseconds
+        described_s = sum(part["audio_s"] for part in self.parts) + 0.002 * (1 + len(self.parts))
+        return self.is_all_sent and described_s >= self.recording.num_samples / self.recording.rate
+
+    def finish(self):
+        """Print warnings and the JSON."""
+        recording, parts = self.recording, self.parts
+        told = [part["warning"] for part in parts if part.get("warning")]
+        more = f" (so in {len(told)} of {len(parts)} parts)" if len(parts) > 1 else ""
+        told = [told[0] + more] if told else []
+        if recording.alone is not None:
+            alone = f"channel {recording.alone} alone was heard"
+            told.append(f"its two channels cancel each other; {alone}")
+        warning = "; ".join(told) or None
+        if warning:
+            tell(f"{recording.path}: {warning}")
+        if self.as_json:
+            last = parts[-1] if parts else {"stop_reason": "no_speech"}
+            text = "".join(part["text"] for part in parts)
+            audio_s = round(sum(part["audio_s"] for part in parts), 3)
+            several = parts if len(parts) > 1 else []
+            row = {"file": recording.path, **last, "text": text, "audio_s": audio_s}
+            row |= {"warning": warning, "parts": several}
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+async def play(link, recording, screen, speed):
+    """Play the recording at `speed` times real time, then end it."""
+    started = time.monotonic()
+    for i, piece in enumerate(recording.pieces()):
+        ahead_s = i * PIECE_S / speed - (time.monotonic() - started)
+        if ahead_s > 0:
+            await asyncio.sleep(ahead_s)
+        while link.is_full:
+            await asyncio.sleep(PIECE_S)
+        link.put(piece)
+    screen.is_all_sent = True
+    link.put({"type": "input_audio_buffer.commit"})
+
+
+async def describe(path, options, was_there):
+    """Describe one file. was_there: a server has answered before. Raises Failed and Gone."""
+    recording = Recording(path)
+    screen = FileScreen(recording, options.json)
+    sound = {"type": "audio/pcm", "rate": recording.rate}
+    link = Link(options, sound, None)
+    link.was_there = was_there
+    await asyncio.gather(link.run(screen.hear), play(link, recording, screen, options.speed))
+    screen.finish()
+
+
+def describe_again(path, options):
+    """Describe one file; begin again if the server has lost the session. Raises Failed."""
+    for num in range(3):
+        try:
+            return asyncio.run(describe(path, options, was_there=num > 0))
+        except Gone:
+            tell(f"{path}: the server started anew; once more from the beginning")
+    raise Failed(f"{path}: the server lost the session three times")
+
+
+def describe_files(options):
+    """The exit status."""
+    failures = 0
+    for path in options.files:
+        try:
+            describe_again(path, options)
+        except Failed as failed:
+            failures += 1
+            tell(failed)
+    return 1 if failures else 0
+
+
+def open_microphone(device, heard):
+    """(rate in Hz, open stream). PortAudio's thread calls `heard` with 20 ms of PCM16 mono each.
+    Raises Failed."""
+    try:
+        (sounddevice,) = needed("sounddevice")
+    except OSError as error:  # the package is installed, the library is not
+        way_out = "install PortAudio (Debian: apt-get install libportaudio2)"
+        raise Failed(f"{error}; {way_out}") from None
+    try:
+        own = int(sounddevice.query_devices(device, "input")["default_samplerate"])
+    except (sounddevice.PortAudioError, ValueError) as error:
+        told = str(error).partition("\n")[0]
+        raise Failed(f"there is no microphone ({told}); plug one in, or name a --device") from None
+
+    rate = own if RATES_HZ[0] <= own <= RATES_HZ[1] else 16_000
+    try:
+        stream = sounddevice.RawInputStream(
+            rate,
+            int(rate * PIECE_S),
+            device,
+            1,
+            "int16",
+            callback=lambda data, *_: heard(bytes(data)),
+        )
+        stream.start()
+    except (sounddevice.PortAudioError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        raise Failed(
+            f"the microphone cannot be opened ({why}); is another program using it?"
+        ) from None
+    return rate, stream
+
+
+class MicScreen:
+    """Sentences on stdout as they come; live updates and a level meter on stderr."""
+
+    def __init__(self):
+        self.has_meter = sys.stderr.isatty()
+        self.is_writing = self.is_last_known = False
+        self.num_open = 0  # turns to be answered
+
+    def meter(self, piece):
+        if self.has_meter and not self.is_writing:
+            samples = array.array("h", piece)
+            power = sum(s * s for s in samples) / len(samples) / 32_768**2
+            bar = "▮" * round(5 * math.log10(power + 1e-6) + 30)  # one for each 2 dB over -60
+            print(f"{CLEAR}{DIM}{bar}{PLAIN}", end="", file=sys.stderr, flush=True)
+
+    def line(self, text):
+        print(f"{CLEAR if self.has_meter else ''}{text}", file=sys.stderr, flush=True)
+
+    def hear(self, event):
+        """True when the last turn, ended by Ctrl-C, is answered. Raises Failed."""
+        match event["type"]:
+            case "session.created":
+                self.line("listening; speak, pause, read. Ctrl-C ends it.")
+            case "streamer.live_update":
+                self.line(f"  {event['heard_s']:.0f} s: {event['text']}")
+            case "input_audio_buffer.committed":
+                self.num_open += 1
+            case "streamer.delta":
+                if not self.is_writing and self.has_meter:
+                    print(CLEAR, end="", file=sys.stderr, flush=True)
+                self.is_writing = True
+                print(event["text"], end="", flush=True)
+            case "streamer.description":
+                self.end()
+                if warning := event["description"].get("warning"):
+                    self.line(f"{NAME}: {warning}")
+            case "error":
+                self.error(event["error"])
+        return self.is_last_known and self.num_open <= 0
+
+    def end(self):
+        """End a sentence on the screen."""
+        self.num_open -= 1
+        if self.is_writing:
+            print(flush=True)
+        self.is_writing = False
+
+    def error(self, error):
+        if error["code"] == "turn_failed":
+            self.end()
+            self.line(f"{NAME}: {error['message']}")
+        elif error["code"] != "input_audio_buffer_commit_empty":
+            raise Failed(error["message"])
+        elif error["event_id"] == LAST:
+            self.is_last_known = True
+
+
+async def converse(link, screen):
+    """Run until the last sentence. The next session of a restarted server gets the rest."""
+    while True:
+        try:
+            return await link.run(screen.hear)
+        except Gone:
+            screen.num_open = 0
+            screen.line(f"{NAME}: the server started anew; a sentence may miss its beginning")
+            link.anew()
+
+
+async def listen(options):
+    """Describe the microphone until Ctrl-C. Raises Failed."""
+    loop = asyncio.get_running_loop()
+    screen = MicScreen()
+    num_lost = 0
+
+    def take(piece):
+        nonlocal num_lost
+        screen.meter(piece)
+        if link.is_full:
+            num_lost += 1
+            return
+        link.put(piece)
+        if num_lost:
+            lost = f"{num_lost * PIECE_S:.1f} s are lost"
+            screen.line(f"{NAME}: {lost}; the link was broken for too long")
+            num_lost = 0
+
+    def finish():
+        # The first commit gets no answer if voice activity has just ended the turn; the second
+        # one then says that nothing is left.
+        link.put({"type": "input_audio_buffer.commit"})
+        link.put({"type": "input_audio_buffer.commit", "event_id": LAST})
+
+    rate, stream = open_microphone(
+        options.device, lambda piece: loop.call_soon_threadsafe(take, piece)
+    )
+    sound = {"type": "audio/pcm", "rate": rate}
+    link = Link(options, sound, {"type": "server_vad"})
+    describing = asyncio.create_task(converse(link, screen))
+    try:
+        await asyncio.shield(describing)
+        return
+    except asyncio.CancelledError:  # the first Ctrl-C; asyncio.run raises at the second one
+        asyncio.current_task().uncancel()
+    finally:
+        stream.close()
+    loop.call_soon(finish)  # after the pieces that are on their way from the other thread
+    await asyncio.wait((describing,), timeout=MAX_LAST_S)
+    if not describing.done():
+        raise Failed(f"the last sentence did not come within {MAX_LAST_S:.0f} s")
+    describing.result()
+
+
+def build_parser():
+    parser = argparse.ArgumentParser(description="Describe speech with a streamer server.")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    file = commands.add_parser("file", help="stream recordings as a microphone would")
+    mic = commands.add_parser("mic", help="speak, pause, read")
+    for each, every_s in ((file, None), (mic, 3.0)):
+        url = f"ws://127.0.0.1:{PORT}{PATH}"
+        told = "of `streamer serve`; ws://HOST:PORT is enough, wss:// if it has --cert"
+        each.add_argument("--url", default=url, help=told)
+        each.add_argument("--api-key", metavar="K", help="or STREAMER_API_KEY in the environment")
+        told = f"a sentence every S seconds of speech; default {every_s or 'none'}, 0 for none"
+        each.add_argument("--live-updates", type=float, default=every_s, metavar="S", help=told)
+    file.add_argument("files", nargs="+", metavar="FILE", help="any format libsndfile reads")
+    file.add_argument("--speed", type=float, default=1.0, metavar="N", help="times real time")
+    file.add_argument("--json", action="store_true", help="one JSON object per file on stdout")
+    mic.add_argument("--device", metavar="D", help="a microphone's number or a part of its name")
+    file.set_defaults(run=describe_files)
+    mic.set_defaults(run=lambda options: asyncio.run(listen(options)))
+    return parser
+
+
+def main():
+    parser = build_parser()
+    options = parser.parse_args()
+    if not 0.01 <= getattr(options, "speed", 1.0) <= 1000:
+        parser.error(f"--speed is {options.speed}; it may be 0.01 to 1000")
+    if (getattr(options, "device", None) or "").isdigit():
+        options.device = int(options.device)
+    try:
+        return options.run(options) or 0
+    except Failed as failed:
+        tell(failed)
+        return 1
+    except KeyboardInterrupt:  # the text so far stays on the screen
+        print(flush=True)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
