@@ -13,7 +13,6 @@ import anyio
 import anyio.to_thread
 import numpy as np
 
-from streamer.audio.antiphase import uncancelled
 from streamer.audio.file import Audio, AudioError, Source, open_audio
 from streamer.core.audio.chunker import BadAudio, Chunker
 from streamer.core.audio.pcm import (
@@ -88,23 +87,20 @@ def of_channel(result: Description, channel: int) -> Description:
 
 
 def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
-    """The recording as 16 kHz mono chunks: all channels mixed, or one alone, also where two would
-    cancel each other. Raises AudioError."""
+    """The recording as 16 kHz mono chunks: all channels mixed (core/audio/mixing.py), or one alone.
+    Raises AudioError."""
     if channel is not None and not 0 <= channel < audio.channels:
         told = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
         raise AudioError(audio.path, f"{told}; there is no channel {channel}")
-    blocks = iter(audio)
-    if channel is None and audio.channels == 2:
-        channel, blocks = uncancelled(blocks, audio.sample_rate)
-        audio.alone = channel
     which = slice(None) if channel is None else slice(channel, channel + 1)
     chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
     try:
-        for block in blocks:
+        for block in audio:
             if len(chunk := chunker.push(block[:, which])):
                 yield on_grid(chunk)
         if len(chunk := chunker.finish()):
             yield on_grid(chunk)
+        audio.mixed = chunker.mixed
     except BadAudio as error:
         raise AudioError(audio.path, str(error)) from None
 

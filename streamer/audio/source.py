@@ -38,7 +38,7 @@ class Audio(ABC):
         self.num_frames = num_frames
         self.is_guess = is_guess
         self.cut: str | None = None  # one line, where the recording ends early
-        self.alone: int | None = None  # the channel that is heard, where two cancel each other
+        self.mixed: str | None = None  # one line, where not every channel is heard
         self._num_over = 0  # samples beyond full scale
         self._peak = 0.0
 
@@ -52,8 +52,7 @@ class Audio(ABC):
         over = (
             f"{self._num_over} samples beyond full scale were clipped, the loudest {self._peak:.2f}"
         )
-        alone = f"its two channels cancel each other; channel {self.alone} alone was heard"
-        told = [self.cut or ""] + [over] * bool(self._num_over) + [alone] * (self.alone is not None)
+        told = (self.cut, over if self._num_over else None, self.mixed)
         return "; ".join(filter(None, told)) or None
 
     def __enter__(self) -> Audio:

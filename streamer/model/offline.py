@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.offset import OffsetFilter
 from streamer.core.audio.turn_items import Closed, Heard, Item, TurnOpened
 from streamer.model.audio.part_cutter import PartCutter
 from streamer.model.listener import Listener
@@ -50,10 +51,10 @@ def hear_turn(thinker: Thinker, samples: Samples, prefills: bool = True) -> List
 
 def items_of(chunks: Iterable[Samples], max_turn_s: float) -> Iterator[Item]:
     """What the turns of a recording are made of. chunks: samples [n] float32 at 16 kHz."""
-    cutter = PartCutter(max_turn_s)
+    cutter, offset = PartCutter(max_turn_s), OffsetFilter()
     for chunk in chunks:
         if len(chunk):
-            yield from cutter.push(chunk)
+            yield from cutter.push(offset.push(chunk))
     yield from cutter.close()
 
 

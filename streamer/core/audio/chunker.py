@@ -8,6 +8,7 @@ import soxr
 from numpy.typing import NDArray
 
 from streamer.core.audio.high_band import TELEPHONE_HZ, HighBand
+from streamer.core.audio.mixing import Mixer
 from streamer.core.audio.pcm import (
     MAX_CHANNELS,
     MAX_MAGNITUDE,
@@ -58,6 +59,8 @@ class Chunker:
         self.channels = channels
         self.num_frames = 0  # input frames taken since the clip began
         self._rest = b""
+        self._mixer = Mixer(channels, sample_rate)
+        self.mixed: str | None = None  # one line, where a finished clip had channels not heard
         self._resampler = None
         if sample_rate != SAMPLE_RATE_HZ:
             self._resampler = soxr.ResampleStream(
@@ -100,9 +103,11 @@ class Chunker:
         """
         self._rest = b""
         self.num_frames = 0
+        mono, self.mixed = self._mixer.finish(), self._mixer.told()
+        self._mixer = Mixer(self.channels, self.sample_rate)
         if self._resampler is None:
-            return np.zeros(0, np.float32)
-        tail: Samples = self._resampler.resample_chunk(np.zeros(0, np.float32), last=True)
+            return mono
+        tail: Samples = self._resampler.resample_chunk(mono, last=True)
         self._resampler.clear()
         if self._high_band is not None:
             tail = np.concatenate([self._high_band.push(tail), self._high_band.finish()])
@@ -119,13 +124,9 @@ class Chunker:
 
     def _resample(self, frames: Samples) -> Samples:
         self.num_frames += len(frames)
-        # Added up channel by channel: a library mean may pick its order of summation by the
-        # shape of the cut.
-        mono = frames[:, 0].copy()
-        for channel in range(1, self.channels):
-            mono += frames[:, channel]
-        if self.channels > 1:
-            mono /= np.float32(self.channels)
+        return self._at_16_khz(self._mixer.push(frames))
+
+    def _at_16_khz(self, mono: Samples) -> Samples:
         if self._resampler is None:
             return mono
         found: Samples = self._resampler.resample_chunk(mono)

@@ -28,7 +28,8 @@ STEADY = 2  # in energy
 LEAD_SAMPLES = SAMPLE_RATE_HZ // 10
 TAIL_SAMPLES = SAMPLE_RATE_HZ // 10
 AROUND_SAMPLES = LEAD_SAMPLES + TAIL_SAMPLES  # so much more than the turn itself may be heard
-# A pause inside a turn waits until sound follows it, but no more than a window of it.
+# A pause inside a turn waits until sound follows it. Of a longer one, its last 2 s are heard: how
+# long it was says the measure of pauses. So no silence after the speech is ever heard.
 MAX_PAUSE_SAMPLES = WINDOW_SAMPLES
 KEPT_SAMPLES = WINDOW_SAMPLES  # of a turn without any sound, the last 2 s are heard
 Energies = NDArray[np.int64]
@@ -70,23 +71,31 @@ class Trim:
             missing = np.zeros(max(0, LEAD_SAMPLES - first), np.float32)
             self._held = np.concatenate([missing, self._held[max(0, first - LEAD_SAMPLES) :]])
             first_new += LEAD_SAMPLES - first
-        if len(sounds):
-            return self._give(first_new + int(sounds[-1]) + 1, TAIL_SAMPLES)
-        return self._give(0, self._tail)
+        return self._give(first_new + sounds + 1)
 
     def finish(self) -> Samples:
         """The turn is over: the silence that is left to hear; without any sound, what there was."""
         return np.zeros(self._tail, np.float32) if self._has_begun else self._held
 
-    def _give(self, end: int, tail: int) -> Samples:
-        """The held samples before `end`, `tail` more of those behind it, and what is too much to
-        hold."""
-        wanted = min(len(self._held), end + tail)
-        self._tail = end + tail - wanted
-        wanted = max(wanted, len(self._held) - MAX_PAUSE_SAMPLES)
-        given = self._held[:wanted]
-        self._held = self._held[wanted:]
-        return given
+    def _give(self, ends: NDArray[np.int64]) -> Samples:
+        """The held samples that are heard. ends: of all sounds among them [n], ascending."""
+        long = np.flatnonzero(np.diff(ends) > TAIL_SAMPLES + MAX_PAUSE_SAMPLES)
+        firsts, lasts = (
+            (ends[:1], ends[-1:])
+            if not len(long)
+            else (ends[np.concatenate([[0], long + 1])], ends[np.concatenate([long, [-1]])])
+        )
+        given, at = [], 0
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+            tail = at + min(self._tail, first - at)
+            begin = max(tail, first - MAX_PAUSE_SAMPLES)
+            given += [self._held[at:tail], self._held[begin:last]]
+            at, self._tail = last, TAIL_SAMPLES
+        tail = min(len(self._held), at + self._tail)
+        given.append(self._held[at:tail])
+        self._tail -= tail - at
+        self._held = self._held[max(tail, len(self._held) - MAX_PAUSE_SAMPLES) :]
+        return np.concatenate(given)
 
     def _first(self, end: int, enough: int) -> int:
         """The first sound of those held before `end`, as the room is known now: a turn may begin

@@ -14,7 +14,8 @@ import numpy as np
 
 from streamer.core.audio.chunker import Chunker
 from streamer.core.audio.g711 import Encoding, from_g711
-from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Samples, on_grid
+from streamer.core.audio.offset import OffsetFilter
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, SAMPLES_PER_MS, Samples
 from streamer.core.audio.turn_items import Item
 from streamer.core.coach.coach import Coach
 from streamer.model.audio.coach_ear import CoachEar
@@ -48,6 +49,7 @@ class TurnCutter:
         # of the whole session: it hears what no turn takes, too
         self.coach = CoachEar(coach) if coach else None
         self._chunker = Chunker(sample_rate_hz)
+        self._offset = OffsetFilter()
         self._is_float = is_recording
         self._encoding = encoding
         self._voice = VoiceActivity() if rule else None
@@ -80,14 +82,15 @@ class TurnCutter:
     def push(self, pcm: bytes) -> list[Item]:
         """Hear mono PCM16 (little-endian) or G.711, cut at any byte; or whole float32 samples."""
         if self._is_float:
-            return self._take(on_grid(self._chunker.push(np.frombuffer(pcm, "<f4"))))
+            return self._take(self._chunker.push(np.frombuffer(pcm, "<f4")))
         if self._encoding != "pcm16":
-            return self._take(on_grid(self._chunker.push(from_g711(pcm, self._encoding))))
-        return self._take(on_grid(self._chunker.push_pcm16(pcm)))
+            return self._take(self._chunker.push(from_g711(pcm, self._encoding)))
+        return self._take(self._chunker.push_pcm16(pcm))
 
     def commit(self) -> list[Item]:
         """End the turn in hand here; nothing when there is none."""
-        items = self._take(on_grid(self._chunker.finish()))
+        items = self._take(self._chunker.finish())
+        self._offset = OffsetFilter()
         if self._detector is not None:
             items += self._give(self._num_past + len(self._past))
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
@@ -100,13 +103,15 @@ class TurnCutter:
     def clear(self) -> list[Item]:
         """Forget the turn in hand and all audio before it."""
         self._chunker.finish()
+        self._offset = OffsetFilter()
         self._num_past = self._num_past + len(self._past)
         self._past = NOTHING
         if self._detector is not None:
             self._detector.restart(self._num_past // SAMPLES_PER_MS)
         return self._part.drop()
 
-    def _take(self, samples: Samples) -> list[Item]:
+    def _take(self, chunk: Samples) -> list[Item]:
+        samples = self._offset.push(chunk)
         if self.coach is not None:
             self.coach.push(samples)
         if self._detector is None or self._voice is None or self._frames is None:

@@ -113,18 +113,14 @@ def test_output_does_not_alias_the_callers_buffer():
     assert heard.any()
 
 
-def test_channels_are_averaged():
-    x = noise(500, channels=4)
-    np.testing.assert_allclose(Chunker(16_000, 4).push(x), x.mean(axis=1), atol=1e-7)
-
-
 def test_half_a_sample_waits_and_at_the_end_is_dropped():
     chunker = Chunker(16_000, 2)
     assert len(chunker.push_pcm16(b"\x00\x40\x00")) == 0
-    assert chunker.push_pcm16(bytearray(b"\x40\x01")).tolist() == [0.5]
-    assert len(chunker.finish()) == 0
+    assert len(chunker.push_pcm16(bytearray(b"\x40\x01"))) == 0  # under a block of the mixer
+    assert chunker.finish().tolist() == [0.5]
     # The lost byte does not shift what follows.
-    assert chunker.push_pcm16(b"\x00\x40\x00\x40").tolist() == [0.5]
+    chunker.push_pcm16(b"\x00\x40\x00\x40")
+    assert chunker.finish().tolist() == [0.5]
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 24_000])

@@ -1,0 +1,48 @@
+"""0 Hz is removed; all else stays, however the input was cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamer.core.audio.offset import MEAN_SAMPLES, OffsetFilter
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, on_grid
+
+SECOND = SAMPLE_RATE_HZ
+NOISE = on_grid((0.05 * np.random.default_rng(0).standard_normal(3 * SECOND)).astype(np.float32))
+
+
+@given(st.lists(st.integers(0, 3 * SECOND), max_size=12), st.sampled_from([0.0, 0.3, -0.01]))
+def test_no_cut_changes_a_bit(cuts, offset) -> None:
+    whole = on_grid(NOISE + np.float32(offset))
+    cut = OffsetFilter()
+    pieces = [cut.push(piece) for piece in np.split(whole, sorted(cuts))]
+    assert np.array_equal(np.concatenate(pieces), OffsetFilter().push(whole))
+
+
+@pytest.mark.parametrize("offset", [0.5, 0.01, -0.003])
+def test_an_offset_from_the_first_sample_on_leaves_nothing(offset) -> None:
+    constant = np.full(SECOND, offset, np.float32)
+    assert np.abs(OffsetFilter().push(constant)).max() <= 1 / 32768
+    shifted = OffsetFilter().push(on_grid(NOISE + np.float32(offset)))
+    assert np.abs(shifted - OffsetFilter().push(NOISE)).max() <= 2 / 32768
+
+
+def test_one_that_begins_later_is_gone_after_a_quarter_of_a_second() -> None:
+    late = np.concatenate([np.zeros(SECOND, np.float32), np.full(SECOND, 0.2, np.float32)])
+    assert np.abs(OffsetFilter().push(late)[SECOND + MEAN_SAMPLES :]).max() <= 1 / 32768
+
+
+@pytest.mark.parametrize("hz", [60, 83, 100, 250, 1000])
+def test_a_voice_keeps_its_level(hz) -> None:
+    tone = np.sin(2 * np.pi * hz * np.arange(2 * SECOND) / SECOND).astype(np.float32) / 2
+    found = OffsetFilter().push(tone)[SECOND:]
+    assert 20 * np.log10(found.std() / tone[SECOND:].std()) == pytest.approx(0, abs=0.2)
+
+
+@pytest.mark.parametrize("peak", [1.0, 2.0**31])
+def test_no_sample_is_too_loud(peak) -> None:
+    loud = np.full(2 * MEAN_SAMPLES, peak, np.float32)
+    assert np.abs(OffsetFilter().push(loud)).max() <= 1 / 32768
