@@ -69,6 +69,15 @@ class Config:
             unset="all of the profile",
         ),
     ] = None
+    words: Annotated[
+        Literal["measured", "models"],
+        about(
+            "measured: what the models say, weighed with the measures; models: the models alone, "
+            "for comparison",
+            "models",
+            SENTENCE,
+        ),
+    ] = "measured"
     profile: Annotated[
         Profile,
         about("acoustic: no word on arousal, which is close to a feeling", "acoustic", SENTENCE),

@@ -1,4 +1,4 @@
-"""Where measures are asked for, the words stay with them: on both sides alike, near and far."""
+"""The words stay with the measures: on both sides alike, near and far, shown or not."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ def gaps(found, levels) -> dict[str, int]:
 
 
 async def test_a_sentence_that_contradicts_its_measure_is_set_right() -> None:
-    """Of this synthetic voice it says that it is slower than it is: only where measures are asked
-    for, it is held to them. What it says then, it says in each mode."""
-    [free], _ = await said("exact", measures=False)
+    """Of this synthetic voice the models say that it is slower than it is. The words follow the
+    measures in each mode, also where the measures are not shown."""
+    [free], _ = await said("exact", measures=False, words="models")
     texts = {}
     for mode in ("edge", "gated", "exact", "cloud"):
         [found], phrases = await said(mode)
+        [unshown], _ = await said(mode, measures=False)
+        assert unshown.text == found.text
+        assert unshown.measures is None
         levels = levels_of(found.measures)
         ranges = said_ranges(found.measures, phrases)
         assert max(gaps(found, levels).values()) <= 1
@@ -52,13 +55,14 @@ async def test_a_sentence_that_contradicts_its_measure_is_set_right() -> None:
     assert texts["exact"] == texts["cloud"] != free.text
 
 
-async def test_without_measures_nothing_changes(monkeypatch) -> None:
+async def test_the_models_alone_are_asked_where_words_are_theirs(monkeypatch) -> None:
     def never(*told):
         raise AssertionError("nobody asked")
 
     monkeypatch.setattr(parts, "said_ranges", never)
-    [found], _ = await said("exact", measures=False)
+    [found], _ = await said("exact", measures=False, words="models")
     assert found.text.endswith("。")
+    assert found.measures is None
 
 
 def drawn_ranges(seed: int) -> dict[str, tuple[int, ...]]:

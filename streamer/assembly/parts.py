@@ -102,6 +102,7 @@ class LiveParts:
         self.threads = HearingThreads()
         self._pace = pace  # of the link, for all turns
         self.slots = Semaphore(models.config.num_slots)
+        self._weighs = models.config.words == "measured" and self._plan.rules.form != ""
 
     def patient(self) -> LiveParts:
         """The same for recordings: for a file, nobody gives a slow cloud up."""
@@ -135,13 +136,14 @@ class LiveParts:
             rule,
             options.live_update_s,
             options.is_recording,
+            options.measures or self._weighs,
             options.measures,
             options.encoding,
             options.coach,
         )
 
     def ranges(self, closed: Closed) -> Ranges:
-        if closed.measures is None or not self._plan.rules.form:
+        if closed.measures is None or not self._weighs:
             return FREE
         return said_ranges(closed.measures(), self._models.phrases)
 
@@ -191,7 +193,7 @@ class LiveParts:
         return replace(
             found,
             turn=closed.turn,
-            measures=closed.measures() if closed.measures is not None else None,
+            measures=closed.measures() if closed.measures and closed.shows_measures else None,
             confidence=self._confidence(w),
             curves=closed.curves() if closed.curves is not None else None,
         )

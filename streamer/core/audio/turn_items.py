@@ -56,9 +56,9 @@ class Closed:
     stopped_ms: int | None = None
     last_speech_ms: int | None = None
     goes_on: bool = False
-    # the turn's SpeechMeasures, where they were asked for; to be called as last_speech is
+    # the turn's SpeechMeasures, unless nothing needs them; to be called as last_speech is
     measures: Callable[[], Any] | None = None
-    is_nearly_measured: bool = False  # a few ms are left to do, best behind the first id
+    shows_measures: bool = False  # they were asked for, not only needed for the words
     curves: Callable[[], Any] | None = None  # its Curves, likewise
 
 

@@ -23,7 +23,6 @@ from streamer.model.audio.turn_voice import TurnVoice, taken
 
 Floats = NDArray[np.float32]
 READ_SAMPLES = SAMPLE_RATE_HZ // 10  # what came so long before a turn's end is heard by then
-LITTLE_SAMPLES = SAMPLE_RATE_HZ // 2
 AT_ONCE = 10 * SAMPLE_RATE_HZ  # a recording's backlog of a minute at once would take 100 MB
 
 
@@ -72,11 +71,6 @@ class TurnMeasurer:
     @property
     def _is_news(self) -> bool:
         return self.num_pushed // EVERY_SAMPLES > self._num_told
-
-    @property
-    def is_nearly_done(self) -> bool:
-        """Whether `finish` takes a few milliseconds, as at a live turn's end."""
-        return self.num_pushed - self._track.num_samples <= LITTLE_SAMPLES
 
     def finish(self) -> SpeechMeasures:
         """Of the whole turn, when all its samples were pushed."""

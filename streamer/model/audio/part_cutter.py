@@ -33,6 +33,7 @@ class PartCutter:
         live_update_s: float | None = None,
         frames: deque[Frame] | None = None,
         measures: bool = False,
+        shows_measures: bool = False,
     ) -> None:
         """frames: of the session, where voice activity has judged all samples that come, or most;
         None where the parts have to do it themselves. measures: of each turn, too."""
@@ -47,6 +48,7 @@ class PartCutter:
         self._first = _after_window(self._every or 0)
         self._ear: Ear | None = None
         self._measures = measures
+        self._shows_measures = shows_measures
         self.measurer: TurnMeasurer | None = None
         self._next_update = 0
         self._held = NOTHING  # near the limit: too early to say which part it belongs to
@@ -185,7 +187,7 @@ class PartCutter:
                 last_speech_ms,
                 goes_on,
                 measurer.finish if measurer else None,
-                measurer is not None and measurer.is_nearly_done,
-                measurer.curves if measurer else None,
+                self._shows_measures,
+                measurer.curves if measurer and self._shows_measures else None,
             ),
         ]

@@ -43,6 +43,7 @@ class TurnCutter:
         live_update_s: float | None = None,
         is_recording: bool = False,
         measures: bool = False,
+        shows_measures: bool = False,
         encoding: Encoding = "pcm16",
         coach: Coach | None = None,
     ) -> None:
@@ -56,7 +57,7 @@ class TurnCutter:
         self._detector = TurnDetector(rule) if rule else None
         # with detection: what it said of the samples that no turn has taken yet
         self._frames: deque[Frame] | None = deque() if rule else None
-        self._part = PartCutter(max_turn_s, live_update_s, self._frames, measures)
+        self._part = PartCutter(max_turn_s, live_update_s, self._frames, measures, shows_measures)
         # of what is before a turn, so much may become its padding
         padding_ms = rule.prefix_padding_ms + rule.min_start_ms + FRAME_MS if rule else 0
         self._num_kept = max(SAMPLE_RATE_HZ, SAMPLES_PER_MS * padding_ms)
@@ -76,7 +77,7 @@ class TurnCutter:
 
     @property
     def measurer(self) -> TurnMeasurer | None:
-        """Of the turn in hand, where measures are asked for."""
+        """Of the turn in hand, where it is measured."""
         return self._part.measurer
 
     def push(self, pcm: bytes) -> list[Item]:

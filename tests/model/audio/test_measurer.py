@@ -130,17 +130,3 @@ def test_measures_depend_on_the_samples_alone(seconds, seed):
     measurer.is_over = True
     assert measurer.work(True) is None
     assert measurer.finish() == at_once.finish() == whole(samples)
-
-
-def test_it_tells_whether_much_is_left_to_hear():
-    """A recording that comes at once is measured while the models hear it."""
-    samples = speech(3, 1)
-    much, little = TurnMeasurer(), TurnMeasurer()
-    for measurer in (much, little):
-        measurer.push(samples[:-6_400])
-    little.work(True)
-    for measurer in (much, little):
-        measurer.push(samples[-6_400:])
-        measurer.is_over = True
-    assert (much.is_nearly_done, little.is_nearly_done) == (False, True)
-    assert much.finish() == little.finish() == whole(samples)

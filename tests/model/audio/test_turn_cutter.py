@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from speech import RATE_HZ, speech
 
+from streamer.core.audio.offset import OffsetFilter
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, TurnOpened
 from streamer.model.audio.part_cutter import PartCutter
 from streamer.model.audio.turn_cutter import TurnCutter
@@ -118,7 +119,7 @@ def test_voice_activity_hears_each_sample_once(monkeypatch, rule):
     last = closed.last_speech()
     assert sum(heard) == len(data) // 2
     alone = VoiceActivity()
-    alone.push(np.frombuffer(data, "<i2").astype(np.float32) / 32768)
+    alone.push(OffsetFilter().push(np.frombuffer(data, "<i2").astype(np.float32) / 32768))
     begin = 16 * opened.at_ms if rule else 0
     assert last + begin == alone.last_speech_sample
 
