@@ -1,7 +1,7 @@
 """What the stages ask of the models, seen by a bench. In: options, as Describer takes them. Out:
 Parts that note and slow what goes through them.
 
-The stages know the models as Parts alone (streamer/stages/plumbing/ports.py). So what stands
+The stages know the models as Parts alone (streamer/stages/ports.py). So what stands
 between the two sees every call, and no method of either is replaced.
 """
 
@@ -17,10 +17,10 @@ from typing import Any
 from streamer.assembly.link import background
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
-from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link.edge_turn import RemoteTurn
-from streamer.stages.plumbing.ports import Side
+from streamer.stages.ports import Side
 
 POLL_S = 0.001
 Wrap = Callable[[Any], Any]

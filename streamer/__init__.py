@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         TurnDetection,
         TurnFailed,
     )
-    from streamer.stages.plumbing.outlet import SlowReader
-    from streamer.stages.plumbing.target import TargetLost
+    from streamer.stages.ports import TargetLost
+    from streamer.stages.queues import SlowReader
     from streamer.timeline.write import write_timeline
 
 __version__ = "0.1.0"
@@ -91,8 +91,8 @@ _HOMES = {  # module -> the public names that it has
         *("Cleared", "LiveUpdate", "NothingToCommit", "SpeechStarted", "SpeechStopped"),
         *("TurnCommitted", "TurnDetection", "TurnFailed"),
     ),
-    "stages.plumbing.outlet": ("SlowReader",),
-    "stages.plumbing.target": ("TargetLost",),
+    "stages.queues": ("SlowReader",),
+    "stages.ports": ("TargetLost",),
     "timeline.write": ("write_timeline",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

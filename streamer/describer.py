@@ -30,8 +30,8 @@ from streamer.logs import log
 from streamer.opening import opened_by
 from streamer.recording import Listeners, describe_recording
 from streamer.session import LiveSession
+from streamer.stages.batcher import CLOSED
 from streamer.stages.events import SessionOptions, TurnDetection
-from streamer.stages.plumbing.batcher import CLOSED
 from streamer.stages.stream import Stream, open_stream
 
 if TYPE_CHECKING:

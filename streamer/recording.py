@@ -24,12 +24,11 @@ from streamer.core.audio.pcm import (
     on_grid,
 )
 from streamer.core.audio.turn_items import Closed
-from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.plan import Counts
 from streamer.core.description import Description, TextDelta, join_parts
 from streamer.stages.events import SessionOptions, TurnFailed
-from streamer.stages.plumbing.messages import cause_of
-from streamer.stages.plumbing.ports import Parts, Written
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import Parts, TargetLost, Written
+from streamer.stages.queues import cause_of
 from streamer.stages.stream import Stream, open_stream
 
 HEARD_S = 5.0  # of the recording: about so often `on_heard` is told

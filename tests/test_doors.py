@@ -158,7 +158,7 @@ def test_importing_needs_no_torch_and_no_ray():
     modules = (
         "streamer",
         "streamer.cli",
-        "streamer.core.decoding.speculate",
+        "streamer.core.decoding.machine",
         "streamer.describer",
         "streamer.extras.fleet.command",
         "streamer.extras.fleet.standalone",

@@ -9,6 +9,7 @@ from speech import recording, speech
 from turns import SILENCE, feed_in_pieces, one_turn, pcm
 
 from streamer import Describer, Description, TextDelta
+from streamer.stages import prefill
 from streamer.stages.events import (
     LiveUpdate,
     SpeechStarted,
@@ -16,7 +17,6 @@ from streamer.stages.events import (
     TurnCommitted,
     TurnFailed,
 )
-from streamer.stages.plumbing import open_turns
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ async def test_streams_do_not_mix(options):
 async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
     """Somebody who says a word and is gone holds one; the turn that gets none is told, the next one
     is answered."""
-    monkeypatch.setattr(open_turns, "SLOT_WAIT_S", 0.2)
+    monkeypatch.setattr(prefill, "SLOT_WAIT_S", 0.2)
     async with (
         Describer.open(mode="edge", num_slots=1, **options) as describer,
         describer.session() as silent,

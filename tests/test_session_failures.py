@@ -80,11 +80,10 @@ async def test_one_turns_failure_is_its_own(options):
 
 
 async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatch):
-    from streamer.stages import stream
-    from streamer.stages.plumbing import outlet
-    from streamer.stages.plumbing.outlet import SlowReader
+    from streamer.stages import queues, stream
+    from streamer.stages.queues import SlowReader
 
-    monkeypatch.setattr(outlet, "MAX_WAIT_S", 0.2)
+    monkeypatch.setattr(queues, "MAX_WAIT_S", 0.2)
     monkeypatch.setattr(stream, "MAX_EVENTS", 4)
     async with Describer.open(mode="edge", **options) as describer:
 

@@ -242,8 +242,8 @@ def room_boxes() -> list[str]:
             "stages",
             [
                 "anyio: stream, chunk, prefill,",
-                "draft, verify, emit, events;",
-                "plumbing/",
+                "draft, verify, emit, queues,",
+                "ports, batcher, events.",
                 "Models come in as Protocols.",
             ],
         ),

@@ -12,8 +12,8 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link.verifier_turn import ServedTurn, VerifierModel
 from streamer.core.rules.stop import stop
-from streamer.stages.plumbing.local_target import LocalTarget
-from streamer.stages.plumbing.ports import Side
+from streamer.stages.local_target import LocalTarget
+from streamer.stages.ports import Side
 
 if TYPE_CHECKING:
     from streamer.model.thinker import Thinker

@@ -20,18 +20,17 @@ from streamer.core.attributes import parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed
 from streamer.core.confidence import confidence_of
-from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.in_flight import Pace
+from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Speculator
 from streamer.core.description import Description, describe_turn, unverified
 from streamer.core.measures.levels import SURE, said_ranges
 from streamer.core.rules.clauses import FREE, Ranges
 from streamer.core.text.emitter import Emitter
+from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
-from streamer.stages.plumbing.batcher import Batcher
-from streamer.stages.plumbing.local_target import LocalCloud
-from streamer.stages.plumbing.ports import HearingThreads, Side, Written
-from streamer.stages.plumbing.target import Cloud, Target
+from streamer.stages.local_target import LocalCloud
+from streamer.stages.ports import Cloud, HearingThreads, Side, Target, Written
 
 if TYPE_CHECKING:
     from streamer.model.audio.turn_cutter import TurnCutter
@@ -89,7 +88,7 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
 
 
 class LiveParts:
-    """See stages/plumbing/ports.py's Parts."""
+    """See stages/ports.py's Parts."""
 
     def __init__(self, models: Models, edge: Side | None, cloud: Cloud | None, pace: Pace) -> None:
         self._models = models

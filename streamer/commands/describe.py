@@ -19,7 +19,7 @@ from streamer.config import Config, ConfigError, combined
 from streamer.core.description import Description
 from streamer.describer import Describer
 from streamer.progress import Bar, clock
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 from streamer.timeline.write import check_target, write_timeline
 
 

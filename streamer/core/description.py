@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
-from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.plan import Counts
 from streamer.core.measures.curves import Curves
 from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.timeline import TimedTurn, Timeline

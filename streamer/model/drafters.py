@@ -21,7 +21,7 @@ Draft = tuple[list[int], list[Signal]]
 @dataclass(eq=False)
 class IncrementalDrafter:
     """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept. Both
-    drafters are as stages/plumbing/ports.py's Drafter says.
+    drafters are as stages/ports.py's Drafter says.
 
     A whole block per step where the engine's kernels choose too; else, and for
     what is rare, one id per step.

@@ -15,11 +15,8 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Item, TurnOpened
 from streamer.stages.events import Cleared, SpeechStarted, SpeechStopped, TurnCommitted
 from streamer.stages.observers import Observers
-from streamer.stages.plumbing.messages import Answer, Clear, Command, Commit, Mark, Piece
-from streamer.stages.plumbing.open_turns import Books
-from streamer.stages.plumbing.outlet import Outlet
-from streamer.stages.plumbing.ports import Hearing, HearingThreads
-from streamer.stages.plumbing.put import put
+from streamer.stages.ports import Hearing, HearingThreads
+from streamer.stages.queues import Answer, Clear, Command, Commit, Mark, Outlet, Piece, put
 
 MAX_JOINED_BYTES = 19_200  # 200 ms at 48 kHz
 Items = MemoryObjectSendStream[tuple[Item | Answer | Mark, float]]
@@ -29,7 +26,8 @@ Value = TypeVar("Value")
 class Chunk:
     """`run` is the stage; `hurry` while a commit is queued.
 
-    Items go on with the time when the last piece was fed.
+    Items go on with the time when the last piece was fed. last_closed: the last turn whose audio is
+    over.
     """
 
     def __init__(
@@ -40,7 +38,6 @@ class Chunk:
         outlet: Outlet,
         hearing: Hearing,
         threads: HearingThreads,
-        books: Books,
     ) -> None:
         self._commands = commands
         self._items = items
@@ -48,7 +45,7 @@ class Chunk:
         self._outlet = outlet
         self._hearing = hearing
         self._threads = threads
-        self._books = books
+        self.last_closed = -1
         self._fed_at = 0.0  # when the last piece was fed
         self._is_heard = False  # samples that no commit has ended
         self._last_committed = -1
@@ -90,6 +87,7 @@ class Chunk:
             case Clear():
                 await self._hand_on(await self._on_thread(hearing.clear))
                 await self._outlet.send(Cleared(hearing.num_turns))
+                self._last_committed = hearing.num_turns - 1
             case Mark(num_left):
                 await self._hand_on(await self._on_thread(_settle, hearing, num_left))
                 await put(self._items, (command, self._fed_at))
@@ -144,7 +142,7 @@ class Chunk:
     async def _hand_on(self, found: list[Item]) -> None:
         for item in found:
             if isinstance(item, Closed):
-                self._books.last_closed = item.turn
+                self.last_closed = item.turn
             await _tell(item, self._outlet)
             await put(self._items, (item, self._fed_at))
         self._observers.wake()

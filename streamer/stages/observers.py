@@ -9,8 +9,8 @@ import anyio.to_thread
 from anyio import create_memory_object_stream as queue
 
 from streamer.stages.events import CoachNews
-from streamer.stages.plumbing.outlet import Outlet
-from streamer.stages.plumbing.ports import Hearing
+from streamer.stages.ports import Hearing
+from streamer.stages.queues import Outlet
 
 
 class Observers:

@@ -1,4 +1,4 @@
-"""Second stage: windows of a turn in, a turn prefilled but for its last one out; live updates."""
+"""Second stage: windows of a turn in, a turn prefilled on every model out; live updates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
 from streamer.core.rules.clauses import FREE, Ranges
 from streamer.stages.events import LiveUpdate
-from streamer.stages.plumbing.messages import Answer, Failed, Mark, Ready, Turn, reason_of
-from streamer.stages.plumbing.open_turns import Books
-from streamer.stages.plumbing.outlet import Outlet
-from streamer.stages.plumbing.ports import Hearer, Parts
-from streamer.stages.plumbing.put import put
+from streamer.stages.ports import Hearer, Parts
+from streamer.stages.queues import Answer, Failed, Mark, Outlet, Ready, Turn, put, reason_of
 
+SLOT_WAIT_S = 120.0  # twice the longest turn
+FULL = (
+    f"other streams have held every KV slot for {SLOT_WAIT_S:g} s; commit or clear their turns, or "
+    "give more slots"
+)
 Readies = MemoryObjectSendStream[Ready | Answer | Mark | Failed]
 
 
@@ -27,21 +29,21 @@ async def prefill(
     ready: Readies,
     outlet: Outlet,
     parts: Parts,
-    books: Books,
+    turns: OpenTurns,
 ) -> None:
-    """Turns go on in the order in which they were spoken. Ends when `items` does."""
+    """Hand turns on in the order in which they were spoken. Ends when `items` does."""
     async with items, ready, outlet, anyio.create_task_group() as group:
-        stage = _Prefill(parts, books, outlet, group)
+        stage = _Prefill(parts, turns, outlet, group)
         async for item, fed_at in items:
             match item:
                 case TurnOpened(number):
-                    stage.turn = await books.open(number)
+                    stage.turn = await turns.open(number)
                 case Heard():
                     await stage.hear(item)
                 case Closed():
                     await put(ready, await stage.finish(await stage.leave(), item, fed_at))
                 case Dropped():
-                    books.close(await stage.leave())
+                    turns.close(await stage.leave())
                 case Answer() | Mark():
                     if isinstance(item, Mark) and stage.turn is not None and stage.turn.cloud:
                         await stage.turn.cloud.prefilled()
@@ -51,9 +53,9 @@ async def prefill(
 class _Prefill:
     """The turn in hand, and its live update, if one is being written."""
 
-    def __init__(self, parts: Parts, books: Books, outlet: Outlet, group: TaskGroup) -> None:
+    def __init__(self, parts: Parts, turns: OpenTurns, outlet: Outlet, group: TaskGroup) -> None:
         self._parts = parts
-        self._books = books
+        self._turns = turns
         self._outlet = outlet
         self._group = group
         self.turn: Turn | None = None
@@ -70,7 +72,7 @@ class _Prefill:
             await self._prefill(turn, heard)
         except Exception as error:  # this turn's alone
             turn.failed = reason_of(error)
-            self._books.close(turn)
+            self._turns.close(turn)
             return
         if heard.provisional is not None and turn.edge is not None and self._update is None:
             # Before the task runs: a second one must not begin, whatever order the event loop
@@ -82,7 +84,7 @@ class _Prefill:
             )
 
     async def leave(self) -> Turn:
-        """The turn goes on to the next stage, or away; nothing of ours touches it any more."""
+        """Let go of the turn: it goes to the next stage, or is dropped."""
         await self._stop_update()
         turn = self.turn
         self.turn = None
@@ -109,7 +111,7 @@ class _Prefill:
                     steps = turn.edge.finish(closed.rest, closed.maximum)
                     await self._parts.edge.batcher.submit(steps)
         except Exception as error:  # this turn's alone
-            self._books.close(turn)
+            self._turns.close(turn)
             return Failed(turn.number, reason_of(error))
         return Ready(turn, closed, fed_at, ranges)
 
@@ -148,3 +150,51 @@ class _Prefill:
         if self._update is not None and self._update_over is not None:
             self._update.cancel()
             await self._update_over.wait()
+
+
+class OpenTurns:
+    """A stream's open turns and their KV slots: none is leaked, whichever stage fails or is
+    cancelled.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._open: set[Turn] = set()
+
+    @property
+    def num_open(self) -> int:
+        return len(self._open)
+
+    async def open(self, number: int) -> Turn:
+        """A turn with a slot on every model. Waits while other streams hold all of them, for
+        SLOT_WAIT_S; after that it has `failed`, and no slot."""
+        # where this stream has turns, the wait is for them
+        with anyio.move_on_after(None if self._open else SLOT_WAIT_S) as scope:
+            await self._parts.slots.acquire()
+        turn = Turn(number)
+        if scope.cancelled_caught:
+            turn.failed = FULL
+            return turn
+        self._open.add(turn)
+        try:
+            turn.edge = self._parts.edge.listen() if self._parts.edge else None
+            turn.cloud = self._parts.target()
+        except Exception:
+            self.close(turn)
+            raise
+        return turn
+
+    def close(self, turn: Turn) -> None:
+        """Give the turn's slots back; a second call does nothing."""
+        if turn not in self._open:
+            return
+        self._open.remove(turn)
+        for hearer in (turn.edge, turn.cloud):
+            if hearer is not None:
+                hearer.close()
+        self._parts.slots.release()
+
+    def close_all(self) -> None:
+        """For when the stream has ended."""
+        for turn in list(self._open):
+            self.close(turn)

@@ -1,4 +1,4 @@
-"""One stream: chunk | prefill | draft | verify | emit, by bounded queues: events.py's Session.
+"""One stream: chunk | prefill | draft | verify | emit, joined by bounded queues.
 
 Closing flows downstream: `end` closes the commands, each stage ends when its input does. Leaving
 the context manager cancels what is left; every KV slot is given back, whatever happens.
@@ -22,32 +22,38 @@ from streamer.stages.draft import CREDITS, Draft
 from streamer.stages.emit import emit
 from streamer.stages.events import Event, NothingToCommit, SessionOptions
 from streamer.stages.observers import Observers
-from streamer.stages.plumbing.messages import (
+from streamer.stages.ports import Parts
+from streamer.stages.prefill import OpenTurns, prefill
+from streamer.stages.queues import (
+    MAX_EVENTS,
     Answer,
     Ask,
     Clear,
     Command,
     Commit,
+    Committed,
     Failed,
+    Finished,
     Mark,
-    Over,
+    Outlet,
     Piece,
     Prepare,
     Ready,
     Reply,
-    Said,
     Settle,
+    put,
 )
-from streamer.stages.plumbing.open_turns import Books
-from streamer.stages.plumbing.outlet import MAX_EVENTS, Outlet
-from streamer.stages.plumbing.pieces import MAX_QUEUED_S, piece_s_of
-from streamer.stages.plumbing.ports import Parts
-from streamer.stages.plumbing.put import put
-from streamer.stages.prefill import prefill
 from streamer.stages.verify import verify
 
+# A hop to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
+# judges every 32 ms and shall not wait; nothing else cares before the turn ends, and its last
+# piece goes on at once.
+PIECE_S = 0.1
+VOICE_PIECE_S = 0.032
+RECORDED_PIECE_S = 2.0  # at most, and what is fed goes on at once
+MAX_QUEUED_S = 5.0  # of audio, then `feed` waits
 MAX_ITEMS = 8  # heard and not yet prefilled
-MAX_SAID = 64  # committed and not yet emitted
+MAX_COMMITTED = 64  # and not yet emitted
 
 
 @asynccontextmanager
@@ -71,7 +77,7 @@ class Stream:
     """See events.py's Session for what each method promises."""
 
     def __init__(self, parts: Parts, options: SessionOptions, clock: Callable[[], float]) -> None:
-        self.books = Books(parts)
+        self._turns = OpenTurns(parts)
         self.num_bytes_fed = 0
         self._parts = parts
         self._options = options
@@ -96,7 +102,7 @@ class Stream:
         readies, ready = queue[Ready | Answer | Mark | Failed](1)
         asks, requests = queue[Prepare | Ask | Settle](CREDITS)
         replies, replied = queue[Reply](CREDITS)
-        says, said = queue[Said | Over | Failed](MAX_SAID)
+        answers, answered = queue[Committed | Finished | Failed](MAX_COMMITTED)
         events, self._events = queue[Event](MAX_EVENTS)
         outlet = Outlet(events)
         parts = self._parts
@@ -104,20 +110,22 @@ class Stream:
         hearing = self._hearing
         observed = (hearing, outlet.clone(), parts.threads.measuring, wants_measures)
         observers = Observers(*observed)
-        hears = (observers, outlet, hearing, parts.threads, self.books)
+        hears = (observers, outlet, hearing, parts.threads)
         self._chunk = Chunk(self._taken, items, *hears)
-        self._draft = Draft(ready, asks, replied, says, parts, self.books, self._clock)
+        self._draft = Draft(ready, asks, replied, answers, parts, self._turns, self._clock)
         group.start_soon(self._chunk.run, name="chunk")
         group.start_soon(observers.run, name="observers")
-        group.start_soon(prefill, heard, readies, outlet.clone(), parts, self.books, name="prefill")
+        group.start_soon(
+            prefill, heard, readies, outlet.clone(), parts, self._turns, name="prefill"
+        )
         group.start_soon(self._draft.run, self._options.answers_itself, name="draft")
         group.start_soon(verify, requests, replies, name="verify")
-        group.start_soon(emit, said, outlet.clone(), parts, self._clock, name="emit")
+        group.start_soon(emit, answered, outlet.clone(), parts, self._clock, name="emit")
 
     def close(self) -> None:
         """Give everything back; the stages have ended."""
         self._is_ended = True
-        self.books.close_all()
+        self._turns.close_all()
         for end in (self._commands, self._taken, self._events):
             end.close()
 
@@ -177,7 +185,7 @@ class Stream:
         await mark.is_done.wait()
 
     async def answer(self) -> None:
-        self._last_asked = self.books.last_closed
+        self._last_asked = self._chunk.last_closed
         await self._commands.send(Answer())
 
     async def clear(self) -> None:
@@ -186,7 +194,7 @@ class Stream:
 
     async def cancel(self) -> None:
         answers_itself = self._options.answers_itself
-        self._draft.cancel(self.books.last_closed if answers_itself else self._last_asked)
+        self._draft.cancel(self._chunk.last_closed if answers_itself else self._last_asked)
 
     async def end(self) -> None:
         with suppress(anyio.BrokenResourceError):  # the stream is dying, and will say why
@@ -212,7 +220,7 @@ class Stream:
         return {
             "pieces": pieces,
             "audio_ms": 1000 * num_samples // self._options.sample_rate_hz,
-            "turns": self.books.num_open,
+            "turns": self._turns.num_open,
             "events": self._events.statistics().current_buffer_used,
         }
 
@@ -236,3 +244,10 @@ def _only(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def piece_s_of(options: SessionOptions) -> float:
+    """Of one piece."""
+    if options.is_recording:
+        return RECORDED_PIECE_S
+    return PIECE_S if options.turn_detection is None else VOICE_PIECE_S

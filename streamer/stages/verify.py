@@ -6,8 +6,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from streamer.stages.plumbing.messages import Ask, Prepare, Ready, Reply, Settle, reason_of
-from streamer.stages.plumbing.put import put
+from streamer.stages.queues import Ask, Prepare, Ready, Reply, Settle, put, reason_of
 
 
 async def verify(
@@ -16,20 +15,20 @@ async def verify(
 ) -> None:
     """A reply for each Ask that is not settled before. Ends when `requests` does."""
     async with requests, replies, anyio.create_task_group() as group:
-        desk = _Desk(replies, group)
+        pending = _Pending(replies, group)
         async for item in requests:
             match item:
                 case Prepare(ready):
                     await _prepare(ready)
                 case Settle(turn):
-                    await desk.settle()
+                    await pending.settle()
                     await put(replies, Reply(turn))
                 case Ask():
-                    desk.take(item)
+                    pending.take(item)
 
 
-class _Desk:
-    """The requests in hand, each in a task of its own: a target elsewhere takes several at once."""
+class _Pending:
+    """Requests without a reply, a task each: a target elsewhere takes several at once."""
 
     def __init__(self, replies: MemoryObjectSendStream[Reply], group: TaskGroup) -> None:
         self._replies = replies
@@ -42,7 +41,7 @@ class _Desk:
         self._group.start_soon(self._answer, ask, scope)
 
     async def settle(self) -> None:
-        """Nobody waits for what is in hand; the target has let go of it when this returns."""
+        """Cancel them all; the target has let go of them when this returns."""
         for scope, is_over in list(self._scopes.items()):
             scope.cancel()
             await is_over.wait()
@@ -52,7 +51,7 @@ class _Desk:
             with scope:
                 try:
                     reply = Reply(ask.turn, await ask.target.verify(ask.request))
-                except Exception as error:  # this turn's alone; the draft stage says so
+                except Exception as error:  # this turn's alone; the draft stage reports it
                     reply = Reply(ask.turn, error=error)
                 await put(self._replies, reply)
         finally:

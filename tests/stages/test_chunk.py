@@ -9,7 +9,7 @@ from streamer import Description
 from streamer.core.decoding.plan import Plan
 from streamer.core.rules.sampling import Sampling
 from streamer.stages.events import SessionOptions
-from streamer.stages.plumbing.ports import NUM_PIECES
+from streamer.stages.ports import NUM_PIECES
 from streamer.stages.stream import open_stream
 
 PCM = bytes(3_200)  # one piece of 100 ms

@@ -18,7 +18,6 @@ from bench.watched import Between, Passing, opened
 from streamer import Describer, Description, TextDelta
 from streamer.stages import stream as stream_module
 from streamer.stages.events import SessionOptions
-from streamer.stages.plumbing import pieces
 from streamer.stages.stream import open_stream
 
 MODES = ("edge", "gated", "exact", "cloud")
@@ -66,12 +65,12 @@ def anyhow(monkeypatch):
     do."""
 
     def shake(chance, parts):
-        for name in ("MAX_ITEMS", "MAX_SAID"):
+        for name in ("MAX_ITEMS", "MAX_COMMITTED"):
             monkeypatch.setattr(stream_module, name, chance.choice([1, 2, 7]))
         monkeypatch.setattr(stream_module, "MAX_EVENTS", chance.choice([1, 3, 40]))
         monkeypatch.setattr(stream_module, "CREDITS", chance.choice([1, 2, 4]))
         monkeypatch.setattr(stream_module, "MAX_QUEUED_S", chance.choice([0.1, 0.3, 5.0]))
-        monkeypatch.setattr(pieces, "PIECE_S", chance.choice([0.01, 0.1]))
+        monkeypatch.setattr(stream_module, "PIECE_S", chance.choice([0.01, 0.1]))
         late = partial(Late, chance=chance)
         return Between(parts, batcher_of=late, target_of=late)
 

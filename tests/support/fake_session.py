@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import anyio
 
-from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.plan import Counts
 from streamer.core.description import TextDelta, describe_turn
 from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 

@@ -8,7 +8,7 @@ from streamer.assembly.models import Models
 from streamer.config import Config
 from streamer.model.engines.engine import Row
 from streamer.model.scheduler import StepScheduler
-from streamer.stages.plumbing.batcher import Batcher
+from streamer.stages.batcher import Batcher
 
 
 def endless(engine):

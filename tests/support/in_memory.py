@@ -10,10 +10,10 @@ from drawn import rules_and_sampling
 from fakes import ToyDrafter, ToyModel, ToyStream
 from far_in_memory import VOCABULARY, Far
 
-from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.in_flight import Pace
+from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.link import wire
 from streamer.core.link.decoding_terms import DecodingTerms

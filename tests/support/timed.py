@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from fakes import toy_vocabulary
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.in_flight import Pace
+from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, TargetLedger, Verdict
 from streamer.core.rules.settings import Rules
 

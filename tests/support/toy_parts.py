@@ -14,17 +14,17 @@ import numpy as np
 from fakes import ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 
 from streamer.core.audio.turn_items import Closed, Heard, TurnOpened
-from streamer.core.decoding.pace import Pace
+from streamer.core.decoding.in_flight import Pace
+from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Refusal, VerifyRequest, prefix_hash
 from streamer.core.description import describe_turn
 from streamer.core.link.verifier_turn import VerifierModel
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
 from streamer.core.text.emitter import Emitter
-from streamer.stages.plumbing.ports import HearingThreads, Side
+from streamer.stages.ports import HearingThreads, Side
 
 VOCABULARY = toy_vocabulary()
 MODEL = VerifierModel("model", VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, 60.0)
@@ -128,7 +128,7 @@ class ToySteps:
 
 
 class ToyParts:
-    """See stages/plumbing/ports.py's Parts. `cloud` is a link to a verifier elsewhere."""
+    """See stages/ports.py's Parts. `cloud` is a link to a verifier elsewhere."""
 
     max_turn_s = 60.0
 
@@ -178,7 +178,7 @@ class ToyParts:
 
 
 class ToyJudge:
-    """See stages/plumbing/ports.py's Judge: the cloud's turn on a verifier."""
+    """See stages/ports.py's Judge: the cloud's turn on a verifier."""
 
     def __init__(self, turn):
         self._turn, self._heard, self._verifier = turn, [], None

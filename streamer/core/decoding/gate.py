@@ -1,6 +1,6 @@
-"""Does a drafted block need the cloud? In: its ids, three numbers each. Out: the reason, or None.
+"""The gate of mode gated: whether a drafted block needs the cloud (docs/decoding.md).
 
-The gate of gated mode (docs/decoding.md). Thresholds are for the RAW softmax, before any rule.
+Thresholds are for the RAW softmax, before any rule.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamer.core.text.vocabulary import Vocabulary
 
 
 class Signal(NamedTuple):
-    """What the drafter knew about one id, from its raw softmax.
+    """Three numbers about one drafted id, from the drafter's raw softmax.
 
     entropy: of the whole distribution, nats. margin: p1 - p2 of the two likeliest. log_prob: of the
     CHOSEN id.
@@ -65,15 +65,19 @@ def fires(
     block_ids: Sequence[int],
     signals: Sequence[Signal],
 ) -> str | None:
-    """Why the block behind `answer` should be verified: the name of the first test of `gate` it
+    """Why the block after `answer` should be verified: the name of the first test of `gate` that it
     fails, or None.
 
     `signals`: one per id of the block. An empty block never fires.
     """
     if not block_ids:
         return None
-    if (name := doubted(gate, vocabulary, block_ids, signals)) is not None:
-        return name
+    for name, sign in SIGNALS.items():
+        threshold = getattr(gate, name)
+        if threshold is None:
+            continue
+        if doubt(name, vocabulary, block_ids, signals) > sign * threshold:
+            return name
     if gate.density is not None and density(vocabulary.text_of(block_ids)) > gate.density:
         return "density"
     if gate.loop and loop_suspected([*answer[-12:], *block_ids]):
@@ -81,23 +85,11 @@ def fires(
     return None
 
 
-def doubted(
-    gate: Gate, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]
-) -> str | None:
-    """The name of the first signal whose threshold `ids`, at least one, pass. Doubt never shrinks
-    as a block grows: if its first ids pass, so does all of it."""
-    for name, sign in SIGNALS.items():
-        threshold = getattr(gate, name)
-        if threshold is not None and doubt(name, vocabulary, ids, signals) > sign * threshold:
-            return name
-    return None
-
-
 def doubt(
     name: str, vocabulary: Vocabulary, ids: Sequence[int], signals: Sequence[Signal]
 ) -> float:
-    """How unsure the drafter was of a block by one of SIGNALS, growing with doubt. What calibration
-    ranks blocks by.
+    """How unsure the drafter was of a block, by one of SIGNALS: more for more doubt. Calibration
+    ranks blocks by it.
 
     surprise: -log of the chance that the raw softmax draws these very ids, those without content
     counting less.

@@ -1,7 +1,7 @@
-"""The blocks that wait for a verdict, in order. In: blocks. Out: requests; which to send next.
+"""The blocks that wait for a verdict, in order, and how long drafts and verdicts take.
 
-Behind a block that is asked about stands one id that the edge guesses the target adds; one that
-passed the gate has none. The first is always one that is asked about.
+After a block that is asked about stands one id: the edge's guess at the target's own next id. A
+block that passed the gate has none. The first one is always one that is asked about.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Sequence as Ids
 from dataclasses import dataclass, replace
 
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+
+AT_ONCE_S = 0.004  # of drafting in one step: ids are shown, and verdicts applied, after it
+MOST_AT_ONCE = 32
+TRACK = 0.3  # weight of the newest time
 
 
 @dataclass(eq=False, slots=True)
@@ -33,7 +37,7 @@ class Flight:
 
 
 class Flights:
-    """Owns the requests' numbers and what the target holds of the answer."""
+    """All of one answer; it numbers the requests."""
 
     def __init__(self) -> None:
         self._flights: deque[Flight] = deque()
@@ -54,7 +58,7 @@ class Flights:
 
     @property
     def span(self) -> int:
-        """Ids that all of them take behind the commit, each guess included."""
+        """Ids that all of them take after the commit, each guess included."""
         return sum(flight.n + (flight.request is not None) for flight in self._flights)
 
     @property
@@ -77,7 +81,7 @@ class Flights:
         )
 
     def answer(self, verdict: Verdict, num_ids: int) -> Flight | None:
-        """The one that has `verdict` now; None where it is not on its way. Raises ValueError."""
+        """Note the verdict; None where its request is not on its way. Raises ValueError."""
         flight = self.find(verdict.number)
         if flight is not None:
             if not 0 <= verdict.n_accepted <= flight.n or not 0 <= verdict.next_id < num_ids:
@@ -86,7 +90,7 @@ class Flights:
         return flight
 
     def ask(self, answer: Ids[int], n_committed: int, n: int) -> VerifyRequest:
-        """A request for the `n` ids behind those that are here already."""
+        """A request for the `n` ids after those that are here already."""
         start = n_committed + self.span
         base = self._known
         at = n_committed
@@ -107,7 +111,7 @@ class Flights:
         return request
 
     def ask_again(self, answer: Ids[int], n_committed: int) -> None:
-        """The target holds none of the answer: the first request tells what is committed."""
+        """The target holds none of the answer: the first request carries all committed ids."""
         self._known = 0
         for i, flight in enumerate(self._flights):
             if flight.request is None:
@@ -115,15 +119,15 @@ class Flights:
             self._number += 1
             flight.request = replace(flight.request, number=self._number)
             if i == 0:
-                told = tuple(answer[:n_committed])
+                all_ids = tuple(answer[:n_committed])
                 flight.request = replace(
-                    flight.request, base=0, prefix=prefix_hash(()), unverified=told
+                    flight.request, base=0, prefix=prefix_hash(()), unverified=all_ids
                 )
             flight.is_sent = flight.is_refused = False
             flight.verdict = None
 
     def skip(self, n: int, is_unverified: bool) -> None:
-        """A block behind others that nobody is asked about."""
+        """Queue a block that needs no verdict after others."""
         self._flights.append(Flight(n, is_unverified=is_unverified))
 
     def land(self, verdict: Verdict) -> None:
@@ -133,9 +137,40 @@ class Flights:
         self._known = request.base + len(request.unverified) + verdict.n_accepted + 1
 
     def pop_passed(self) -> Flight | None:
-        """Take the first one, where nobody is asked about it."""
+        """Take the first one, if it needs no verdict."""
         is_passed = bool(self._flights) and self._flights[0].request is None
         return self._flights.popleft() if is_passed else None
 
     def clear(self) -> None:
         self._flights.clear()
+
+
+class Pace:
+    """Moving averages, shared by all turns: from the second turn on the link is known.
+
+    draft_s: seconds per drafted id. verdict_s: seconds from a request to its verdict.
+    """
+
+    def __init__(self, draft_s: float = 0.002, verdict_s: float = 0.05) -> None:
+        self.draft_s = draft_s
+        self.verdict_s = verdict_s
+
+    def drafted(self, n: int, seconds: float) -> None:
+        """Take the time of one step that drafted `n` ids."""
+        self.draft_s += TRACK * (max(1e-5, seconds / n) - self.draft_s)
+
+    def answered(self, seconds: float) -> None:
+        """Take the time from a request to its verdict."""
+        self.verdict_s += TRACK * (max(1e-5, seconds) - self.verdict_s)
+
+    @property
+    def num_at_once(self) -> int:
+        """How many ids to draft in one step where something waits for its end."""
+        return max(1, min(MOST_AT_ONCE, int(AT_ONCE_S / self.draft_s)))
+
+    def is_worth_a_guess(self, left_s: float) -> bool:
+        """Whether to draft ahead of a verdict that is expected in `left_s` seconds.
+
+        The verdict brings the first id there for free, so there must be time for a second one.
+        """
+        return left_s >= 2 * self.draft_s

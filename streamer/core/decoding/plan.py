@@ -1,4 +1,4 @@
-"""How one answer is decoded, and what its state machine asks for. Out: a checked Plan; actions."""
+"""How one answer is decoded, the actions of its state machine, and what it cost."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ class DraftMore:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Send `request` to the target, then report its `verdict`; there may be others before it."""
+    """Send `request` to the target, then report its verdict; earlier ones may come first."""
 
     request: VerifyRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """Show `ids` now; they are committed. log_probs: one per id, in the raw softmax of the model
-    that chose it last, the target's where they are verified; empty where nobody said."""
+    """Show `ids` now; they are committed.
+
+    log_probs: one per id, in the raw softmax of the model that chose it last: the target where they
+    are verified. Empty where the target gave none.
+    """
 
     ids: tuple[int, ...]
     verified: bool
@@ -56,14 +59,14 @@ Action = DraftMore | Verify | Emit | Wait | Done
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How one answer is decoded."""
+    """How one answer is decoded. Raises ValueError."""
 
     mode: Mode = "gated"
     k: int = 4  # draft length
     gate: Gate = PRESETS["fluent"].gate
     rules: Rules = field(default_factory=Rules)
     verify_budget_s: float = 5.0  # gated goes on unverified after it, exact ends with `error`
-    ahead: int = 0  # ids that may be drafted behind the oldest block on its way
+    ahead: int = 0  # ids that may be drafted after the oldest block on its way
     credits: int = 1  # blocks that may be on their way
     degrade: bool = False  # exact, too, goes on unverified
 
@@ -76,3 +79,32 @@ class Plan:
             raise ValueError(
                 f"ahead is {self.ahead}, credits {self.credits}; they must be at least 0 and 1"
             )
+
+
+@dataclass(slots=True)
+class Counts:
+    """The cost of one answer, in ids; `cloud_calls` are verify steps, `blocks` are of drafts.
+
+    Acceptance rate = accepted / uploaded. The original counted gate-accepted and corrected ids as
+    accepted: it printed .84 where this ratio was .14.
+    """
+
+    n_drafted: int = 0
+    n_uploaded: int = 0
+    n_accepted: int = 0
+    n_corrected: int = 0
+    n_wasted: int = 0  # drafted for the committed prefix, never committed
+    n_ahead_wasted: int = 0  # drafted ahead of a verdict, dropped
+    n_verified: int = 0  # committed with the target's agreement
+    n_committed: int = 0
+    cloud_calls: int = 0
+    blocks: int = 0
+    blocks_unverified: int = 0  # the gate or the mode wanted them verified, and they are not
+    stall_ms: float = 0.0  # with nothing to do but wait for a verdict
+    bytes_up: int = 0  # to a target elsewhere, audio and ids
+    bytes_down: int = 0
+
+    @property
+    def verified_share(self) -> float:
+        """Share of the committed ids that the target agreed to; 0 for an empty answer."""
+        return self.n_verified / self.n_committed if self.n_committed else 0.0

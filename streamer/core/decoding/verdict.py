@@ -1,8 +1,8 @@
-"""The target's side of a block. In: VerifyRequest. Out: Verdict or Refusal, once for each.
+"""The target's side of a block: one Verdict or Refusal for each VerifyRequest.
 
-The edge may repeat a request (a lost reply) and the link may delay or reorder them: a repeat gets
-the same verdict again without a second step; refused are an older number, a number that comes again
-with other ids, and a prefix that differs.
+The edge may repeat a request (a lost reply) and the link may delay or reorder them. A repeat gets
+the same verdict again without a second step. An older number, a known number with other ids, and
+another prefix are refused.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class VerifyRequest:
 class Verdict:
     """`n_accepted` ids of the block stand; `next_id` follows them (correction, or bonus token).
 
-    log_probs: of each of them and the next one, in the target's raw softmax, on the grid of
-    float16, so that they are the same near and far; empty: it does not say.
+    log_probs: of each of them and the next one, in the target's raw softmax, rounded to float16 so
+    that they are the same near and far; empty where the target gives none.
     """
 
     number: int
@@ -82,7 +82,7 @@ class TargetLedger:
             return Refusal(request.number, "prefix")
         self._number = request.number
         # a lost verdict: keep what was fed for it
-        n_same = _num_same(answer[request.base :], request.unverified)
+        n_same = num_same(answer[request.base :], request.unverified)
         kept = self.sequence.answer_start + request.base + n_same
         # Two steps, so that the id before the block keeps its logits to come even when nothing
         # is new before it.
@@ -98,15 +98,16 @@ class TargetLedger:
         n_accepted, next_id = accept(request.draft, chosen)
         kept = len(self.sequence) - len(request.draft) + n_accepted
         self.sequence.replace_tail(kept, [next_id])
-        told = np.array(log_probs[: n_accepted + 1], np.float16).tolist()
-        verdict = Verdict(request.number, n_accepted, next_id, tuple(told))
+        rounded = np.array(log_probs[: n_accepted + 1], np.float16).tolist()
+        verdict = Verdict(request.number, n_accepted, next_id, tuple(rounded))
         self._replies[request.number] = request, verdict
         if len(self._replies) > MAX_REPLIES:
             del self._replies[min(self._replies)]
         return verdict
 
 
-def _num_same(a: Ids[int], b: Ids[int]) -> int:
+def num_same(a: Ids[int], b: Ids[int]) -> int:
+    """How many ids the two have in common at their beginning."""
     return next(
         (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )

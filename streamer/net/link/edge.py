@@ -30,11 +30,11 @@ from streamer.net.link.dial_errors import VerifierSilent
 from streamer.net.link.open_link import OpenLink
 from streamer.net.link.presence import Presence
 from streamer.net.link.remote_target import RemoteTarget
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 
 class EdgeLink:
-    """Implements stages/plumbing/target.py's Cloud. `run` it until it is cancelled."""
+    """Implements stages/ports.py's Cloud. `run` it until it is cancelled."""
 
     is_remote = True
     is_busy = False

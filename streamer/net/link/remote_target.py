@@ -21,7 +21,7 @@ from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.reply_waiters import ReplyWaiters
 from streamer.net.link.turn_link import TurnLink
 from streamer.net.link.unheard_audio import UnheardAudio
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 # Before a turn that found no place asks again; the last one from then on.
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -18,7 +18,7 @@ from streamer.core.link import packing, wire
 from streamer.core.link.send_window import PIECE_SAMPLES
 from streamer.core.link.verifier_turn import Broken, End, Hear, ServedTurn, VerifyWork, Work
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.stages.plumbing.target import Judge
+from streamer.stages.ports import Judge
 
 # messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer
 MAX_WORK = 32

@@ -13,7 +13,7 @@ from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
 from streamer.net.link.served_turn import DownLink, RunningTurn
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import VerifierMetrics
-from streamer.stages.plumbing.target import Judge
+from streamer.stages.ports import Judge
 
 _logger = logging.getLogger("streamer")
 

@@ -26,7 +26,7 @@ from streamer.net.service.handler import Address, Query
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
 from streamer.net.service.service import Service
-from streamer.stages.plumbing.target import Judge
+from streamer.stages.ports import Judge
 
 HOLD_S = 30.0
 IDLE_S = 10.0  # an edge pings every second

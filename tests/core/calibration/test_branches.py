@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from streamer.core.calibration import Block, Branches, Prefix
 from streamer.core.decoding.gate import Gate, Signal, doubt, fires
+from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Verdict
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop

@@ -32,7 +32,7 @@ from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.edge import EdgeLink
 from streamer.net.link.remote_target import REOPEN_S
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 
 @asynccontextmanager

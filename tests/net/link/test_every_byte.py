@@ -18,7 +18,7 @@ from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link import remote_target as far
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 SOUND = np.random.default_rng(3).integers(-9_000, 9_000, 1_600).astype(np.float32) / 32768
 NUM_IDS = 1 << 20

@@ -14,7 +14,7 @@ from speech import SAMPLES
 from bench.proxy import Proxy, Toxics
 from streamer import Describer, TextDelta
 from streamer.stages.events import TurnFailed
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 
 def port_of(url):

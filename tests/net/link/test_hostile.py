@@ -20,7 +20,7 @@ from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.thinker import EMBEDDED, shapes_of
 from streamer.recording import describe_recording
 from streamer.stages.events import TurnFailed
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 WHOLE = 1 << 20
 BUDGET_S = 0.3

@@ -19,7 +19,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link.dial import PORT, VerifierAddress
 from streamer.net.link.edge import EdgeLink
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 TERMS = DecodingTerms("tokenizer", "zh", 1_000, Rules(), Sampling())
 

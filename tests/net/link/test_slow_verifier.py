@@ -15,7 +15,7 @@ from streamer.core.link.patience import Patience
 from streamer.core.link.send_window import MAX_SAMPLES, PIECE_SAMPLES
 from streamer.net.link.open_link import MAX_PINGS
 from streamer.net.link.presence import MAX_TRIES
-from streamer.stages.plumbing.target import TargetLost
+from streamer.stages.ports import TargetLost
 
 
 async def test_a_slow_verifier_has_little_audio_and_nobody_else_waits_for_it():

@@ -19,7 +19,7 @@ from websockets.exceptions import InvalidStatus
 from wire import describe as describe_live
 from wire import http, link_gauges, session_update, until
 
-from streamer.core.decoding.counts import Counts
+from streamer.core.decoding.plan import Counts
 from streamer.core.description import describe_turn, join_parts, unverified
 from streamer.core.link import wire
 from streamer.core.link.decoding_terms import DecodingTerms

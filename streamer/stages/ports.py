@@ -1,11 +1,11 @@
-"""What the stages need of the models, as Protocols: assembly/ joins them, no stage sees torch.
+"""The models as the stages see them: Protocols that assembly/ implements; no stage sees torch.
 
 Steps are opaque here: a hearer, drafter or target makes them, its side's batcher runs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,15 +15,16 @@ from streamer.core.audio.turn_items import Closed, Heard, Item
 from streamer.core.coach.baseline import Baseline
 from streamer.core.coach.coaching import CoachEvent
 from streamer.core.confidence import Piece
-from streamer.core.decoding.counts import Counts
-from streamer.core.decoding.speculate import Speculator
+from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.plan import Counts
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
 from streamer.core.measures.live_measures import Measures
 from streamer.core.rules.clauses import Ranges
+from streamer.core.rules.settings import Rules
 from streamer.core.text.emitter import Emitter
+from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
-from streamer.stages.plumbing.batcher import Batcher
-from streamer.stages.plumbing.target import Cloud, Target
 
 Steps = Any
 NUM_PIECES = 2  # threads that hear pieces at once
@@ -49,25 +50,25 @@ class Measurer(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """The turn's last sample is there."""
+        """Whether the turn's last sample was pushed."""
         ...
 
     def is_due(self, is_told: bool) -> bool:
-        """Whether there is anything to do."""
+        """Whether `work` would do anything."""
         ...
 
     def work(self, is_told: bool) -> Measures | None:
-        """Hear what waits, on a worker thread. is_told: return news, five times a second."""
+        """Hear the samples that wait, on a worker thread. is_told: return news, 5 per second."""
         ...
 
 
-class Ear(Protocol):
-    """model/audio/coach_ear.py: what one session's coach hears."""
+class LiveCoach(Protocol):
+    """model/audio/coach_ear.py: one session's coach."""
 
     baseline: Baseline | None
 
     def work(self) -> list[CoachEvent]:
-        """Hear what waits, on a worker thread; what the coach says of it."""
+        """Hear the samples that wait, on a worker thread; returns the coach's events."""
         ...
 
 
@@ -84,7 +85,7 @@ class Hearing(Protocol):
         ...
 
     @property
-    def coach(self) -> Ear | None:
+    def coach(self) -> LiveCoach | None:
         """Of the session, where one was asked for."""
         ...
 
@@ -107,6 +108,115 @@ class Drafter(Protocol):
 
     def draft(self, n: int) -> Steps:
         """Steps that return up to `n` ids, and their signals."""
+        ...
+
+
+class Target(Protocol):
+    """One turn on the model that verifies: in this process (stages/local_target.py), or
+    elsewhere (net/link/edge.py)."""
+
+    async def hear(self, heard: Heard) -> None:
+        """Prefill what was heard; one that is elsewhere takes it and returns at once."""
+        ...
+
+    async def finish(self, closed: Closed, ranges: Ranges) -> None:
+        """The turn is over. ranges: of the levels that its sentence may say."""
+        ...
+
+    async def prefilled(self) -> None:
+        """Wait until all that was heard is prefilled; not for long where the target is away."""
+        ...
+
+    async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
+        """Judge a block. Raises TargetLost where there is no sense in waiting."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is worth asking for this turn now, where its Cloud is up."""
+        ...
+
+    def has_sent(self, number: int) -> bool:
+        """Whether the request of this number has left for the target."""
+        ...
+
+    def failed(self) -> None:
+        """A verdict did not come in time."""
+        ...
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Bytes up and down, on the way to a target elsewhere."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class Judge(Protocol):
+    """One turn of an edge elsewhere, on this verifier's model; one call at a time."""
+
+    async def hear(self, samples: Any) -> None:
+        """Samples [n] float32 at 16 kHz."""
+        ...
+
+    async def finish(self) -> None: ...
+
+    def judge(
+        self, request: VerifyRequest, runs_on: bool
+    ) -> AsyncGenerator[Verdict | Refusal, None]:
+        """The reply; with `runs_on` also those to the empty drafts that would follow."""
+        ...
+
+    def close(self) -> None:
+        """Give the KV slot back."""
+        ...
+
+
+class TargetLost(RuntimeError):
+    """The target will not answer this turn any more; one line says why, and the way out."""
+
+
+class Cloud(Protocol):
+    """Where turns are verified. is_up: worth asking now. is_remote: a round trip away."""
+
+    @property
+    def is_up(self) -> bool: ...
+    @property
+    def is_remote(self) -> bool: ...
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has other turns in hand: then it hears an end only when it is asked."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """For error messages."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The fingerprint that a verifier elsewhere told last; "" for one in this process."""
+        ...
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it can be reached now."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why it may be away, for error messages."""
+        ...
+
+    @property
+    def unheard_s(self) -> float:
+        """Seconds of audio that turns wait for it to hear: on their way, where it is elsewhere."""
+        ...
+
+    def listen(self, rules: Rules) -> Target:
+        """A turn begins, which is verified by these rules."""
         ...
 
 

@@ -11,8 +11,8 @@ from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.rules.clauses import Ranges
 from streamer.core.rules.settings import Rules
-from streamer.stages.plumbing.batcher import Batcher
-from streamer.stages.plumbing.ports import Hearer, Side, Steps
+from streamer.stages.batcher import Batcher
+from streamer.stages.ports import Hearer, Side, Steps
 
 
 class BlockVerifier(Protocol):

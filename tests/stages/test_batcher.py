@@ -15,7 +15,7 @@ import pytest
 from patience import PATIENCE_S
 from places import SUPPORT
 
-from streamer.stages.plumbing.batcher import Batcher
+from streamer.stages.batcher import Batcher
 
 
 @dataclass

@@ -8,9 +8,9 @@ from fakes import FlakyLink, ToyDrafter, ToyModel, ToyStream, ToyVerifier, toy_f
 from oracles import target_alone
 
 from streamer.core.decoding.gate import Gate
+from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Done, DraftMore, Emit, Plan, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.decoding.speculate import Speculator
 from streamer.core.decoding.verdict import Verdict
 
 VOCABULARY = toy_vocabulary()

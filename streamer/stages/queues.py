@@ -1,0 +1,224 @@
+"""Messages between the stages of one stream, in flow order, and how they are handed on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import anyio
+from anyio import BrokenResourceError, WouldBlock
+from anyio.lowlevel import checkpoint
+from anyio.streams.memory import MemoryObjectSendStream
+
+from streamer.core.audio.turn_items import Closed
+from streamer.core.decoding.plan import Counts, Emit
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
+from streamer.core.rules.clauses import Ranges
+from streamer.stages.events import Event
+from streamer.stages.ports import Hearer, Target
+
+MAX_EVENTS = 256
+MAX_WAIT_S = 10.0
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """PCM as it is fed to the hearing at once, and when it was fed (seconds of the stream's clock).
+
+    At most 100 ms of a live stream, 2 s of a recording.
+    """
+
+    pcm: bytes
+    fed_at: float
+
+
+@dataclass(slots=True)
+class Commit:
+    """Ends the turn after `rest`; `turn` is its number once `is_done`, None for none."""
+
+    rest: Piece | None = None
+    is_done: anyio.Event = field(default_factory=anyio.Event)
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Forget the turn in hand; send Cleared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer the last committed turn."""
+
+
+@dataclass(slots=True)
+class Mark:
+    """The turn ends `num_left` samples later. `is_done` when all before them is prefilled, and all
+    parts before this one are answered."""
+
+    num_left: int
+    is_done: anyio.Event = field(default_factory=anyio.Event)
+
+
+Command = Piece | Commit | Clear | Answer | Mark
+
+
+@dataclass(eq=False, slots=True)
+class Turn:
+    """One turn's hearers, with KV slots until it is closed. failed: why it cannot go on."""
+
+    number: int
+    edge: Hearer | None = None
+    cloud: Target | None = None
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A turn whose audio is over and heard by the edge; its last sample was fed at `fed_at`.
+
+    ranges: of the levels that its sentence may say.
+    """
+
+    turn: Turn
+    closed: Closed
+    fed_at: float
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Let the target hear the end of the turn, before it is asked anything."""
+
+    ready: Ready
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One block for the target."""
+
+    turn: int
+    target: Target
+    request: VerifyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Reply when all before it is done: then the turn's slot on the target may be closed."""
+
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The target's answer to an Ask of `turn`, or its error; neither where it answers a Settle."""
+
+    turn: int
+    verdict: Verdict | Refusal | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Ids that are committed now."""
+
+    ready: Ready
+    emit: Emit
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An answer is over. prefilled_at: when the first id was there, in the stream's clock."""
+
+    ready: Ready
+    stop_reason: str
+    mode: str
+    counts: Counts
+    prefilled_at: float | None
+    done_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A turn ends without a Description; see events.py's TurnFailed."""
+
+    turn: int
+    message: str
+    is_target_lost: bool = False
+
+
+async def put(queue: MemoryObjectSendStream[Item], item: Item) -> None:
+    """`queue.send(item)`, at once where there is room: `send` goes through the event loop first,
+    at each of the eight queues between the last sample and the first word."""
+    try:
+        queue.send_nowait(item)
+    except WouldBlock:
+        await queue.send(item)
+    except BrokenResourceError:
+        await checkpoint()  # mostly the stream is being left: then this raises
+        raise
+
+
+class SlowReader(RuntimeError):
+    """The events of a stream were not read for 10 s; that stream ends, and no other."""
+
+
+class Outlet:
+    """A stage's end of the events. Each stage holds a clone and closes it at its end.
+
+    Bounded: 256 events, then 10 s for a reader that takes none.
+    """
+
+    def __init__(self, stream: MemoryObjectSendStream[Event]) -> None:
+        self._stream = stream
+
+    def clone(self) -> Outlet:
+        return Outlet(self._stream.clone())
+
+    async def send(self, event: Event) -> None:
+        """Hand `event` to the reader, if there still is one. Raises SlowReader."""
+        try:
+            # nearly always there is room, and no need of a clock
+            self._stream.send_nowait(event)
+        except WouldBlock:
+            await self._wait(event)
+        except BrokenResourceError:
+            return
+
+    def offer(self, event: Event) -> None:
+        """Hand on an event that another of its kind replaces soon: not to a slow reader."""
+        if self._stream.statistics().current_buffer_used < MAX_EVENTS // 2:
+            with suppress(WouldBlock, BrokenResourceError):
+                self._stream.send_nowait(event)
+
+    async def _wait(self, event: Event) -> None:
+        try:
+            with anyio.fail_after(MAX_WAIT_S):
+                await self._stream.send(event)
+        except TimeoutError:
+            raise SlowReader(
+                f"no event was read for {MAX_WAIT_S:g} s; read them while feeding"
+            ) from None
+        except BrokenResourceError:
+            return
+
+    async def __aenter__(self) -> Outlet:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stream.close()
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The innermost error, where a task group has wrapped it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def reason_of(error: BaseException) -> str:
+    """One line: the innermost cause."""
+    cause = cause_of(error)
+    return f"{type(cause).__name__}: {cause}"

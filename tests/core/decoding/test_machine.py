@@ -1,0 +1,356 @@
+"""The state machine on given blocks and verdicts: stops, loops, corrections, credits, counts, and how
+many ids it drafts at a time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from fakes import ToyDrafter, ToyModel, ToyStream, toy_vocabulary
+from timed import AHEAD, PLAIN, Link, measure
+
+from streamer.core.decoding.gate import Gate, Signal
+from streamer.core.decoding.in_flight import AT_ONCE_S, MOST_AT_ONCE, Pace
+from streamer.core.decoding.machine import Speculator
+from streamer.core.decoding.plan import Action, Done, DraftMore, Emit, Plan, Verify, Wait
+from streamer.core.decoding.sequence import Sequence
+from streamer.core.decoding.verdict import Verdict
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+
+VOCABULARY = toy_vocabulary()
+RELAXED = Rules.off(max_new_tokens=30)
+CALM, TORN = Signal(0.0, 1.0, -0.1), Signal(3.0, 0.1, -2.0)
+GATE = Gate(entropy=None, margin=0.2)
+STOP = 9
+EOS = VOCABULARY.num_ids - 1
+ANY_RULES = [
+    Rules(max_new_tokens=40),
+    Rules.off(max_new_tokens=25),
+    Rules(ngram=2, comma_gap=0),
+    Rules.off(loop_global=True, max_new_tokens=60),
+]
+
+
+def started():
+    sequence = Sequence((3, 7, 1))
+    sequence.start_answer()
+    return sequence
+
+
+def drive(plan, blocks, verdicts=()):
+    """Feed a machine fixed drafts; returns (emitted [(ids, verified)], reason, machine)."""
+    machine = Speculator(plan, VOCABULARY, started())
+    blocks, verdicts, out = iter(blocks), iter(verdicts), []
+    while True:
+        match machine.next(0.0):
+            case DraftMore():
+                ids = next(blocks)
+                machine.sequence.extend(ids)
+                machine.drafted(ids, [Signal(0.0, 1.0, 0.0)] * len(ids))
+            case Verify(request):
+                n, token = next(verdicts)
+                machine.verdict(Verdict(request.number, n, token))
+            case Emit(ids, verified):
+                out.append((ids, verified))
+            case Done(reason):
+                return out, reason, machine
+
+
+def test_nothing_after_a_stop_inside_a_block_is_kept():
+    """Defects 4 and 5: ids behind the stop were kept, and only a block's last id was looked at."""
+    plan = Plan(mode="gated", k=5, gate=Gate(entropy=9.0), rules=RELAXED)
+    out, reason, machine = drive(plan, [[0, 1, STOP, 3, 4]])
+    assert out == [((0, 1, STOP), False)]
+    assert reason == "sentence"
+    assert machine.sequence.answer == [0, 1, STOP]
+    assert machine.counts.n_wasted == 2
+
+
+def test_ids_drafted_behind_a_stop_are_not_uploaded():
+    machine = Speculator(Plan(mode="exact", k=5, rules=RELAXED), VOCABULARY, started())
+    machine.next(0.0)
+    machine.sequence.extend([0, 1, STOP, 3, 4])
+    machine.drafted([0, 1, STOP, 3, 4], [CALM] * 5)
+    request = machine.next(0.0).request
+    assert request.draft == (0, 1, STOP)
+    machine.verdict(Verdict(request.number, 3, 7))
+    assert (machine.counts.n_drafted, machine.counts.n_uploaded, machine.counts.n_wasted) == (
+        5,
+        3,
+        2,
+    )
+
+
+def test_the_gate_looks_at_the_blocks_before():
+    """A loop that only shows across blocks is suspected; the same ids in other blocks do not
+    fire."""
+    gate = Gate(entropy=9.0, density=None, loop=True)
+    blocks = [[0, 1], [2, 4], [6, 0], [1, 2], [STOP]]
+    _, _, machine = drive(Plan(mode="gated", k=2, gate=gate, rules=RELAXED), blocks, [(1, 6)])
+    assert machine.counts.cloud_calls == 1
+    assert machine.counts.n_uploaded == 2
+    blocks[2] = [6, 7]
+    _, _, machine = drive(Plan(mode="gated", k=2, gate=gate, rules=RELAXED), blocks)
+    assert machine.counts.cloud_calls == 0
+
+
+def test_an_eos_that_the_target_alone_chose_saves_no_drafted_id():
+    """Dropped drafts are wasted, all of them, unless the id that ended the answer was one of
+    them."""
+    eos_from_target = [(Plan(mode="exact", k=3, rules=RELAXED), [[0, 1, 2]], [(1, EOS)], 2)]
+    loop = Plan(mode="exact", k=2, rules=Rules.off(loop_global=True))
+    looping = [(0, 1)] * 4
+    for plan, blocks, verdicts, wasted in eos_from_target:
+        out, reason, machine = drive(plan, blocks, verdicts)
+        assert (out, reason) == ([((0,), True)], "eos")
+        assert machine.counts.n_wasted == wasted
+    _, reason, machine = drive(
+        loop, [[5, 6]] * 8, [(0, token) for pair in looping for token in pair]
+    )
+    assert reason == "loop"
+    assert machine.counts.n_wasted == machine.counts.n_drafted == 16
+
+
+def test_an_eos_ends_the_answer_and_is_not_shown():
+    out, reason, machine = drive(Plan(mode="exact", k=4, rules=RELAXED), [[0, 1, EOS]], [(3, 5)])
+    assert out == [((0, 1), True)]
+    assert reason == "eos"
+    assert machine.counts.n_wasted == 0, "an accepted EOS did its work"
+
+
+def test_a_loop_stops_across_blocks_before_it_is_shown():
+    """Fix report 3: the loop is found over several blocks, and the id that closes it is not
+    committed."""
+    rules = Rules.off(loop_global=True)
+    out, reason, _ = drive(
+        Plan(mode="gated", k=2, gate=Gate(entropy=9.0, loop=False), rules=rules), [[0, 1]] * 9
+    )
+    shown = [token for ids, _ in out for token in ids]
+    assert reason == "loop"
+    assert shown == [0, 1, 0, 1, 0, 1, 0]
+
+
+def test_a_correction_replaces_the_rest_of_the_block():
+    out, _, machine = drive(
+        Plan(mode="exact", k=3, rules=RELAXED), [[0, 1, 2], [4, 6, 7]], [(1, 5), (3, STOP)]
+    )
+    assert out == [((0, 5), True), ((4, 6, 7, STOP), True)]
+    counts = machine.counts
+    assert (counts.n_drafted, counts.n_uploaded, counts.n_accepted, counts.n_corrected) == (
+        6,
+        6,
+        4,
+        1,
+    )
+    assert (counts.n_wasted, counts.cloud_calls, counts.blocks) == (2, 2, 2)
+    assert counts.verified_share == 1.0
+
+
+def test_the_bonus_is_dropped_when_the_block_itself_stops():
+    out, reason, _ = drive(Plan(mode="exact", k=2, rules=RELAXED), [[0, STOP]], [(2, 7)])
+    assert (out, reason) == ([((0, STOP), True)], "sentence")
+
+
+def test_exact_mode_says_error_when_the_verdict_does_not_come():
+    machine = Speculator(
+        Plan(mode="exact", k=1, rules=RELAXED, verify_budget_s=2.0), VOCABULARY, started()
+    )
+    assert machine.next(0.0) == DraftMore(1)
+    machine.sequence.extend([4])
+    machine.drafted([4], [Signal(0.0, 1.0, 0.0)])
+    assert isinstance(machine.next(1.0), Verify)
+    assert machine.next(1.5) == Wait(3.0)
+    assert machine.next(3.0) == Done("error")
+    assert machine.sequence.answer == []
+
+
+def test_a_late_verdict_is_ignored():
+    plan = Plan(mode="gated", k=1, gate=Gate(entropy=-1.0), rules=RELAXED, verify_budget_s=1.0)
+    machine = Speculator(plan, VOCABULARY, started())
+    machine.next(0.0)
+    machine.sequence.extend([4])
+    machine.drafted([4], [Signal(0.0, 1.0, 0.0)])
+    request = machine.next(0.0).request
+    assert machine.next(1.0) == Emit((4,), verified=False)
+    machine.verdict(Verdict(request.number, 0, 8))
+    assert machine.sequence.answer == [4]
+    machine.cancel()
+    assert machine.next(1.1) == Done("cancelled")
+
+
+def test_a_verdict_that_cannot_be_is_refused():
+    machine = Speculator(Plan(mode="cloud", rules=RELAXED), VOCABULARY, started())
+    request = machine.next(0.0).request
+    with pytest.raises(ValueError, match="does not fit"):
+        machine.verdict(Verdict(request.number, 1, 3))
+    with pytest.raises(ValueError, match="does not fit"):
+        machine.verdict(Verdict(request.number, 0, VOCABULARY.num_ids))
+
+
+def test_plans_that_mean_nothing_are_refused():
+    with pytest.raises(ValueError, match="none of"):
+        Plan(mode="fast")
+    with pytest.raises(ValueError, match="draft length"):
+        Plan(k=0)
+
+
+def test_a_whole_block_in_doubt_waits_for_a_credit_and_then_goes_out() -> None:
+    plan = Plan("gated", 2, GATE, Rules.off(), ahead=8, credits=1)
+    machine = Speculator(plan, VOCABULARY, started(), Pace(1e-3, 0.1))
+    for ids in ([0, 1], [2, 4, 6]):
+        while not isinstance(action := machine.next(0.0), DraftMore):
+            assert isinstance(action, Verify)
+            first = action.request
+        machine.sequence.extend(ids)
+        machine.drafted(ids, [TORN] * len(ids))
+    assert isinstance(machine.next(0.0), Wait)
+    assert machine.counts.blocks == 2
+    machine.verdict(Verdict(first.number, 2, 2))
+    assert machine.next(0.1) == Emit((0, 1, 2), verified=True)
+    second = machine.next(0.1)
+    assert isinstance(second, Verify)
+    assert second.request.draft == (4, 6)
+    assert machine.counts.blocks == 2, "counted when it was judged"
+
+
+def test_time_with_nothing_to_do_is_counted_and_no_other() -> None:
+    plan = Plan("exact", 2, rules=Rules.off())
+    machine = Speculator(plan, VOCABULARY, started(), Pace(1e-3, 0.1))
+    assert machine.next(1.0) == DraftMore(2)
+    machine.sequence.extend([0, 1])
+    machine.drafted([0, 1], [CALM] * 2, 2.0)
+    assert isinstance(machine.next(2.0), Verify)
+    assert isinstance(machine.next(2.5), Wait)
+    assert isinstance(machine.next(2.75), Wait)
+    machine.next(3.0)
+    assert machine.counts.stall_ms == 500
+
+
+def alone(draft_s: float, rules: Rules) -> Speculator:
+    return Speculator(Plan("edge", rules=rules), VOCABULARY, started(), Pace(draft_s))
+
+
+def written(draft_s: float, rules: Rules, sampling: Sampling, seed: int) -> tuple[object, int]:
+    """One answer: all that can be seen of it, and the most ids that were wanted at a time."""
+    machine = alone(draft_s, rules)
+    edge = ToyStream(ToyModel(VOCABULARY.num_ids, 1), machine.sequence)
+    drafter = ToyDrafter(edge, VOCABULARY, rules, sampling, "model", random.Random(seed))
+    shown: list[Emit] = []
+    most = 0
+    while True:
+        match machine.next(0.0):
+            case DraftMore(n):
+                most = max(most, n)
+                drafted = [drafter.draft(1) for _ in range(n)]
+                machine.drafted([ids[0] for ids, _ in drafted], [s[0] for _, s in drafted])
+            case Emit() as emit:
+                shown.append(emit)
+            case Done(reason):
+                counts = machine.counts
+                seen = shown, reason, counts.blocks, counts.n_committed, machine.sequence.answer
+                return seen, most
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_how_many_come_at_a_time_changes_nothing(seed: int) -> None:
+    rules = ANY_RULES[seed % 4]
+    sampling = [Sampling(), Sampling(temperature=1.0, seed=seed), Sampling(0.7, 0.8, seed)][
+        seed % 3
+    ]
+    one_by_one, most = written(1.0, rules, sampling, seed)
+    assert most == 1
+    for draft_s in (AT_ONCE_S / 3.5, AT_ONCE_S / 7.5, 1e-9):
+        found, most = written(draft_s, rules, sampling, seed)
+        assert found == one_by_one
+        assert most > 1
+
+
+def drafted(machine: Speculator, ids: list[int]) -> list[Action]:
+    """What the machine says behind these ids, until it wants more or is done."""
+    machine.sequence.extend(ids)
+    machine.drafted(ids, [CALM] * len(ids))
+    said = []
+    while not isinstance(action := machine.next(0.0), DraftMore | Done):
+        said.append(action)
+    return [*said, action]
+
+
+def test_the_first_id_comes_at_once_and_the_others_as_time_allows() -> None:
+    machine = alone(1e-9, Rules.off(max_new_tokens=60))
+    assert machine.next(0.0) == DraftMore(1)
+    assert drafted(machine, [4]) == [Emit((4,), verified=False), DraftMore(MOST_AT_ONCE)]
+    machine = alone(AT_ONCE_S / 9.5, Rules.off())
+    machine.next(0.0)
+    assert drafted(machine, [4])[-1] == DraftMore(9)
+
+
+def test_nothing_behind_a_stop_is_kept() -> None:
+    """Each id that stands is a block of its own, and the end of an answer, too."""
+    for end, reason in ((STOP, "sentence"), (EOS, "eos")):
+        machine = alone(1e-9, Rules.off())
+        machine.next(0.0)
+        drafted(machine, [0])
+        said = drafted(machine, [1, 2, end, 7, 8])
+        ids = [0, 1, 2, *([STOP] if end == STOP else [])]
+        assert said == [*(Emit((i,), verified=False) for i in ids[1:]), Done(reason)]
+        assert machine.sequence.answer == ids
+        counts = machine.counts
+        assert (counts.blocks, counts.n_drafted, counts.n_wasted) == (4, 6, 2)
+
+
+def test_what_is_cancelled_is_not_shown() -> None:
+    """What is drafted and not committed is dropped, and counted."""
+    machine = alone(1e-9, Rules.off())
+    machine.next(0.0)
+    drafted(machine, [0])
+    machine.sequence.extend([1, 2, 4])
+    machine.drafted([1, 2, 4], [CALM] * 3)
+    machine.cancel()
+    assert machine.next(0.0) == Done("cancelled")
+    assert machine.sequence.answer == [0]
+    assert (machine.counts.n_drafted, machine.counts.n_wasted, machine.counts.blocks) == (4, 3, 1)
+
+
+def test_the_first_id_says_nothing_about_the_pace() -> None:
+    """Its step feeds what is left of the prompt, too."""
+    machine = alone(0.002, Rules.off())
+    for took_s, learned_s in ((5.0, 0.002), (0.001, 0.0017)):
+        machine.next(0.0)
+        machine.sequence.extend([4])
+        machine.drafted([4], [CALM], took_s)
+        assert machine.pace.draft_s == pytest.approx(learned_s)
+        while not isinstance(machine.next(0.0), DraftMore):
+            pass
+
+
+def learned(draft_s, verdict_s):
+    pace = Pace()
+    for _ in range(200):
+        pace.drafted(4, 4 * draft_s)
+        pace.answered(verdict_s)
+    return pace
+
+
+def test_it_follows_the_measured_times():
+    pace = learned(0.01, 0.2)
+    assert abs(pace.draft_s - 0.01) < 1e-4
+    assert abs(pace.verdict_s - 0.2) < 1e-3
+
+
+@pytest.mark.parametrize("rtt_s", [0.05, 0.1, 0.2])
+def test_drafting_ahead_is_faster_than_waiting_for_each_verdict(rtt_s):
+    link = Link(0.95, 0.004, rtt_s)
+    assert measure(PLAIN, link).seconds > 1.4 * measure(AHEAD, link).seconds
+
+
+def test_a_slow_edge_loses_nothing_by_drafting_ahead():
+    """If an id takes as long as a verdict, there is no delay to hide."""
+    link = Link(0.95, 0.1, 0.1)
+    assert measure(AHEAD, link).seconds < 1.1 * measure(PLAIN, link).seconds
+
+
+def test_a_guess_needs_time_for_a_second_id():
+    pace = learned(0.1, 0.2)
+    assert pace.is_worth_a_guess(0.25)
+    assert not pace.is_worth_a_guess(0.15)
