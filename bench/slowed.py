@@ -40,7 +40,7 @@ def slow(thinker: Any, costs: Costs) -> Any:
         time.sleep(costs.window_ms * len(features) * features.shape[-1] / WINDOW_FRAMES / 1000)
         return encode(features)
 
-    text.step, text.writes, tower.encode = slow_step, False, slow_encode
+    text.step, tower.encode = slow_step, slow_encode
     return thinker
 
 

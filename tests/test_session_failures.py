@@ -145,10 +145,10 @@ class HearsTheEndLate(Passing):
     is_late: anyio.Event
     heard_at: list
 
-    async def finish(self, closed, ranges):
+    async def finish(self, closed, weights):
         if self.is_late.is_set():
             await anyio.sleep(6.0)
-        await self.inner.finish(closed, ranges)
+        await self.inner.finish(closed, weights)
         self.heard_at.append(anyio.current_time())
 
 

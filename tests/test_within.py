@@ -13,7 +13,9 @@ from streamer import Describer
 from streamer.assembly import parts
 from streamer.core.attributes import parse
 from streamer.core.measures.levels import MEASURES, NUM_LEVELS, SURE, levels_of, said_ranges
-from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.form import BEGIN
+from streamer.core.rules.settings import Rules
+from streamer.model.thinker import form_of, load
 
 FAST = str(ROOT / "samples" / "fast_loud.wav")
 
@@ -65,7 +67,7 @@ async def test_the_models_alone_are_asked_where_words_are_theirs(monkeypatch) ->
     assert found.measures is None
 
 
-def drawn_ranges(seed: int) -> dict[str, tuple[int, ...]]:
+def drawn_ranges(seed: int) -> dict[str, tuple[int, int]]:
     chance = random.Random(seed)
     return {
         name: tuple(sorted(chance.choices(range(num), k=2)))
@@ -120,14 +122,27 @@ async def test_a_live_turn_says_what_the_recording_says() -> None:
     assert found.text == recorded.text
 
 
-def test_the_form_of_a_card_is_made_once() -> None:
-    """Ranges make a view of it: nothing that is looked up once per model is looked up again."""
-    from streamer.core.rules.settings import Rules
-    from streamer.model.thinker import form_of, load
+async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> None:
+    """Also where weights only favour levels, greedy and drawn."""
+    chance = random.Random(3)
+    for temperature in (0.0, 1.0):
+        weights = {
+            name: tuple(chance.sample([0, *(-chance.randrange(200) for _ in range(num - 1))], num))
+            for name, num in NUM_LEVELS.items()
+        }
+        monkeypatch.setattr(parts, "weights_of_ranges", lambda *told, w=weights: w)
+        texts = {
+            mode: (await said(mode, temperature=temperature))[0][0].text
+            for mode in ("exact", "cloud")
+        }
+        assert texts["exact"] == texts["cloud"]
 
+
+def test_the_form_of_a_card_is_made_once() -> None:
+    """Weights make a view of it: its table is shared."""
     thinker = load("embedded", "edge")
     whole = form_of(thinker, Rules())
-    held = form_of(thinker, Rules(), {"rate": (0, 0)})
-    assert isinstance(whole, SentenceForm)
-    assert isinstance(held, SentenceForm)
-    assert held._own is whole._own
+    held = form_of(thinker, Rules(), {"rate": (0, -1, -2, -3, -4)})
+    assert whole is form_of(thinker, Rules())
+    assert held is not whole
+    assert held.allowed(BEGIN) is whole.allowed(BEGIN)

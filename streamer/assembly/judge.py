@@ -52,7 +52,7 @@ class ModelJudge:
         self._target = LocalTarget(
             side.batcher,
             self._listener,
-            lambda listener, ranges: LocalVerifier(listener, turn.rules, turn.sampling, ranges),
+            lambda listener, weights: LocalVerifier(listener, turn.rules, turn.sampling, weights),
             lambda: True,
         )
 
@@ -65,7 +65,7 @@ class ModelJudge:
         mel = self._mel
         rest = tuple(await anyio.to_thread.run_sync(mel.finish, limiter=self._threads))
         closed = Closed(0, rest, mel.maximum, mel.num_samples, True, lambda: None)
-        await self._target.finish(closed, self._turn.ranges)
+        await self._target.finish(closed, self._turn.weights)
 
     async def judge(
         self, request: VerifyRequest, runs_on: bool

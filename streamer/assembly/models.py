@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from streamer.core.decoding.gate import Preset
     from streamer.core.decoding.plan import Plan
-    from streamer.core.rules.clauses import Ranges
+    from streamer.core.rules.level_weights import LevelWeights
     from streamer.core.rules.settings import Rules
     from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
     from streamer.model.listener import Listener
@@ -176,14 +176,14 @@ class Models:
         return {}
 
     def drafter(
-        self, listener: Listener, rules: Rules, ranges: Ranges
+        self, listener: Listener, rules: Rules, weights: LevelWeights
     ) -> GenerateDrafter | IncrementalDrafter:
         """For one turn on the edge."""
         from streamer.model.drafters import GenerateDrafter, IncrementalDrafter
 
         if self.config.draft == "generate":
             return GenerateDrafter(listener, self._stock_edge)
-        return IncrementalDrafter(listener, rules, self.config.sampling(), ranges)
+        return IncrementalDrafter(listener, rules, self.config.sampling(), weights)
 
     @functools.cached_property
     def _stock_edge(self) -> Any:

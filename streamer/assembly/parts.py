@@ -25,7 +25,7 @@ from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, describe_turn, unverified
 from streamer.core.measures.levels import SURE, said_ranges
-from streamer.core.rules.clauses import FREE, Ranges
+from streamer.core.rules.level_weights import FLAT, FLOOR, LevelWeights, weights_of_ranges
 from streamer.core.text.emitter import Emitter
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
@@ -82,7 +82,7 @@ async def _cloud(models: Models, side: Side | None, group: TaskGroup | None) -> 
     follows_edge = models.plan.mode != "cloud"
     return LocalCloud(
         side,
-        lambda listener, rules, ranges: LocalVerifier(listener, rules, sampling, ranges),
+        lambda listener, rules, weights: LocalVerifier(listener, rules, sampling, weights),
         follows_edge,
     )
 
@@ -141,13 +141,15 @@ class LiveParts:
             options.coach,
         )
 
-    def ranges(self, closed: Closed) -> Ranges:
+    def weights(self, closed: Closed) -> LevelWeights:
         if closed.measures is None or not self._weighs:
-            return FREE
-        return said_ranges(closed.measures(), self._models.phrases)
+            return FLAT
+        phrases = self._models.phrases
+        num_levels = {name: len(levels) for name, levels in phrases.items()}
+        return weights_of_ranges(said_ranges(closed.measures(), phrases), num_levels)
 
-    def drafter(self, edge: Any, ranges: Ranges) -> Any:
-        return self._models.drafter(edge, self._plan.rules, ranges)
+    def drafter(self, edge: Any, weights: LevelWeights) -> Any:
+        return self._models.drafter(edge, self._plan.rules, weights)
 
     def speculator(self, edge: Any) -> Speculator:
         first = self._models.first
@@ -207,6 +209,7 @@ class LiveParts:
         seconds = written.closed.num_samples / SAMPLE_RATE_HZ
         is_known = cloud == curves.fingerprint
         found = confidence_of(written.pieces, models.phrases, curves, seconds, is_known)
-        alone = {n for n, (low, high) in self.ranges(written.closed).items() if low == high}
+        weights = self.weights(written.closed)
+        alone = {n for n, of in weights.items() if sum(weight > FLOOR for weight in of) == 1}
         # what the measure alone has decided is as sure as that
         return {n: SURE[n] if n in alone and p is not None else p for n, p in found.items()}

@@ -1,85 +1,56 @@
-"""The edge's next ids. In: a listener whose turn is over. Out: drafted ids, the gate's signals."""
+"""The edge's drafters: the next ids of an answer, and the gate's signals."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.clauses import Ranges
+from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
-from streamer.model.choose import signals_of
 from streamer.model.listener import Listener
-from streamer.model.sampler import Chooser
+from streamer.model.sampler import Sampler, signals_of
 from streamer.model.scheduler import Steps
 from streamer.model.thinker import form_of
 
 Draft = tuple[list[int], list[Signal]]
 
 
-@dataclass(eq=False)
 class IncrementalDrafter:
-    """Ids from the KV slot up to one that ends the answer: nothing behind it would be kept. Both
-    drafters are as stages/ports.py's Drafter says.
+    """Drafts id by id from the KV slot of `listener`, whose turn is over.
 
-    A whole block per step where the engine's kernels choose too; else, and for
-    what is rare, one id per step.
+    A draft ends early at the id that ends the answer: no id after it would be kept.
     """
 
-    listener: Listener
-    rules: Rules
-    sampling: Sampling
-    ranges: Ranges = field(default_factory=dict)
-    chooser: Chooser = field(init=False)
-    _width: int = field(init=False)  # of the engine's logits
-    _writes: bool = field(init=False)  # whether the engine's kernels choose, too
-
-    def __post_init__(self) -> None:
-        thinker = self.listener.thinker
-        form = form_of(thinker, self.rules, self.ranges)
-        self.chooser = Chooser(thinker.vocabulary, self.rules, self.sampling, form)
-        self._width = thinker.shapes.text.vocab
-        self._writes = thinker.engine.writes
+    def __init__(
+        self, listener: Listener, rules: Rules, sampling: Sampling, weights: LevelWeights = FLAT
+    ) -> None:
+        self.listener = listener
+        form = form_of(listener.thinker, rules, weights)
+        self._sampler = Sampler(listener.thinker.vocabulary, rules, sampling, form)
 
     def draft(self, n: int) -> Steps[Draft]:
+        """Up to `n` ids, one engine step each."""
         sequence = self.listener.sequence
-        chooser = self.chooser
-        listener = self.listener
         ids: list[int] = []
         signals: list[Signal] = []
-        chooser.begin(sequence.answer)
-        while len(ids) < n:
-            writer = chooser.writer(n - len(ids), self._width) if self._writes else None
-            logits = yield from listener.feed(1, writer)
-            if writer is not None:
-                num_kept = chooser.written(writer.ids)
-                ids += writer.ids[:num_kept]
-                signals += writer.signals[:num_kept]
-                if num_kept < len(writer.ids):
-                    # Its logits are gone: what stands before it is fed once more.
-                    sequence.replace_tail(len(sequence) - len(writer.ids) + num_kept)
-                    logits = yield from listener.feed(1)
-                elif writer.is_last:
-                    break
-                elif not writer.is_rare:
-                    continue
-            token, is_last, signal = chooser.next(logits)
+        self._sampler.begin(sequence.answer)
+        is_last = False
+        while len(ids) < n and not is_last:
+            [logits] = yield from self.listener.feed(1)
+            token, is_last, signal = self._sampler.next(logits)
             sequence.extend((token,))
             ids.append(token)
             signals.append(signal)
-            if is_last:
-                break
         return ids, signals
 
 
 class GenerateDrafter:
-    """The first version's drafter: transformers' own `generate()` over the whole context, for every
-    block.
+    """Drafts each block by transformers' own `generate()` over the whole context.
 
-    no_repeat_ngram_size 2, repetition_penalty 1.05, over prompt and answer alike, and none of our
-    rules. Audio is encoded and prefilled again per block (the original's defect 7): kept as
-    reference and baseline only.
+    It uses no_repeat_ngram_size 2 and repetition_penalty 1.05, over prompt and answer alike, and
+    none of our rules. Audio is encoded and prefilled again for each block. This is the drafter of
+    the first version, kept as reference and baseline.
     """
 
     def __init__(self, listener: Listener, stock: Any) -> None:
@@ -87,7 +58,7 @@ class GenerateDrafter:
         self._stock = stock
 
     def draft(self, n: int) -> Steps[Draft]:
-        """No step of ours: the stock model keeps its own cache, for this one block."""
+        """Up to `n` ids, without an engine step: the stock model keeps its own cache."""
         return self._generate(n)
         yield
 

@@ -20,7 +20,6 @@ from streamer.core.decoding.sequence import Sequence
 from streamer.model.audio.mel import MelWindow
 from streamer.model.audio.window_ledger import WindowLedger
 from streamer.model.engines.engine import Engine, Row, joined
-from streamer.model.kernels.lane import Writer
 from streamer.model.scheduler import Encode, Steps
 from streamer.model.thinker import Thinker
 
@@ -91,25 +90,13 @@ class Listener:
         self.sequence.extend(self.thinker.suffix_ids)
         self.sequence.start_answer()
 
-    def feed(self, num_logits: int, writer: Writer | None = None) -> Steps[NDArray[np.float32]]:
-        """Run the pending ids through the model: returns logits [num_logits, vocab] of the last of
-        them.
-
-        writer: what it wrote stands behind them in the sequence and is fed, all but its last id;
-        that too where the next one is to be chosen from the logits that are returned.
-        """
+    def feed(self, num_logits: int) -> Steps[NDArray[np.float32]]:
+        """Run the pending ids through the model: logits [num_logits, vocab] of the last of them."""
         assert self._slot is not None, "the listener is closed"
         pending = self.sequence.pending
-        logits = yield Row(
-            self._slot, self.sequence.n_cached, pending, self._tail, num_logits, writer
-        )
+        logits = yield Row(self._slot, self.sequence.n_cached, pending, self._tail, num_logits)
         self.sequence.mark_fed(len(pending))
         self._tail = None
-        if writer is not None:
-            writer.read()
-            ids = writer.ids
-            self.sequence.extend(ids)
-            self.sequence.mark_fed(len(ids) - (not writer.is_rare))
         return logits
 
     def features(self) -> NDArray[np.float32]:

@@ -24,7 +24,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.choose import BANNED, pick, processed
+from streamer.model.sampler import BANNED, pick, processed
 
 
 class RulesLogitsProcessor(LogitsProcessor):

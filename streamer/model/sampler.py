@@ -1,44 +1,186 @@
-"""One answer's ids, one after another. In: raw logits, rules, chance. Out: ids, signals, the end.
+"""Logits to ids: the choice of the next id of an answer, and the gate's numbers.
 
-Greedy choice is compiled (model/kernels/rules.py) and keeps the answer's ids in an array, so that
-nothing is decoded, allocated or built per id. What that leaves aside, and chance, go the readable
-way (model/choose.py).
+Where the model's card gives a form of the sentence (core/rules/form.py), an id is chosen among the
+ids that keep the form, by logit plus bias. Else the order of docs/decoding.md holds: repetition
+penalty, bans and soft biases, temperature once, choice. The edge's drafts and the cloud's
+corrections are chosen by the same code, and a row's result does not depend on other rows.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamer.core.decoding.gate import Signal
-from streamer.core.rules.constrain import constrain
+from streamer.core.rules.constrain import Constraint, constrain
 from streamer.core.rules.form import BEGIN, SentenceForm, State
-from streamer.core.rules.id_sets import Ids
-from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
-from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.choose import choose, choose_among
-from streamer.model.kernels.lane import Writer
-from streamer.model.kernels.rule_book import Ints, rule_book
-from streamer.model.kernels.rules import next_id
+from streamer.core.text.vocabulary import Ids, Vocabulary
+from streamer.model.kernels.greedy import measure
 
+BANNED = -math.inf
 Floats = NDArray[np.float32]
-_SPARE = 128  # ids that an answer's array begins with
 
 
-# an id; whether the answer ends with it; zeros where no signal was wanted
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """One id per row, and one signal per row where they were wanted."""
+
+    ids: list[int]
+    signals: list[Signal]
+
+
+def choose(
+    logits: Floats,
+    constraints: Sequence[Constraint],
+    vocabulary_mask: NDArray[np.bool_] | None,
+    sampling: Sampling,
+    rules: Rules,
+    with_signals: bool = True,
+) -> Choices:
+    """Choose one id per row of the raw `logits` [R, V] float32, which are not changed.
+
+    `vocabulary_mask` [V] bool: `vocabulary.never`; used where `rules.clean`. Equal logits: the
+    lowest id. `with_signals` False leaves the signals out.
+    """
+    scores = processed(logits, constraints, vocabulary_mask, rules)
+    ids = pick(scores, constraints, sampling, rules)
+    return Choices(ids, signals_of(logits, ids) if with_signals else [])
+
+
+def processed(
+    logits: Floats,
+    constraints: Sequence[Constraint],
+    vocabulary_mask: NDArray[np.bool_] | None,
+    rules: Rules,
+) -> Floats:
+    """New scores [R, V] float32 by all rules, banned ids at -inf, none of a row's all so."""
+    mask = vocabulary_mask if rules.clean else None
+    rows = zip(np.asarray(logits, np.float32), constraints, strict=True)
+    return np.stack([_ruled(row, constraint, mask) for row, constraint in rows])
+
+
+def _ruled(raw: Floats, c: Constraint, mask: NDArray[np.bool_] | None) -> Floats:
+    """One row under its rules. Where every id is banned, the n-gram ban is dropped, then adjacency,
+    then commas; at last EOS is left."""
+    scores = raw.copy()
+    old = scores[c.penalised]
+    penalty = np.float32(c.penalty)
+    # CTRL, arXiv 1909.05858
+    scores[c.penalised] = np.where(old > 0, old / penalty, old * penalty)
+    scores[c.lowered] -= np.float32(c.bias)
+    if c.only is not None:  # a character is split: only what may follow its first half counts
+        kept = scores[c.only]
+        scores[:] = BANNED
+        scores[c.only] = kept
+    elif mask is not None:
+        scores[mask] = BANNED
+    scores[c.never] = BANNED
+    tiers = (c.commas, c.adjacency, c.ngram)
+    for num_tiers in (3, 2, 1, 0):
+        left = scores.copy() if num_tiers else scores
+        for banned in tiers[:num_tiers]:
+            left[banned] = BANNED
+        if left.max() > BANNED:
+            return left
+    scores[c.fallback] = 0.0
+    return scores
+
+
+def pick(
+    scores: Floats, constraints: Sequence[Constraint], sampling: Sampling, rules: Rules
+) -> list[int]:
+    """One id per row of `processed` logits: greedy or Gumbel-max, then the local rule."""
+    ids = []
+    for row, constraint in zip(scores, constraints, strict=True):
+        if sampling.temperature == 0.0:
+            token = int(row.argmax())  # of equal scores the first
+        else:
+            token = _draw(row, constraint.index, sampling)
+        if rules.loop_local and constraint.recent.count(token) >= rules.loop_count:
+            token = _redraw(row, constraint.index, sampling, rules)
+        ids.append(token)
+    return ids
+
+
+def _draw(scores: Floats, index: int, sampling: Sampling) -> int:
+    """Gumbel-max over one row's top-p set [V]: a draw from softmax(scores / T) within it."""
+    ids = np.flatnonzero(scores > BANNED)
+    return _draw_of(ids, scores[ids].astype(np.float64), index, sampling)
+
+
+def _draw_of(ids: Ids, scores: NDArray[np.float64], index: int, sampling: Sampling) -> int:
+    heated = scores / sampling.temperature
+    if sampling.top_p < 1.0:
+        kept = _nucleus(heated, sampling.top_p)
+        ids = ids[kept]
+        heated = heated[kept]
+    return int(ids[np.argmax(heated + gumbel(sampling.seed, index, ids))])
+
+
+def _nucleus(heated: NDArray[np.float64], top_p: float) -> Ids:
+    """Places, ascending, of the smallest set that holds `top_p` (arXiv 1904.09751)."""
+    weights = np.exp(heated - heated.max())
+    total = weights.sum()
+    # All ids below this weight hold less than 1 - top_p together, so the set lies above it:
+    # sort only that.
+    likely = np.flatnonzero(weights >= (1.0 - top_p) * total / len(weights))
+    order = likely[np.argsort(-weights[likely], kind="stable")]
+    before = np.cumsum(weights[order]) - weights[order]
+    return np.sort(order[before < top_p * total])
+
+
+def _redraw(scores: Floats, index: int, sampling: Sampling, rules: Rules) -> int:
+    """Among the top 5 at T 0.8, with the same noise as every other draw at this place."""
+    top = np.argsort(-scores, kind="stable")[: rules.loop_top]
+    heated = scores[top].astype(np.float64) / rules.loop_temperature
+    return int(top[np.argmax(heated + gumbel(sampling.seed, index, top))])
+
+
+def choose_in_form(
+    logits: Floats, form: SentenceForm, state: State, index: int, sampling: Sampling
+) -> int:
+    """The id after `state` by one row of raw `logits` [V]: the best allowed logit plus bias.
+
+    With a temperature, a draw from softmax((logits + biases) / T) within the allowed ids, and
+    within the top-p set of these. index: place of the id in the answer. Equal scores: the lowest
+    id.
+    """
+    ids = form.allowed(state)
+    if len(ids) == 1:
+        return int(ids[0])
+    scores = logits[ids].astype(np.float64)
+    biases = form.biases(state)
+    if biases is not None:
+        scores += biases
+    if sampling.temperature == 0.0:
+        return int(ids[scores.argmax()])
+    return _draw_of(ids, scores, index, sampling)
+
+
+def signals_of(logits: Floats, ids: Iterable[int]) -> list[Signal]:
+    """The gate's numbers from the RAW softmax of `logits` [R, V], V >= 2, for the chosen `ids`."""
+    rows = map(np.ascontiguousarray, np.asarray(logits, np.float32))
+    return [Signal(*measure(row, token)) for row, token in zip(rows, ids, strict=True)]
+
+
+# an id; whether the answer ends with it; its signal, zeros where none was wanted
 Choice = tuple[int, bool, Signal]
+_NO_SIGNAL = Signal(0.0, 0.0, 0.0)
 
 
-class Chooser:
-    """`begin` with what is said, then `next` per id; or `judge` a block. One answer's, and one
-    thread's at a time.
+class Sampler:
+    """Chooses the ids of one answer. `begin` with the answer, then `next` for each id, or `judge`
+    for a draft.
 
-    form: of the sentence. An id that breaks it is chosen again, among those that keep it.
+    form: of the sentence; None: the rules decide. Once ids have left the form (another drafter's,
+    committed unverified), the rules decide, too. Not thread-safe.
     """
 
     def __init__(
@@ -52,159 +194,65 @@ class Chooser:
         self._rules = rules
         self._sampling = sampling
         self._form = form
-        # behind these ids of the answer; None: there is no form, or it is left
-        self._state: State | None = None if form is None else BEGIN
-        self._followed: list[int] = []
-        self._is_compiled = sampling.temperature == 0.0
-        self._book: Ints | None = None
-        self._writer: Writer | None = None
-        self._n = 0
-        self._hold(np.zeros(_SPARE, np.int64))
+        self._answer: list[int] = []
+        self._states: list[State | None] = [BEGIN]  # before each id of the answer, and after all
 
-    def _hold(self, answer: NDArray[np.int64]) -> None:
-        # the same: NumPy takes longer for a few numbers
-        self._answer = answer
-        self._said = answer.data
+    def begin(self, answer: Sequence[int]) -> None:
+        """Set the answer so far, committed or not."""
+        kept = 0
+        for one, other in zip(self._answer, answer, strict=False):
+            if one != other:
+                break
+            kept += 1
+        del self._answer[kept:], self._states[kept + 1 :]
+        for token in answer[kept:]:
+            self._append(token)
 
-    def _prepare(self) -> None:
-        """The book and work memory, on the engine's thread: so nobody else waits for a book."""
-        self._book = rule_book(self._vocabulary, self._rules)
-        self._is_compiled = self._book is not None
-        self._scores = np.empty(self._vocabulary.num_ids, np.float32)
-        self._marks = np.zeros(self._vocabulary.num_ids, np.int32)
-        self._mask = self._vocabulary.never if self._rules.clean else self._vocabulary.never[:0]
-        self._penalty = np.float32(self._rules.repetition_penalty)
-        self._bias = np.float32(self._rules.end_bias)
-
-    def begin(self, answer: Sequence[int], num_drafted: int = 0) -> None:
-        """answer: all that is said, committed or not; its last `num_drafted` are another's."""
-        if self._is_compiled and self._book is None:
-            self._prepare()
-        self._n = len(answer)
-        if self._n >= len(self._answer):
-            self._hold(np.zeros(2 * self._n, np.int64))
-        self._said[: self._n] = array(self._said.format, answer)
-        if self._form is not None:
-            said = list(answer[: self._n - num_drafted])
-            if said[: len(self._followed)] != self._followed:  # some were taken back
-                self._followed = []
-                self._state = BEGIN
-            self._state = self._form.behind(said[len(self._followed) :], self._state)
-            self._followed = said
-
-    def next(self, logits: Floats, row: int = 0, wants_signal: bool = True) -> Choice:
-        """Choose the id behind the answer from row `row` of raw logits [R, V], and put it there."""
-        return self._put(self._choose(logits, row, wants_signal))
-
-    def _put(self, found: Choice) -> Choice:
-        if self._n == len(self._answer):
-            self._hold(np.append(self._answer, np.zeros_like(self._answer)))
-        self._said[self._n] = found[0]
-        self._n += 1
-        self._follow(found[0])
-        return found
-
-    def writer(self, wanted: int, width: int) -> Writer | None:
-        """One that chooses up to `wanted` ids behind the answer inside the kernels, from logits of
-        `width` ids.
-
-        None: they are to be chosen one by one. Tell what it did to `written`.
-        """
-        if not self._is_compiled or self._book is None or width != self._vocabulary.num_ids:
-            return None
-        if self._writer is None:
-            self._writer = Writer(self._book, self._mask, width, self._rules)
-        while self._n + wanted > len(self._answer):
-            self._hold(np.append(self._answer, np.zeros_like(self._answer)))
-        self._writer.begin(self._answer, self._n, wanted)
-        return self._writer
-
-    def written(self, ids: Sequence[int]) -> int:
-        """The writer's `ids` stand behind the answer, in its array. Up to the one that breaks the
-        form they are taken; how many is returned."""
-        for num_kept, token in enumerate(ids):
-            if not self._follow(token):
-                self._n += num_kept
-                return num_kept
-        self._n += len(ids)
-        return len(ids)
-
-    def _follow(self, token: int) -> bool:
-        """Go on behind `token`, unless it breaks the form."""
-        if self._form is None:
-            return True
-        if self._state is not None:
-            state = self._form.step(self._state, token)
-            if state is None:
-                return False
-            self._state = state
-        self._followed.append(token)
-        return True
+    def next(self, logits: Floats, wants_signal: bool = True) -> Choice:
+        """Choose the id after the answer from one row of raw `logits` [V], and append it."""
+        token, signal = self._choose(logits, wants_signal)
+        is_last = stop(self._vocabulary, self._rules, self._answer, token) is not None
+        self._append(token)
+        return token, is_last, signal
 
     def judge(
         self, logits: Floats, answer: Sequence[int], num_drafted: int, tells: bool = True
     ) -> tuple[list[int], list[float]]:
-        """(the ids that stand behind each of the last `num_drafted` + 1 places of `answer`, their
-        log-probabilities up to the first that differs from the draft): logits
-        [num_drafted + 1, V].
+        """Choose an id for each of the last `num_drafted` + 1 places of `answer`, whose last
+        `num_drafted` ids are a draft: from logits [num_drafted + 1, V].
 
-        answer: its last `num_drafted` ids are another's draft. tells: log-probabilities are wanted.
+        Returns the ids, and their log-probabilities up to the first id that differs from the draft;
+        no log-probabilities where `tells` is False.
         """
-        self.begin(answer, num_drafted)
+        first = len(answer) - num_drafted
+        self.begin(answer[:first])
         ids: list[int] = []
         log_probs: list[float] = []
-        first = self._n - num_drafted
         for row in range(num_drafted + 1):
-            self._n = first + row
-            tells = tells and ids == answer[first : self._n]  # what follows a correction is not
-            token, _, signal = self._choose(logits, row, tells)
+            tells = tells and ids == list(answer[first : first + row])
+            token, signal = self._choose(logits[row], tells)
             ids.append(token)
-            log_probs += [signal.log_prob] * tells
-            if row < num_drafted and not self._follow(answer[self._n]):
-                self._state = None
-                self._follow(answer[self._n])
+            if tells:
+                log_probs.append(signal.log_prob)
+            if row < num_drafted:
+                self._append(answer[first + row])
         return ids, log_probs
 
-    def _choose(self, logits: Floats, row: int, wants_signal: bool) -> Choice:
-        """The id behind the first `_n` of the answer."""
-        found = self._choose_freely(logits, row, wants_signal)
-        state = self._state
-        form = self._form
-        if state is None or form is None or form.step(state, found[0]) is not None:
-            return found
-        return self._readable(logits[row : row + 1], wants_signal, form.allowed(state))
+    def _append(self, token: int) -> None:
+        state = self._states[-1]
+        if state is not None and self._form is not None:
+            state = self._form.step(state, token)
+        self._answer.append(token)
+        self._states.append(state)
 
-    def _choose_freely(self, logits: Floats, row: int, wants_signal: bool) -> Choice:
-        """Whether or not it keeps the form."""
-        return self._compiled(logits, row, wants_signal) or self._readable(
-            logits[row : row + 1], wants_signal
-        )
-
-    def _compiled(self, logits: Floats, row: int, wants_signal: bool) -> Choice | None:
-        if not self._is_compiled:
-            return None
-        token, is_last, entropy, margin, log_prob = next_id(
-            logits[row],
-            self._scores,
-            self._mask,
-            self._book,
-            self._marks,
-            self._answer,
-            self._n,
-            self._penalty,
-            self._bias,
-            wants_signal,
-        )
-        return (token, is_last, Signal(entropy, margin, log_prob)) if token >= 0 else None
-
-    def _readable(self, logits: Floats, wants_signal: bool, allowed: Ids | None = None) -> Choice:
-        said = self._answer[: self._n].tolist()
-        constraint = constrain(self._vocabulary, self._rules, said)
-        chance = (self._sampling, self._rules, wants_signal)
-        if allowed is None:
-            found = choose(logits, [constraint], self._vocabulary.never, *chance)
+    def _choose(self, logits: Floats, wants_signal: bool) -> tuple[int, Signal]:
+        state = self._states[-1]
+        index = len(self._answer)
+        if self._form is not None and state is not None:
+            token = choose_in_form(logits, self._form, state, index, self._sampling)
         else:
-            found = choose_among(allowed, logits, constraint, *chance)
-        [token] = found.ids
-        signal = found.signals[0] if wants_signal else Signal(0.0, 0.0, 0.0)
-        return token, stop(self._vocabulary, self._rules, said, token) is not None, signal
+            constraint = constrain(self._vocabulary, self._rules, self._answer)
+            mask = self._vocabulary.never
+            rows = logits[None]
+            [token] = choose(rows, [constraint], mask, self._sampling, self._rules, False).ids
+        return token, signals_of(logits[None], [token])[0] if wants_signal else _NO_SIGNAL

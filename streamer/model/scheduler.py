@@ -80,10 +80,7 @@ class _Hand:
             else row.embeds[first : first + n]
         )
         num_logits = row.num_logits if n == left else 0
-        writer = row.writer if n == left else None
-        return Row(
-            row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits, writer
-        )
+        return Row(row.slot, row.start + first, row.ids[first : first + n], embeds, num_logits)
 
 
 class StepScheduler:

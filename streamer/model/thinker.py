@@ -19,8 +19,8 @@ from weakref import WeakSet
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.choices import EngineName
-from streamer.core.rules.clauses import FREE, Ranges
 from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.rules.settings import ALL, Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import (
@@ -194,10 +194,12 @@ def num_params_of(directory: Path) -> int:
     return sum(math.prod(tensor.shape) for tensor in check_layout(directory, shapes_of(directory)))
 
 
-def form_of(thinker: Thinker, rules: Rules, ranges: Ranges = FREE) -> SentenceForm | None:
-    """The form that the rules ask for, by the phrases of the model's card, within `ranges`; None
-    where they ask for none, the card has none of them, or the tokenizer cannot spell them
-    (ModelWarning, once per model)."""
+def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> SentenceForm | None:
+    """The sentence's form by the phrases of the model's card, under `weights`.
+
+    None where the rules ask for no form, the card has none of the attributes, or the tokenizer
+    cannot spell its phrases (ModelWarning, once per model).
+    """
     card = thinker.card
     said = [name for name in card.attributes if rules.form == ALL or name in rules.form.split(",")]
     if not said:
@@ -208,8 +210,8 @@ def form_of(thinker: Thinker, rules: Rules, ranges: Ranges = FREE) -> SentenceFo
 
     found: SentenceForm = thinker.vocabulary.cached(("form", card.phrases, *said), make)
     if found.can_be_said:
-        return found.within(ranges)
-    # here, for models share what is cached; else the second one would be silent
+        return found.weighted(weights)
+    # Warn once per model here: the cached form is shared between models.
     if thinker not in _TOLD_OF_PHRASES:
         _TOLD_OF_PHRASES.add(thinker)
         why = "its tokenizer spells no phrase of some attribute, so sentences are held to no form"

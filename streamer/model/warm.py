@@ -26,7 +26,7 @@ def warm_up(thinker: Thinker) -> None:
     """Take `thinker` once through everything a turn does, on noise; no slot stays taken."""
     noise = np.random.default_rng(0).normal(0.0, 0.01, SAMPLES).astype(np.float32)
     for (listener,), _ in hear_parts([thinker], [noise], prefills=False):
-        drafter = IncrementalDrafter(listener, Rules(), Sampling(), {"rate": (0, 0)})
+        drafter = IncrementalDrafter(listener, Rules(), Sampling(), {"rate": (0, -1, -2, -3, -4)})
         drive(listener.engine, drafter.draft(4))
         for k in (4, 6):  # a verification feeds k + 1 ids
             listener.sequence.extend(range(k + 1))

@@ -180,7 +180,7 @@ class EdgeDraft:
         if self._drafter is None:
             edge = self._ready.turn.edge
             assert edge is not None
-            self._drafter = self._parts.drafter(edge, self._ready.ranges)
+            self._drafter = self._parts.drafter(edge, self._ready.weights)
         return (yield from self._drafter.draft(n))
 
 

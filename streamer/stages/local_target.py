@@ -9,7 +9,7 @@ import anyio
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.rules.clauses import Ranges
+from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.stages.batcher import Batcher
 from streamer.stages.ports import Hearer, Side, Steps
@@ -32,7 +32,7 @@ class LocalTarget:
         self,
         batcher: Batcher,
         hearer: Hearer,
-        verifier_of: Callable[[Any, Ranges], BlockVerifier],
+        verifier_of: Callable[[Any, LevelWeights], BlockVerifier],
         prefills: Callable[[], bool],
     ) -> None:
         self._batcher = batcher
@@ -41,7 +41,7 @@ class LocalTarget:
         self._prefills = prefills
         self.is_up = True
         self._verifier: BlockVerifier | None = None
-        self._ranges: Ranges | None = None
+        self._weights: LevelWeights | None = None
         self._one_at_a_time = anyio.Lock(
             fast_acquire=True
         )  # a late verdict's request is not overtaken
@@ -53,11 +53,11 @@ class LocalTarget:
         if steps is not None:
             await self._batcher.submit(steps)
 
-    async def finish(self, closed: Closed, ranges: Ranges) -> None:
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
         """The last window, prefilled now where `prefills` says so, else with the first request."""
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
-        self._ranges = ranges
+        self._weights = weights
 
     async def prefilled(self) -> None:
         """It is: `hear` waits for it."""
@@ -66,8 +66,8 @@ class LocalTarget:
         """Raises what the model raises."""
         async with self._one_at_a_time:
             if self._verifier is None:
-                assert self._ranges is not None, "the turn is not finished"
-                self._verifier = self._verifier_of(self._hearer, self._ranges)
+                assert self._weights is not None, "the turn is not finished"
+                self._verifier = self._verifier_of(self._hearer, self._weights)
             self._begun.add(request.number)
             reply: Verdict | Refusal = await self._batcher.submit(self._verifier.verify(request))
             self.is_up = True
@@ -103,11 +103,11 @@ class LocalCloud:
     def __init__(
         self,
         side: Side,
-        verifier_of: Callable[[Any, Rules, Ranges], BlockVerifier],
+        verifier_of: Callable[[Any, Rules, LevelWeights], BlockVerifier],
         follows_edge: bool,
     ) -> None:
         """follows_edge: an edge drafts first; so long an idle cloud has time to prefill.
-        verifier_of: of a listener, by rules, within ranges."""
+        verifier_of: of a listener, by rules and level weights."""
         self.side = side
         self._follows_edge = follows_edge
         self._verifier_of = verifier_of
@@ -120,7 +120,7 @@ class LocalCloud:
         return LocalTarget(
             self.side.batcher,
             self.side.listen(),
-            lambda listener, ranges: self._verifier_of(listener, rules, ranges),
+            lambda listener, weights: self._verifier_of(listener, rules, weights),
             self._has_time,
         )
 

@@ -20,7 +20,7 @@ from streamer.core.decoding.plan import Counts
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import Description
 from streamer.core.measures.live_measures import Measures
-from streamer.core.rules.clauses import Ranges
+from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.settings import Rules
 from streamer.core.text.emitter import Emitter
 from streamer.stages.batcher import Batcher
@@ -119,8 +119,8 @@ class Target(Protocol):
         """Prefill what was heard; one that is elsewhere takes it and returns at once."""
         ...
 
-    async def finish(self, closed: Closed, ranges: Ranges) -> None:
-        """The turn is over. ranges: of the levels that its sentence may say."""
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
+        """The turn is over. weights: of the levels."""
         ...
 
     async def prefilled(self) -> None:
@@ -273,12 +273,12 @@ class Parts(Protocol):
         """A turn begins where it is verified; None where it never is."""
         ...
 
-    def ranges(self, closed: Closed) -> Ranges:
+    def weights(self, closed: Closed) -> LevelWeights:
         """Of the levels that the turn's sentence may say. Blocks until its measures are known."""
         ...
 
-    def drafter(self, edge: Hearer, ranges: Ranges) -> Drafter:
-        """For a turn that is over. ranges: of the levels that its sentence may say."""
+    def drafter(self, edge: Hearer, weights: LevelWeights) -> Drafter:
+        """For a turn that is over. weights: of the levels."""
         ...
 
     def speculator(self, edge: Hearer | None) -> Speculator: ...

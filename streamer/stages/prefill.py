@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Dropped, Heard, Item, TurnOpened
-from streamer.core.rules.clauses import FREE, Ranges
+from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.stages.events import LiveUpdate
 from streamer.stages.ports import Hearer, Parts
 from streamer.stages.queues import Answer, Failed, Mark, Outlet, Ready, Turn, put, reason_of
@@ -95,12 +95,12 @@ class _Prefill:
         """Hear the turn's last window on the edge, while its last samples are measured."""
         if turn.failed is not None:
             return Failed(turn.number, turn.failed)
-        ranges: Ranges = FREE
+        weights: LevelWeights = FLAT
 
         async def measure() -> None:
-            nonlocal ranges
+            nonlocal weights
             run, limiter = anyio.to_thread.run_sync, self._parts.threads.limiter
-            ranges = await run(self._parts.ranges, closed, limiter=limiter)
+            weights = await run(self._parts.weights, closed, limiter=limiter)
 
         try:
             async with anyio.create_task_group() as group:
@@ -113,7 +113,7 @@ class _Prefill:
         except Exception as error:  # this turn's alone
             self._turns.close(turn)
             return Failed(turn.number, reason_of(error))
-        return Ready(turn, closed, fed_at, ranges)
+        return Ready(turn, closed, fed_at, weights)
 
     async def _prefill(self, turn: Turn, heard: Heard) -> None:
         """On every model at once; a live update gives way to what the edge has to do."""

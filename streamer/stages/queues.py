@@ -14,7 +14,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from streamer.core.audio.turn_items import Closed
 from streamer.core.decoding.plan import Counts, Emit
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.rules.clauses import Ranges
+from streamer.core.rules.level_weights import LevelWeights
 from streamer.stages.events import Event
 from streamer.stages.ports import Hearer, Target
 
@@ -79,13 +79,13 @@ class Turn:
 class Ready:
     """A turn whose audio is over and heard by the edge; its last sample was fed at `fed_at`.
 
-    ranges: of the levels that its sentence may say.
+    weights: of the levels.
     """
 
     turn: Turn
     closed: Closed
     fed_at: float
-    ranges: Ranges
+    weights: LevelWeights
 
 
 @dataclass(frozen=True, slots=True)

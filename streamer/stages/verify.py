@@ -62,6 +62,6 @@ async def _prepare(ready: Ready) -> None:
     target = ready.turn.cloud
     assert target is not None
     try:
-        await target.finish(ready.closed, ready.ranges)
+        await target.finish(ready.closed, ready.weights)
     except Exception as error:
         ready.turn.failed = reason_of(error)

@@ -21,8 +21,8 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.choose import choose
 from streamer.model.processors import RulesLogitsProcessor, SentenceStoppingCriteria
+from streamer.model.sampler import choose
 
 HAN = "说话人的语速较慢音调平稳停顿少声低沉色偏暗情绪静微缓"
 TOKENS = [

@@ -52,8 +52,8 @@ class Late(Passing):
     async def hear(self, heard):
         await self._after_a_while(self.inner.hear, heard)
 
-    async def finish(self, closed, ranges):
-        await self._after_a_while(self.inner.finish, closed, ranges)
+    async def finish(self, closed, weights):
+        await self._after_a_while(self.inner.finish, closed, weights)
 
     async def verify(self, request):
         return await self._after_a_while(self.inner.verify, request)

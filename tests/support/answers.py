@@ -30,8 +30,8 @@ class LoadedModels(Models):
     def plan(self):
         return self._given
 
-    def drafter(self, listener, rules, ranges):
-        drafter = super().drafter(listener, rules, ranges)
+    def drafter(self, listener, rules, weights):
+        drafter = super().drafter(listener, rules, weights)
         return self._before(drafter) if self._before else drafter
 
 

@@ -22,8 +22,7 @@ from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.choose import choose
-from streamer.model.sampler import Chooser
+from streamer.model.sampler import Sampler, choose
 
 WORDS = (
     "说话人",
@@ -137,8 +136,8 @@ class ToyVerifier:
         answer, k = self.stream.sequence.answer, len(request.draft)
         logits = self.stream.feed(k + 1)
         if self.form is not None:
-            chooser = Chooser(self.vocabulary, self.rules, self.sampling, self.form)
-            return self.ledger.conclude(request, *chooser.judge(logits, answer, k))
+            sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
+            return self.ledger.conclude(request, *sampler.judge(logits, answer, k))
         first = len(answer) - k
         constraints = [
             constrain(self.vocabulary, self.rules, answer[: first + i]) for i in range(k + 1)
@@ -165,9 +164,9 @@ class ToyDrafter:
         sequence = self.stream.sequence
         logits = self.stream.feed(1)
         if self.kind == "model" and self.form is not None:
-            chooser = Chooser(self.vocabulary, self.rules, self.sampling, self.form)
-            chooser.begin(sequence.answer)
-            token, _, signal = chooser.next(logits)
+            sampler = Sampler(self.vocabulary, self.rules, self.sampling, self.form)
+            sampler.begin(sequence.answer)
+            token, _, signal = sampler.next(logits[0])
             ids, signals = [token], [signal]
         elif self.kind == "model":
             never = self.vocabulary.never

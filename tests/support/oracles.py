@@ -3,17 +3,19 @@ there is."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 from fakes import ToyModel
 
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.form import SentenceForm
-from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
 from streamer.core.text.vocabulary import Vocabulary
-from streamer.model.choose import choose, choose_among
+from streamer.model.sampler import choose
 
 
 def target_alone(
@@ -29,14 +31,39 @@ def target_alone(
     never = vocabulary.never
     while True:
         logits = model.logits([*prompt, *answer])[None]
-        constraint = constrain(vocabulary, rules, answer)
-        [token] = choose(logits, [constraint], never, sampling, rules).ids
-        state = None if form is None else form.behind(answer)
-        if form is not None and state is not None and form.step(state, token) is None:
-            allowed = form.allowed(state)
-            [token] = choose_among(allowed, logits, constraint, sampling, rules).ids
+        state = None if form is None else form.after(answer)
+        if form is None or state is None:
+            constraint = constrain(vocabulary, rules, answer)
+            [token] = choose(logits, [constraint], never, sampling, rules).ids
+        else:
+            token = in_form(logits[0], form, answer, sampling)
         stopped = stop(vocabulary, rules, answer, token)
         if stopped is None or stopped.keep:
             answer.append(token)
         if stopped is not None:
             return answer, stopped.reason
+
+
+def in_form(
+    logits: Sequence[float], form: SentenceForm, answer: Sequence[int], sampling: Sampling
+) -> int:
+    """The choice within a form, in plain words: of all ids that keep it, one by one."""
+    state = form.after(answer)
+    ids = [i for i in range(len(logits)) if form.step(state, i) is not None]
+    biases = form.biases(state)
+    scores = {
+        token: float(logits[token]) + (0.0 if biases is None else biases[i])
+        for i, token in enumerate(ids)
+    }
+    if sampling.temperature == 0:
+        return max(ids, key=lambda token: (scores[token], -token))
+    heated = {token: score / sampling.temperature for token, score in scores.items()}
+    best = max(heated.values())
+    total = sum(math.exp(heat - best) for heat in heated.values())
+    kept, mass = [], 0.0
+    for token in sorted(ids, key=lambda token: (-heated[token], token)):
+        if mass < sampling.top_p * total:
+            kept.append(token)
+        mass += math.exp(heated[token] - best)
+    noise = gumbel(sampling.seed, len(answer), np.array(kept))
+    return max(zip(kept, noise, strict=True), key=lambda pair: heated[pair[0]] + pair[1])[0]

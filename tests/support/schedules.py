@@ -38,7 +38,7 @@ from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.rules.stop import stop
-from streamer.model.choose import choose
+from streamer.model.sampler import choose
 
 TICK_S = 0.1
 MAX_TICKS = 1_200  # a safety net: a schedule takes a second or two

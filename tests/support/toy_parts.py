@@ -147,10 +147,10 @@ class ToyParts:
     def target(self):
         return None if self.cloud is None else self.cloud.listen(self._decoding.plan.rules)
 
-    def ranges(self, closed):
+    def weights(self, closed):
         return {}
 
-    def drafter(self, edge, ranges):
+    def drafter(self, edge, weights):
         plan, sampling = self._decoding.plan, self._decoding.sampling
         chance = random.Random(0)
         return ToySteps(ToyDrafter(edge.stream, VOCABULARY, plan.rules, sampling, "model", chance))

@@ -18,7 +18,7 @@ from streamer.core.link import packing, wire
 from streamer.core.link.decoding_terms import FIRST, DecodingTerms
 from streamer.core.link.plausible import Plausible, RemoteFault
 from streamer.core.link.send_window import PIECE_SAMPLES
-from streamer.core.rules.clauses import FREE, Ranges
+from streamer.core.rules.level_weights import FLAT, LevelWeights
 
 
 class RemoteTurn:
@@ -38,7 +38,7 @@ class RemoteTurn:
         self._pieces: list[NDArray[np.float32]] = []
         self._starts: list[int] = []
         self._is_finished = self._finish_sent = self._open_sent = False
-        self._ranges = FREE
+        self._weights = FLAT
         # samples sent on this link; None: the verifier has not said what it has
         self._num_sent: int | None = None
         self._requests: dict[int, VerifyRequest] = {}  # without a reply, oldest first
@@ -56,10 +56,10 @@ class RemoteTurn:
             self._starts.append(self.num_samples)
             self.num_samples += len(piece)
 
-    def finish(self, ranges: Ranges = FREE) -> None:
-        """The turn is over; its sentence says levels within `ranges`."""
+    def finish(self, weights: LevelWeights = FLAT) -> None:
+        """The turn is over; its levels have these `weights`."""
         self._is_finished = True
-        self._ranges = ranges
+        self._weights = weights
         if self.terms.asks_first and not self._requests:
             self._requests[FIRST.number] = FIRST
             self._is_unasked = True
@@ -176,9 +176,9 @@ class RemoteTurn:
         return wire.AudioMessage(self.channel, start, *packing.pack_audio(samples))
 
     def _finish(self) -> wire.Up:
-        if not self._ranges:
+        if not self._weights:
             return wire.Finish(self.channel, self.num_samples)
-        return wire.FinishWithin(self.channel, self.num_samples, dict(self._ranges))
+        return wire.FinishWithin(self.channel, self.num_samples, dict(self._weights))
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)

@@ -18,7 +18,7 @@ from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.decoding.verdict import VerifyRequest
 from streamer.core.link import packing, wire
-from streamer.core.rules.clauses import FREE, Ranges
+from streamer.core.rules.level_weights import FLAT, LevelWeights, check_weights
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 
@@ -116,7 +116,7 @@ class ServedTurn:
         self.epoch = opened.epoch
         self.num_samples = 0
         self.is_finished = False
-        self.ranges = FREE  # of the levels that the sentence may say; known at the turn's end
+        self.weights = FLAT  # of the levels; known at the turn's end
         self._model = model
 
     def reopen(self, message: wire.Open) -> None:
@@ -134,9 +134,9 @@ class ServedTurn:
             case wire.AudioMessage(start=start):
                 return self._audio(start, packing.unpack_audio(message))
             case wire.Finish(num_samples=num_samples):
-                return self._finish(num_samples, FREE)
-            case wire.FinishWithin(num_samples=num_samples, ranges=ranges):
-                return self._finish(num_samples, ranges)
+                return self._finish(num_samples, FLAT)
+            case wire.FinishWithin(num_samples=num_samples, weights=weights):
+                return self._finish(num_samples, weights)
             case wire.VerifyMessage() | wire.Decode():
                 return self._judge(message)
 
@@ -153,15 +153,17 @@ class ServedTurn:
         self.num_samples += len(fresh)
         return Hear(fresh)
 
-    def _finish(self, num_samples: int, ranges: Ranges) -> Work | None:
+    def _finish(self, num_samples: int, weights: LevelWeights) -> Work | None:
         if num_samples != self.num_samples:
             raise Broken(f"the turn has {self.num_samples} samples here and {num_samples} there")
-        if any(low > high for low, high in ranges.values()):
-            raise Broken("a range of levels that holds none")
-        if self.is_finished and ranges != self.ranges:
-            raise Broken("the edge came back with other ranges of levels")
+        try:
+            check_weights(weights)
+        except ValueError as error:
+            raise Broken(str(error)) from None
+        if self.is_finished and weights != self.weights:
+            raise Broken("the edge came back with other level weights")
         self.is_finished = True
-        self.ranges = ranges
+        self.weights = weights
         return End()
 
     def _judge(self, message: wire.VerifyMessage | wire.Decode) -> Work:

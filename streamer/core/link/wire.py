@@ -13,7 +13,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-VERSION = 4
+from streamer.core.rules.level_weights import FLOOR
+
+VERSION = 5
 PATH = "/v1/verify"
 MAX_CHANNELS = 256
 MAX_EPOCH = 1 << 15  # a turn beyond it begins at 1: an epoch takes three bytes at most
@@ -27,8 +29,13 @@ Channel = Annotated[int, Meta(ge=0, lt=MAX_CHANNELS)]
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Hash = Annotated[int, Meta(ge=0)]  # 64 bits as an integer: a byte shorter than as bytes
 PackedIds = Annotated[bytes, Meta(max_length=3 * MAX_IDS)]
-Level = Annotated[int, Meta(ge=0, lt=MAX_LEVELS)]
 Word = Annotated[str, Meta(max_length=200)]
+# MessagePack takes one byte for a weight down to one nat under the best, at most three
+Weight = Annotated[int, Meta(ge=FLOOR, le=0)]
+Weights = Annotated[
+    dict[Word, Annotated[tuple[Weight, ...], Meta(min_length=1, max_length=MAX_LEVELS)]],
+    Meta(max_length=MAX_ATTRIBUTES),
+]
 
 
 class WireError(ValueError):
@@ -112,12 +119,11 @@ class Ping(Message, tag=7, frozen=True):
 
 
 class FinishWithin(Message, tag=8, frozen=True):
-    """A Finish of a turn whose measures were asked for. ranges: attribute -> the lowest and the
-    highest level that its sentence may say."""
+    """A Finish of a turn whose words are weighted by its measures."""
 
     channel: Channel
     num_samples: Count
-    ranges: Annotated[dict[Word, tuple[Level, Level]], Meta(max_length=MAX_ATTRIBUTES)]
+    weights: Weights
 
 
 class OpenedMessage(Message, tag=1, frozen=True):

@@ -1,4 +1,4 @@
-"""The rules of one answer: which ids may follow, when it stops, and chance that can be repeated.
+"""The rules of one answer: which ids may follow, when it ends, and repeatable chance.
 
 Imports core.text.
 """

@@ -1,35 +1,46 @@
-"""One answer's rules. In: `Rules`, the answer's ids. Out: a `Constraint` on the next choice.
+"""The constraint on the next id of an answer: banned ids, penalised ids, soft biases.
 
-A rule is a pure function of the ANSWER's ids, never of the prompt (whose words must stay sayable),
-so it needs no undo when a block is rolled back (docs/decoding.md). How it acts on logits is
-model/choose.py's.
+A rule is a pure function of the ANSWER's ids, never of the prompt, whose words must stay sayable.
+So it needs no undo when a block is rolled back (docs/decoding.md). It is applied to logits
+by model/sampler.py. These rules are for models without a form of the sentence (form.py).
+
+The ids that a rule names are looked up: each set is computed once per state (a count, a character)
+from the vocabulary's table, and kept there. With `rules.clean` the sets leave out ids that are
+never emitted, which makes them ten times smaller.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streamer.core.rules.id_sets import (
-    Ids,
-    adjacent_ids,
-    comma_ids,
-    early_end_ids,
-    none,
-    role_ids,
-    too_early_ids,
-)
 from streamer.core.rules.settings import Rules
-from streamer.core.rules.split_character import ByText, constrain_open
-from streamer.core.text.characters import PUNCTUATION, SENTENCE_ENDS, content_since, trailing_run
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.rules.split import ByText, constrain_open
+from streamer.core.text.characters import (
+    PUNCTUATION,
+    SENTENCE_ENDS,
+    content_since,
+    is_han,
+    trailing_run,
+)
+from streamer.core.text.vocabulary import Ids, Vocabulary
+
+NO_IDS: Ids = np.zeros(0, dtype=np.int64)
+
+# The template words: the original leaked them in 29-33 % of its outputs (docs/decoding.md).
+ROLES = ("human", "user", "assistant", "system")
+_ROLE = re.compile(r"[\W_]*(?:" + "|".join(ROLES) + ")", re.IGNORECASE)
+_INITIALS = frozenset(role[0] for role in ROLES)
+_MARKUP = re.compile(r"^[\W_]+")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraint:
-    """What one step must do, as arrays of ids, int64, each without repeats.
+    """The rules on one choice, as arrays of ids, int64, each without repeats.
 
     `commas`, `adjacency` and `ngram` are dropped, in the order ngram, adjacency, commas, while
     every id is banned; `never` and the vocabulary's own mask are not. When nothing at all is left,
@@ -52,7 +63,7 @@ class Constraint:
 
 
 def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Constraint:
-    """The constraint on the id behind `answer`, which holds no id of the prompt's."""
+    """The constraint on the id after `answer`, which holds no id of the prompt."""
     answer = list(answer)
     text, pending = vocabulary.read(answer)
     if pending and rules.clean:
@@ -79,7 +90,7 @@ def constrain(vocabulary: Vocabulary, rules: Rules, answer: Sequence[int]) -> Co
 
 def _never(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids:
     early = too_early_ids(vocabulary, rules, index)
-    roles = role_ids(vocabulary, text) if rules.clean else none
+    roles = role_ids(vocabulary, text) if rules.clean else NO_IDS
     if not len(roles):
         return early
     return roles if not len(early) else np.union1d(early, roles)
@@ -87,19 +98,19 @@ def _never(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids:
 
 def _commas(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
     if not rules.comma_gap:
-        return none
+        return NO_IDS
     return comma_ids(vocabulary, rules, content_since(text, PUNCTUATION, rules.comma_gap))
 
 
 def _adjacency(vocabulary: Vocabulary, rules: Rules, text: str) -> Ids:
     if not rules.adjacency:
-        return none
+        return NO_IDS
     return adjacent_ids(vocabulary, text[-1:], min(trailing_run(text), 2))
 
 
 def _lowered(vocabulary: Vocabulary, rules: Rules, text: str, index: int) -> Ids:
     if not rules.end_gap or not rules.end_bias or index < rules.min_new_tokens - 1:
-        return none  # before min_new_tokens the ends are banned anyway
+        return NO_IDS  # before min_new_tokens the ends are banned anyway
     marks = SENTENCE_ENDS if rules.end_since == "sentence" else PUNCTUATION
     return early_end_ids(vocabulary, rules, content_since(text, marks, rules.end_gap))
 
@@ -111,19 +122,123 @@ def _ngram(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Ids:
     twice.
     """
     if not rules.ngram:
-        return none
+        return NO_IDS
     content = vocabulary.has_content
     history = [i for i in answer if content[i]]
     width = rules.ngram - 1
     tail = history[len(history) - width :]
     starts = range(len(history) - width)
     found = {history[i + width] for i in starts if history[i : i + width] == tail}
-    return np.array(sorted(found), dtype=np.int64) if found else none
+    return np.array(sorted(found), dtype=np.int64) if found else NO_IDS
 
 
 def _penalised(vocabulary: Vocabulary, rules: Rules, answer: list[int]) -> Ids:
     if rules.repetition_penalty == 1.0 or not rules.penalty_window:
-        return none
+        return NO_IDS
     pure = vocabulary.is_pure_han
     found = {i for i in answer[-rules.penalty_window :] if pure[i]}
-    return np.array(sorted(found), dtype=np.int64) if found else none
+    return np.array(sorted(found), dtype=np.int64) if found else NO_IDS
+
+
+def _ids(vocabulary: Vocabulary, flags: NDArray[np.bool_], clean: bool) -> Ids:
+    return np.flatnonzero(flags & ~vocabulary.never if clean else flags)
+
+
+def too_early_ids(vocabulary: Vocabulary, rules: Rules, index: int) -> Ids:
+    """Before `min_new_tokens` EOS, and until one id before that sentence ends."""
+    if index >= rules.min_new_tokens:
+        return NO_IDS
+    ends = index < rules.min_new_tokens - 1
+
+    def make() -> Ids:
+        found = _ids(vocabulary, vocabulary.table.end, rules.clean) if ends else NO_IDS
+        return np.union1d(found, np.array(sorted(vocabulary.eos), dtype=np.int64))
+
+    result: Ids = vocabulary.cached(("early", ends, rules.clean), make)
+    return result
+
+
+def comma_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
+    """Ids that would put a comma-like less than `comma_gap` content characters behind the last
+    punctuation.
+
+    `count`: content characters since then, before this id.
+    """
+    gap = rules.comma_gap
+
+    def make() -> Ids:
+        table = vocabulary.table
+        first = table.comma_first & (count + table.before < gap)
+        return _ids(vocabulary, first | (table.comma & (table.comma_inner < gap)), rules.clean)
+
+    result: Ids = vocabulary.cached(("comma", gap, count, rules.clean), make)
+    return result
+
+
+def early_end_ids(vocabulary: Vocabulary, rules: Rules, count: int) -> Ids:
+    """Ids that end the sentence less than `end_gap` content characters behind the last mark."""
+    gap = rules.end_gap
+    since = rules.end_since
+
+    def make() -> Ids:
+        table = vocabulary.table
+        if since == "sentence":
+            early = count + table.end_before < gap
+        else:
+            early = np.where(table.end_first, count, 0) + table.end_inner < gap
+        return _ids(vocabulary, table.end & early, rules.clean)
+
+    result: Ids = vocabulary.cached(("end", gap, since, count, rules.clean), make)
+    return result
+
+
+def adjacent_ids(vocabulary: Vocabulary, last: str, run: int) -> Ids:
+    """Ids that would say `last` once too often, and ids that hold a run of three themselves.
+
+    `last`: the answer's last character or ""; `run`: how often it stands at the end, 2 for more.
+    """
+
+    def make() -> Ids:
+        table = vocabulary.table
+        banned = table.longest_han_run > 2
+        if last and is_han(last):
+            is_word = last in vocabulary.doubles
+            again = table.first == ord(last)
+            banned = banned | (again & (run + table.leading_run > 2) if is_word else again)
+        return np.flatnonzero(banned)
+
+    key = last if last and is_han(last) else ""
+    result: Ids = vocabulary.cached(("adjacent", key, run if key else 0), make)
+    return result
+
+
+def role_ids(vocabulary: Vocabulary, text: str) -> Ids:
+    """Ids that would complete a role word at the start of the line that `text` ends with, whatever
+    the case.
+
+    Blanks and signs before it do not count: "### Human", "**Assistant" are templates too.
+    """
+    line = text.rpartition("\n")[2] if "\n" in text else text
+    if len(line) > 64:
+        return NO_IDS
+    begun = _MARKUP.sub("", line).lower()
+    if begun and begun[0] not in _INITIALS:
+        return NO_IDS
+    # A whole role word (another drafter's, committed unverified) is past mending: its rest ""
+    # would ban every id.
+    if not any(role.startswith(begun) for role in ROLES if role != begun):
+        return NO_IDS
+
+    def make() -> Ids:
+        texts = vocabulary.texts
+        if not begun:
+            found = [i for i, t in enumerate(texts) if t and _ROLE.match(t)]
+        else:
+            rests = tuple(
+                role[len(begun) :] for role in ROLES if role.startswith(begun) and role != begun
+            )
+            found = [i for i, t in enumerate(texts) if t and t.lower().startswith(rests)]
+        return np.array(found, dtype=np.int64)
+
+    result: Ids = vocabulary.cached(("role", begun), make)
+    return result

@@ -1,40 +1,149 @@
-"""The form of a sentence. In: a card's phrases, an answer's ids. Out: which ids keep the form.
+"""The form of a sentence: which ids may follow, and how level weights favour them.
 
-A sentence is an opening and one phrase for each attribute, in any order, with commas between them
-and an end behind the last. No attribute is missing, none stands twice, no phrase is a mixture of
-two. The one other sentence is the card's own for a clip without speech.
+A sentence is an opening and one phrase of each attribute, in any order, with commas between the
+phrases and an end after the last. No attribute is missing, none stands twice, and no phrase is a
+mixture of two. The card's sentence for a clip without speech is the only other one.
 
-The rule corrects: an id is chosen without it, and where it breaks the form, chosen again among
-`allowed`. So a step pays for a look at the chosen id alone, and both sides, which look at the same
-ids, do the same. Where the noise of chance stays the same, that is a draw from the allowed ids.
+The form is a table: a state of the sentence gives the allowed ids and their biases. An id is chosen
+among the allowed ones alone, by logit plus bias (streamer/model/sampler.py). The other rules are
+for models without a form: tests/core/rules/test_grammar.py proves for each card that they would not
+change a sentence of the form.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streamer.core.rules.clauses import COMMA, END, Clauses, Phrases, Place, Ranges
-from streamer.core.rules.id_sets import Ids
-from streamer.core.rules.own_ids import OwnIds
-from streamer.core.rules.spelling import Spelling
+from streamer.core.rules.constrain import Ids
+from streamer.core.rules.level_weights import UNITS_PER_NAT, LevelWeights
+from streamer.core.text.characters import is_han
 from streamer.core.text.vocabulary import Vocabulary
 
-MAX_STEPS = 1 << 14  # that are remembered
-MAX_SETS = 1 << 10  # of allowed ids, some dozens each
-# A text that may yet be the sentence without speech is a place of its own: itself.
+# attribute -> levels, each with its phrases, as core/attributes.py reads them
+Phrases = Mapping[str, Sequence[Mapping[str, Any]]]
+COMMA = "，"
+END = "。"
+MAX_OPENING = 8  # characters before the first phrase
+MAX_ROWS = 1 << 10  # states whose row is kept
+MAX_MOVES = 1 << 14  # pairs of state and id that are kept
+
+
+class Place(NamedTuple):
+    """A state of the sentence: the attributes said, as bits, and the text after the last comma."""
+
+    said: int
+    clause: str
+    is_first: bool
+    is_over: bool = False
+
+
+# A text that may still become the sentence without speech is a state of its own.
 State = Place | str
-BEGIN = ""
+BEGIN: State = ""
+
+
+class Kind(NamedTuple):
+    """What an id changes in the weights: the phrases that it completes, and those that the last
+    clause can still become after it."""
+
+    completed: tuple[str, ...]
+    open: frozenset[str]
+
+
+class Move(NamedTuple):
+    """The state after an id, and the phrases that the id completes by a comma or an end."""
+
+    state: State
+    phrases: tuple[str, ...] = ()
+
+
+class Clauses:
+    """The texts that the phrases allow; characters only, no ids.
+
+    bits: the attribute of each phrase. whole: the bits of all attributes. every: all phrases of the
+    card. An opening holds no two neighbouring characters of any of them, or it would read as one.
+    """
+
+    def __init__(self, bits: Mapping[str, int], whole: int, every: Collection[str]) -> None:
+        self.bits = bits
+        self._whole = whole
+        self._pairs = {pair for phrase in every for pair in pairwise(phrase)}
+
+    def go(self, place: Place, piece: str) -> Move | None:
+        """The state after `piece`; None where no sentence goes on so."""
+        if place.is_over:
+            return None
+        body, end, rest = (place.clause + piece).partition(END)
+        *clauses, last = body.split(COMMA)
+        said = place.said
+        completed = []
+        for i, clause in enumerate([*clauses, last] if end else clauses):
+            phrase = self._phrase(clause, place.is_first and i == 0)
+            bit = self.bits.get(phrase, 0)
+            if not bit or said & bit or rest:
+                return None
+            said |= bit
+            completed.append(phrase)
+        if end:
+            over = Move(Place(said, "", False, is_over=True), tuple(completed))
+            return over if said == self._whole else None
+        if said == self._whole:
+            return None  # a comma where the end belongs
+        return Move(Place(said, last, place.is_first and not clauses), tuple(completed))
+
+    def opens(self, opening: str) -> bool:
+        """Whether `opening` may be one, the beginning of one, or none.
+
+        Its characters are Han and all different, so that no rule against loops concerns it.
+        """
+        is_plain = all(map(is_han, opening)) and len(set(opening)) == len(opening)
+        return is_plain and self._pairs.isdisjoint(pairwise(opening))
+
+    def may_open(self, place: Place) -> bool:
+        """Whether an opening may go on there."""
+        return place.is_first and len(place.clause) < MAX_OPENING and self.opens(place.clause)
+
+    def rests(self, place: Place) -> Iterator[tuple[str, str]]:
+        """The phrases that the clause can still become, each with the text that is missing."""
+        clause = place.clause
+        most = min(len(clause), MAX_OPENING) if place.is_first else 0
+        for at in range(most, -1, -1):  # an opening first: most phrases may follow it
+            if not self.opens(clause[:at]):
+                continue
+            begun = clause[at:]
+            for phrase, bit in self.bits.items():
+                is_open = not bit & place.said and phrase.startswith(begun)
+                if is_open and self._may_meet(clause[at - 1 : at], phrase[0]):
+                    yield phrase, phrase[len(begun) :]
+
+    def _phrase(self, clause: str, is_first: bool) -> str:
+        """The phrase of a clause, after an opening if it is the first; "" where there is none."""
+        starts = range(min(len(clause), MAX_OPENING + 1)) if is_first else range(1)
+        for at in starts:
+            phrase = clause[at:]
+            may_stand = phrase in self.bits and self.opens(clause[:at])
+            if may_stand and self._may_meet(clause[at - 1 : at], phrase[0]):
+                return phrase
+        return ""
+
+    def _may_meet(self, last: str, first: str) -> bool:
+        """Whether an opening that ends with `last` may stand before a phrase; "": no opening."""
+        return last != first and (last, first) not in self._pairs
 
 
 class SentenceForm:
-    """The sentences that `phrases` allow, as a vocabulary can spell them.
+    """The sentences of `phrases`, as a vocabulary can spell them.
 
-    said: the attributes that they name, no word on the others; all where it is empty. no_speech:
-    the sentence without a phrase. `can_be_said`: where False, the form is none to hold to.
+    no_speech: the sentence without a phrase. said: the attributes that a sentence names; all where
+    it is empty. `can_be_said` is False where the vocabulary spells no phrase of some attribute:
+    then the form must not be used. Threads may share a form.
     """
 
     def __init__(
@@ -54,41 +163,44 @@ class SentenceForm:
         self._clauses = Clauses(bits, whole, every)
         self._own = OwnIds(vocabulary, set(COMMA + END + no_speech).union(*bits))
         self._spells = Spelling(vocabulary)
-        spelled = {bit for phrase, bit in bits.items() if self._can_be_clause(phrase)}
-        # Else every sentence would stop short, or be empty: where one attribute cannot be said.
-        self.can_be_said = sum(spelled) == whole
-        self._steps: dict[tuple[State, int], State | None] = {}
-        self._sets: dict[State, Ids] = {}
-        self._wider: SentenceForm | None = None  # which allows all that this one does, and more
+        # Without this every sentence would stop short: an attribute that cannot be said.
+        self.can_be_said = whole == sum(
+            {bit for phrase, bit in bits.items() if self._can_be_clause(phrase)}
+        )
+        self._moves: dict[tuple[State, int], Move | None] = {}
+        self._rows: dict[State, Ids] = {}
+        self._kinds: dict[State, tuple[list[Kind], NDArray[np.int64]]] = {}
+        self._weight_of: dict[str, int] = {}  # of each phrase whose weight is not 0
+        self._biases: dict[State, NDArray[np.float64]] = {}
 
-    def within(self, ranges: Ranges) -> SentenceForm:
-        """The sentences of this form that say no level out of `ranges`. An attribute that would
-        have no phrase left is free."""
-        if not ranges:
+    def weighted(self, weights: LevelWeights) -> SentenceForm:
+        """This form under level weights. The table of ids is shared; only the biases differ.
+
+        Weights of an attribute that has another number of levels here are ignored.
+        """
+        weight_of = {
+            phrase: weight
+            for name, levels in self._named.items()
+            if len(weights.get(name, ())) == len(levels)
+            for level, weight in zip(levels, weights[name], strict=True)
+            for phrase in level["phrases"]
+            if weight
+        }
+        if weight_of == self._weight_of:
             return self
-        bits: dict[str, int] = {}
-        for name, levels in self._named.items():
-            low, high = ranges.get(name, (0, len(levels)))
-            inside = _all(levels[low : high + 1])
-            kept = inside if any(map(self._can_be_clause, inside)) else _all(levels)
-            bits |= {phrase: self._clauses.bits[phrase] for phrase in kept}
         found = copy.copy(self)
-        found._clauses = self._clauses.of(bits)
-        found._steps = {}
-        found._sets = {}
-        found._wider = self
+        found._weight_of = weight_of
+        found._biases = {}
         return found
-
-    def _can_be_clause(self, phrase: str) -> bool:
-        return COMMA not in phrase and END not in phrase and self._spells(phrase)
 
     def is_whole(self, text: str) -> bool:
         """Whether `text` is a sentence of this form."""
-        place = self._clauses.go(Place(0, "", is_first=True), text)
-        return text == self._no_speech != "" or (place is not None and place.is_over)
+        move = self._clauses.go(Place(0, "", is_first=True), text)
+        is_over = move is not None and isinstance(move.state, Place) and move.state.is_over
+        return is_over or text == self._no_speech != ""
 
-    def behind(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
-        """Where `ids` lead from there. None: they left the form, and the rule says no more."""
+    def after(self, ids: Sequence[int], state: State | None = BEGIN) -> State | None:
+        """The state after `ids`; None: they left the form, which then says nothing more."""
         for token in ids:
             if state is None:
                 break
@@ -96,63 +208,177 @@ class SentenceForm:
         return state
 
     def step(self, state: State, token: int) -> State | None:
-        """Where `token` leads, None where it breaks the form; an EOS id ends a whole sentence."""
-        try:
-            return self._steps[state, token]
-        except KeyError:
-            if len(self._steps) >= MAX_STEPS:
-                self._steps.clear()
-            found = self._steps[state, token] = self._step(state, token)
-            return found
+        """The state after `token`, None where it breaks the form. EOS may follow a whole sentence,
+        whose state stays."""
+        move = self._move(state, token)
+        return None if move is None else move.state
 
     def allowed(self, state: State) -> Ids:
-        """All ids that keep the form there, ascending: one at least, where `step` led to it."""
-        found = self._sets.get(state)
+        """All ids that keep the form there, ascending [n] int64; at least one."""
+        found = self._rows.get(state)
         if found is None:
-            kept = [token for token in self._likely(state) if self._step(state, token) is not None]
+            kept = [token for token in self._likely(state) if self._make(state, token) is not None]
             found = np.array(sorted(kept), dtype=np.int64)
-            if len(self._sets) >= MAX_SETS:
-                self._sets.clear()
-            self._sets[state] = found
+            _keep(self._rows, state, found, MAX_ROWS)
         return found
 
-    def _likely(self, state: State) -> set[int]:
-        """All ids that may keep the form there, by their first character, and few others."""
-        if self._wider is not None:  # that one is kept, while one within ranges is a turn's own
-            return set(self._wider.allowed(state).tolist())
+    def biases(self, state: State) -> NDArray[np.float64] | None:
+        """What is added to the logits of `allowed(state)` [n]; None: nothing.
+
+        Let B(text) be the weights of its whole phrases, plus the best weight among the phrases that
+        its last clause can still become. An id's bias is B after it less B before it, in nats. So
+        the biases of a phrase add up to its level's weight, however it is spelled, and flat
+        weights are no bias. All numbers are multiples of 1/32: exact, and the same on both sides.
+        """
+        if not self._weight_of:
+            return None
+        found = self._biases.get(state)
+        if found is None:
+            kinds, which = self._kinds_of(state)
+            before = self._best_of(self._open_after(state))
+            gains = [
+                sum(self._weight_of.get(phrase, 0) for phrase in kind.completed)
+                + self._best_of(kind.open)
+                - before
+                for kind in kinds
+            ]
+            found = np.array(gains, np.float64)[which] / UNITS_PER_NAT
+            _keep(self._biases, state, found, MAX_ROWS)
+        return found
+
+    def _kinds_of(self, state: State) -> tuple[list[Kind], NDArray[np.int64]]:
+        """The kinds of the ids that are allowed there, and each id's place among them [n]."""
+        found = self._kinds.get(state)
+        if found is None:
+            numbers: dict[Kind, int] = {}
+            which = []
+            for token in self.allowed(state).tolist():
+                move = self._move(state, token)
+                assert move is not None, "the id is allowed"
+                kind = Kind(move.phrases, self._open_after(move.state))
+                which.append(numbers.setdefault(kind, len(numbers)))
+            found = list(numbers), np.array(which, np.int64)
+            _keep(self._kinds, state, found, MAX_ROWS)
+        return found
+
+    def _open_after(self, state: State) -> frozenset[str]:
+        """The phrases that the last clause can still become."""
         place = Place(0, state, is_first=True) if isinstance(state, str) else state
-        rests = [COMMA + END if rest == "" else rest[0] for rest in self._clauses.rests(place)]
-        heads = set("".join(rests))
-        if isinstance(state, str):
-            heads.update(self._no_speech[len(state) :][:1])
-        found = set(self._vocabulary.eos).union(
-            *(self._own.by_head.get(head, ()) for head in heads)
-        )
-        if self._clauses.may_open(place):
-            found.update(self._own.openings, *self._own.by_head.values())
-        return found
+        rests = () if place.is_over else self._clauses.rests(place)
+        return frozenset(phrase for phrase, rest in rests if self._spells(rest))
 
-    def _step(self, state: State, token: int) -> State | None:
+    def _best_of(self, phrases: Collection[str]) -> int:
+        """The best weight of some phrases; 0 where there is none."""
+        return max((self._weight_of.get(phrase, 0) for phrase in phrases), default=0)
+
+    def _can_be_clause(self, phrase: str) -> bool:
+        return COMMA not in phrase and END not in phrase and self._spells(phrase)
+
+    def _move(self, state: State, token: int) -> Move | None:
+        try:
+            return self._moves[state, token]
+        except KeyError:
+            found = self._make(state, token)
+            _keep(self._moves, (state, token), found, MAX_MOVES)
+            return found
+
+    def _make(self, state: State, token: int) -> Move | None:
         if token in self._vocabulary.eos:
-            return state if self._is_end(state) else None
+            return Move(state) if self._is_end(state) else None
         piece = self._vocabulary.texts[token]
         if not piece:
             return None
         if isinstance(state, str):
             text = state + piece
             if self._no_speech.startswith(text):
-                return text if self._spells(self._no_speech[len(text) :]) else None
+                return Move(text) if self._spells(self._no_speech[len(text) :]) else None
             state = Place(0, "", is_first=True)
             piece = text
-        place = self._clauses.go(state, piece)
-        if place is None or place.is_over or any(map(self._spells, self._clauses.rests(place))):
-            return place
-        return None
+        move = self._clauses.go(state, piece)
+        if move is None or not isinstance(move.state, Place) or move.state.is_over:
+            return move
+        rests = self._clauses.rests(move.state)
+        return move if any(self._spells(rest) for _, rest in rests) else None
 
     def _is_end(self, state: State) -> bool:
         return state.is_over if isinstance(state, Place) else state == self._no_speech != ""
+
+    def _likely(self, state: State) -> set[int]:
+        """All ids that may keep the form there, by their first character, and few others."""
+        place = Place(0, state, is_first=True) if isinstance(state, str) else state
+        heads: set[str] = set()
+        for _, rest in self._clauses.rests(place):
+            heads.update(rest[:1] or COMMA + END)
+        if isinstance(state, str):
+            heads.update(self._no_speech[len(state) :][:1])
+        found = set(self._vocabulary.eos)
+        found.update(*(self._own.by_head.get(head, ()) for head in heads))
+        if self._clauses.may_open(place):
+            found.update(self._own.openings, *self._own.by_head.values())
+        return found
+
+
+class OwnIds:
+    """The ids that can stand in a sentence of `characters` and an opening.
+
+    A vocabulary of 150,000 ids is searched once; searching it for each state would take
+    milliseconds.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, characters: set[str]) -> None:
+        self._vocabulary = vocabulary
+        self._own = characters
+
+    @cached_property
+    def by_head(self) -> Mapping[str, Sequence[int]]:
+        """The ids of own characters alone, by their first one."""
+        found: dict[str, list[int]] = {}
+        for token in self._where(lambda piece: piece != "" and self._own.issuperset(piece)):
+            head = (self._vocabulary.texts[token] or "")[0]
+            found.setdefault(head, []).append(token)
+        return found
+
+    @cached_property
+    def openings(self) -> Sequence[int]:
+        """The ids whose other characters may stand in an opening."""
+
+        def opens(piece: str) -> bool:
+            others = [i for i, character in enumerate(piece) if character not in self._own]
+            opening = piece[: others[-1] + 1] if others else ""
+            return 0 < len(opening) <= MAX_OPENING and all(map(is_han, opening))
+
+        return self._where(opens)
+
+    def _where(self, fits: Callable[[str], bool]) -> list[int]:
+        texts = self._vocabulary.texts
+        ids: list[int] = np.flatnonzero(~self._vocabulary.never).tolist()
+        return [token for token in ids if fits(texts[token] or "")]
+
+
+class Spelling:
+    """Whether a text can be joined from texts of ids."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._texts = frozenset(filter(None, vocabulary.texts))
+        self._lengths = range(1, 1 + max(map(len, self._texts), default=0))
+        self._known: dict[str, bool] = {"": True}
+
+    def __call__(self, text: str) -> bool:
+        known = self._known.get(text)
+        if known is None:
+            known = any(
+                text[:n] in self._texts and self(text[n:]) for n in self._lengths if n <= len(text)
+            )
+            self._known[text] = known
+        return known
 
 
 def _all(levels: Sequence[Mapping[str, Any]]) -> list[str]:
     """Every phrase of an attribute's levels."""
     return [phrase for level in levels for phrase in level["phrases"]]
+
+
+def _keep(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    if len(table) >= most:
+        table.clear()  # atomic: a concurrent reader makes its entry again
+    table[key] = value

@@ -11,29 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated
-
-from msgspec import Meta
 
 UNITS_PER_NAT = 32
 FLOOR = -1023
-MAX_LEVELS = 32  # of one attribute
-MAX_ATTRIBUTES = 16
 
 # attribute -> one weight per level, the physically lowest level first
 LevelWeights = Mapping[str, tuple[int, ...]]
 FLAT: LevelWeights = MappingProxyType({})
-
-# The same for a message: msgspec checks the bounds when it decodes. MessagePack takes one byte for
-# a weight down to one nat under the best, three bytes for the smallest.
-Weight = Annotated[int, Meta(ge=FLOOR, le=0)]
-WireWeights = Annotated[
-    dict[
-        Annotated[str, Meta(max_length=200)],
-        Annotated[tuple[Weight, ...], Meta(min_length=1, max_length=MAX_LEVELS)],
-    ],
-    Meta(max_length=MAX_ATTRIBUTES),
-]
 
 
 def quantised(log_weights: Mapping[str, Sequence[float]]) -> LevelWeights:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.rules.clauses import Phrases
+from streamer.core.rules.form import Phrases
 from streamer.extras.tune.sentences import target_of
 from streamer.extras.tune.turn import LearntTurn
 from streamer.model.checkpoint.card import ModelCard

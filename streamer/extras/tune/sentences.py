@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from streamer.core.rules.clauses import COMMA, END, Phrases
+from streamer.core.rules.form import COMMA, END, Phrases
 from streamer.extras.tune.turn import as_bytes
 
 OPENING = "说话人"

@@ -64,18 +64,11 @@ def joined(parts: Seq[Any]) -> Any:
     return torch.cat(list(parts))
 
 
-class RowWriter(Protocol):
-    """Whoever chooses a row's next ids inside the step (model/kernels/lane.py)."""
-
-    def limit(self, most: int) -> None: ...
-
-
 class Row(NamedTuple):
     """Feed `ids` to `slot` from position `start` on; logits of the last `num_logits` positions come
     back.
 
-    embeds [m, hidden]: stand in for the embeddings of the first m ids (audio placeholders). writer:
-    has the next ids chosen and fed in the same step, as many as it wants; for one row of logits.
+    embeds [m, hidden]: stand in for the embeddings of the first m ids (audio placeholders).
     """
 
     slot: int
@@ -83,7 +76,6 @@ class Row(NamedTuple):
     ids: Seq[int]
     embeds: Any = None
     num_logits: int = 1
-    writer: RowWriter | None = None
 
 
 class Engine:
@@ -118,11 +110,6 @@ class Engine:
         self.slots.release(slot)
 
     @property
-    def writes(self) -> bool:
-        """Whether rows may bring writers."""
-        return getattr(self.text, "writes", False)
-
-    @property
     def windows_at_once(self) -> int:
         """How many windows are worth encoding together."""
         return 1 if self.tower is None else self.tower.windows_at_once
@@ -140,8 +127,6 @@ class Engine:
         end.
         """
         ids = rows[0].ids if len(rows) == 1 else [token for row in rows for token in row.ids]
-        writers = [row.writer for row in rows]
-        step: Any = self.text.step
         with self._one_step:
             spans = self._spans(rows)
             audio = [
@@ -149,7 +134,7 @@ class Engine:
                 for s, row in zip(spans, rows, strict=True)
                 if row.embeds is not None
             ]
-            logits = step(ids, audio, spans, self.slots, *([writers] if any(writers) else []))
+            logits = self.text.step(ids, audio, spans, self.slots)
         if len(rows) == 1:
             return [logits]
         ends = np.cumsum([row.num_logits for row in rows])
@@ -169,12 +154,6 @@ class Engine:
                 raise ValueError(
                     f"position {row.start + n} is beyond the slot's {self.slots.max_len}"
                 )
-            if row.writer is not None:
-                if row.num_logits != 1:
-                    raise ValueError(
-                        f"a row with a writer gives one row of logits, not {row.num_logits}"
-                    )
-                row.writer.limit(self.slots.max_len - row.start - n + 1)
             seen.add(row.slot)
             spans.append(Span(row.slot, row.start, first, n, row.num_logits))
             first += n

@@ -64,8 +64,6 @@ class Text(NamedTuple):
     num_queries: int  # number: folded queries that `room` has space for
     columns: int  # number: ids of the vocabulary, padded
     table: int  # float32 [vocab, hidden]: embeddings
-    lanes: int  # int64 [num_spans]: addresses of the writers' lanes, 0: none; 0: nobody writes
-    later: int  # float32 [num_spans, columns]: logits of the steps behind the first
 
 
 class Tower(NamedTuple):
@@ -144,72 +142,11 @@ class Span(NamedTuple):
     num_logits: int
 
 
-class Lane(NamedTuple):
-    """What a writer brings, and what is written for it. Addresses of arrays, or numbers."""
-
-    book: int  # int32 [book_length]: the rules
-    book_length: int  # number
-    scores: int  # float32 [num_ids]: work memory
-    num_ids: int  # number
-    mask: int  # bool [mask_length]: ids that are never said; none where the rules say nothing
-    mask_length: int  # number
-    marks: int  # int32 [num_ids]: work memory, zeros between steps
-    answer: int  # int64: the ids that are said
-    factors: int  # float32 [2]: repetition penalty, bias of an early end
-    signals: int  # float64 [.., 3]: entropy, margin, log-probability of the written ids
-    said: int  # number: ids of the answer
-    wanted: int  # number: how many more
-    written: int  # number
-    is_last: int  # 1: the last id ends the answer
-    is_rare: int  # 1: the next id is to be chosen the readable way, from the logits at `home`
-    home: int  # float32 [num_ids]: the step's own row of logits
-
-
-class Book(NamedTuple):
-    """The head of a rule book, int32. `*_at`: where in the book a table begins."""
-
-    num_ids: int
-    penalty_window: int
-    adjacency: int
-    ngram: int
-    comma_gap: int
-    end_gap: int
-    since_any: int
-    min_new: int
-    max_new: int
-    local_window: int
-    local_count: int
-    loop_global: int
-    loop_min: int
-    loop_period: int
-    has_roles: int
-    num_codes: int
-    flags_at: int  # [num_ids]: HAS_CONTENT ... of each id
-    starts_at: int  # [num_ids + 1]: where in the characters each id's begin
-    characters_at: int  # code points with ALNUM ... above them
-    sets_at: int  # where each set of ids begins in the book, and the last one ends
-    codes_at: int  # [num_codes]: Han characters that ids begin with, sorted
-    words_at: int  # [num_codes]: whether the doubled character is a word
-    openers_at: int  # [num_codes + 1]: where in `firsts` their ids begin
-    firsts_at: int  # ids
-    runs_at: int  # how often each of these ids says its first character at its start
-
-
 TEXT = _numbered(Text)
 TOWER = _numbered(Tower)
 PRODUCT = _numbered(Product)
 ATTENTION = _numbered(Attention)
 SPAN = _numbered(Span)
-LANE = _numbered(Lane)
-BOOK = _numbered(Book)
-
-# Bits of an id's flags; bits of a character above its code point.
-HAS_CONTENT, PURE_HAN, INVALID, EOS, ENDS = (1 << i for i in range(5))
-CODE = (1 << 21) - 1
-ALNUM, COMMA, END, HAN = (1 << i for i in range(21, 25))
-# Sets of ids in a rule book, in their order. Behind them stands one per count of content characters
-# for commas, then one per count for sentence ends.
-EARLY_END, EARLY_EOS, ROLE, RUNS, FIRST_COMMA = range(5)
 
 MOST_CHUNKS = 16  # pieces of a job
 # A board, on which the threads of one job count. Each cell has a cache line of its own.

@@ -18,10 +18,9 @@ from streamer.model.checkpoint.shapes import TextShape
 from streamer.model.engines.engine import Audio, Floats, Span
 from streamer.model.engines.kv_slots import KVSlots, kv_sizes
 from streamer.model.engines.rotary import rotary
-from streamer.model.kernels.cells import LANE, MOST_CHUNKS, SPAN, TEXT, address
+from streamer.model.kernels.cells import MOST_CHUNKS, SPAN, TEXT, address
 from streamer.model.kernels.helpers import Crew
 from streamer.model.kernels.job import Job, attention_room, num_queries, up
-from streamer.model.kernels.lane import Writer
 from streamer.model.kernels.simd import PANEL
 from streamer.model.kernels.threads import the_crew
 
@@ -30,8 +29,6 @@ SHARED_ROWS = 8  # fewer are not worth a second thread: each reads all weights
 
 class FastText:
     """Weights in panels; `step` feeds any number of rows. Not thread-safe: one work memory."""
-
-    writes = True  # rows may bring writers
 
     def __init__(
         self, weights: Mapping[str, Any], shape: TextShape, crew: Crew | None = None
@@ -71,7 +68,6 @@ class FastText:
             table=address(self._table),
         )
         self._rows = self._length = 0
-        self._later = np.zeros((1, self._columns), np.float32)
         self._reserve(1, PANEL)
 
     @property
@@ -85,24 +81,13 @@ class FastText:
         keys, values = (np.zeros(size, np.float32) for size in sizes)
         return KVSlots(keys, values, num_slots, max_len, PANEL)
 
-    def step(
-        self,
-        ids: Seq[int],
-        audio: Audio,
-        spans: Seq[Span],
-        slots: KVSlots,
-        writers: Seq[Writer | None] = (),
-    ) -> Floats:
+    def step(self, ids: Seq[int], audio: Audio, spans: Seq[Span], slots: KVSlots) -> Floats:
         """Feed packed `ids`; logits [sum of num_logits, vocab] float32, only where they are asked
         for.
 
         A row's result is the same to the last bit whatever rows stand beside it, however its ids
         are cut, and on any number of threads. Raises IndexError for an id that is none of the
         model's.
-
-        writers: one or None per span. A span with one goes on, step after step, until its writer
-        has what it wants; its one row of logits is then that of the id which is to be chosen the
-        readable way, where there is one.
         """
         if not 0 <= min(ids) <= max(ids) < self.shape.vocab:
             raise IndexError(
@@ -110,7 +95,6 @@ class FastText:
             )
         rows = len(ids)
         end = max(span.start + span.n for span in spans)
-        end += max((int(writer.lane[LANE.wanted]) for writer in writers if writer), default=0)
         self._reserve(rows, end)
         given = list(ids)
         for first, embeds in audio:
@@ -128,19 +112,8 @@ class FastText:
         if slots is not self._slots:
             self._point_at(slots)
         self._job.put(num_spans=len(spans), logits=address(logits), num_logits=num_logits)
-        self._hold(writers)
         self._job.run(rows, self._crew, self._products(rows, spans))
         return logits[:, : self.shape.vocab]
-
-    def _hold(self, writers: Seq[Writer | None]) -> None:
-        """Tell the writers' lanes, and where the logits of the steps behind the first one go."""
-        if not writers:
-            self._job.put(lanes=0, later=0)
-            return
-        self._lanes = np.array([address(writer.lane) if writer else 0 for writer in writers])
-        if len(writers) > len(self._later):
-            self._later = np.zeros((2 * len(writers), self._columns), np.float32)
-        self._job.put(lanes=address(self._lanes), later=address(self._later))
 
     def _make_books(self, num_spans: int) -> None:
         """Where spans are written, whole and cut."""

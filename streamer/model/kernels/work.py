@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from streamer.model.kernels.arithmetic import compiled, part
+from streamer.model.kernels.arithmetic import compiled
 from streamer.model.kernels.atomics import (
     add_to,
     at_address,
@@ -40,7 +40,6 @@ from streamer.model.kernels.cells import (
     THROUGH,
 )
 from streamer.model.kernels.phases import text_phase, tower_phase
-from streamer.model.kernels.write import write
 
 _COLUMNS = len(SPAN)
 
@@ -48,8 +47,7 @@ _COLUMNS = len(SPAN)
 @compiled
 def work(board, job, pipe, who, example):
     """who 0: do `job`, with others where it says so; done when this returns, and nobody reads it
-    any more. Where rows of it have writers, their next ids are chosen and fed, step after step,
-    until each writer has enough.
+    any more.
 
     who 1, 2 ...: a helping thread's whole life: sleep on `pipe`, take part in what there is, sleep.
     Work memory is by this number. example: an array of the kind in which the job's weights are
@@ -77,10 +75,8 @@ def work(board, job, pipe, who, example):
                 put_in(board, THROUGH + APART * chunk, phase + 1)
         if who == 0:
             _close(board, job)
-            if job[IS_TOWER] > 0 or not _goes_on(job, job[OWN:]):
-                return
-        else:
-            add_to(board, INSIDE, -1)
+            return
+        add_to(board, INSIDE, -1)
 
 
 @compiled
@@ -109,26 +105,6 @@ def _close(board, job):
     put_in(board, OPEN, 0)
     while look_at(board, INSIDE) > 0:
         give_way()
-
-
-@part
-def _goes_on(job, own):
-    """Choose the next id of every row that has a writer; whether there are rows to feed now."""
-    if own[TEXT.lanes] == 0:
-        return False
-    spans = carray(at_address(own[TEXT.spans]), (own[TEXT.num_spans], _COLUMNS), np.int64)
-    ids = carray(at_address(own[TEXT.ids]), own[TEXT.num_spans], np.int64)
-    lanes = carray(at_address(own[TEXT.lanes]), own[TEXT.num_spans], np.int64)
-    rows = write(spans, ids, lanes, own[TEXT.logits], own[TEXT.columns])
-    own[TEXT.num_spans] = rows
-    own[TEXT.logits] = own[TEXT.later]
-    own[TEXT.num_logits] = rows
-    job[CHUNKS] = max(1, min(job[CHUNKS], rows // 2))
-    job[OTHERS] = job[OTHERS] if job[CHUNKS] > 1 else 0
-    for i in range(job[CHUNKS]):  # as job.py's chunk_begins
-        job[BEGINS + i] = rows * i // job[CHUNKS] // 2 * 2
-    job[BEGINS + job[CHUNKS]] = rows
-    return rows > 0
 
 
 @compiled

@@ -16,7 +16,7 @@ from streamer.core.link.backoff import jittered
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.link.patience import STUCK_S, VerifierProgress
 from streamer.core.link.send_window import SendWindow
-from streamer.core.rules.clauses import Ranges
+from streamer.core.rules.level_weights import LevelWeights
 from streamer.net.link.dial import VerifierAddress
 from streamer.net.link.reply_waiters import ReplyWaiters
 from streamer.net.link.turn_link import TurnLink
@@ -79,8 +79,8 @@ class RemoteTarget:
             self.turn.hear(heard.samples)
             self._want()
 
-    async def finish(self, closed: Closed, ranges: Ranges) -> None:
-        self.turn.finish(ranges)
+    async def finish(self, closed: Closed, weights: LevelWeights) -> None:
+        self.turn.finish(weights)
         self._want()
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:

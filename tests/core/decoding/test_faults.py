@@ -21,7 +21,7 @@ from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
-from streamer.model.choose import choose
+from streamer.model.sampler import choose
 
 VOCABULARY = toy_vocabulary()
 PROMPT = (3, 7, 1)

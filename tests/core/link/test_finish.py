@@ -1,4 +1,4 @@
-"""A turn's end on the link: with ranges of levels where measures were asked for, the same each
+"""A turn's end on the link: with level weights where measures were asked for, the same each
 time it is told."""
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from streamer.core.link import wire
 from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.link.verifier_turn import Broken, End, ServedTurn
+from streamer.core.rules.level_weights import LevelWeights
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 
 TERMS = DecodingTerms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, Rules(), Sampling())
-RANGES = {"rate": (3, 4), "pitch": (2, 2)}
+WEIGHTS = {"rate": (-1023, -31, 0), "pitch": (0, -2)}
 
 
-def turn_with(ranges: dict[str, tuple[int, int]]) -> RemoteTurn:
+def turn_with(weights: LevelWeights) -> RemoteTurn:
     turn = RemoteTurn(0, bytes(16), TERMS)
     turn.hear(np.zeros(320, np.float32))
-    turn.finish(ranges)
+    turn.finish(weights)
     return turn
 
 
@@ -46,41 +47,41 @@ def link(turn: RemoteTurn, served: ServedTurn | None = None) -> tuple[ServedTurn
     return served, said
 
 
-def test_the_verifier_has_the_ranges_of_the_edge() -> None:
-    served, said = link(turn_with(RANGES))
-    assert said[-1] == wire.FinishWithin(0, 320, RANGES)
+def test_the_verifier_has_the_weights_of_the_edge() -> None:
+    served, said = link(turn_with(WEIGHTS))
+    assert said[-1] == wire.FinishWithin(0, 320, WEIGHTS)
     assert served.is_finished
-    assert served.ranges == RANGES
+    assert served.weights == WEIGHTS
 
 
 def test_without_measures_nothing_of_them_is_said() -> None:
     served, said = link(turn_with({}))
     assert said[-1] == wire.Finish(0, 320)
-    assert served.ranges == {}
+    assert served.weights == {}
 
 
 def test_a_link_that_was_cut_brings_the_same_again() -> None:
-    turn = turn_with(RANGES)
+    turn = turn_with(WEIGHTS)
     served, _ = link(turn)
     _, said = link(turn, served)
-    assert said == [wire.FinishWithin(0, 320, RANGES)]
+    assert said == [wire.FinishWithin(0, 320, WEIGHTS)]
     anew, _ = link(turn)  # the verifier was restarted: the turn is told again
-    assert anew.ranges == served.ranges == RANGES
+    assert anew.weights == served.weights == WEIGHTS
 
 
-@pytest.mark.parametrize("other", [{}, {"rate": (2, 4)}, {**RANGES, "timbre": (0, 0)}])
-def test_other_ranges_end_the_turn(other: dict[str, tuple[int, int]]) -> None:
-    served, _ = link(turn_with(RANGES))
+@pytest.mark.parametrize("other", [{}, {"rate": (0, -3)}, {**WEIGHTS, "timbre": (0, -1)}])
+def test_other_weights_end_the_turn(other: LevelWeights) -> None:
+    served, _ = link(turn_with(WEIGHTS))
     again = wire.FinishWithin(0, 320, other) if other else wire.Finish(0, 320)
-    with pytest.raises(Broken, match="other ranges"):
+    with pytest.raises(Broken, match="other level weights"):
         served.take(again)
-    assert served.take(wire.FinishWithin(0, 320, RANGES)) == End()
+    assert served.take(wire.FinishWithin(0, 320, WEIGHTS)) == End()
 
 
-def test_a_range_without_a_level_ends_the_turn() -> None:
+def test_weights_without_a_best_level_end_the_turn() -> None:
     served, _ = link(RemoteTurn(0, bytes(16), TERMS))
-    with pytest.raises(Broken, match="holds none"):
-        served.take(wire.FinishWithin(0, 0, {"rate": (3, 2)}))
+    with pytest.raises(Broken, match="weights of rate must be"):
+        served.take(wire.FinishWithin(0, 0, {"rate": (-3, -2)}))
 
 
 @pytest.mark.parametrize("more", [0, 1])

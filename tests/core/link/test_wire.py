@@ -94,28 +94,31 @@ def test_samples_arrive_bit_for_bit(values, is_loud):
 
 @given(
     st.dictionaries(
-        st.text(max_size=12), st.tuples(st.integers(0, 31), st.integers(0, 31)), max_size=16
+        st.text(max_size=12),
+        st.lists(st.integers(-1023, 0), min_size=1, max_size=32).map(tuple),
+        max_size=16,
     )
 )
-def test_ranges_of_levels_arrive(ranges):
-    message = wire.FinishWithin(3, 16_000, ranges)
+def test_level_weights_arrive(weights):
+    message = wire.FinishWithin(3, 16_000, weights)
     assert wire.decode_up(wire.encode(message)) == message
 
 
 @pytest.mark.parametrize(
-    "ranges",
+    "weights",
     [
-        {"rate": (0, 32)},
-        {"rate": (-1, 2)},
-        {"rate": (0, 1, 2)},
-        {"rate": (0.5, 1)},
+        {"rate": (0, 1)},
+        {"rate": (-1024, 0)},
+        {"rate": ()},
+        {"rate": (0,) * 33},
+        {"rate": (-0.5, 0)},
         {"rate": None},
-        {"x" * 201: (0, 1)},
-        {str(i): (0, 1) for i in range(17)},
-        [("rate", 0, 1)],
+        {"x" * 201: (0, -1)},
+        {str(i): (0, -1) for i in range(17)},
+        [("rate", 0, -1)],
     ],
 )
-def test_ranges_that_cannot_be_are_garbage(ranges):
-    data = msgspec.msgpack.encode([8, 3, 16_000, ranges])
+def test_weights_out_of_bounds_are_garbage(weights):
+    data = msgspec.msgpack.encode([8, 3, 16_000, weights])
     with pytest.raises(wire.WireError):
         wire.decode_up(data)

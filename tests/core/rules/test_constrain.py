@@ -168,7 +168,7 @@ def test_a_sentence_end_may_be_spelled_by_fragments_alone() -> None:
 def test_a_committed_role_word_does_not_ban_every_id():
     """Another drafter may commit "user" unverified: the rest of that role word is empty, and every
     id begins so."""
-    from streamer.core.rules.id_sets import ROLES, role_ids
+    from streamer.core.rules.constrain import ROLES, role_ids
 
     for role in ROLES:
         assert len(role_ids(VOCABULARY, role)) < VOCABULARY.num_ids / 2

@@ -10,7 +10,7 @@ from rule_words import EOS, ID, TOKENS, VOCABULARY
 
 from streamer.core.rules.constrain import Constraint, constrain
 from streamer.core.rules.settings import Rules
-from streamer.core.rules.split_character import breaks
+from streamer.core.rules.split import breaks
 from streamer.core.text.characters import COMMA_LIKE, PUNCTUATION, SENTENCE_ENDS, is_han
 from streamer.core.text.vocabulary import Vocabulary
 

@@ -1,4 +1,4 @@
-"""The form of a sentence: all that it says is well formed, and all that is well formed may be said."""
+"""The form of a sentence: it allows exactly the well-formed sentences, and weights add up."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.embedded import sentences
 from pipelines.embedded import tokenizer as words
 from streamer.core.attributes import parse
-from streamer.core.rules.form import SentenceForm
+from streamer.core.rules.form import BEGIN, SentenceForm
+from streamer.core.rules.level_weights import UNITS_PER_NAT, LevelWeights
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.tokenizer import Tokenizer, vocabulary_of
 
@@ -32,7 +33,7 @@ def family(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Vocabul
 
 
 def keeps(form: SentenceForm, answer: list[int], token: int) -> bool:
-    state = form.behind(answer)
+    state = form.after(answer)
     return state is not None and form.step(state, token) is not None
 
 
@@ -71,7 +72,7 @@ def test_whatever_it_allows_ends_well_formed(family, seed: int) -> None:
     chance = random.Random(seed)
     ids: list[int] = []
     for _ in range(200):
-        allowed = form.allowed(form.behind(ids)).tolist()
+        allowed = form.allowed(form.after(ids)).tolist()
         assert allowed, vocabulary.text_of(ids)
         token = chance.choice(allowed)
         if token in vocabulary.eos:
@@ -98,7 +99,7 @@ def test_a_sentence_of_some_attributes_has_no_word_of_the_others(family, said) -
         chance = random.Random(seed)
         ids: list[int] = []
         while not form.is_whole(text := vocabulary.text_of(ids)):
-            ids.append(chance.choice(form.allowed(form.behind(ids)).tolist()))
+            ids.append(chance.choice(form.allowed(form.after(ids)).tolist()))
         found = parse(text, PHRASES)
         assert [name for name, level in found.items() if level is not None] == list(said), text
         assert not [pair for pair in pairs if pair in text and pair not in own], text
@@ -131,15 +132,15 @@ def test_an_end_comes_behind_a_whole_sentence_alone(family) -> None:
         assert [keeps(form, ids[:i], end) for i in range(len(ids) + 1)] == [False] * len(ids) + [
             True
         ]
-    assert set(form.allowed(form.behind(ids)).tolist()) <= set(vocabulary.eos)
+    assert set(form.allowed(form.after(ids)).tolist()) <= set(vocabulary.eos)
 
 
 def test_where_the_form_is_left_already_it_says_nothing(family) -> None:
     """Another drafter committed it: whoever asks goes on without the rule."""
     tokenizer, _, form = family
     ids = tokenizer.encode("音调偏低偏低")
-    assert form.behind(ids) is None
-    assert form.behind([*ids, *tokenizer.encode("语速")]) is None
+    assert form.after(ids) is None
+    assert form.after([*ids, *tokenizer.encode("语速")]) is None
 
 
 def test_a_large_vocabulary_is_not_looked_through_for_each_place(family) -> None:
@@ -147,7 +148,7 @@ def test_a_large_vocabulary_is_not_looked_through_for_each_place(family) -> None
     that mix an opening and a phrase, spaces, long words."""
     _, vocabulary, _ = family
     chance = random.Random(5)
-    characters = "嗯啊the 9!，。语速音量洪亮"
+    characters = "嗯啊the 9!，。语速音量洪亮说"
     more = ["嗯语速适中", "嗯音量洪亮，语速", "啊" * 9, "the", " the", "a。", "语速 "]
     more += ["".join(chance.choices(characters, k=chance.randint(1, 6))) for _ in range(1_200)]
     wide = replace(
@@ -157,48 +158,97 @@ def test_a_large_vocabulary_is_not_looked_through_for_each_place(family) -> None
     )
     whole = SentenceForm(wide, PHRASES, NO_SPEECH)
     for answer in ("", NO_SPEECH[:2], "说话人", "说话人音量", "说话人音量洪亮，", "音量洪亮，语速"):
-        for form in (whole, whole.within({"rate": (0, 1), "loudness": (3, 3)})):
-            state = form.behind(words_of(wide, answer))
-            assert state is not None
-            assert len(form._likely(state)) < len(wide.texts) - 500
-            each = [i for i in np.flatnonzero(~wide.never) if form.step(state, int(i)) is not None]
-            assert form.allowed(state).tolist() == each
-            assert each
+        state = whole.after(words_of(wide, answer))
+        assert state is not None
+        assert len(whole._likely(state)) < len(wide.texts) - 500
+        each = [i for i in np.flatnonzero(~wide.never) if whole.step(state, int(i)) is not None]
+        assert whole.allowed(state).tolist() == each
+        assert each
 
 
-RANGES = st.dictionaries(
-    st.sampled_from(list(PHRASES)), st.tuples(st.integers(0, 6), st.integers(0, 6)).map(sorted)
+WEIGHTS = st.fixed_dictionaries(
+    {},
+    optional={
+        name: st.lists(
+            st.integers(-1023, 0), min_size=len(levels) - 1, max_size=len(levels) - 1
+        ).flatmap(lambda rest: st.permutations([0, *rest]).map(tuple))
+        for name, levels in PHRASES.items()
+    },
 )
 
 
-@given(RANGES, st.integers(0, 10_000))
-def test_within_ranges_it_is_the_same_form_without_the_other_levels(family, ranges, seed) -> None:
-    """Every sentence that it lets through is whole and says no other level, every sentence of the
-    training with such levels may be said, and none has to stop half way. An attribute whose range
-    holds none of its levels is free."""
-    tokenizer, vocabulary, form = family
-    held = form.within(ranges)
-    inside = {n: r for n, r in ranges.items() if r[0] < len(PHRASES[n])}
-    told = parse(text := drawn(seed), PHRASES)
-    may_be_said = all(low <= told[name] <= high for name, (low, high) in inside.items())
-    assert held.is_whole(text) == may_be_said
-    assert (held.behind(tokenizer.encode(text)) is not None) == may_be_said
+def said_weight(text: str, weights: LevelWeights) -> int:
+    levels = parse(text, PHRASES)
+    return sum(of[levels[name]] for name, of in weights.items() if levels[name] is not None)
+
+
+@settings(max_examples=25)
+@given(WEIGHTS, st.integers(0, 10_000))
+def test_the_biases_of_a_sentence_add_up_to_the_weights_of_its_levels(
+    family, weights, seed
+) -> None:
+    """By any walk, so by any spelling and any opening; and the ids that are allowed stay."""
+    _, vocabulary, form = family
+    held = form.weighted(weights)
     chance = random.Random(seed)
     answer: list[int] = []
-    state = held.behind(answer)
-    while not (len(answer) and held.is_whole(vocabulary.text_of(answer))):
-        answer.append(int(chance.choice(held.allowed(state))))
-        state = held.step(state, answer[-1])
-        assert state is not None
-    assert form.is_whole(vocabulary.text_of(answer))
-    said = parse(vocabulary.text_of(answer), PHRASES)
-    for name, (low, high) in inside.items():
-        assert said[name] is None or low <= said[name] <= high
+    total = 0.0
+    while not (answer and form.is_whole(vocabulary.text_of(answer))):
+        state = form.after(answer)
+        ids = held.allowed(state)
+        assert ids is form.allowed(state)
+        biases = held.biases(state)
+        i = chance.randrange(len(ids))
+        total += 0.0 if biases is None else biases[i]
+        answer.append(int(ids[i]))
+    text = vocabulary.text_of(answer)
+    if text != NO_SPEECH:
+        assert total * UNITS_PER_NAT == said_weight(text, weights)
 
 
-def test_no_ranges_are_the_form_itself(family) -> None:
+@given(WEIGHTS, st.integers(0, 10_000))
+def test_an_id_has_the_best_weight_that_can_still_come(family, weights, seed) -> None:
+    """At the start of a clause, where every attribute's best level is open, an id's bias is the
+    best weight of a phrase that may follow it; and a phrase that is told by then costs it all."""
+    tokenizer, vocabulary, form = family
+    held = form.weighted(weights)
+    text = drawn(seed)
+    answer = tokenizer.encode(text[: text.rindex("，") + 1])
+    state = form.after(answer)
+    biases = held.biases(state)
+    by_hand = [
+        max(
+            weights.get("arousal", (0, 0, 0))[level]
+            for level, of in enumerate(PHRASES["arousal"])
+            for phrase in of["phrases"]
+            if phrase.startswith(vocabulary.texts[token])
+        )
+        for token in form.allowed(state).tolist()
+    ]
+    if biases is None:
+        assert not any(by_hand)
+    else:
+        assert (biases * UNITS_PER_NAT).tolist() == by_hand
+
+
+def test_flat_weights_and_weights_of_other_levels_are_no_bias(family) -> None:
     _, _, form = family
-    assert form.within({}) is form
+    assert form.weighted({}) is form
+    assert form.weighted({"rate": (0,) * 5, "pitch": (0, -1), "unknown": (0, -9)}) is form
+    assert form.biases(BEGIN) is None
+    held = form.weighted({"pitch": (0, -1, -2, -3)})
+    assert held is not form
+    assert held.weighted({}).biases(BEGIN) is None
+
+
+@pytest.mark.parametrize(
+    ("opening", "may_stand"),
+    [("说话人", True), ("这段录音里", True), ("说说", False), ("abc", False), ("说9", False)],
+)
+def test_an_opening_is_of_different_han_characters(family, opening: str, may_stand: bool) -> None:
+    """So it is no loop and no role word: no other rule concerns it."""
+    _, _, form = family
+    assert form.is_whole(opening + drawn(0)[3:]) == may_stand
 
 
 def words_of(vocabulary: Vocabulary, text: str) -> list[int]:

@@ -23,7 +23,7 @@ from streamer.core.link.edge_turn import RemoteTurn
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
-from streamer.model.choose import choose
+from streamer.model.sampler import choose
 
 
 def plan_of(chance, mode, rules, **more):

@@ -1,7 +1,7 @@
-"""The rules in a split character. In: text, open bytes. Out: the few ids that may follow.
+"""The rules inside a split character: a character that no single id spells.
 
-Rare: only for characters that no id spells. Each of these ids is judged by the text it completes,
-slowly and exactly; the tests hold the vocabulary's table against the same judgement.
+This is rare, so each of the few ids that may follow is judged by the text that it completes, slowly
+and exactly. The tests compare the vocabulary's table with the same judgement.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamer.core.rules.id_sets import Ids
 from streamer.core.rules.settings import Rules
 from streamer.core.text.characters import (
     COMMA_LIKE,
@@ -19,13 +18,13 @@ from streamer.core.text.characters import (
     content_since,
     is_han,
 )
-from streamer.core.text.vocabulary import Vocabulary
+from streamer.core.text.vocabulary import Ids, Vocabulary
 
 _ALL = 1 << 30
 
 
 class ByText(NamedTuple):
-    """What the rules on characters say: the fields of `Constraint` that have these names."""
+    """The fields of `Constraint` that depend on characters."""
 
     only: Ids | None
     never: Ids
@@ -37,7 +36,7 @@ class ByText(NamedTuple):
 def constrain_open(
     vocabulary: Vocabulary, rules: Rules, text: str, pending: bytes, index: int
 ) -> ByText:
-    """The rules behind `text` and the bytes `pending` of an open character."""
+    """The rules after `text` and the bytes `pending` of an open character."""
     allowed = vocabulary.fragments.allowed(pending)
     broken = [(i, breaks(vocabulary, rules, text, piece, index)) for i, piece in allowed]
 
@@ -49,10 +48,10 @@ def constrain_open(
 
 
 def breaks(vocabulary: Vocabulary, rules: Rules, text: str, piece: str, index: int) -> set[str]:
-    """What `piece` behind `text` would break: of "early" (banned for good), "commas", "adjacency",
-    "lowered".
+    """The rules that `piece` after `text` would break: "early" (always banned), "commas",
+    "adjacency", "lowered".
 
-    `index`: place in the answer of the id whose text is `piece`.
+    index: place in the answer of the id whose text is `piece`.
     """
     broken = set()
     if index < rules.min_new_tokens - 1 and not SENTENCE_ENDS.isdisjoint(piece):

@@ -13,7 +13,7 @@ from scipy.special import softmax
 from streamer.core.rules.constrain import constrain
 from streamer.core.rules.sampling import Sampling, gumbel
 from streamer.core.rules.settings import Rules
-from streamer.model.choose import choose, pick, processed
+from streamer.model.sampler import choose, pick, processed
 
 
 def frequencies(
