@@ -5,6 +5,7 @@ The event loop never waits for a model: each runs on a thread of its own.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -146,9 +147,11 @@ class Describer:
         Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples that are
         none.
         """
-        if not (isinstance(source, str | Path) or (isinstance(source, tuple) and len(source) == 2)):
-            told = f"source is of type {type(source).__name__}"
-            raise TypeError(f"{told}; give a path, or (samples, sample_rate); live audio: session")
+        is_pair = isinstance(source, tuple) and len(source) == 2
+        if not (is_pair or isinstance(source, str | os.PathLike) or hasattr(source, "read")):
+            kind = f"source is of type {type(source).__name__}"
+            ways = "give a path, an open binary file, or (samples, sample_rate)"
+            raise TypeError(f"{kind}; {ways}; live audio: session")
         told = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
         stream = secrets.token_hex(4)
         log("describe.start", stream, mode=self.config.mode)

@@ -45,5 +45,5 @@ class AudioArray(Audio):
         for at in range(0, self.num_frames, BLOCK_FRAMES):
             block = self._samples[at : at + BLOCK_FRAMES]
             samples: Block = block.astype(np.float32)
-            is_int = block.dtype == np.int16
+            is_int = block.dtype.kind == "i"  # of either byte order
             yield samples / PCM16_SCALE if is_int else self._in_range(samples, at)

@@ -5,6 +5,7 @@ ffmpeg runs beside us and gives its samples through a pipe, so one block is in m
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -24,6 +25,7 @@ HEAD = struct.Struct(">4s5I")  # of an AU file: magic, offset, size, encoding, r
 FLOAT = 6  # the encoding
 MOST_CHANNELS = 1024
 PROBE_S = 20.0
+LEFT_OUT_S = 0.5  # a container's length may be that of its pictures
 
 
 class FfmpegAudio(Audio):
@@ -71,6 +73,9 @@ class FfmpegAudio(Audio):
             raise AudioError(self.path, f"not one sample of it can be decoded ({self._said()})")
         if self._process.wait() != 0:
             self.cut = f"is damaged ({self._said()})"
+        elif num_read < self.num_frames - LEFT_OUT_S * self.sample_rate:
+            of = f"{num_read / self.sample_rate:.2f} s of {self.duration_s:.2f} s"
+            self.cut = f"is cut short: {of} that its container promises are there"
 
 
 def open_with_ffmpeg(path: str, handle: IO[bytes], why: str) -> FfmpegAudio:
@@ -82,7 +87,10 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str) -> FfmpegAudio:
     # By descriptor: no name is taken for a protocol, and no playlist reaches out.
     source = ("-protocol_whitelist", "file", "-i", f"/dev/fd/{fd}")
     quiet = ("-nostdin", "-hide_banner", "-v", "fatal")
-    wanted = ("-map", "0:a:0", "-c:a", "pcm_f32be", "-f", "au", "-")
+    track, duration_s = _looked_at(fd)
+    if track is None:
+        raise AudioError(path, "has no sound track")
+    wanted = ("-map", f"0:a:{track}", "-c:a", "pcm_f32be", "-f", "au", "-")
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the recording
     process = subprocess.Popen(
         ("ffmpeg", *quiet, *source, *wanted),
@@ -98,20 +106,28 @@ def open_with_ffmpeg(path: str, handle: IO[bytes], why: str) -> FfmpegAudio:
         process.communicate()
         errors.close()
         raise
-    audio.num_frames = int(_duration_s(fd) * audio.sample_rate)
+    audio.num_frames = int(duration_s * audio.sample_rate)
     handle.close()
     return audio
 
 
 def _way(path: str) -> str:
     name = shlex.quote(path) if path != "-" and path.isprintable() else "FILE"
-    into = shlex.quote(str(Path(path).with_suffix(".wav"))) if name != "FILE" else "OUT.wav"
-    return f"install ffmpeg, or convert it where there is one: ffmpeg -i {name} {into}"
+    into = Path(path).with_suffix(".wav")
+    if into == Path(path):  # ffmpeg writes no file that it reads
+        into = into.with_suffix(".converted.wav")
+    out = shlex.quote(str(into)) if name != "FILE" else "OUT.wav"
+    return f"install ffmpeg, or convert it where there is one: ffmpeg -i {name} {out}"
 
 
-def _duration_s(fd: int) -> float:
-    """What the container says, by ffprobe; 0 where nobody knows."""
-    asked = ("-v", "fatal", "-show_entries", "format=duration", "-of", "csv=p=0")
+def _looked_at(fd: int) -> tuple[int | None, float]:
+    """The sound track to hear, and its length in seconds, by ffprobe.
+
+    The track is the one that is flagged default, else the first; None where there are streams, but
+    none of sound. A length of 0 is unknown.
+    """
+    shown = "stream=codec_type,duration:stream_disposition=default:format=duration"
+    asked = ("-v", "fatal", "-show_entries", shown, "-of", "json")
     source = ("-protocol_whitelist", "file", f"/dev/fd/{fd}")
     try:
         done = subprocess.run(
@@ -121,6 +137,21 @@ def _duration_s(fd: int) -> float:
             pass_fds=(fd,),
             timeout=PROBE_S,
         )
-        return min(max(0.0, float(done.stdout)), 1e6)
+        found = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
+        return 0, 0.0
+    streams = found.get("streams", [])
+    tracks = [stream for stream in streams if stream.get("codec_type") == "audio"]
+    if not tracks:
+        return (None if streams else 0), 0.0
+    flagged = (i for i, one in enumerate(tracks) if one.get("disposition", {}).get("default"))
+    track = next(flagged, 0)
+    told = tracks[track].get("duration") or found.get("format", {}).get("duration")
+    return track, _seconds(told)
+
+
+def _seconds(told: object) -> float:
+    try:
+        return min(max(0.0, float(str(told))), 1e6)
+    except ValueError:
         return 0.0

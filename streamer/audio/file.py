@@ -11,8 +11,9 @@ import re
 import stat
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import IO, TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -20,13 +21,15 @@ from numpy.typing import NDArray
 from streamer.audio.array import AudioArray
 from streamer.audio.directory import recordings_in
 from streamer.audio.ffmpeg import open_with_ffmpeg
+from streamer.audio.pieces import View, pieces_of
 from streamer.audio.source import Audio, AudioError, Block
 from streamer.core.audio.pcm import MAX_RATE_HZ, MIN_RATE_HZ
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
-Source = str | Path | tuple[NDArray[Any], int]  # a path, or samples and their rate in Hz
+# a path, an open binary file, or samples and their rate in Hz
+Source = str | os.PathLike[str] | IO[bytes] | tuple[NDArray[Any], int]
 # A decoder that fails loses the block it was reading: short ones keep what a FLAC cut short
 # still has.
 BLOCK_FRAMES = 8192
@@ -41,58 +44,100 @@ PLACEHOLDER = 0x7FFF_0000
 ENDLESS = 1 << 62  # frames; libsndfile's word for a length that the header leaves open
 
 
+_STDERR = threading.Lock()  # who points it elsewhere
+
+
 class NotForLibsndfile(Exception):
     """libsndfile's own reason."""
 
 
 class AudioFile(Audio):
-    """A recording that libsndfile decodes."""
+    """A recording that libsndfile decodes; one after the other where a file holds several."""
 
-    def __init__(self, path: str, file: SoundFile, handle: IO[bytes]) -> None:
+    def __init__(self, path: str, handle: IO[bytes]) -> None:
+        """Raises NotForLibsndfile."""
+        pieces, cut = pieces_of(handle)
+        views = [View(handle, piece) for piece in pieces]
+        file = _decode(views[0] if views else handle.fileno())
         is_endless = file.frames >= ENDLESS  # a FLAC that was written to a pipe
         is_guess = is_endless or (file.format == "MP3" and not _has_frame_count(handle))
         frames = os.fstat(handle.fileno()).st_size // file.channels if is_endless else file.frames
         super().__init__(path, file.samplerate, file.channels, frames, is_guess)
-        self.cut = _cut_short(file)
-        self._file = file
+        self.cut = cut or (None if views else _cut_short(file))
+        self._files = [file]
         self._handle = handle
+        for number, view in enumerate(views[1:], 2):
+            self._join(number, view)
 
     def close(self) -> None:
-        self._file.close()
+        for file in self._files:
+            file.close()
         self._handle.close()
 
-    def __iter__(self) -> Iterator[Block]:
-        from soundfile import SoundFileRuntimeError
+    def _join(self, number: int, view: View) -> None:
+        """Another recording in the same file, unless it is of another kind."""
+        try:
+            file = _decode(view)
+        except NotForLibsndfile as error:
+            self.cut = (
+                f"holds {number} recordings or more, of which number {number} is lost ({error})"
+            )
+            return
+        kind = (file.samplerate, file.channels)
+        if kind != (self.sample_rate, self.channels):
+            file.close()
+            told = f"of {kind[0]} Hz and {kind[1]} channels, unlike the first"
+            self.cut = f"holds a recording number {number} {told}: it is not heard"
+            return
+        self._files.append(file)
+        self.num_frames += file.frames
 
+    def __iter__(self) -> Iterator[Block]:
         num_read = 0
-        cause = ""
-        size = max(1, min(BLOCK_FRAMES, BLOCK_SAMPLES // self.channels))
-        is_float = self._file.subtype in ("FLOAT", "DOUBLE")  # lossy decoders may overshoot
-        while True:
-            try:
-                block: Block = self._file.read(size, dtype="float32", always_2d=True)
-            except SoundFileRuntimeError as error:  # damaged, or a FLAC cut short
-                cause = f" ({_line(error)})"
-                break
-            if not len(block):
-                break
-            yield self._in_range(block, num_read) if is_float else block
-            num_read += len(block)
+        self._cause = ""
+        for file in self._files:
+            is_float = file.subtype in ("FLOAT", "DOUBLE")  # lossy decoders may overshoot
+            for block in self._blocks(file):
+                yield self._in_range(block, num_read) if is_float else block
+                num_read += len(block)
         if num_read == 0:
-            raise AudioError(self.path, f"not one sample of it can be decoded{cause}")
+            raise AudioError(self.path, f"not one sample of it can be decoded{self._cause}")
         if num_read < self.num_frames and self.cut is None and not self.is_guess:
             self.cut = _ends_early(num_read, self.num_frames, self.sample_rate)
 
+    def _blocks(self, file: SoundFile) -> Iterator[Block]:
+        from soundfile import SoundFileRuntimeError
+
+        size = max(1, min(BLOCK_FRAMES, BLOCK_SAMPLES // self.channels))
+        quiet = _quiet if file.format == "MP3" else nullcontext
+        while True:
+            try:
+                with quiet():
+                    block: Block = file.read(size, dtype="float32", always_2d=True)
+            except SoundFileRuntimeError as error:  # damaged, or a FLAC cut short
+                self._cause = f" ({_line(error)})"
+                return
+            if not len(block):
+                return
+            yield block
+
 
 def open_audio(source: Source) -> Audio:
-    """Opens a recording, "-" for a WAV on stdin, or samples and their rate. Raises AudioError and
-    then leaves no handle open; TypeError and ValueError for samples that are none."""
+    """Open a recording, "-" for a WAV on stdin, an open binary file, or samples and their rate.
+
+    Raises AudioError and then leaves no handle open; TypeError and ValueError for a source of
+    another kind.
+    """
     if isinstance(source, tuple):
         array = AudioArray(*source)
         _check_rate(array)
         return array
-    path = str(source)
-    handle = _open_stdin() if path == "-" else _open_path(path)
+    if not isinstance(source, str | os.PathLike):
+        path = name if isinstance(name := getattr(source, "name", None), str) else "stream"
+        handle = _spool(path, source)
+    else:
+        path = os.fspath(source)
+        handle = _open_stdin() if path == "-" else _open_path(path)
     try:
         audio = _open_handle(path, handle)
         _check_rate(audio)
@@ -105,7 +150,7 @@ def open_audio(source: Source) -> Audio:
 def _open_handle(path: str, handle: IO[bytes]) -> Audio:
     """By libsndfile, else by ffmpeg."""
     try:
-        file = AudioFile(path, _decode(handle), handle)
+        file = AudioFile(path, handle)
     except NotForLibsndfile as error:
         return open_with_ffmpeg(path, handle, str(error))
     if file.num_frames == 0:
@@ -172,11 +217,13 @@ def _spool(path: str, stream: IO[bytes]) -> IO[bytes]:
     return spool
 
 
-def _decode(handle: IO[bytes]) -> SoundFile:
+def _decode(source: int | View) -> SoundFile:
+    """By descriptor or view: libsndfile judges the content, never the name."""
     from soundfile import LibsndfileError, SoundFile
 
-    try:  # by descriptor: libsndfile judges the content, never the name
-        file = SoundFile(handle.fileno(), closefd=False)
+    try:
+        with _quiet():
+            file = SoundFile(source, closefd=False)
     except LibsndfileError as error:
         raise NotForLibsndfile(_line(error.error_string)) from None
     # soundfile 0.14 seeks to where it is after every read, and an MP3 decoder starts afresh at
@@ -184,6 +231,21 @@ def _decode(handle: IO[bytes]) -> SoundFile:
     # seek" are read straight on.
     file.seekable = lambda: False
     return file
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing that libmpg123 writes to stderr reaches the user; others' lines wait a moment."""
+    with _STDERR:
+        kept = os.dup(2)
+        null = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(null, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(null)
 
 
 def _has_frame_count(handle: IO[bytes]) -> bool:

@@ -21,6 +21,9 @@ class AudioError(Exception):
         self.path = path
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[AudioError], tuple[str, str]]:
+        return type(self), (self.path, self.reason)  # pickled as it was made
+
 
 class Audio(ABC):
     """An open recording: iterate over its blocks once, inside a `with`, which closes it whatever

@@ -1,0 +1,157 @@
+"""Files that hold more, or less, than their header says; films; other sources than paths."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import shutil
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+import soundfile
+
+from streamer.audio.file import AudioError, open_audio
+
+RATE = 16_000
+TONES = [
+    np.sin(np.arange(RATE * s) * 2 * np.pi * hz / RATE).astype("f4") / 2
+    for s, hz in ((2, 200), (1, 330), (3, 150))
+]
+KINDS = {
+    "mp3": {"format": "MP3"},
+    "ogg": {"format": "OGG", "subtype": "VORBIS"},
+    "opus": {"format": "OGG", "subtype": "OPUS"},
+    "flac": {"format": "FLAC"},
+    "wav": {"format": "WAV", "subtype": "PCM_16"},
+}
+needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs ffmpeg")
+
+
+def encoded(samples: np.ndarray, rate: int = RATE, **options: str) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, **options)
+    return file.getvalue()
+
+
+def heard(path) -> tuple[np.ndarray, str | None]:
+    with open_audio(path) as audio:
+        return np.concatenate(list(audio)), audio.warning
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num", [2, 3])
+def test_all_parts_of_a_joined_file_are_heard(tmp_path, kind, num, capfd) -> None:
+    path = tmp_path / "joined"
+    parts = [encoded(tone, **KINDS[kind]) for tone in TONES[:num]]
+    path.write_bytes(b"".join(parts))
+    found, warning = heard(path)
+    wanted = np.concatenate([heard_alone(part, tmp_path) for part in parts])
+    assert warning is None
+    assert np.array_equal(found, wanted)
+    assert capfd.readouterr().err == ""
+
+
+def heard_alone(data: bytes, folder) -> np.ndarray:
+    (folder / "alone").write_bytes(data)
+    return heard(folder / "alone")[0]
+
+
+def test_a_tagged_mp3_after_another_is_heard(tmp_path) -> None:
+    part = encoded(TONES[0], **KINDS["mp3"])
+    tag = b"ID3\x04\0\0" + bytes([0, 0, 2, 0]) + bytes(256)
+    path = tmp_path / "tagged.mp3"
+    path.write_bytes(tag + part + tag + part)
+    assert len(heard(path)[0]) == 2 * len(heard_alone(part, tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["mp3", "ogg", "flac", "wav"])
+def test_a_part_of_another_rate_is_told(tmp_path, kind) -> None:
+    path = tmp_path / "joined"
+    other = encoded(TONES[1], 2 * RATE, **KINDS[kind])
+    path.write_bytes(encoded(TONES[0], **KINDS[kind]) + other)
+    found, warning = heard(path)
+    assert len(found) < 2.2 * RATE
+    assert warning is not None
+    assert "recording number 2 of 32000 Hz" in warning
+
+
+@pytest.mark.parametrize("riff", [0, 36, 0xFFFFFFFF])
+@pytest.mark.parametrize("data", [0, 0xFFFFFFFF])
+def test_a_wav_whose_sizes_were_never_written_is_heard(tmp_path, riff, data) -> None:
+    whole = encoded(TONES[0], **KINDS["wav"])
+    samples = whole[whole.index(b"data") + 8 :]
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, RATE, 2 * RATE, 2, 16)
+    head = struct.pack("<4sI4s", b"RIFF", riff, b"WAVE") + form
+    path = tmp_path / "power_lost.wav"
+    path.write_bytes(head + struct.pack("<4sI", b"data", data) + samples)
+    assert np.array_equal(heard(path)[0], heard_alone(whole, tmp_path))
+
+
+def test_a_wav_without_a_sample_is_refused(tmp_path) -> None:
+    path = tmp_path / "empty.wav"
+    path.write_bytes(encoded(np.zeros(0, np.float32), **KINDS["wav"]) + b"")
+    with pytest.raises(AudioError, match="holds no samples"):
+        heard(path)
+
+
+@pytest.mark.parametrize("kind", ["ogg", "opus"])
+@pytest.mark.parametrize("share", [0.4, 0.9])
+def test_a_cut_ogg_is_told(tmp_path, kind, share) -> None:
+    noise = np.random.default_rng(0).standard_normal(20 * RATE).astype(np.float32) / 9
+    data = encoded(noise, **KINDS[kind])
+    path = tmp_path / "cut"
+    path.write_bytes(data[: int(share * len(data))])
+    assert "cut short" in str(heard(path)[1])
+
+
+@pytest.mark.parametrize("kind", ["<i2", ">i2", "<f4", ">f4", "<f8", ">f8"])
+def test_samples_of_either_byte_order_are_the_same(kind) -> None:
+    whole = np.rint(TONES[0] * 32768)
+    told = whole.astype(kind) if kind.endswith("i2") else (whole / 32768).astype(kind)
+    found = np.concatenate(list(open_audio((told, RATE))))[:, 0]
+    assert np.array_equal(found, whole.astype(np.float32) / 32768)
+
+
+def test_an_open_binary_file_is_a_source(tmp_path) -> None:
+    data = encoded(TONES[0], **KINDS["wav"])
+    wanted = heard_alone(data, tmp_path)
+    assert np.array_equal(heard(io.BytesIO(data))[0], wanted)
+    with open(tmp_path / "alone", "rb") as file:
+        assert np.array_equal(heard(file)[0], wanted)
+
+
+def test_an_error_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(AudioError("a.wav", "is empty")))
+    assert (error.path, error.reason, str(error)) == ("a.wav", "is empty", "a.wav: is empty")
+
+
+@needs_ffmpeg
+def test_of_a_film_the_default_track_is_heard(tmp_path) -> None:
+    for i, tone in enumerate(TONES[:2]):
+        soundfile.write(tmp_path / f"{i}.wav", tone, RATE)
+    film = tmp_path / "film.mkv"
+    inputs = ("-i", tmp_path / "0.wav", "-i", tmp_path / "1.wav", "-map", "0", "-map", "1")
+    flags = ("-disposition:a:0", "0", "-disposition:a:1", "default")
+    subprocess.run(("ffmpeg", "-v", "fatal", *inputs, *flags, film), check=True)
+    assert abs(len(heard(film)[0]) - RATE) < 0.1 * RATE
+
+
+@needs_ffmpeg
+def test_a_film_without_sound_is_refused_in_a_line(tmp_path) -> None:
+    film = tmp_path / "silent.mp4"
+    picture = ("-f", "lavfi", "-i", "color=size=16x16:duration=1")
+    subprocess.run(("ffmpeg", "-v", "fatal", *picture, film), check=True)
+    with pytest.raises(AudioError, match="has no sound track"):
+        heard(film)
+
+
+@needs_ffmpeg
+def test_a_cut_webm_is_told(tmp_path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.concatenate(TONES * 4), RATE)
+    film = tmp_path / "cut.webm"
+    made = ("ffmpeg", "-v", "fatal", "-i", tmp_path / "a.wav", "-c:a", "libopus", film)
+    subprocess.run(made, check=True)
+    film.write_bytes(film.read_bytes()[: film.stat().st_size // 2])
+    assert "cut short" in str(heard(film)[1])
