@@ -1,7 +1,9 @@
-"""`streamer tune`: a user's recordings make a model tell pitch, rate and pauses better.
+"""`streamer tune`: train adapters for a published model on recordings of your own.
 
-    listen -> split -> examples -> training -> merge -> judge -> report
+    data.py     recordings -> labelled turns, split by speaker
+    learn.py    turns -> examples -> the adapter with the lowest held-out loss
+    result.py   adapter -> merged model, evaluated, with its cards
+    command.py  the command and its work folder
 
-Imports every room but net and stages. Only lora.py, training.py, state.py and merge.py need torch,
-and they are imported late.
+torch and peft are imported only when the command runs.
 """

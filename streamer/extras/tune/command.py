@@ -1,13 +1,16 @@
-"""`streamer tune`. In: recordings, a model. Out: the model, tuned, in the layout it came in.
+"""`streamer tune`: recordings and a model in, a tuned model in the same layout out.
 
-Steps that were done are kept in OUT.tuning: run it again to go on. OUT is there whole or not at
-all.
+OUT.tuning keeps finished work; run the command again to continue. OUT appears whole or not at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,42 +18,38 @@ from typing import TYPE_CHECKING
 from streamer.audio.file import AudioError
 from streamer.commands.process import fail, put, tell
 from streamer.config import ConfigError
+from streamer.extras.tune.data import Data, TuneError, Turn, speakers, split, turns_of
 from streamer.extras.tune.options import TuneOptions
-from streamer.extras.tune.split import Data
-from streamer.extras.tune.turn import LearntTurn, TuneError
+from streamer.model.runtime.lock import is_ours
 
 if TYPE_CHECKING:
     from streamer.extras.tune.base import Base
-    from streamer.extras.tune.card import Facts
-    from streamer.extras.tune.state import State
+    from streamer.extras.tune.learn import State
+    from streamer.extras.tune.result import Facts
 
 EXTRA = "pip install 'streamer-speech[tune]'"
+FREE = {"jobs", "json", "save_minutes", "judged", "out"}  # may change between two runs
 
 
 def run(options: TuneOptions) -> int:
-    """The exit status: 0, or 1 where there is no tuned model. Raises ConfigError."""
+    """Exit status: 0, or 1 if there is no tuned model. Raises ConfigError."""
     from streamer.model.checkpoint.weights import ModelError
 
     if find_spec("peft") is None:
         raise ConfigError(f"tune needs peft: {EXTRA}")
     try:
-        found = tune(options)
+        facts = tune(options)
     except (TuneError, ModelError, AudioError) as error:
         fail(str(error))
         return 1
-    show(found, options)
+    show(facts, options)
     return 0
 
 
 def tune(options: TuneOptions) -> Facts:
-    """What came of it; the model is in `options.out`. Raises ConfigError, TuneError, ModelError,
-    and AudioError where a recording went away."""
-    from streamer.extras.tune.base import base_of
-    from streamer.extras.tune.corpus import turns_of
-    from streamer.extras.tune.finish import finish
-    from streamer.extras.tune.memory import check_disk
-    from streamer.extras.tune.place import working
-    from streamer.extras.tune.split import speakers, split
+    """Make `options.out`. Raises ConfigError, TuneError, ModelError, and AudioError if a recording
+    disappears."""
+    from streamer.extras.tune.base import base_of, check_disk
     from streamer.model.engines.load import check_device
 
     who = speakers(options.speakers)
@@ -60,10 +59,11 @@ def tune(options: TuneOptions) -> Facts:
         check_disk(base.directory, Path(options.out))
         turns = turns_of(options.recordings, options.turn_s, work, options.jobs or _cores())
         learnt, held = split(turns, who, options.held, options.seed)
-        held = _some(held, options.judged)
-        data = Data(learnt, held, who)
-        tell(data.told())
+        data = Data(learnt, _spread(held, options.judged), who)
+        tell(data.summary())
         state = _learn(base, data, options, work)
+        from streamer.extras.tune.result import finish
+
         return finish(base, data, state, options, work)
 
 
@@ -73,8 +73,8 @@ def _cores() -> int:
     return num_cores()
 
 
-def _some(turns: Sequence[LearntTurn], most: int) -> list[LearntTurn]:
-    """So many of them, spread evenly."""
+def _spread(turns: Sequence[Turn], most: int) -> list[Turn]:
+    """At most `most` turns, spread evenly."""
     step = max(1.0, len(turns) / most)
     return [turns[int(i * step)] for i in range(min(most, len(turns)))]
 
@@ -83,29 +83,27 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
     """Raises TuneError, ModelError."""
     import torch
 
-    from streamer.extras.tune.examples import Examples
-    from streamer.extras.tune.lora import Adapted
-    from streamer.extras.tune.memory import check_memory
-    from streamer.extras.tune.plot import plot
-    from streamer.extras.tune.training import Training
+    from streamer.extras.tune.base import bytes_needed, check_memory
+    from streamer.extras.tune.learn import Adapted, Examples, Training
     from streamer.model.engines.load import set_torch_threads
 
-    makes = Examples(
-        base.directory, base.card, base.words.attributes, base.shapes.audio_id, work / "features"
-    )
-    examples, kept = makes.of(data.learnt), makes.of(data.held)
+    audio_id = base.shapes.audio_id
+    makes = Examples(base.directory, base.card, base.words.attributes, audio_id, work / "features")
+    learnt, held = makes.of(data.learnt), makes.of(data.held)
     usual = "fp32" if options.device == "cpu" else "bf16"
     is_wide = (usual if options.precision == "auto" else options.precision) == "fp32"
     dtype = torch.float32 if is_wide else torch.bfloat16
-    need = check_memory(base.shapes, base.num_params, dtype.itemsize, options, [*examples, *kept])
-    tell(f"takes about {need.total / 1e9:.1f} GB of memory")
+    longest = max(map(len, (*learnt, *held)))
+    answer = max(len(e.answer) for e in (*learnt, *held))
+    need = bytes_needed(base, dtype.itemsize, options.rank, options.at_once, longest, answer)
+    check_memory(base, need, options.device)
+    tell(f"takes about {need / 1e9:.1f} GB of memory")
     set_torch_threads(base.num_params)
     model = Adapted(base.directory, base.shapes, options.device, dtype, options.rank, options.seed)
-    training = Training(model, examples, kept, options, work)
+    training = Training(model, learnt, held, options, work)
     if training.state.step:
-        tell(f"goes on behind step {training.state.step} of {training.num_steps}")
+        tell(f"goes on after step {training.state.step} of {training.num_steps}")
     state = training.run()
-    plot(state, work / "curve.png")
     names = ("step", "learnt", "held")
     lines = [json.dumps(dict(zip(names, row, strict=True))) for row in state.curve]
     (work / "curve.jsonl").write_text("\n".join(lines) + "\n")
@@ -114,15 +112,66 @@ def _learn(base: Base, data: Data, options: TuneOptions, work: Path) -> State:
     return state
 
 
-def show(found: Facts, options: TuneOptions) -> None:
-    """On stdout: a table, or one JSON object."""
+def show(facts: Facts, options: TuneOptions) -> None:
+    """Print a table, or one JSON object."""
+    from streamer.extras.tune.result import as_json
+
     if options.json:
-        rows = [score.as_json() for score in found.scores]
-        told = {"written": options.out, "losses": found.losses, "steps": found.steps}
-        put(json.dumps(told | {"scores": rows}, indent=2))
+        put(as_json(facts, options.out))
         return
     put(f"{'attribute':<10} {'turns':>5}  before  after  most frequent level")
-    for s in found.scores:
+    for s in facts.scores:
         put(f"{s.attribute:<10} {s.num:>5}  {s.before:6.3f}  {s.after:5.3f}  {s.usual:.3f}")
     put(f"written: {options.out}, with a MODEL_CARD.md that lacks a licence")
     put(f"its gate is not calibrated: streamer calibrate CLIPS --risk 0.05 --edge {options.out}")
+
+
+@contextmanager
+def working(options: TuneOptions, fingerprint: str) -> Iterator[Path]:
+    """The work folder OUT.tuning, locked for this run.
+
+    Raises TuneError if OUT exists, another run holds the folder, or it belongs to a run with other
+    options.
+    """
+    out = Path(options.out)
+    if out.exists():
+        raise TuneError(f"{out} exists; name a directory that does not, or remove it")
+    work = out.with_name(out.name + ".tuning")
+    told = {n: v for n, v in asdict(options).items() if n not in FREE}
+    told = json.loads(json.dumps(told | {"fingerprint": fingerprint}))
+    held = -1
+    try:
+        try:
+            work.mkdir(exist_ok=True)
+            held = os.open(work, os.O_RDONLY)
+            owned = is_ours(held)
+            if owned is False:
+                why = f"{work} is in use by another run"
+                raise TuneError(f"{why}; wait for its end, or give another --out")
+            _claim(work, told)
+            for half in work.glob("half-*") if owned else ():  # of a run that was killed
+                shutil.rmtree(half)
+        except OSError as error:
+            why = f"{work} cannot be written ({error.strerror}); choose another place with --out"
+            raise TuneError(why) from None
+        yield work
+    finally:
+        if held >= 0:
+            os.close(held)
+
+
+def _claim(work: Path, now: dict[str, object]) -> None:
+    """Write or compare the run's options. Raises TuneError, OSError."""
+    file = work / "options.json"
+    if not file.exists():
+        new = file.with_name(file.name + ".new")  # appears whole or not at all
+        new.write_text(json.dumps(now, indent=1) + "\n")
+        new.replace(file)
+        return
+    try:
+        before = json.loads(file.read_text("utf-8"))
+    except ValueError:
+        raise TuneError(f"{file} is not of a run of ours; remove {work} to begin anew") from None
+    for name in (name for name in now if before.get(name) != now[name]):
+        told = f"{work} is of a run with {name} {before.get(name)!r}, not {now[name]!r}"
+        raise TuneError(f"{told}; give it as it was, another --out, or remove {work}")

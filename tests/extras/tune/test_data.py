@@ -16,14 +16,9 @@ from streamer.core.audio.pcm import on_grid
 from streamer.core.declare import ConfigError
 from streamer.core.rules.form import SentenceForm
 from streamer.extras.tune.base import base_of
-from streamer.extras.tune.card import streamer_json
-from streamer.extras.tune.corpus import turns_of
-from streamer.extras.tune.examples import Examples
-from streamer.extras.tune.judge import samples_of
-from streamer.extras.tune.listen import listen
-from streamer.extras.tune.sentences import target_of
-from streamer.extras.tune.split import speakers, split
-from streamer.extras.tune.turn import LearntTurn, TuneError
+from streamer.extras.tune.data import TuneError, Turn, listen, samples_of, speakers, split, turns_of
+from streamer.extras.tune.learn import Examples, sentence_of
+from streamer.extras.tune.result import streamer_json
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.tokenizer import vocabulary_of
 from streamer.model.checkpoint.weights import ModelError
@@ -35,31 +30,37 @@ CARD = read_card(EDGE)
 LEVELS = dict(zip(ATTRIBUTES, (4, 0, 2, 3, 0, 1, 2), strict=True))
 
 
-def turn(file, part=0):
-    return LearntTurn(
-        file=file, part=part, begin=0, num_samples=1, num_embeddings=1, features="", levels={}
+def turn(file, part=0, **levels):
+    return Turn(
+        file=file,
+        part=part,
+        begin=0,
+        num_samples=1,
+        num_embeddings=1,
+        features="",
+        levels=LEVELS | levels,
     )
 
 
-def test_a_target_has_the_form_and_says_the_levels():
-    target = target_of(LEVELS, CARD.attributes, "a")
+def test_a_sentence_has_the_form_and_says_the_levels():
+    text, unknown = sentence_of(turn("a"), CARD.attributes)
     vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
-    assert SentenceForm(vocabulary, CARD.attributes).is_whole(target.text)
-    assert parse(target.text, CARD.attributes) == LEVELS
-    assert target.unknown == ()
+    assert SentenceForm(vocabulary, CARD.attributes).is_whole(text)
+    assert parse(text, CARD.attributes) == LEVELS
+    assert unknown == []
 
 
 def test_what_is_unknown_is_said_but_not_learnt():
-    target = target_of(LEVELS | {"rate": None, "arousal": None}, CARD.attributes, "a")
-    said = parse(target.text, CARD.attributes)
-    assert None not in said.values()
-    phrases = [target.text[begin:end] for begin, end in target.unknown]
+    some = turn("a", rate=None, arousal=None)
+    text, unknown = sentence_of(some, CARD.attributes)
+    assert None not in parse(text, CARD.attributes).values()
+    phrases = [text[begin:end] for begin, end in unknown]
     rates, arousals = (
         [level["phrases"][0] for level in CARD.attributes[name]] for name in ("rate", "arousal")
     )
     assert phrases[0] in rates
     assert phrases[1] in arousals
-    assert target == target_of(LEVELS | {"rate": None, "arousal": None}, CARD.attributes, "a")
+    assert (text, unknown) == sentence_of(some, CARD.attributes)
 
 
 def test_the_split_parts_speakers_and_stays():
@@ -107,7 +108,7 @@ def test_a_long_recording_is_heard_in_turns_as_the_engine_hears_them(tmp_path):
     samples = speech.speech(13.0, seed=3)
     soundfile.write(tmp_path / "long.wav", samples, 16_000, subtype="FLOAT")
     row = listen(str(tmp_path / "long.wav"), 6.0, tmp_path)
-    turns = [LearntTurn(**each) for each in row["turns"]]
+    turns = [Turn(**each) for each in row["turns"]]
     assert len(turns) >= 2
     thinker = load("embedded", "edge")
     makes = Examples(EDGE, CARD, CARD.attributes, thinker.shapes.audio_id, tmp_path)
@@ -125,7 +126,7 @@ def test_only_what_is_known_is_learnt(tmp_path):
     makes = Examples(EDGE, CARD, CARD.attributes, 932, tmp_path)
     vocabulary = vocabulary_of(EDGE, load("embedded", "edge").shapes.text.vocab)
     levels = LEVELS | {"pitch": None}
-    example = makes.example(turn("x").__class__(**(turn("x").as_json() | {"levels": levels})))
+    example = makes.example(turn("x", pitch=None))
     learnt = "".join(
         vocabulary.texts[token]
         for token, known in zip(example.answer[:-1], example.is_known[:-1], strict=True)
@@ -176,7 +177,7 @@ def test_what_changed_between_two_runs_is_heard_again(tmp_path, capsys):
     assert after[0].features != before[0].features  # a state learnt from it knows
     assert all((tmp_path / "features" / t.features).exists() for t in after)
     split(after, speakers("file"), 0.2, seed=0)
-    assert target_of(LEVELS | {"rate": None}, CARD.attributes, after[0].name).text
+    assert sentence_of(after[0], CARD.attributes)[0]
     with pytest.raises(AudioError, match="became shorter"):
         list(samples_of([replace(after[0], num_samples=10**6)]))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from streamer.extras.tune.command import working
+from streamer.extras.tune.data import TuneError
 from streamer.extras.tune.options import TuneOptions
-from streamer.extras.tune.place import working
-from streamer.extras.tune.turn import TuneError
 
 
 @pytest.fixture

@@ -1,0 +1,302 @@
+"""Training data: recordings are cut into turns, measured, labelled, and split by speaker.
+
+Turns and log-mel windows come from the engine's own cutter (model/audio/part_cutter.py), so the
+model is trained on exactly what the engine feeds.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamer.audio.directory import recordings_in
+from streamer.audio.file import AudioError, open_audio
+from streamer.commands.process import fail
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
+from streamer.core.audio.turn_items import Closed, Heard
+from streamer.core.declare import ConfigError
+from streamer.core.measures.levels import levels_of
+from streamer.core.measures.speech_measures import MIN_SPEECH_S
+from streamer.model.audio.mel import MelWindow, num_embeddings
+from streamer.model.audio.part_cutter import PartCutter
+from streamer.progress import Bar
+from streamer.recording import chunks_of
+from streamer.workers import Workers, each_done
+
+LEAST = 8  # turns: too few to learn and to evaluate with
+FILE_COLUMNS = ("file", "wav", "path")  # names of the recording's column in a table of speakers
+Row = dict[str, Any]
+
+
+class TuneError(Exception):
+    """There is no tuned model. One line with the cause and the way out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A recording, or a part of a long one.
+
+    begin, num_samples: its place in the recording, at 16 kHz. features: file name of its log-mel
+    [128, num_frames] float32. num_embeddings: embeddings that the tower makes of it. levels:
+    attribute -> level, None if unknown.
+    """
+
+    file: str
+    part: int
+    begin: int
+    num_samples: int
+    num_embeddings: int
+    features: str
+    levels: dict[str, int | None]
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}#{self.part}"
+
+
+@dataclass(frozen=True)
+class Data:
+    """Turns to learn from, held-out turns, and the speaker of a file."""
+
+    learnt: Sequence[Turn]
+    held: Sequence[Turn]
+    who: Callable[[str], str]
+
+    @property
+    def num_speakers(self) -> tuple[int, int]:
+        """(learnt from, held out)"""
+        learnt, held = ({self.who(turn.file) for turn in side} for side in (self.learnt, self.held))
+        return len(learnt), len(held)
+
+    @property
+    def hours(self) -> tuple[float, float]:
+        """(learnt from, held out)"""
+        learnt, held = (sum(turn.num_samples for turn in side) for side in (self.learnt, self.held))
+        return learnt / SAMPLE_RATE_HZ / 3600, held / SAMPLE_RATE_HZ / 3600
+
+    def summary(self) -> str:
+        """One line for people."""
+        nums = (len(self.learnt), len(self.held))
+        learnt, held = (
+            f"{n} turns of {speakers} speakers, {hours:.2f} h"
+            for n, speakers, hours in zip(nums, self.num_speakers, self.hours, strict=True)
+        )
+        return f"learns from {learnt}; holds out {held}"
+
+
+def as_bytes(name: str) -> bytes:
+    """A file's name, which may not be UTF-8."""
+    return name.encode(errors="surrogateescape")
+
+
+def turns_of(paths: Sequence[str], turn_s: float, work: Path, jobs: int) -> list[Turn]:
+    """Every turn that can be learnt from, by file. Rows of an earlier run in `work` are reused.
+
+    Raises TuneError if there are too few turns or `work` cannot be written.
+    """
+    files = list(dict.fromkeys(file for path in paths for file in recordings_in(path)))
+    files = [file for file in files if not os.path.isdir(file)]
+    if not files:
+        raise TuneError(f"{paths[0]}: no recording there; give a folder that holds some")
+    rows = _earlier(work)
+    try:
+        _listen_to([file for file in files if file not in rows], turn_s, work, jobs, rows)
+    except BrokenProcessPool:
+        told = "a listening process ended (too little memory?); run it again to go on"
+        raise TuneError(told) from None
+    except OSError as error:
+        told = f"{work} cannot be written ({error.strerror}); make room, run it again to go on"
+        raise TuneError(told) from None
+    found = [Turn(**turn) for file in files for turn in rows[file]["turns"]]
+    _report(files, rows)
+    if len(found) < LEAST:
+        told = f"{len(found)} turns with speech in {len(files)} recordings"
+        raise TuneError(f"{told}: {LEAST} are needed, some hundred are useful; give more")
+    return found
+
+
+def _report(files: Sequence[str], rows: Mapping[str, Row]) -> None:
+    """Count what was left out; name the first recording that cannot be read."""
+    broken = [rows[file] for file in files if rows[file]["error"]]
+    if broken:
+        first = f"the first is {broken[0]['file']}: {broken[0]['error']}"
+        fail(f"{len(broken)} of {len(files)} recordings cannot be read and are left out; {first}")
+    if silent := sum(rows[file]["num_silent"] for file in files):
+        fail(f"{silent} turns hold less than 1.5 s of speech and are left out")
+
+
+def _earlier(work: Path) -> dict[str, Row]:
+    """Rows of an earlier run, without torn lines, changed recordings and lost log-mel."""
+    found: dict[str, Row] = {}
+    path = work / "turns.jsonl"
+    for line in path.read_text("ascii", "replace").splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        has_all = all((work / "features" / t["features"]).exists() for t in row["turns"])
+        if row["error"] is None and has_all and row.get("stamp") == stamp_of(row["file"]):
+            found[row["file"]] = row
+    return found
+
+
+def _listen_to(
+    todo: Sequence[str], turn_s: float, work: Path, jobs: int, rows: dict[str, Row]
+) -> None:
+    """Add rows to `rows` and to turns.jsonl. Raises OSError, BrokenProcessPool."""
+    folder = work / "features"
+    folder.mkdir(exist_ok=True)
+    hear = partial(listen, turn_s=turn_s, folder=folder)
+    jobs = min(jobs, len(todo))
+    with (
+        Bar("listening", len(todo)) as bar,
+        (work / "turns.jsonl").open("a", encoding="ascii") as out,
+        Workers(jobs) as pool,
+    ):
+        out.write("\n")  # ends a torn line
+        for num_done, row in enumerate(each_done(pool, jobs, hear, iter(todo), {}), 1):
+            rows[row["file"]] = row
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            bar.show(num_done, f"{num_done} of {len(todo)}")
+
+
+def stamp_of(file: str) -> str:
+    """Size and time of a recording, which change with its content; empty if it is gone."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def listen(file: str, turn_s: float, folder: Path) -> Row:
+    """One recording's row: its turns, the number of silent ones, or the error.
+
+    The log-mel of each turn goes into `folder`. Raises OSError if that cannot be written.
+    """
+    row: Row = {"file": file, "stamp": stamp_of(file), "turns": [], "num_silent": 0, "error": None}
+    try:
+        for turn in _turns_in(file, turn_s, folder, row["stamp"]):
+            row["num_silent"] += turn is None
+            row["turns"] += [asdict(turn)] if turn else []
+    except AudioError as error:
+        return row | {"turns": [], "error": error.reason}
+    return row
+
+
+def _turns_in(file: str, turn_s: float, folder: Path, stamp: str) -> Iterator[Turn | None]:
+    """Turns in order; None for a turn without enough speech."""
+    cutter = PartCutter(turn_s, measures=True)
+    windows: list[MelWindow] = []
+    begin = 0
+    with open_audio(file) as audio:
+        for items in (*_pushed(cutter, audio), cutter.close()):
+            for item in items:
+                if isinstance(item, Heard):
+                    windows.extend(item.windows)
+                elif isinstance(item, Closed):
+                    told = as_bytes(f"{file}#{item.turn} {stamp}")
+                    path = folder / f"{hashlib.blake2b(told).hexdigest()[:24]}.npy"
+                    yield _turn(file, item, begin, [*windows, *item.rest], path)
+                    begin += item.num_samples
+                    windows.clear()
+
+
+def _pushed(cutter: PartCutter, audio: Any) -> Iterator[Sequence[Any]]:
+    return (cutter.push(chunk) for chunk in chunks_of(audio) if len(chunk))
+
+
+def _turn(
+    file: str, closed: Closed, begin: int, windows: list[MelWindow], path: Path
+) -> Turn | None:
+    """The turn, with its log-mel on disk; None if it holds too little speech."""
+    assert closed.measures is not None
+    measures = closed.measures()
+    if not closed.has_speech or not windows or measures.speech_s < MIN_SPEECH_S:
+        return None
+    features = np.concatenate([w.features(closed.maximum) for w in windows], axis=1)
+    np.save(path, features.astype(np.float32))
+    return Turn(
+        file=file,
+        part=closed.turn,
+        begin=begin,
+        num_samples=closed.num_samples,
+        num_embeddings=sum(num_embeddings(w.n_frames) for w in windows),
+        features=path.name,
+        levels=levels_of(measures),
+    )
+
+
+def samples_of(turns: Sequence[Turn]) -> Iterator[Samples]:
+    """Each turn's samples, cut as it was heard. Turns of one file stand together, in order."""
+    for file, some in groupby(turns, key=lambda turn: turn.file):
+        with open_audio(file) as audio:
+            chunks = chunks_of(audio)
+            held, begin = np.zeros(0, np.float32), 0
+            for turn in some:
+                end = turn.begin + turn.num_samples
+                while begin + len(held) < end:
+                    if (chunk := next(chunks, None)) is None:
+                        raise AudioError(file, "became shorter since it was listened to")
+                    skipped = min(len(held), max(0, turn.begin - begin))
+                    held = np.concatenate([held[skipped:], chunk])
+                    begin += skipped
+                yield held[turn.begin - begin : end - begin]
+
+
+def split(
+    turns: Sequence[Turn], who: Callable[[str], str], held: float, seed: int
+) -> tuple[list[Turn], list[Turn]]:
+    """(turns to learn from, held-out turns): about a share `held` of the speakers is held out.
+
+    A speaker's side depends on the name and the seed alone, so more recordings move nobody. Raises
+    TuneError if there are fewer than two speakers.
+    """
+    names = sorted({who(turn.file) for turn in turns}, key=lambda name: _place(name, seed))
+    if len(names) < 2:
+        told = "all recordings are of one speaker, so none can be held out"
+        raise TuneError(f"{told}; give those of others too, or --speakers file")
+    apart = {name for name in names if _place(name, seed) < held} or {names[0]}
+    apart -= {names[-1]} if len(apart) == len(names) else set()
+    sides: tuple[list[Turn], list[Turn]] = ([], [])
+    for turn in turns:
+        sides[who(turn.file) in apart].append(turn)
+    return sides
+
+
+def _place(name: str, seed: int) -> float:
+    """A name's place between 0 and 1."""
+    digest = hashlib.blake2b(as_bytes(f"{seed}/{name}"), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
+
+
+def speakers(how: str) -> Callable[[str], str]:
+    """The speaker of a file. how: "file", "folder", or the path of a table. Raises ConfigError."""
+    if how == "file":
+        return lambda file: file
+    if how == "folder":
+        return lambda file: str(Path(file).parent)
+    path = Path(how)
+    try:
+        text = path.read_text("utf-8-sig")  # spreadsheets begin with a byte order mark
+        lines = [line for line in text.splitlines() if line.strip()]
+        is_csv = path.suffix.lower() == ".csv"
+        rows: list[Any] = list(csv.DictReader(lines)) if is_csv else list(map(json.loads, lines))
+        column = next(name for name in FILE_COLUMNS if name in rows[0])
+        known = {str((path.parent / row[column]).resolve()): row["speaker"] for row in rows}
+    except (OSError, ValueError, KeyError, TypeError, IndexError, StopIteration):
+        way = "give file, folder, or a table (.csv or .jsonl) with the columns file and speaker"
+        raise ConfigError(f"--speakers {path} cannot be read as a table; {way}") from None
+    return lambda file: str(known.get(str(Path(file).resolve()), file))
