@@ -23,6 +23,7 @@ import numpy as np
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError, open_audio
 from streamer.commands.process import fail
+from streamer.core.audio.offset import OffsetFilter
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ, Samples
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.declare import ConfigError
@@ -215,7 +216,8 @@ def _turns_in(file: str, turn_s: float, folder: Path, stamp: str) -> Iterator[Tu
 
 
 def _pushed(cutter: PartCutter, audio: Any) -> Iterator[Sequence[Any]]:
-    return (cutter.push(chunk) for chunk in chunks_of(audio) if len(chunk))
+    offset = OffsetFilter()
+    return (cutter.push(offset.push(chunk)) for chunk in chunks_of(audio) if len(chunk))
 
 
 def _turn(
