@@ -31,7 +31,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Qwen2_5OmniThinkerConfig as StockConfig
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 
-from streamer.core.rules.clauses import COMMA, END, Phrases
+from streamer.core.rules.form import COMMA, END, Phrases
 from streamer.extras.tune.data import TuneError, Turn, as_bytes
 from streamer.extras.tune.options import TuneOptions
 from streamer.model.checkpoint.card import ModelCard
