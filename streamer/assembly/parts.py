@@ -23,7 +23,7 @@ from streamer.core.confidence import confidence_of
 from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
-from streamer.core.description import Description, describe_turn, unverified
+from streamer.core.description import Description, turn_warning
 from streamer.core.measures.levels import SURE, said_ranges
 from streamer.core.rules.level_weights import FLAT, FLOOR, LevelWeights, weights_of_ranges
 from streamer.core.text.emitter import Emitter
@@ -172,27 +172,28 @@ class LiveParts:
 
     def describe(self, written: Written) -> Description:
         w, closed = written, written.closed
-        last = closed.last_speech()
+        audio_s = closed.num_samples / SAMPLE_RATE_HZ
+        from_speech_ms = None
+        if w.ttft_ms is not None and (last := closed.last_speech()) is not None:
+            from_speech_ms = w.ttft_ms + 1000 * (audio_s - last / SAMPLE_RATE_HZ)
         warning = None
-        if self.cloud is not None:
-            warning = unverified(w.counts, w.mode, self.cloud.name, self.cloud.trouble)
-        found = describe_turn(
-            f"turn {closed.turn}",
-            w.text,
-            w.ids,
-            w.stop_reason,
-            w.mode,
-            w.counts,
-            audio_s=closed.num_samples / SAMPLE_RATE_HZ,
-            ttft_ms=w.ttft_ms,
-            prefill_ms=w.prefill_ms,
-            total_ms=w.total_ms,
-            silence_s=None if last is None else (closed.num_samples - last) / SAMPLE_RATE_HZ,
+        if w.stop_reason != "no_speech":
+            name, trouble = (self.cloud.name, self.cloud.trouble) if self.cloud else ("", "")
+            warning = turn_warning(w.counts, w.mode, audio_s, name, trouble)
+        return Description(
+            file=f"turn {closed.turn}",
+            text=w.text,
+            stop_reason=w.stop_reason,
+            mode=w.mode,
+            counts=w.counts,
+            audio_s=audio_s,
             attributes=parse(w.text, self._models.phrases),
+            ttft_ms=w.ttft_ms,
+            total_ms=w.total_ms,
+            prefill_ms=w.prefill_ms,
+            ttft_from_speech_ms=from_speech_ms,
+            ids=w.ids,
             warning=warning,
-        )
-        return replace(
-            found,
             turn=closed.turn,
             measures=closed.measures() if closed.measures and closed.shows_measures else None,
             confidence=self._confidence(w),

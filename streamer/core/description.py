@@ -1,9 +1,9 @@
-"""What a description is, for API and JSON. In: a turn's text and counts. Out: a Description."""
+"""A description: one turn's or file's sentence, with its counts, times and attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -14,10 +14,12 @@ from streamer.core.timeline import TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
 GUESS = "what is said of so little speech is a guess, 3 s are enough"
-# what a Description has of its Counts, under the same names
-COUNTED = (
-    *("n_drafted", "n_uploaded", "n_accepted", "n_corrected", "n_wasted", "n_ahead_wasted"),
-    *("cloud_calls", "blocks", "blocks_unverified", "stall_ms", "bytes_up", "bytes_down"),
+JSON_FIELDS = (
+    *("file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted"),
+    *("n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms"),
+    *("total_ms", "tokens_per_s", "attributes", "n_ahead_wasted", "stall_ms", "bytes_up"),
+    *("bytes_down", "prefill_ms", "ttft_from_speech_ms", "ids", "warning", "is_cut", "parts"),
+    *("turn", "measures", "blocks_unverified", "channel", "confidence"),
 )
 
 
@@ -34,12 +36,22 @@ class TextDelta:
     from_s: float | None = None
 
 
+class _Count:
+    """One of a Description's counts, under the same name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, found: Description, owner: type | None = None) -> int:
+        count: int = getattr(found.counts, self._name)
+        return count
+
+
 @dataclass(frozen=True)
 class Description:
-    """One file or turn. Times in ms since the arrival of its last sample; counts in ids.
+    """One file or turn. Times in ms since the arrival of its last sample.
 
-    tokens_per_s: n_tokens / (total_ms - prefill_ms), None for fewer than two ids.
-
+    counts: in ids; each is an attribute of the Description too, such as `n_drafted`.
     attributes: attribute -> level (0 is the physically lowest), None where the sentence does not
     say. parts: the turns of a recording longer than the model's `max_turn_s`, one sentence each;
     else empty.
@@ -49,26 +61,12 @@ class Description:
     text: str
     stop_reason: str
     mode: str
-    n_tokens: int
-    n_drafted: int
-    n_uploaded: int
-    n_accepted: int
-    n_corrected: int
-    n_wasted: int
-    cloud_calls: int
-    blocks: int
-    verified_share: float
+    counts: Counts
     audio_s: float
-    ttft_ms: float | None
-    total_ms: float
-    tokens_per_s: float | None
     attributes: dict[str, int | None]
-    n_ahead_wasted: int = 0
-    stall_ms: float = 0.0  # with nothing to do but wait for verdicts
-    bytes_up: int = 0  # to a verifier elsewhere, audio and ids
-    bytes_down: int = 0
-    # of total_ms: until the first step is done, which gives the first id
-    prefill_ms: float | None = None
+    ttft_ms: float | None = None
+    total_ms: float = 0.0
+    prefill_ms: float | None = None  # until the first step is done, which gives the first id
     ttft_from_speech_ms: float | None = None  # from the last sample that holds speech
     ids: tuple[int, ...] = ()
     # one line: the file is cut short or too short, or blocks went unverified
@@ -77,13 +75,47 @@ class Description:
     parts: tuple[Description, ...] = field(default=())
     turn: int = 0  # of a live session
     measures: SpeechMeasures | None = None  # numbers with units, where they were asked for
-    blocks_unverified: int = 0  # that were to be verified, and whose verdict did not come
     channel: int | None = None  # of the recording, from 0; None: all of them, mixed
     # attribute -> the chance that its level is right (core/confidence.py), None where it is not
-    # said; None as a whole: the models have no curves for it, or nobody speaks
+    # said; None as a whole: the models have no curves for it, or there is no speech
     confidence: dict[str, float | None] | None = None
     # of a turn, or of a part, where measures were asked for
     curves: Curves | None = field(default=None, compare=False, repr=False)
+
+    n_drafted = _Count()
+    n_uploaded = _Count()
+    n_accepted = _Count()
+    n_corrected = _Count()
+    n_wasted = _Count()
+    n_ahead_wasted = _Count()
+    cloud_calls = _Count()
+    blocks = _Count()
+    blocks_unverified = _Count()
+    bytes_up = _Count()
+    bytes_down = _Count()
+
+    @property
+    def n_tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def stall_ms(self) -> float:
+        """Time with nothing to do but wait for verdicts."""
+        return self.counts.stall_ms
+
+    @property
+    def verified_share(self) -> float:
+        """Share of the committed ids that the target agreed to."""
+        return self.counts.verified_share
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """n_tokens / (total_ms - prefill_ms), None for fewer than two ids; of a recording in parts
+        that of the last part with speech."""
+        if self.parts:
+            return _last_spoken(self.parts).tokens_per_s
+        decode_ms = self.total_ms - (self.prefill_ms or 0.0)
+        return self.n_tokens / decode_ms * 1000 if self.n_tokens > 1 and decode_ms > 0 else None
 
     @property
     def timeline(self) -> Timeline | None:
@@ -102,56 +134,13 @@ class Description:
 
     def as_json(self) -> dict[str, Any]:
         """Plain types, floats rounded to what they are good for."""
-        row = asdict(replace(self, curves=None, parts=()))
-        del row["curves"]
+        row = {name: getattr(self, name) for name in JSON_FIELDS}
         row["measures"] = self.measures and self.measures.as_json()
         row["confidence"] = self.confidence and {
             name: p and round(p, 3) for name, p in self.confidence.items()
         }
         row["parts"] = [part.as_json() for part in self.parts]
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in row.items()}
-
-
-def describe_turn(
-    file: str,
-    text: str,
-    ids: Sequence[int],
-    stop_reason: str,
-    mode: str,
-    counts: Counts,
-    audio_s: float,
-    ttft_ms: float | None,
-    prefill_ms: float | None,
-    total_ms: float,
-    silence_s: float | None,
-    attributes: dict[str, int | None],
-    warning: str | None = None,
-) -> Description:
-    """A Description of one turn. silence_s: between the last speech and the last sample."""
-    if audio_s < SHORT_S and stop_reason != "no_speech":
-        warning = "; ".join(filter(None, (f"only {audio_s:.1f} s long: {GUESS}", warning)))
-    decode_ms = total_ms - (prefill_ms or 0.0)
-    from_speech_ms = None
-    if ttft_ms is not None and silence_s is not None:
-        from_speech_ms = ttft_ms + 1000 * silence_s
-    return Description(
-        file=file,
-        text=text,
-        stop_reason=stop_reason,
-        mode=mode,
-        n_tokens=len(ids),
-        verified_share=counts.verified_share,
-        audio_s=audio_s,
-        ttft_ms=ttft_ms,
-        total_ms=total_ms,
-        tokens_per_s=len(ids) / decode_ms * 1000 if len(ids) > 1 and decode_ms > 0 else None,
-        attributes=attributes,
-        prefill_ms=prefill_ms,
-        ttft_from_speech_ms=from_speech_ms,
-        ids=tuple(ids),
-        warning=warning,
-        **{name: getattr(counts, name) for name in COUNTED},
-    )
 
 
 def join_parts(
@@ -166,22 +155,19 @@ def join_parts(
     if len(parts) == 1:
         return replace(parts[0], warning=_joined(parts, warning), is_cut=is_cut)
     spoken = [p for p in parts if p.stop_reason != "no_speech"]
-    last = (spoken or parts)[-1]
-    summed = ("n_tokens", "audio_s", *COUNTED)
-    total = {name: sum(getattr(p, name) for p in parts) for name in summed}
-    verified = sum(p.verified_share * p.n_tokens for p in parts)
+    last = _last_spoken(parts)
     return Description(
         file=file,
         text="".join(p.text for p in parts),
         stop_reason=last.stop_reason,
         mode=last.mode,
-        verified_share=verified / total["n_tokens"] if total["n_tokens"] else 0.0,
-        ttft_ms=last.ttft_ms,
-        total_ms=last.total_ms,
-        tokens_per_s=last.tokens_per_s,
+        counts=Counts(*map(sum, zip(*(astuple(p.counts) for p in parts), strict=True))),
+        audio_s=sum(p.audio_s for p in parts),
         attributes={
             name: _most_frequent([p.attributes[name] for p in spoken]) for name in last.attributes
         },
+        ttft_ms=last.ttft_ms,
+        total_ms=last.total_ms,
         prefill_ms=last.prefill_ms,
         ttft_from_speech_ms=last.ttft_from_speech_ms,
         ids=tuple(i for p in parts for i in p.ids),
@@ -190,8 +176,12 @@ def join_parts(
         parts=tuple(parts),
         measures=join_measures([p.measures for p in parts if p.measures is not None]),
         confidence=_join_confidence(spoken),
-        **total,
     )
+
+
+def _last_spoken(parts: Sequence[Description]) -> Description:
+    """The last one that holds speech, or the last one."""
+    return next((p for p in reversed(parts) if p.stop_reason != "no_speech"), parts[-1])
 
 
 def _join_confidence(parts: Sequence[Description]) -> dict[str, float | None] | None:
@@ -208,12 +198,18 @@ def _join_confidence(parts: Sequence[Description]) -> dict[str, float | None] | 
     return found
 
 
-def unverified(counts: Counts, mode: str, name: str, trouble: str) -> str | None:
-    """One line about blocks that were to be verified and were not; None where there are none."""
-    if not (n := counts.blocks_unverified):
-        return None
-    wanted = " that the gate wanted verified" if mode == "gated" else ""
-    return f"{name} gave no verdict ({trouble}): {n} block{'s' * (n > 1)}{wanted} went unverified"
+def turn_warning(
+    counts: Counts, mode: str, audio_s: float, verifier: str, trouble: str
+) -> str | None:
+    """One line about a turn that is too short, or whose blocks went unverified; else None."""
+    found = []
+    if audio_s < SHORT_S:
+        found.append(f"only {audio_s:.1f} s long: {GUESS}")
+    if n := counts.blocks_unverified:
+        wanted = " that the gate wanted verified" if mode == "gated" else ""
+        blocks = f"{n} block{'s' * (n > 1)}{wanted} went unverified"
+        found.append(f"{verifier} gave no verdict ({trouble}): {blocks}")
+    return "; ".join(found) or None
 
 
 def _joined(parts: Sequence[Description], warning: str | None) -> str | None:

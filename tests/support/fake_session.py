@@ -2,12 +2,11 @@
 model behind it."""
 
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import anyio
 
 from streamer.core.decoding.plan import Counts
-from streamer.core.description import TextDelta, describe_turn
+from streamer.core.description import Description, TextDelta
 from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 
 
@@ -53,10 +52,10 @@ class FakeSession:
         await self._say.send(TurnCommitted(turn, seconds))
         for i, digit in enumerate(text):
             await self._say.send(TextDelta(digit, (i,), True, float(i), turn))
-        ids = range(len(text))
-        times = (seconds, self.ttft_ms, 0.0, self.ttft_ms + 1, None)
-        found = describe_turn("", text, ids, "eos", "exact", Counts(), *times, {})
-        await self._say.send(replace(found, turn=turn))
+        times = {"ttft_ms": self.ttft_ms, "prefill_ms": 0.0, "total_ms": self.ttft_ms + 1}
+        ids = tuple(range(len(text)))
+        said = ("", text, "eos", "exact", Counts(), seconds, {})
+        await self._say.send(Description(*said, **times, ids=ids, turn=turn))
 
     async def answer(self):
         pass

@@ -7,7 +7,7 @@ What a side heard is the beginning of its context: a sample lost, doubled or mov
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import anyio
 import numpy as np
@@ -19,7 +19,7 @@ from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.plan import Plan
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, VerifyRequest, prefix_hash
-from streamer.core.description import describe_turn
+from streamer.core.description import Description
 from streamer.core.link.verifier_turn import VerifierModel
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.stop import stop
@@ -170,11 +170,20 @@ class ToyParts:
         return Emitter(VOCABULARY)
 
     def describe(self, written):
-        audio_s = written.closed.num_samples / RATE_HZ
-        times = (written.ttft_ms, written.prefill_ms, written.total_ms, None)
-        said = (written.text, written.ids, written.stop_reason, written.mode, written.counts)
-        found = describe_turn("", *said, audio_s, *times, {})
-        return replace(found, turn=written.closed.turn)
+        return Description(
+            file="",
+            text=written.text,
+            stop_reason=written.stop_reason,
+            mode=written.mode,
+            counts=written.counts,
+            audio_s=written.closed.num_samples / RATE_HZ,
+            attributes={},
+            ttft_ms=written.ttft_ms,
+            total_ms=written.total_ms,
+            prefill_ms=written.prefill_ms,
+            ids=written.ids,
+            turn=written.closed.turn,
+        )
 
 
 class ToyJudge:

@@ -20,7 +20,7 @@ from wire import describe as describe_live
 from wire import http, link_gauges, session_update, until
 
 from streamer.core.decoding.plan import Counts
-from streamer.core.description import describe_turn, join_parts, unverified
+from streamer.core.description import Description, join_parts, turn_warning
 from streamer.core.link import wire
 from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.rules.sampling import Sampling
@@ -72,23 +72,9 @@ def test_a_gate_that_never_fires_warns_of_nothing():
 
 def test_warnings_of_parts_and_of_the_file_are_one_line():
     def part(n):
-        one = describe_turn(
-            "a",
-            "x",
-            (1,),
-            "sentence",
-            "gated",
-            Counts(blocks_unverified=n),
-            1.0,
-            1.0,
-            1.0,
-            2.0,
-            0.0,
-            {},
-        )
-        return type(one)(
-            **vars(one) | {"warning": unverified(Counts(blocks_unverified=n), "gated", "V", "gone")}
-        )
+        counts = Counts(blocks_unverified=n)
+        warning = turn_warning(counts, "gated", 2.0, "V", "gone")
+        return Description("a", "x", "sentence", "gated", counts, 2.0, {}, warning=warning)
 
     assert (
         part(1).warning
