@@ -1,4 +1,4 @@
-"""The public API. In: options and recordings. Out: Descriptions, and text deltas while they commit.
+"""The public API: `Describer` describes recordings and live sessions.
 
 The event loop never waits for a model: each runs on a thread of its own.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,16 +19,13 @@ from anyio.abc import TaskGroup
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
 from streamer.audio.file import Source
-from streamer.background import in_background
 from streamer.config import Config
-from streamer.core.attributes import Profile
+from streamer.core.attributes import Profile, names_of
 from streamer.core.audio.g711 import Encoding
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
-from streamer.core.rules.settings import ALL
 from streamer.logs import log
-from streamer.opening import opened_by
 from streamer.recording import Listeners, describe_recording
 from streamer.session import LiveSession
 from streamer.stages.batcher import CLOSED
@@ -50,22 +47,23 @@ class Describer:
         self._starting = anyio.Lock()
         self._models = Models(config)
         self._group: TaskGroup | None = None  # for the link to a verifier elsewhere
-        # of recordings: each has a part that is heard and a part that is answered
+        # recordings at once: each has a part that is heard and a part that is answered
         self._at_once = anyio.CapacityLimiter(max(1, config.num_slots // 2))
 
     @classmethod
-    @opened_by
-    @asynccontextmanager
-    async def open(
-        cls, config: Config | str | Path | None = None, /, **options: Any
-    ) -> AsyncIterator[Describer]:
+    def open(cls, config: Config | str | Path | None = None, /, **options: Any) -> Opening:
         """A describer from keywords, a Config, or the path of a TOML pipeline. Raises ConfigError.
 
         `async with Describer.open(mode="gated", edge="embedded", cloud="embedded") as d: ...`
-        Keywords are the fields of Config; an unknown one is told with the list of all.
+        Keywords are the fields of Config; the error about an unknown one lists all.
         """
+        return Opening(cls._opened(Config.of(config, options)))
+
+    @classmethod
+    @asynccontextmanager
+    async def _opened(cls, config: Config) -> AsyncIterator[Describer]:
         async with AsyncExitStack() as stack:
-            describer = cls(Config.of(config, options), stack)
+            describer = cls(config, stack)
             if describer._models.verifier_url is not None:
                 from streamer.assembly.link import background
 
@@ -74,28 +72,6 @@ class Describer:
                 yield describer
             finally:
                 describer._is_closed = True
-
-    @classmethod
-    def describe_sync(
-        cls,
-        source: Source,
-        config: Config | str | Path | None = None,
-        /,
-        *,
-        measures: bool = False,
-        channel: int | None = None,
-        **options: Any,
-    ) -> Description:
-        """Describe one recording and wait for it, without async, also where a loop runs, as in a
-        notebook. Takes what `open` takes; measures and channel are those of `describe`.
-
-        The models stay for the next call with the same options. Raises ConfigError, and what
-        `describe` raises.
-        """
-        chosen = Config.of(config, options).for_jobs(1)
-        return in_background(
-            cls.open, chosen, lambda d: d.describe(source, measures=measures, channel=channel)
-        )
 
     async def load(self) -> None:
         """Load models and connect now instead of at the first use. Raises ModelError."""
@@ -115,9 +91,8 @@ class Describer:
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What sentences name, and what may be asked for alone. Raises ModelError."""
-        said = self._models.said(None).split(",")
-        return tuple(name for name in self._models.can_say if said == [ALL] or name in said)
+        """The attributes that sentences name, which may be asked for alone. Raises ModelError."""
+        return names_of(self._models.said(None), self._models.can_say)
 
     async def describe(
         self,
@@ -135,24 +110,23 @@ class Describer:
         samples and their rate, `(samples, 16_000)`, samples [n] or [n, channels], float32 of full
         scale 1.0 or int16.
 
-        measures: the Description has `measures`, too: numbers with units.
         Called on the event loop: `on_delta` for each committed piece; `on_heard` every 5 s of a
-        recording, with the seconds heard and how many there are; `on_wait` once, with what is
-        waited for, where a verifier elsewhere keeps it waiting for more than a second (no part of
-        the Description's times). attributes, profile: which ones the sentence names, as in Config,
-        among the describer's. channel: this one alone, from 0, such as one speaker of a telephone
-        call; None: all of them, mixed.
+        recording, with the seconds heard and the seconds in all; `on_wait` once, with the reason,
+        where a verifier elsewhere keeps it waiting for more than a second (no part of the
+        Description's times). measures: show `measures`, numbers with units, in the Description.
+        attributes, profile: the ones that the sentence names, as in Config, among the describer's.
+        channel: this one alone, from 0, such as one speaker of a telephone call; None: all, mixed.
 
         When the caller is cancelled, the turn ends at its next commit and gives its slots back.
-        Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples that are
-        none.
+        Raises AudioError, ModelError, TargetLost, and TypeError or ValueError for samples of
+        another shape or type.
         """
         is_pair = isinstance(source, tuple) and len(source) == 2
         if not (is_pair or isinstance(source, str | os.PathLike) or hasattr(source, "read")):
             kind = f"source is of type {type(source).__name__}"
             ways = "give a path, an open binary file, or (samples, sample_rate)"
             raise TypeError(f"{kind}; {ways}; live audio: session")
-        told = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
+        listeners = Listeners(on_delta or _ignore, on_heard or _ignore, on_wait or _ignore)
         stream = secrets.token_hex(4)
         log("describe.start", stream, mode=self.config.mode)
         try:
@@ -160,7 +134,7 @@ class Describer:
             said = self._models.said(attributes, profile)
             async with self._at_once:
                 result = await describe_recording(
-                    parts.patient().saying(said), source, told, measures, channel
+                    parts.patient().saying(said), source, listeners, measures, channel
                 )
         except Exception as error:
             log("describe.failed", stream, error=type(error).__name__)
@@ -192,7 +166,7 @@ class Describer:
         `commit` does. live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600.
         answers_itself: False waits with the answer to a committed turn until `answer()`.
         measures: Measures events 5 times a second, and `measures` in each Description.
-        attributes, profile: which ones the sentences name, as in Config, among the describer's.
+        attributes, profile: the ones that sentences name, as in Config, among the describer's.
         coach: True, or a Coach with thresholds and a baseline: Nudge events where the speaker
         leaves their usual way, BaselineKnown, and CoachNews 5 times a second.
 
@@ -240,11 +214,38 @@ class Describer:
         return self._parts
 
 
-def _ignore(*told: object) -> None:
-    """Where nobody wants to be told."""
+class Opening(AbstractAsyncContextManager[Describer]):
+    """The result of `Describer.open(...)`: open it with `async with`, once."""
+
+    WAY = "it is not open yet; write `async with Describer.open(...) as d:` and use d inside"
+
+    def __init__(self, context: AbstractAsyncContextManager[Describer]) -> None:
+        self._context = context
+
+    async def __aenter__(self) -> Describer:
+        return await self._context.__aenter__()
+
+    async def __aexit__(self, *raised: Any) -> bool | None:
+        return await self._context.__aexit__(*raised)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"Describer.open(...) has no {name}: {self.WAY}")
+
+    def __await__(self) -> Generator[Any, None, NoReturn]:
+        raise TypeError(f"Describer.open(...) cannot be awaited: {self.WAY}")
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(f"Describer.open(...) needs `async`: {self.WAY}")
+
+    def __exit__(self, *_: object) -> None:
+        """For `with` without async, so that `__enter__` raises."""
+
+
+def _ignore(*_: object) -> None:
+    """For callbacks that were not given."""
 
 
 def _numbers(result: Description) -> dict[str, Any]:
-    """What a log line may hold: counts and times, no audio; text only where logs were told so."""
+    """The counts and times of a log line; text is logged only where logs are set to."""
     left_out = ("file", "text", "ids", "parts", "attributes")
     return {name: value for name, value in result.as_json().items() if name not in left_out}

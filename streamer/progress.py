@@ -1,4 +1,4 @@
-"""A bar with the time left, on stderr alone. In: how much is done. Out: what a terminal shows."""
+"""A progress bar with the time left, on stderr alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """Shows nothing unless stderr is a terminal, and nothing of it stays.
+    """Shows nothing unless stderr is a terminal, and leaves nothing on it.
 
-    It never touches stdout: rich would send that to stderr, too, and a file or a pipe would stay
-    empty. Text that goes to the same terminal is written after `hide`. A pipe may end in that
-    terminal, too (`| tee`), nobody knows when: a bar that is `beside_text` is not shown then.
+    It never touches stdout: rich would send that to stderr too, and a file or a pipe would stay
+    empty. Write text to the same terminal after `hide`. A pipe may end in that terminal too
+    (`| tee`), at an unknown time: a bar that is `beside_text` is not shown then.
     """
 
     def __init__(self, what: str, total: int, *, beside_text: bool = False) -> None:
@@ -34,7 +34,7 @@ class Bar:
         self.hide()
 
     def show(self, done: float, note: str) -> None:
-        """`done` of the total; `note` stands behind the bar."""
+        """Show `done` of the total, and `note` after the bar."""
         if not self._is_possible:
             return
         if self._progress is None:

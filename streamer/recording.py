@@ -1,7 +1,7 @@
-"""A recording goes through a stream, as live audio does. In: a file or samples. Out: a Description.
+"""Recordings go through a stream, as live audio does.
 
-The last 100 ms are fed only when all before is prefilled, so a file's TTFT is what a live turn's
-is. A recording longer than the model's `max_turn_s` is described in parts.
+The last 100 ms are fed only when all before is prefilled, so a file's TTFT is that of a live turn.
+A recording longer than the model's `max_turn_s` is described in parts.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from streamer.stages.ports import Parts, TargetLost, Written
 from streamer.stages.queues import cause_of
 from streamer.stages.stream import Stream, open_stream
 
-HEARD_S = 5.0  # of the recording: about so often `on_heard` is told
-PATIENCE_S = 1.0  # of waiting for a verifier, before `on_wait` is told
+HEARD_S = 5.0  # of the recording, between two calls of `on_heard`
+WAIT_S = 1.0  # of waiting for a verifier, before `on_wait` is called
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told what while a recording is described; all are called on the event loop."""
+    """Callbacks while a recording is described; all are called on the event loop."""
 
     on_delta: Callable[[TextDelta], None] = lambda delta: None
     on_heard: Callable[[float, float], None] = lambda heard_s, of_s: None
     on_wait: Callable[[str], None] = lambda why: None
-    on_prefilled: Callable[[], None] = lambda: None  # but the last piece, which is fed next
+    on_prefilled: Callable[[], None] = lambda: None  # all but the last piece, which is fed next
 
 
 async def describe_recording(
     parts: Parts,
     source: Source,
-    told: Listeners = Listeners(),
+    listeners: Listeners = Listeners(),
     measures: bool = False,
     channel: int | None = None,
 ) -> Description:
-    """Describe one recording, or one channel of it. Deltas that were given stay given, whatever
-    comes. measures: numbers beside the words, too.
+    """Describe one recording, or one channel of it. Deltas that were handed out are never taken
+    back. measures: show numbers beside the words.
 
     Raises AudioError, TargetLost where a verdict that is needed does not come, and RuntimeError
     where a model fails.
@@ -65,11 +65,11 @@ async def describe_recording(
             async with open_stream(parts, options) as stream, anyio.create_task_group() as group:
                 is_fed = anyio.Event()
                 chunks = chunks_of(audio, channel)
-                group.start_soon(_feed, stream, audio, chunks, is_fed, told)
+                group.start_soon(_feed, stream, audio, chunks, is_fed, listeners)
                 if parts.cloud is not None and parts.cloud.is_remote:
-                    group.start_soon(_tell_wait, parts, is_fed, told.on_wait)
+                    group.start_soon(_tell_wait, parts, is_fed, listeners.on_wait)
                 is_long = audio.duration_s > parts.max_turn_s
-                await _collect(stream, audio.path, told.on_delta, found, is_long)
+                await _collect(stream, audio.path, listeners.on_delta, found, is_long)
                 group.cancel_scope.cancel()
         except ExceptionGroup as errors:
             raise cause_of(errors) from None
@@ -80,7 +80,7 @@ async def describe_recording(
 
 
 def of_channel(result: Description, channel: int) -> Description:
-    """The same, and so its parts, with the channel's number."""
+    """The same with the channel's number, in its parts too."""
     parts = tuple(of_channel(part, channel) for part in result.parts)
     return replace(result, channel=channel, parts=parts)
 
@@ -89,8 +89,8 @@ def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
     """The recording as 16 kHz mono chunks: all channels mixed (core/audio/mixing.py), or one alone.
     Raises AudioError."""
     if channel is not None and not 0 <= channel < audio.channels:
-        told = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
-        raise AudioError(audio.path, f"{told}; there is no channel {channel}")
+        has = f"has {audio.channels} channel{'s' * (audio.channels > 1)}, counted from 0"
+        raise AudioError(audio.path, f"{has}; there is no channel {channel}")
     which = slice(None) if channel is None else slice(channel, channel + 1)
     chunker = Chunker(audio.sample_rate, audio.channels if channel is None else 1)
     try:
@@ -105,11 +105,11 @@ def chunks_of(audio: Audio, channel: int | None = None) -> Iterator[Samples]:
 
 
 def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
-    """The same samples in the pieces that matter: whole windows, the rest, and of the rest the last
-    100 ms or less.
+    """The same samples as whole windows, the rest, and a last piece of 100 ms or less.
 
-    The last piece is what a microphone would send last. When it comes, only the last window and
-    the suffix are left to do. 100 ms pieces throughout would give the same ids and cost more.
+    The last piece is the one that a microphone would send last. When it comes, only the last
+    window and the suffix are left to do. 100 ms pieces throughout would give the same ids and cost
+    more.
     """
     held = np.zeros(0, np.float32)
     window = WINDOW_SAMPLES + BEHIND_SAMPLES
@@ -126,12 +126,16 @@ def as_live(chunks: Iterator[Samples]) -> Iterator[Samples]:
 
 
 async def _feed(
-    stream: Stream, audio: Audio, chunks: Iterator[Samples], is_fed: anyio.Event, told: Listeners
+    stream: Stream,
+    audio: Audio,
+    chunks: Iterator[Samples],
+    is_fed: anyio.Event,
+    listeners: Listeners,
 ) -> None:
-    """Feed all, the last piece when everything before it is done. is_fed: set when only the
-    models, and the link, are waited for."""
+    """Feed all, the last piece when everything before it is done. is_fed: set when all that is
+    left to wait for is the models and the link."""
     pieces = as_live(chunks)
-    progress = _Progress(audio.duration_s, told.on_heard)
+    progress = _Progress(audio.duration_s, listeners.on_heard)
     held = await anyio.to_thread.run_sync(next, pieces, None)
     while held is not None:
         following = await anyio.to_thread.run_sync(next, pieces, None)
@@ -143,7 +147,7 @@ async def _feed(
     is_fed.set()
     if held is not None:
         await stream.catch_up(len(held))
-        told.on_prefilled()
+        listeners.on_prefilled()
         await stream.commit(_bytes_of(held))
     await stream.end()
 
@@ -153,37 +157,37 @@ def _bytes_of(samples: Samples) -> bytes:
 
 
 class _Progress:
-    """Says every HEARD_S how much of a recording is heard."""
+    """Calls `on_heard` every HEARD_S of a recording."""
 
     def __init__(self, of_s: float, on_heard: Callable[[float, float], None]) -> None:
         self._of_s = of_s
         self._on_heard = on_heard
         self._num_heard = 0
-        self._num_told = 0
+        self._num_reported = 0
 
     def heard(self, num_samples: int) -> None:
         self._num_heard += num_samples
         heard_s = self._num_heard / SAMPLE_RATE_HZ
-        if heard_s // HEARD_S > self._num_told:
-            self._num_told = int(heard_s // HEARD_S)
+        if heard_s // HEARD_S > self._num_reported:
+            self._num_reported = int(heard_s // HEARD_S)
             self._on_heard(heard_s, max(self._of_s, heard_s))
 
 
 async def _tell_wait(parts: Parts, is_fed: anyio.Event, on_wait: Callable[[str], None]) -> None:
-    """Say once what is waited for, where the verifier makes a recording wait."""
+    """Call `on_wait` once, with the reason, where the verifier makes a recording wait."""
     cloud = parts.cloud
     assert cloud is not None
     await is_fed.wait()
     while True:
-        await anyio.sleep(PATIENCE_S)
+        await anyio.sleep(WAIT_S)
         if (unheard_s := cloud.unheard_s) > 0:
             left = f"{max(1, round(unheard_s))} s of audio are on their way"
             on_wait(f"waiting until the verifier has heard all: {left}")
             return
-        # Where it is linked it is at work; where it need not be asked, the edge goes on without.
+        # A linked verifier is at work; where it need not be asked, the edge goes on without it.
         if parts.mode in ("exact", "cloud") and not cloud.is_linked:
             why = f"waiting for {cloud.name} ({cloud.trouble})"
-            on_wait(f"{why}, as long as the verify budget says")
+            on_wait(f"{why}, until the verify budget is over")
             return
 
 
@@ -194,7 +198,7 @@ async def _collect(
     found: list[Description],
     is_long: bool,
 ) -> None:
-    """The Descriptions of all parts into `found`. Raises TargetLost, RuntimeError."""
+    """Put the Descriptions of all parts into `found`. Raises TargetLost, RuntimeError."""
     async for event in stream.events():
         if isinstance(event, TextDelta):
             on_delta(replace(event, from_s=_begin_of(found)) if found or is_long else event)
@@ -206,12 +210,12 @@ async def _collect(
 
 
 def _begin_of(parts: Sequence[Description]) -> float:
-    """Where the part behind `parts` begins, in seconds of the recording."""
+    """Where the part after `parts` begins, in seconds of the recording."""
     return sum(part.audio_s for part in parts)
 
 
 def _nothing(parts: Parts, name: str) -> Description:
-    """Of a recording without a sample."""
+    """The Description of a recording without a sample."""
     closed = Closed(0, (), 0.0, 0, False, lambda: None)
     written = Written(closed, "", (), "no_speech", parts.mode, Counts(), None, None, 0.0)
     return replace(parts.describe(written), file=name)

@@ -1,4 +1,4 @@
-"""A live session in Python. In: PCM16 bytes. Out: typed events, iterated while audio is fed."""
+"""A live session in Python: PCM16 bytes in, typed events out while audio is fed."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class LiveSession:
 
     @property
     def baseline(self) -> Baseline | None:
-        """How the speaker usually speaks, where a coach was asked for: given, learnt, or of what
-        was said so far. None under 5 s of speech. `baseline.save("me.json")` keeps it."""
+        """How the speaker usually speaks, where a coach was asked for: given, learnt, or from the
+        speech so far. None under 5 s of speech. `baseline.save("me.json")` keeps it."""
         return self._stream.baseline
 
     async def feed(self, pcm: bytes) -> None:
         """PCM16 little-endian mono at the session's rate, any number of bytes; waits while 5 s are
         in hand.
 
-        Raises TypeError for what is no bytes (a numpy array: give `array.tobytes()`),
+        Raises TypeError for anything but bytes (of a numpy array give `array.tobytes()`), and
         anyio.ClosedResourceError after `end`.
         """
         if not isinstance(pcm, bytes | bytearray | memoryview):
-            told = f"feed takes bytes of PCM16, not {type(pcm).__name__}"
-            raise TypeError(f"{told}; of an int16 array give .tobytes()")
+            kind = f"feed takes bytes of PCM16, not {type(pcm).__name__}"
+            raise TypeError(f"{kind}; of an int16 array give .tobytes()")
         if self._is_ended:
             raise anyio.ClosedResourceError("the session has ended; open another one")
         await self._stream.feed(bytes(pcm))
@@ -55,7 +55,7 @@ class LiveSession:
         return await self._stream.commit()
 
     async def answer(self) -> None:
-        """Answer the last committed turn, in a session that was told not to do so itself."""
+        """Answer the last committed turn, in a session with `answers_itself=False`."""
         await self._stream.answer()
 
     async def clear(self) -> None:
@@ -63,11 +63,11 @@ class LiveSession:
         await self._stream.clear()
 
     async def cancel(self) -> None:
-        """Stop answering: what is committed stays, the Description says `cancelled`."""
+        """Stop answering: committed text stays, the Description has stop_reason `cancelled`."""
         await self._stream.cancel()
 
     async def end(self) -> None:
-        """No more audio: what was fed is answered, then the events end."""
+        """No more audio: all that was fed is answered, then the events end."""
         self._is_ended = True
         await self._stream.end()
 

@@ -1,5 +1,4 @@
-"""Processes that work on one list. Out: a pool that leaves none behind,
-however its block, or the process that began it, ends."""
+"""A pool of processes of which none stays, however its block or its parent process ends."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """`num` processes, of one thread of the kernels each. Behind the block all is done, or they
-    are ended in their work, of which nobody would take the results."""
+    """`num` processes with one kernel thread each. After the block all work is done; after an
+    error the processes are terminated, since their results are not needed."""
 
     def __init__(self, num: int) -> None:
         self._others = set(multiprocessing.active_children())
@@ -43,8 +42,10 @@ def each_done(
     items: Iterator[Item],
     in_hand: dict[Future[Result], Item],
 ) -> Iterator[Result]:
-    """What `call` returns of each item, as they are done; a few are handed over ahead. in_hand:
-    those that are not done. Raises what `call` raises, BrokenProcessPool."""
+    """Results of `call` on each item, as they are done; a few items are handed over ahead.
+
+    in_hand: the items that are not done. Raises the errors of `call`, and BrokenProcessPool.
+    """
     while True:
         for item in itertools.islice(items, AHEAD * jobs - len(in_hand)):
             in_hand[pool.submit(call, item)] = item
@@ -64,7 +65,7 @@ def _begin() -> None:
 
 
 def _end_with_parent() -> None:
-    """The pool's own queue would be waited for for ever: a worker holds both ends of it."""
+    """A worker holds both ends of the pool's queue, and would wait for it for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -30,14 +30,14 @@ async def test_one_line_says_what_the_describer_says(options, samples):
 
 async def test_an_open_loop_is_no_obstacle(options, samples):
     """As a notebook's cell: its loop runs, and does so again when the call is over."""
-    found = streamer.Describer.describe_sync(str(samples[0]), measures=True, **options)
+    found = streamer.describe(str(samples[0]), measures=True, **options)
     assert found.ids == streamer.describe(samples[0], **options).ids
     assert found.measures.audio_s == pytest.approx(found.audio_s, abs=0.02)
     voice, rate = soundfile.read(samples[1], dtype="float32")
     ticks = []
 
     async def tick():
-        ticks.append(streamer.Describer.describe_sync((voice, rate), **options).text)
+        ticks.append(streamer.describe((voice, rate), **options).text)
 
     async with anyio.create_task_group() as group:
         group.start_soon(tick)

@@ -1,4 +1,4 @@
-"""The models of one describer, loaded when first needed. In: a Config. Out: turns on them."""
+"""The models of one describer, loaded when first needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamer.assembly.promise import warn_of_attributes, warn_of_cloud, warn_of_options
 from streamer.config import Config
-from streamer.core.attributes import Profile, chosen
+from streamer.core.attributes import Profile, chosen, names_of
 from streamer.core.rules.settings import ALL
 from streamer.progress import Bar
 from streamer.stages.draft import CREDITS
@@ -33,7 +33,8 @@ class Models:
         self.config = config
         self._promise_checked = calibrates  # the promise is about to be made
         self._calibrates = calibrates
-        self._doubted: set[str] = set()  # what sentences name, where that was told: 2^7 at most
+        # attributes that a warning was given for: 2^7 sets at most
+        self._doubted: set[str] = set()
 
     @functools.cached_property
     def pair(self) -> tuple[Thinker | None, Thinker | None]:
@@ -65,7 +66,7 @@ class Models:
 
     @property
     def verifier_url(self) -> str | None:
-        """Where the cloud model is, when a verifier elsewhere holds it and the mode asks it."""
+        """Address of the verifier, where it holds the cloud model and the mode asks it."""
         is_asked = self.config.is_away and self.config.mode != "edge"
         return self.config.cloud if is_asked else None
 
@@ -91,7 +92,7 @@ class Models:
 
         if self.config.said == ALL:
             return
-        lacking = [name for name in self.config.said.split(",") if name not in self.can_say]
+        lacking = [name for name in names_of(self.config.said) if name not in self.can_say]
         if lacking:
             why = f"has no phrases of {lacking[0]} that the cloud says, too"
             way = "leave attributes and profile out, or take models whose cards have them"
@@ -125,7 +126,7 @@ class Models:
 
     @property
     def plan(self) -> Plan:
-        """How answers are decoded; with the target elsewhere the edge drafts ahead."""
+        """How answers are decoded; with a verifier elsewhere the edge drafts ahead."""
         plan = self.plan_of(self.first.card.presets[self.config.preset])
         ahead = self.config.draft_ahead
         if self.verifier_url is None or ahead == 0:
@@ -133,8 +134,8 @@ class Models:
         return replace(plan, ahead=ahead, credits=CREDITS)
 
     def plan_of(self, preset: Preset) -> Plan:
-        """The config's plan under a preset, for these models: without phrases there is no form, nor
-        one to ask a verifier elsewhere for."""
+        """The config's plan under a preset. Without phrases these models have no form, and a
+        verifier elsewhere is asked for none."""
         plan = self.config.plan(preset)
         if self._is_one_form and self.first.card.phrases:
             return plan
@@ -151,10 +152,10 @@ class Models:
         return tuple(self.phrases) if self._is_one_form else ()
 
     def said(self, names: str | None, profile: Profile = "full") -> str:
-        """What sentences name where `names` are asked for, and the config allows them: as
-        core/attributes.py's `chosen`. Raises ValueError."""
+        """The attributes that sentences name, of `names` that a caller asks for and the config
+        allows, as core/attributes.py's `chosen`. Raises ValueError."""
         allowed = chosen(self.config.attributes, self.config.profile)
-        among = [name for name in self.can_say if allowed == ALL or name in allowed.split(",")]
+        among = names_of(allowed, self.can_say)
         if names is None and profile == "full":
             return allowed
         if self.config.draft == "generate":

@@ -1,4 +1,4 @@
-"""The models as the live stages need them. In: Models. Out: Parts, shared by all streams."""
+"""The models as the stages need them: Parts, shared by all streams of a describer."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ async def open_parts(
     """Load the models, start a thread for each, connect to the verifier where it is elsewhere.
     Raises ModelError.
 
-    group: the link to a verifier elsewhere runs in it. pace: what is known of the link; None: of a
-    new one.
+    group: the link to a verifier elsewhere runs in it. pace: measured times to start from.
     """
     await anyio.to_thread.run_sync(models.load)
     edge, cloud = models.pair
@@ -104,7 +103,7 @@ class LiveParts:
         self._weighs = models.config.words == "measured" and self._plan.rules.form != ""
 
     def patient(self) -> LiveParts:
-        """The same for recordings: for a file, nobody gives a slow cloud up."""
+        """The same for recordings: for a file, a slow cloud is waited for."""
         if self.cloud is None or self.cloud.is_remote:
             return self
         found = copy.copy(self)
@@ -112,7 +111,7 @@ class LiveParts:
         return found
 
     def saying(self, said: str) -> LiveParts:
-        """The same for sentences that name the attributes `said`, "" for the describer's."""
+        """The same for sentences that name the attributes `said`; "" stands for the describer's."""
         if not said:
             return self
         found = copy.copy(self)
@@ -201,7 +200,7 @@ class LiveParts:
         )
 
     def _confidence(self, written: Written) -> dict[str, float | None] | None:
-        """None where the edge's card has no curves, or nothing is said."""
+        """None where the edge's card has no curves, or the sentence is empty."""
         models = self._models
         curves = models.first.card.confidence
         if curves is None or not written.pieces:
@@ -212,5 +211,5 @@ class LiveParts:
         found = confidence_of(written.pieces, models.phrases, curves, seconds, is_known)
         weights = self.weights(written.closed)
         alone = {n for n, of in weights.items() if sum(weight > FLOOR for weight in of) == 1}
-        # what the measure alone has decided is as sure as that
+        # an attribute that the measure alone has decided is as sure as the measure
         return {n: SURE[n] if n in alone and p is not None else p for n, p in found.items()}

@@ -1,6 +1,6 @@
-"""Was a gate's promise made for what runs? In: a config, the edge's card, the cloud. Out: warnings.
+"""Warnings where the gate's promise was made for other options or another cloud model.
 
-Only a promise that names its cloud model's fingerprint can be held against another one.
+A promise is checked against the cloud model only if it names that model's fingerprint.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class PromiseWarning(UserWarning):
-    """The gate decides by a risk certified for something else: one line, and the way out."""
+    """The gate's risk was certified for something else: one line with the way out."""
 
 
 def warn_of_options(config: Config, card: ModelCard) -> None:
-    """Where options replace what the preset's promise was made for."""
+    """Warn where options differ from those that the preset's promise was made for."""
     if config.mode != "gated" or config.preset not in card.promises:
         return
     own = card.presets[config.preset]
@@ -38,7 +38,7 @@ def warn_of_options(config: Config, card: ModelCard) -> None:
 
 
 def warn_of_attributes(config: Config, card: ModelCard, said: str) -> None:
-    """Where the promise was proven with other attributes. said: as Rules.form has them."""
+    """Warn where the promise was proven with other attributes. said: as Rules.form has them."""
     promise = card.promises.get(config.preset)
     if config.mode != "gated" or promise is None:
         return
@@ -49,7 +49,7 @@ def warn_of_attributes(config: Config, card: ModelCard, said: str) -> None:
 
 
 def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:
-    """Where another cloud model judges. fingerprint: of the one that does."""
+    """Warn where another cloud model verifies. fingerprint: of the one that does."""
     promise = card.promises.get(config.preset)
     if config.mode != "gated" or promise is None or promise.fingerprint in ("", fingerprint):
         return
@@ -59,5 +59,5 @@ def warn_of_cloud(config: Config, card: ModelCard, fingerprint: str) -> None:
     )
 
 
-def _warn(what: str) -> None:
-    warnings.warn(f"the gate's promise was made for {what}", PromiseWarning, stacklevel=4)
+def _warn(made_for: str) -> None:
+    warnings.warn(f"the gate's promise was made for {made_for}", PromiseWarning, stacklevel=4)

@@ -1,5 +1,4 @@
-"""Which attributes a sentence names, and a sentence read back into them. In: text, the phrases of
-each level. Out: attribute -> level or None.
+"""The attributes that a sentence names, and a sentence read back into attribute -> level.
 
 Level 0 is the physically lowest: slowest, lowest, flattest, softest, fewest pauses, darkest,
 calmest.
@@ -13,7 +12,7 @@ from typing import Any, Literal
 from streamer.core.rules.settings import ALL
 
 ATTRIBUTES = ("rate", "pitch", "variation", "loudness", "pauses", "timbre", "arousal")
-# What a sentence may name. acoustic: what is nearest to a feeling is left out.
+# Attributes that a sentence may name. acoustic leaves out the one nearest to a feeling.
 Profile = Literal["full", "acoustic"]
 PROFILES: Mapping[Profile, Sequence[str]] = {"full": ATTRIBUTES, "acoustic": ATTRIBUTES[:-1]}
 
@@ -60,6 +59,11 @@ def chosen(
     if not found:
         raise ValueError("attributes names none; give some, with commas between them")
     return ALL if len(found) == len(ATTRIBUTES) else ",".join(found)
+
+
+def names_of(form: str, among: Collection[str] = ATTRIBUTES) -> tuple[str, ...]:
+    """Those `among` the attributes that a form names, as `chosen` gives it."""
+    return tuple(name for name in among if form == ALL or name in form.split(","))
 
 
 def with_english(phrases: Phrases) -> dict[str, list[dict[str, Any]]]:

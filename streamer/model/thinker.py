@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Literal
 from weakref import WeakSet
 
+from streamer.core.attributes import names_of
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.trim import AROUND_SAMPLES
 from streamer.core.choices import EngineName
 from streamer.core.rules.form import SentenceForm
 from streamer.core.rules.level_weights import FLAT, LevelWeights
-from streamer.core.rules.settings import ALL, Rules
+from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
 from streamer.model.checkpoint.card import (
     FILE,
@@ -201,7 +202,7 @@ def form_of(thinker: Thinker, rules: Rules, weights: LevelWeights = FLAT) -> Sen
     cannot spell its phrases (ModelWarning, once per model).
     """
     card = thinker.card
-    said = [name for name in card.attributes if rules.form == ALL or name in rules.form.split(",")]
+    said = names_of(rules.form, card.attributes)
     if not said:
         return None
 

@@ -1,4 +1,4 @@
-"""One model's thread. In: steps of many streams. Out: their results; ready rows share a step.
+"""One model's thread, on which steps of many streams share the engine's steps.
 
 The event loop never waits for torch: it hands steps over and awaits an event. Bounded by its
 callers: a stream has at most one submission in hand per task, and a slot per turn.
@@ -18,12 +18,11 @@ import anyio.lowlevel
 import anyio.to_thread
 
 CLOSED = "the describer was closed; nothing of it can be used any more"
-# that a process which ends, and has forgotten to close, waits for the round in hand
-EXIT_S = 10.0
+EXIT_S = 10.0  # to wait for the round in hand, in a process that ends without closing
 
 
 class Outcome(Protocol):
-    """What one submission came to."""
+    """The result of one submission."""
 
     @property
     def key(self) -> Any: ...
@@ -34,8 +33,8 @@ class Outcome(Protocol):
 
 
 class Scheduler(Protocol):
-    """model/scheduler.py's Rounds: steps come in under a key, every `run` feeds one row of each of
-    them."""
+    """model/scheduler.py's StepScheduler: steps come in under a key, every `run` feeds one row of
+    each of them."""
 
     def add(self, key: Any, steps: Any) -> None: ...
     def drop(self, key: Any) -> None: ...
@@ -85,26 +84,25 @@ class Batcher:
         atexit.unregister(self._forgotten)
 
     def _end(self) -> None:
-        self._is_closed = True  # nobody comes behind the end: the thread would never see him
+        # Reject submissions from here on; the thread would never see them.
+        self._is_closed = True
         self._inbox.put(None)
 
     def _forgotten(self) -> None:
-        """The process ends and nobody has closed us: a daemon thread that comes back from torch
-        then aborts it.
-
-        Nobody is told: whoever waits ends with the process.
+        """Called at exit if the batcher was not closed: a daemon thread that comes back from torch
+        would abort the process. Waiting tasks end with the process, so none is notified.
         """
-        self._post = lambda told: None
+        self._post = lambda _: None
         self._end()
         self._thread.join(EXIT_S)
 
     @property
     def is_busy(self) -> bool:
-        """Whether steps are in hand, or wait to be."""
+        """Whether steps are in hand or wait."""
         return bool(self._in_hand) or not self._inbox.empty()
 
     async def submit(self, steps: Any) -> Any:
-        """The value that `steps` return. Raises what they raise.
+        """The value that `steps` return. Raises their errors.
 
         A caller that is cancelled waits until the engine has let go of its steps: then its slot may
         be closed. Raises RuntimeError when the batcher is closed.
@@ -125,7 +123,7 @@ class Batcher:
         return ticket.value
 
     def _run(self) -> None:
-        """The thread: take what came in, run a round, hand out."""
+        """The thread: take submissions, run a round, hand out results."""
         while self._take():
             if not len(self._rounds):
                 continue
@@ -142,7 +140,7 @@ class Batcher:
             self._finish(ticket)
 
     def _take(self) -> bool:
-        """Everything that came in; waits for something where nothing is in hand. False: the end."""
+        """Take all submissions; wait for one where none is in hand. False at the end."""
         is_idle = not len(self._rounds)
         while True:
             try:
@@ -165,16 +163,13 @@ class Batcher:
         assert self._post is not None
         try:
             self._post(ticket.is_done.set)
-        except RuntimeError:  # the event loop is gone, and with it everyone who waited
+        except RuntimeError:  # the event loop is gone, and with it all that waited
             return
 
 
 def post_to_this_loop() -> Callable[[Callable[[], object]], object]:
-    """How another thread hands a call to the present event loop, asyncio's or trio's, without
-    waiting for it.
-
-    anyio's own from_thread waits for each call's result, a round trip that the engine's thread need
-    not make.
+    """A function for other threads that hands a call to the present event loop, asyncio's or
+    trio's, and does not wait for its result, as anyio's from_thread does.
     """
     loop: Any = anyio.lowlevel.current_token().native_token
     post: Callable[[Callable[[], object]], object] = (

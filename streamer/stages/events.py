@@ -1,4 +1,4 @@
-"""What a live session tells, and is asked: frozen dataclasses and the Session protocol.
+"""Events of a live session, its options, and the Session protocol.
 
 Turns of a session are numbered from 0. Times `at_ms` of speech count from the session's first
 sample; those of text from the arrival of the turn's last sample.
@@ -49,14 +49,14 @@ class TurnCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """Audio that was not committed is forgotten, as `clear` asked; of what would be `turn`."""
+    """Audio that was not committed is forgotten, as `clear` asked. turn: the next turn's number."""
 
     turn: int
 
 
 @dataclass(frozen=True, slots=True)
 class LiveUpdate:
-    """A sentence on what was heard so far of a turn; no part of the turn's own sentence."""
+    """A sentence on the first part of a turn; no part of the turn's own sentence."""
 
     turn: int
     text: str
@@ -66,8 +66,11 @@ class LiveUpdate:
 
 @dataclass(frozen=True, slots=True)
 class TurnFailed:
-    """A turn ended without its Description; what was committed stays. `message` is one line, cause
-    and way out. is_target_lost: a verdict that was needed did not come; else a model failed."""
+    """A turn ended without its Description; committed text stays.
+
+    message: one line, cause and way out. is_target_lost: a verdict that was needed did not come;
+    else a model failed.
+    """
 
     turn: int
     message: str
@@ -110,10 +113,9 @@ class TurnDetection:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How one session listens. live_update_s: a LiveUpdate every so many seconds of a turn, None
-    for none.
+    """How one session listens. Raises ValueError for values out of their bounds.
 
-    Raises ValueError for values that mean nothing.
+    live_update_s: seconds of a turn between two LiveUpdates, None for none.
     """
 
     sample_rate_hz: int = SAMPLE_RATE_HZ
@@ -121,7 +123,7 @@ class SessionOptions:
     live_update_s: float | None = None
     # a committed turn is answered at once; False: only after `answer()`
     answers_itself: bool = True
-    # fed with float32 samples, full scale 1.0, each call's as one piece, as fast as they are taken
+    # fed with float32 samples, full scale 1.0, each call as one piece, as fast as they are taken
     is_recording: bool = False
     # each Description has measures; live turns also give Measures events
     measures: bool = False
@@ -163,7 +165,7 @@ class Session(Protocol):
 
     @property
     def backlog(self) -> Mapping[str, int]:
-        """What waits: `pieces`, `audio_ms` fed and unheard, `turns` in hand, `events` unread."""
+        """`pieces`, `audio_ms` fed and unheard, `turns` in hand, `events` unread."""
         ...
 
     async def feed(self, pcm: bytes) -> None:
@@ -171,7 +173,7 @@ class Session(Protocol):
         ...
 
     def feed_nowait(self, pcm: bytes) -> bool:
-        """`feed`, where that need not wait. False: nothing was taken."""
+        """`feed` without waiting. False: nothing was taken."""
         ...
 
     async def commit(self) -> int:
@@ -191,12 +193,12 @@ class Session(Protocol):
         ...
 
     async def cancel(self) -> None:
-        """Stop answering every turn that is to be answered by now: what is committed stays, each
-        Description says `cancelled`. Nothing to stop is no error."""
+        """Stop the answers to all turns committed by now: committed text stays, each Description
+        has stop_reason `cancelled`. Does nothing where there is no answer to stop."""
         ...
 
     async def end(self) -> None:
-        """No more audio: what was fed is answered, then the events end."""
+        """No more audio: all that was fed is answered, then the events end."""
         ...
 
     def events(self) -> AsyncIterator[Event]:

@@ -1,4 +1,4 @@
-"""The target in this process. In: what was heard, requests. Out: verdicts, by its own thread."""
+"""A cloud model in this process, on a thread of its own, as the stages ask it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class BlockVerifier(Protocol):
 
 
 class LocalTarget:
-    """See target.py's Target. Holds a KV slot until it is closed; nothing may be in hand then.
+    """See ports.py's Target. Holds a KV slot until it is closed; no call may be in hand then.
 
-    One that has missed a deadline is not asked again before it has answered: each question would
-    cost a budget.
+    After a missed deadline it is not asked again before it has answered: each request would cost a
+    budget.
     """
 
     def __init__(
@@ -48,22 +48,22 @@ class LocalTarget:
         self._begun: set[int] = set()  # numbers of requests that the model was given
 
     async def hear(self, heard: Heard) -> None:
-        """Prefill what is complete, where anything is."""
+        """Prefill complete windows, if there are any."""
         steps = self._hearer.hear(heard)
         if steps is not None:
             await self._batcher.submit(steps)
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
-        """The last window, prefilled now where `prefills` says so, else with the first request."""
+        """Hear the last window. Prefill it now if `prefills` says so, else at the first request."""
         steps = self._hearer.finish(closed.rest, closed.maximum, self._prefills())
         await self._batcher.submit(steps)
         self._weights = weights
 
     async def prefilled(self) -> None:
-        """It is: `hear` waits for it."""
+        """Nothing to do: `hear` waits for it."""
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Raises what the model raises."""
+        """Raises the model's errors."""
         async with self._one_at_a_time:
             if self._verifier is None:
                 assert self._weights is not None, "the turn is not finished"
@@ -90,7 +90,7 @@ class LocalTarget:
 
 
 class LocalCloud:
-    """See target.py's Cloud."""
+    """See ports.py's Cloud."""
 
     is_up = True
     is_remote = False

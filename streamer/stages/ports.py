@@ -81,12 +81,12 @@ class Hearing(Protocol):
     def is_ending(self) -> bool: ...
     @property
     def measurer(self) -> Measurer | None:
-        """Of the turn in hand; None where there is none, or measures are not asked for."""
+        """The measurer of the turn in hand; None between turns, and where nothing is measured."""
         ...
 
     @property
     def coach(self) -> LiveCoach | None:
-        """Of the session, where one was asked for."""
+        """The session's coach, where one was asked for."""
         ...
 
     def push(self, pcm: bytes) -> list[Item]: ...
@@ -112,11 +112,11 @@ class Drafter(Protocol):
 
 
 class Target(Protocol):
-    """One turn on the model that verifies: in this process (stages/local_target.py), or
-    elsewhere (net/link/edge.py)."""
+    """One turn on the model that verifies: in this process (local_target.py) or elsewhere
+    (net/link)."""
 
     async def hear(self, heard: Heard) -> None:
-        """Prefill what was heard; one that is elsewhere takes it and returns at once."""
+        """Prefill these windows; a target elsewhere takes them and returns at once."""
         ...
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
@@ -124,11 +124,11 @@ class Target(Protocol):
         ...
 
     async def prefilled(self) -> None:
-        """Wait until all that was heard is prefilled; not for long where the target is away."""
+        """Wait until all windows are prefilled; briefly where the target is away."""
         ...
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
-        """Judge a block. Raises TargetLost where there is no sense in waiting."""
+        """Verify a block. Raises TargetLost where waiting is in vain."""
         ...
 
     @property
@@ -175,7 +175,7 @@ class Judge(Protocol):
 
 
 class TargetLost(RuntimeError):
-    """The target will not answer this turn any more; one line says why, and the way out."""
+    """The target will not answer this turn any more: one line with cause and way out."""
 
 
 class Cloud(Protocol):
@@ -187,7 +187,7 @@ class Cloud(Protocol):
     def is_remote(self) -> bool: ...
     @property
     def is_busy(self) -> bool:
-        """Whether it has other turns in hand: then it hears an end only when it is asked."""
+        """Whether it has other turns in hand: it then hears an end only when it is asked."""
         ...
 
     @property
@@ -197,7 +197,7 @@ class Cloud(Protocol):
 
     @property
     def model(self) -> str:
-        """The fingerprint that a verifier elsewhere told last; "" for one in this process."""
+        """The last known fingerprint of a verifier elsewhere; "" for one in this process."""
         ...
 
     @property
@@ -212,11 +212,11 @@ class Cloud(Protocol):
 
     @property
     def unheard_s(self) -> float:
-        """Seconds of audio that turns wait for it to hear: on their way, where it is elsewhere."""
+        """Seconds of audio on their way to a verifier elsewhere."""
         ...
 
     def listen(self, rules: Rules) -> Target:
-        """A turn begins, which is verified by these rules."""
+        """Begin a turn that is verified by these rules."""
         ...
 
 
@@ -245,7 +245,7 @@ class Written:
 
 
 class Parts(Protocol):
-    """What one stream needs of the models. No `edge` in mode cloud; `cloud` where it is used."""
+    """The models, for one stream. No `edge` in mode cloud; `cloud` where it is used."""
 
     @property
     def edge(self) -> Side | None: ...
@@ -255,7 +255,7 @@ class Parts(Protocol):
     def mode(self) -> str: ...
     @property
     def max_turn_s(self) -> float:
-        """A turn that reaches it goes on as another one."""
+        """A turn that reaches it goes on as another turn."""
         ...
 
     @property
@@ -270,7 +270,7 @@ class Parts(Protocol):
 
     def hearing(self, options: SessionOptions) -> Hearing: ...
     def target(self) -> Target | None:
-        """A turn begins where it is verified; None where it never is."""
+        """Begin a turn on the target; None where turns are not verified."""
         ...
 
     def weights(self, closed: Closed) -> LevelWeights:
@@ -283,7 +283,7 @@ class Parts(Protocol):
 
     def speculator(self, edge: Hearer | None) -> Speculator: ...
     def update(self, edge: Hearer, window: Any) -> Steps:
-        """Steps that return the ids of a sentence on what was heard so far."""
+        """Steps that return the ids of a sentence on the audio so far."""
         ...
 
     def text_of(self, ids: Sequence[int]) -> str: ...

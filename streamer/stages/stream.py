@@ -45,12 +45,12 @@ from streamer.stages.queues import (
 )
 from streamer.stages.verify import verify
 
-# A hop to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
-# judges every 32 ms and shall not wait; nothing else cares before the turn ends, and its last
-# piece goes on at once.
+# A trip to a thread for every 20 ms of a microphone costs more than hearing them. Voice activity
+# judges every 32 ms and must not wait; nothing else depends on it before the turn ends, and the
+# last piece goes on at once.
 PIECE_S = 0.1
 VOICE_PIECE_S = 0.032
-RECORDED_PIECE_S = 2.0  # at most, and what is fed goes on at once
+RECORDED_PIECE_S = 2.0  # at most; each call of `feed` goes on at once
 MAX_QUEUED_S = 5.0  # of audio, then `feed` waits
 MAX_ITEMS = 8  # heard and not yet prefilled
 MAX_COMMITTED = 64  # and not yet emitted
@@ -160,7 +160,7 @@ class Stream:
         return True
 
     async def commit(self, last: bytes = b"") -> int:
-        """last: what the turn ends with, fed with the commit: one way to a thread, not two."""
+        """last: the end of the turn's audio; feeding it here saves a trip to a thread."""
         if last:
             self._hold(last)
         command = Commit(Piece(bytes(self._held), self._held_at) if self._held else None)
@@ -197,24 +197,24 @@ class Stream:
         self._draft.cancel(self._chunk.last_closed if answers_itself else self._last_asked)
 
     async def end(self) -> None:
-        with suppress(anyio.BrokenResourceError):  # the stream is dying, and will say why
+        with suppress(anyio.BrokenResourceError):  # the stream is failing, and will raise
             if not self._is_ended:
                 await self._flush()
         self._is_ended = True
         self._commands.close()
 
     def events(self) -> AsyncIterator[Event]:
-        # no generator: one that is left early must be closed by whoever left it
+        # not a generator, which must be closed by the caller who leaves it early
         return self._events
 
     @property
     def baseline(self) -> Baseline | None:
-        """Of the session's speaker, where a coach was asked for and knows."""
+        """The speaker's baseline, where a coach was asked for and knows it."""
         return self._hearing.coach.baseline if self._hearing.coach else None
 
     @property
     def backlog(self) -> dict[str, int]:
-        """What waits in the queues that audio and text go through."""
+        """The content of the queues that audio and text go through."""
         pieces = self._taken.statistics().current_buffer_used
         num_samples = (pieces * self._piece_bytes + len(self._held)) // self._sample_bytes
         return {
@@ -231,7 +231,7 @@ class Stream:
         return len(pcm)
 
     async def _flush(self) -> None:
-        """What is held goes on; where the caller is cancelled, it is held still."""
+        """Hand on the held bytes; if the caller is cancelled, they are still held."""
         if not self._held:
             return
         piece = Piece(bytes(self._held), self._held_at)
@@ -240,7 +240,7 @@ class Stream:
 
 
 def _only(error: BaseException) -> BaseException:
-    """What the task group wrapped, where it is one error alone: callers catch what was raised."""
+    """The error that a task group wrapped, if it is one alone: callers catch it as raised."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
