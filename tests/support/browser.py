@@ -78,16 +78,34 @@ class Guest:
         return (await found.json_value())["text"].strip()
 
     async def levels(self):
-        """attribute -> level, as the chart shows them."""
-        rows = await self.page.locator("#attributes tr").evaluate_all(
-            "rows => rows.map(row => [row.id.replace('attribute-', ''), row.querySelectorAll('i.on').length])"
+        """attribute -> level, as the list shows them."""
+        rows = await self.page.locator("#attributes li").evaluate_all(
+            "rows => rows.map(row => [row.id.replace('attribute-', ''), row.dataset.level])"
         )
-        return {attribute: num - 1 if num else None for attribute, num in rows}
+        return {attribute: int(level) if level else None for attribute, level in rows}
+
+    async def settings(self):
+        """Open the settings."""
+        if not await self.page.evaluate("document.getElementById('settings').open"):
+            await self.page.click("#settings summary")
+
+    async def coached(self):
+        """Switch the coach on."""
+        await self.settings()
+        await self.page.check("#coaching")
+        await self.page.keyboard.press("Escape")
+
+    async def speaks(self, language):
+        """Choose the page's language."""
+        await self.settings()
+        await self.page.select_option("#language", language)
 
     async def tab(self):
         """Press Tab; returns the id of what has the focus then."""
         await self.page.keyboard.press("Tab")
-        return await self.page.evaluate("document.activeElement.id")
+        return await self.page.evaluate(
+            "document.activeElement.id || document.activeElement.localName"
+        )
 
     async def drop(self, path):
         """A file dropped on the page."""
@@ -136,7 +154,7 @@ async def visiting(url, microphone=None, size=(1280, 800), tolerates=(), browser
         stack.push_async_callback(guest.page.close)
         home = url.replace("ws", "http", 1).removesuffix("v1/realtime")
         await guest.page.goto(home)
-        await guest.page.wait_for_selector("#attributes tr:nth-child(7)")
+        await guest.page.wait_for_selector("#attributes li:nth-child(7)")
         yield guest
     assert [text for text in guest.complaints if not text.startswith(tolerates)] == []
     assert all(address.startswith((home, home.replace("http", "ws", 1))) for address in guest.urls)

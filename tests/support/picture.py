@@ -31,10 +31,12 @@ async def take(path):
             keep = "([name, value]) => localStorage.setItem(name, value)"
             usual = json.dumps(ear.baseline.as_json())
             await guest.page.evaluate(keep, ["streamer.usual", usual])
-            await guest.page.check("#coaching")
+            await guest.coached()
             await guest.page.click("#mic")
             await guest.until_described()
-            await guest.page.locator("#so-far").wait_for()
+            await guest.until_said("#list-title", "The last seconds")
+            await guest.page.locator("#attributes small:not(:empty)").first.wait_for()
+            await guest.page.wait_for_timeout(2_500)
             await guest.page.screenshot(path=path)
 
 

@@ -67,7 +67,10 @@ def run_here(*arguments):
     caller's loop may run. A process of its own would take two seconds to load what is here."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = begin(main, [*map(str, arguments)]).result(WITHIN_S)
+        try:
+            status = begin(main, [*map(str, arguments)]).result(WITHIN_S)
+        except SystemExit as end:  # bad usage, as argparse reports it
+            status = end.code
     return status, out.getvalue(), err.getvalue()
 
 

@@ -31,7 +31,7 @@ def serving(*options, **environment):
     return listening("serve", *port, *options, **environment)
 
 
-def describe_files(files, mode):
+def describe_files(files, mode, measures=False):
     """What `streamer describe --json` says, a row for each; in this process, on a thread of its
     own, as the caller's loop may run. clients/test_file.py and link/test_describe.py hold the
     command to it."""
@@ -39,7 +39,9 @@ def describe_files(files, mode):
     async def described():
         with anyio.fail_after(120):
             async with Describer.open(mode=mode) as describer:
-                return [(await describer.describe(file)).as_json() for file in files]
+                return [
+                    (await describer.describe(file, measures=measures)).as_json() for file in files
+                ]
 
     with ThreadPoolExecutor(1) as pool:
         return json.loads(json.dumps(pool.submit(anyio.run, described).result()))

@@ -1,13 +1,11 @@
 // The page: buttons and files in, jobs out, one at a time.
 
-import { nameAttributes } from "./attributes.js";
-import { Chart } from "./chart.js";
 import { CoachView, dropOlder } from "./coach.js";
 import { describe, listen } from "./jobs.js";
-import { Problem } from "./problems.js";
-import { browser, tab } from "./storage.js";
+import { Problem } from "./link.js";
+import { List } from "./list.js";
 import { View } from "./view.js";
-import { speakLanguage, wantedLanguage } from "./words.js";
+import { browser, speakLanguage, tab, wantedLanguage } from "./words.js";
 
 const MAX_WAITING = 20; // recordings
 const KEY = "streamer.key"; // gone with the tab
@@ -15,11 +13,11 @@ const COACHING = "streamer.coaching"; // in the browser's storage: remembered
 
 const at = (id) => document.getElementById(id);
 const view = new View();
-const screen = { view, chart: null, coach: null, attributes: null };
+const screen = { view, list: null, coach: null, attributes: null };
 let listening = null; // the job of the microphone
 let isOpening = false;
-let isEnding = false; // what was said last is being answered
-let speaksAgain = false; // pressed meanwhile
+let isEnding = false; // the last sentence is being written
+let speaksAgain = false; // Speak was pressed meanwhile
 const waiting = []; // recordings
 let describing = null; // the promise of those that are being described
 let cancelling = null; // AbortController of those
@@ -34,7 +32,7 @@ function server() {
 function tell(error) {
   if (!(error instanceof Problem)) throw error;
   view.problem(...error.word);
-  if (error.wantsKey) at("key").focus();
+  if (error.wantsKey) view.askKey();
 }
 
 async function startListening(isPressed = true) {
@@ -79,7 +77,7 @@ function toggle() {
   listening.finish();
 }
 
-// When the last sentence is there.
+// After the last sentence.
 function speakAgain(isWanted) {
   speaksAgain = isWanted;
   view.status(isWanted ? "again" : "describing");
@@ -88,7 +86,7 @@ function speakAgain(isWanted) {
 function add(files) {
   const room = MAX_WAITING - waiting.length;
   waiting.push(...[...files].slice(0, room));
-  if (files.length > room) view.note("left-out", files.length - room, MAX_WAITING);
+  if (files.length > room) view.addProblem("left-out", files.length - room, MAX_WAITING);
   describing ??= describeAll().finally(() => (describing = null));
 }
 
@@ -106,27 +104,33 @@ async function describeAll() {
   view.status(...word);
 }
 
-// The word for how it ended.
+// The status at its end.
 async function describeOne(file, signal) {
   view.status("reading", file.name);
   view.progress(0);
   try {
     const { problem, isSilent } = await describe(screen, server(), file, signal);
     if (problem) throw problem;
-    if (isSilent && !signal.aborted) return ["silent", file.name];
+    if (isSilent && !signal.aborted) {
+      view.addProblem("silent", file.name);
+      return ["ready"];
+    }
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    view.note("of-file", file.name, error.word);
-    view.problem("of-file", file.name, error.word);
-    if (error.wantsKey) at("key").focus();
+    view.addProblem("of-file", file.name, error.word);
+    if (error.wantsKey) view.askKey();
     return ["ready"];
   }
-  if (!signal.aborted) return ["done"];
-  view.note("cancelled", file.name);
-  return ["ready"];
+  return signal.aborted ? ["cancelled", file.name] : ["done"];
 }
 
-// The recording in hand, and those that wait.
+async function trySample() {
+  const response = await fetch("sample.wav").catch(() => null);
+  if (!response?.ok) return void view.problem("unreachable");
+  add([new File([await response.blob()], "sample.wav")]);
+}
+
+// The current recording, and those that wait.
 function cancel() {
   waiting.length = 0;
   cancelling?.abort();
@@ -135,11 +139,13 @@ function cancel() {
 function wire() {
   at("mic").addEventListener("click", toggle);
   at("cancel").addEventListener("click", cancel);
+  at("sample").addEventListener("click", trySample);
   at("dismiss").addEventListener("click", () => view.noProblem());
   document.addEventListener("keydown", ({ key }) => {
     if (key !== "Escape") return;
     cancel();
     view.noProblem();
+    at("settings").open = false;
   });
   at("file").addEventListener("change", ({ target }) => {
     add(target.files);
@@ -154,8 +160,13 @@ function wire() {
   document.addEventListener("drop", ({ dataTransfer }) => add(dataTransfer.files));
   at("coaching").checked = browser.get(COACHING) === "on";
   at("coaching").addEventListener("change", ({ target }) => browser.set(COACHING, target.checked ? "on" : "off"));
-  at("settings").addEventListener("submit", (event) => event.preventDefault());
+  at("key-row").addEventListener("submit", (event) => {
+    event.preventDefault();
+    at("settings").open = false;
+    at("mic").focus();
+  });
   at("key").value = tab.get(KEY) ?? "";
+  at("key-row").hidden = !at("key").value;
   at("key").addEventListener("input", ({ target }) => tab.set(KEY, target.value.trim()));
 }
 
@@ -171,10 +182,9 @@ async function start() {
     throw new Problem("unreachable");
   });
   if (!response.ok) throw new Problem("incomplete");
-  screen.attributes = nameAttributes(await response.json());
-  screen.chart = new Chart(at("attributes"), screen.attributes);
-  screen.chart.show({});
-  screen.coach = new CoachView();
+  screen.attributes = await response.json();
+  screen.list = new List(at("attributes"), screen.attributes);
+  screen.coach = new CoachView(screen.list);
   wire();
 }
 

@@ -1,19 +1,22 @@
-// The coach's part of the page. In: the server's coach events and descriptions. Out: gauges, a curve, a short word, and
-// what a report is made of. Everything that is kept is bounded.
+// The coach on the page: a curve, a short word, the usual values, and a report. All that is kept is bounded.
 
-import { Curve } from "./curve.js";
-import { Gauges, MEASURES, shown } from "./gauges.js";
+import { MEASURES, shareOf, shown } from "./list.js";
 import { reportOf } from "./report.js";
-import { browser } from "./storage.js";
-import { put, say } from "./words.js";
+import { browser, put, say } from "./words.js";
 
+const SHOWN_S = 30; // of the curve
+const POINT_S = 0.05;
+const MAX_POINTS = SHOWN_S / POINT_S;
+const CALM_EVERY_S = 2; // for users who want less motion
+const PITCH_HZ = MEASURES.pitch_median_hz.scale;
+const LEVEL_DBFS = MEASURES.level_dbfs.scale;
 const USUAL = "streamer.usual"; // in the browser's storage: a baseline that its speaker keeps
 // A baseline's numbers, as core/coach/baseline.py names them.
 const NAMES = `rate_syllables_per_s pitch_median_hz pitch_sd_semitones level_dbfs pause_share speech_s
   loudness_db loudness_sd_db tempo_octaves tempo_sd_octaves melody_octaves melody_sd_octaves`.split(/\s+/);
 const FORM = 5; // of what is kept, as core/coach/voice.py numbers it
-const LEARN_S = 30; // where the server is older and does not tell
-const FRESH_S = 8; // a word stays so long
+const LEARN_S = 30; // of an older server, which does not tell
+const FRESH_S = 8; // a word is shown
 const MAX_ROWS = 3_600; // of the report's curves; then every other one goes
 const MAX_NUDGES = 500;
 const MAX_SENTENCES = 500;
@@ -21,7 +24,6 @@ const MAX_SENTENCES = 500;
 const at = (id) => document.getElementById(id);
 
 export class CoachView {
-  #gauges = new Gauges(at("gauges"));
   #curve = new Curve(at("curve"));
   #baseline = null;
   #nudgedAt = -Infinity;
@@ -29,25 +31,26 @@ export class CoachView {
   #learntS = -1; // as it is shown
   #fromS = 0; // where the server's session began, in seconds of the report
   #isKept = false; // as the button shows it
-  #every = 1; // of the points of 50 ms, so many make a row
+  #every = 1; // points of 50 ms in a row
   #held = [];
   #kept = nothing();
 
-  constructor() {
+  constructor(list) {
+    this.list = list;
     at("save").addEventListener("click", () => this.#save());
     at("keep").addEventListener("click", () => this.#keep());
     addEventListener("storage", () => this.#showKeep()); // of another tab
     this.#showKeep();
   }
 
-  // What a session is asked for: null where nobody wants a coach.
+  // The setting of a session; null without a coach.
   get wanted() {
     if (!at("coaching").checked) return null;
     const usual = kept();
     return usual ? { baseline: usual } : true;
   }
 
-  // Somebody begins to speak, or nobody is coached.
+  // A session of the microphone begins.
   begin(isCoached) {
     at("coach").hidden = !isCoached;
     at("main").classList.toggle("coached", isCoached);
@@ -59,8 +62,7 @@ export class CoachView {
     this.#every = 1;
     this.#held = [];
     this.#kept = { ...nothing(), begun: new Date() };
-    this.#gauges.usual(null);
-    this.#gauges.show({});
+    this.list.usual(null);
     this.#curve.clear();
     put(at("nudge"), null);
     put(at("nudge-why"), null);
@@ -69,14 +71,13 @@ export class CoachView {
     this.#showKeep();
   }
 
-  // Nobody speaks any more. What a report is made of stays.
+  // The word goes; the report's content stays.
   end() {
     put(at("nudge"), null);
     put(at("nudge-why"), null);
   }
 
-  // Another session of the server, which was asked for `wanted`: the report goes on. What this one is asked for knows
-  // what was learnt.
+  // Another session, asked for `wanted`: the report goes on, and the learnt baseline goes along.
   anew(wanted) {
     this.#fromS = this.#kept.seconds;
     this.#held = [];
@@ -103,18 +104,17 @@ export class CoachView {
 
   #news(event) {
     at("save").disabled = false;
-    this.#gauges.show(event.last);
     this.#curve.add(event);
     const learntS = Math.floor(event.learnt_s);
     if (!this.#baseline && learntS !== this.#learntS) put(at("learning"), ["learning", learntS, this.#learnS]);
     this.#learntS = learntS;
-    if (event.t_s - this.#nudgedAt > FRESH_S) at("words").classList.add("past");
+    if (event.t_s - this.#nudgedAt > FRESH_S) this.end();
     this.#remember(event);
   }
 
   #usual(baseline) {
     this.#baseline = this.#kept.baseline = baseline;
-    this.#gauges.usual(baseline);
+    this.list.usual(baseline);
     this.#curve.usual(baseline);
     at("keep").disabled = false;
     put(at("learning"), ["learnt", Math.round(baseline.speech_s)]);
@@ -123,7 +123,6 @@ export class CoachView {
   #nudge(event) {
     this.#nudgedAt = event.t_s;
     this.#curve.nudge(event.t_s);
-    at("words").classList.remove("past");
     put(at("nudge"), [`nudge-${event.kind}`]);
     put(at("nudge-why"), whyOf(event));
     this.#kept.nudges.push(event);
@@ -177,7 +176,7 @@ export class CoachView {
   }
 }
 
-// What a report is made of.
+// The content of a report.
 function nothing() {
   return { begun: null, seconds: 0, rows: [], windows: [], nudges: [], sentences: [], baseline: null };
 }
@@ -188,7 +187,7 @@ export function whyOf({ measure, value, usual }) {
   return ["nudge-measure", shown(measure, value), [MEASURES[measure].unit], shown(measure, usual)];
 }
 
-// The baseline that its speaker keeps, or null.
+// The baseline that the speaker keeps, or null.
 function kept() {
   try {
     const usual = JSON.parse(browser.get(USUAL));
@@ -199,9 +198,101 @@ function kept() {
   }
 }
 
-// Whether one went that cannot be used: the server refuses what an older form of this page kept.
+// Drops a baseline that an older page has kept, which the server would refuse; whether there was one.
 export function dropOlder() {
   const isOlder = browser.get(USUAL) !== null && kept() === null;
   if (isOlder) browser.drop(USUAL);
   return isOlder;
+}
+
+// Pitch and level of the last half minute, drawn.
+class Curve {
+  #canvas;
+  #points = []; // {t, hz or null, level}, of SHOWN_S
+  #nudges = []; // seconds
+  #baseline = null;
+  #drawnS = -Infinity;
+
+  constructor(canvas) {
+    this.#canvas = canvas;
+    addEventListener("resize", () => this.#draw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw());
+  }
+
+  clear() {
+    this.#points = [];
+    this.#nudges = [];
+    this.#baseline = null;
+    this.#drawnS = -Infinity;
+    this.#draw();
+  }
+
+  usual(baseline) {
+    this.#baseline = baseline;
+  }
+
+  nudge(seconds) {
+    this.#nudges.push(seconds);
+    if (this.#nudges.length > MAX_POINTS) this.#nudges.shift();
+  }
+
+  // Of one event: what is new.
+  add({ t_s: t, curve_s: from, pitch_hz: pitches, level_dbfs: levels }) {
+    pitches.forEach((hz, i) => this.#points.push({ t: from + i * POINT_S, hz, level: levels[i] }));
+    this.#points.splice(0, this.#points.length - MAX_POINTS);
+    const every = matchMedia("(prefers-reduced-motion: reduce)").matches ? CALM_EVERY_S : 0;
+    if (t - this.#drawnS < every) return;
+    this.#drawnS = t;
+    this.#draw();
+  }
+
+  #draw() {
+    const { clientWidth: width, clientHeight: height } = this.#canvas;
+    if (!width) return;
+    const scale = devicePixelRatio || 1;
+    this.#canvas.width = Math.round(width * scale);
+    this.#canvas.height = Math.round(height * scale);
+    const pen = this.#canvas.getContext("2d");
+    pen.scale(scale, scale);
+    const style = getComputedStyle(this.#canvas);
+    const colour = (name) => style.getPropertyValue(name);
+    const end = Math.max(SHOWN_S, this.#points.at(-1)?.t ?? 0);
+    const x = (t) => width * (1 - (end - t) / SHOWN_S);
+    const pitchY = (hz) => 4 + (0.58 * height - 8) * (1 - shareOf(hz, PITCH_HZ, true));
+    const levelY = (level) => height - 0.36 * height * shareOf(level, LEVEL_DBFS);
+
+    pen.fillStyle = colour("--soft");
+    pen.beginPath();
+    pen.moveTo(x(this.#points[0]?.t ?? end), height);
+    for (const { t, level } of this.#points) pen.lineTo(x(t), levelY(level));
+    pen.lineTo(x(this.#points.at(-1)?.t ?? end), height);
+    pen.fill();
+    pen.strokeStyle = colour("--warn");
+    for (const t of this.#nudges) line(pen, x(t), 0, x(t), height);
+    if (this.#baseline) {
+      pen.setLineDash([4, 5]);
+      pen.strokeStyle = colour("--muted");
+      const { pitch_median_hz: hz, level_dbfs: level } = this.#baseline;
+      line(pen, 0, pitchY(hz), width, pitchY(hz));
+      line(pen, 0, levelY(level), width, levelY(level));
+      pen.setLineDash([]);
+    }
+    pen.strokeStyle = colour("--accent");
+    pen.lineWidth = 2.5;
+    pen.lineCap = pen.lineJoin = "round";
+    pen.beginPath();
+    let isOn = false;
+    for (const { t, hz } of this.#points) {
+      if (hz !== null) isOn ? pen.lineTo(x(t), pitchY(hz)) : (pen.moveTo(x(t), pitchY(hz)), pen.lineTo(x(t) + 1, pitchY(hz)));
+      isOn = hz !== null;
+    }
+    pen.stroke();
+  }
+}
+
+function line(pen, fromX, fromY, toX, toY) {
+  pen.beginPath();
+  pen.moveTo(fromX, fromY);
+  pen.lineTo(toX, toY);
+  pen.stroke();
 }

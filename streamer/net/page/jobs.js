@@ -1,9 +1,7 @@
-// What the page does for its user: listen to the microphone, or describe a recording. In: settings. Out: a Job.
+// Sessions of the page: listen to the microphone, or describe a recording.
 
-import { Microphone, levelOf } from "./audio.js";
-import { Link } from "./link.js";
-import { Problem } from "./problems.js";
-import { readRecording } from "./recording.js";
+import { Microphone, levelOf, readRecording } from "./audio.js";
+import { Link, Problem } from "./link.js";
 import { ENDING, Turns } from "./turns.js";
 
 const LIVE_UPDATE_S = 3;
@@ -12,12 +10,14 @@ const ANSWER_S = 30; // for the last sentence
 
 // A session with the server. `done` resolves with null or a Problem.
 class Job {
-  // screen: {view, chart, attributes}. server: {url, key, wantsLive, coach: of session.streamer, or none}. sound: {name, idle, rateHz, detection, seconds}.
+  // screen: {view, list, coach, attributes}. server: {url, key, wantsLive, coach: of session.streamer, or none}.
+  // sound: {name, idle, rateHz, detection, seconds}.
   constructor(screen, server, sound) {
     this.done = new Promise((resolve) => (this.resolve = resolve));
     this.isRecording = sound.detection === null;
     this.wasReplaced = false; // by a new session: a recording is sent again from its beginning
-    this.isFinished = false; // there is no more sound
+    this.isFinished = false; // all sound is sent
+    this.isAway = false; // the link is broken, and the user knows
     const turns = new Turns(screen, sound, {
       settled: () => this.link.close(),
       failed: (message) => this.link.close(new Problem("told", message)),
@@ -25,8 +25,16 @@ class Job {
     this.turns = turns;
     this.link = new Link(server.url, server.key, sessionOf(sound, server), {
       event: (event) => turns.hear(event),
-      open: () => screen.view.status(...sound.idle),
-      broken: () => screen.view.status("broke"),
+      open: () => {
+        if (this.isAway) screen.view.noProblem();
+        this.isAway = false;
+        screen.view.status(...sound.idle);
+      },
+      broken: () => {
+        this.isAway = true;
+        screen.view.level(0, true);
+        screen.view.problem("broke");
+      },
       lost: () => screen.view.problem("lost"),
       anew: () => this.#replaced(screen, sound, server),
       over: (problem) => {
@@ -36,7 +44,7 @@ class Job {
     });
   }
 
-  // No more sound; the job is done when what was said is answered.
+  // No more sound; the job is done when all speech is answered.
   finish() {
     this.isFinished = true;
     ENDING.forEach((message) => this.link.send(message));
@@ -53,7 +61,7 @@ class Job {
     else {
       view.problem("anew");
       this.link.greet(sessionOf(sound, { ...server, coach: coach.anew(server.coach) }));
-      // Behind what is sent again: the last session may have taken them, and answered nothing.
+      // After the messages that are sent again: the last session may have taken these without an answer.
       if (this.isFinished) queueMicrotask(() => ENDING.forEach((message) => this.link.send(message)));
     }
     this.wasReplaced = true;
@@ -66,7 +74,7 @@ export async function listen(screen, server, onLost) {
   let job = null;
   const hear = (frame) => {
     job?.link.send(frame);
-    screen.view.level(levelOf(frame));
+    if (!job?.link.isBroken) screen.view.level(levelOf(frame));
   };
   const microphone = await Microphone.open(hear, onLost);
   const detection = { type: "server_vad" };
@@ -117,7 +125,7 @@ async function send(job, pcm, numSamples, tell) {
 // A transcription session answers every turn by itself, the parts of a long recording too.
 function sessionOf({ rateHz, detection }, { wantsLive, coach }) {
   const input = { format: { type: "audio/pcm", rate: rateHz }, turn_detection: detection };
-  const streamer = { events: true, binary: true, acks: true, live_update_s: wantsLive ? LIVE_UPDATE_S : null };
-  if (coach) Object.assign(streamer, { coach, measures: true });
+  const streamer = { events: true, binary: true, acks: true, measures: true, live_update_s: wantsLive ? LIVE_UPDATE_S : null };
+  if (coach) streamer.coach = coach;
   return { type: "transcription", audio: { input }, streamer };
 }

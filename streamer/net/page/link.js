@@ -1,15 +1,103 @@
-// A session whose link may break. In: PCM and client events. Out: server events, in order, none lost and none twice.
+// A session with the server that survives broken connections. Server events come in order, none is lost or repeated.
 //
-// The server acknowledges what it took; after a break `?resume=ID&event=M&bytes=N` goes on where both sides stopped. When
-// the session is gone (a restart), another one begins and gets what the last one had not taken.
+// The server acknowledges messages; after a break `?resume=ID&event=M&bytes=N` goes on where both sides stopped. If the
+// session is gone (a restart), another one begins and gets the messages that the last one had not taken.
 
-import { Problem, whyRefused } from "./problems.js";
-import { Tail } from "./tail.js";
+// A message for the user: a word of words.js. wantsKey: another API key would help.
+export class Problem extends Error {
+  constructor(...word) {
+    super(word[0]);
+    this.word = word;
+    this.wantsKey = word[0] === "no-key" || word[0] === "wrong-key";
+  }
+}
+
+const MICROPHONE = { NotAllowedError: "not-allowed", NotFoundError: "no-microphone", NotReadableError: "taken" };
+
+export function ofMicrophone(error) {
+  if (error instanceof Problem) return error;
+  const name = MICROPHONE[error.name];
+  return name ? new Problem(name) : new Problem("no-opening", error.message || error.name);
+}
+
+const REFUSED = {
+  401: (_, key) => [key ? "wrong-key" : "no-key"],
+  403: () => ["origin"],
+  503: (response) => ["full", response.headers.get("Retry-After")],
+};
+
+// A browser hides why a websocket was refused. The same request without the upgrade tells: {status, problem}.
+export async function whyRefused(url, key) {
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  let response;
+  try {
+    response = await fetch(url, { headers, cache: "no-store" });
+  } catch {
+    return { status: 0, problem: new Problem("unreachable") };
+  }
+  const word = REFUSED[response.status]?.(response, key) ?? ["refused", response.status];
+  return { status: response.status, problem: new Problem(...word) };
+}
+
+const MAX_BYTES = 4 << 20; // of audio that is kept: 43 s at 48 kHz
+
+// Messages that are not acknowledged, numbered from 0 as the server counts them.
+class Tail {
+  #messages = []; // text or ArrayBuffer
+  #first = 0; // number of the oldest that is kept
+  #firstByte = 0; // of audio: where the oldest that is kept begins
+  numBytes = 0; // of audio that is kept
+
+  get firstByte() {
+    return this.#firstByte;
+  }
+
+  get messages() {
+    return this.#messages;
+  }
+
+  // False if there is no room.
+  push(message) {
+    if (sizeOf(message) && this.numBytes >= MAX_BYTES) return false;
+    this.#messages.push(message);
+    this.numBytes += sizeOf(message);
+    return true;
+  }
+
+  // The server has taken `num` messages.
+  acknowledge(num) {
+    while (this.#first < num && this.#messages.length) this.#drop();
+  }
+
+  // Another session begins with `hello` instead of `last`. keepsRest: it gets the messages that the last one did not take.
+  restart(last, hello, keepsRest) {
+    const rest = keepsRest ? this.#messages.filter((message) => message !== last) : [];
+    this.#messages = [hello, ...rest];
+    this.#first = this.#firstByte = 0;
+    this.numBytes = rest.reduce((sum, message) => sum + sizeOf(message), 0);
+  }
+
+  clear() {
+    this.#messages = [];
+    this.numBytes = 0;
+  }
+
+  #drop() {
+    const size = sizeOf(this.#messages.shift());
+    this.numBytes -= size;
+    this.#firstByte += size;
+    this.#first += 1;
+  }
+}
+
+function sizeOf(message) {
+  return typeof message === "string" ? 0 : message.byteLength;
+}
 
 const PATIENCE_S = 60; // of a broken link
 const MAX_WAIT_MS = 3_000; // between two attempts
-const SILENT_S = 15; // unacknowledged for so long: the link is dead though nobody closed it
-const MAX_AHEAD_BYTES = 512 << 10; // a recording waits while so much is unacknowledged
+const SILENT_S = 15; // without an acknowledgement: the link is dead, though not closed
+const MAX_AHEAD_BYTES = 512 << 10; // a recording waits while more is unacknowledged
 
 export class Link {
   #tail = new Tail();
@@ -22,8 +110,8 @@ export class Link {
   #heardAt = 0;
 
   // session: of session.update. on: {event(object), open(), broken(), lost(), over(Problem or null), anew()}.
-  // lost: there was no room for audio, the link being broken for too long. anew tells whether a new session gets what
-  // the last one had not taken.
+  // lost: no room for audio, since the link is broken for too long. anew: returns whether a new session gets the
+  // messages that the last one had not taken.
   constructor(url, key, session, on) {
     Object.assign(this, { url, key, on });
     this.greet(session);
@@ -32,7 +120,7 @@ export class Link {
     this.watch = setInterval(() => this.#checkPulse(), 1_000);
   }
 
-  // What the next session is asked for.
+  // The settings of the next session.
   greet(session) {
     this.hello = JSON.stringify({ type: "session.update", session });
   }
@@ -43,7 +131,7 @@ export class Link {
     else if (this.#isOpen) this.#socket.send(data);
   }
 
-  // Until more audio may be sent; false when there is no use in sending any.
+  // Until more audio may be sent; false if it would be useless.
   async room() {
     while (!this.#isOver && (!this.#isOpen || this.#tail.numBytes > MAX_AHEAD_BYTES)) await sleep(20);
     return !this.#isOver;
@@ -120,7 +208,7 @@ export class Link {
     if (!this.#isOver) this.#connect();
   }
 
-  // A refused connection: whether another attempt may help. A session that is gone is replaced.
+  // Whether another attempt may help after a refused connection. A session that is gone is replaced.
   async #mayRetry(url) {
     const { status, problem } = await whyRefused(url.href.replace(/^ws/, "http"), this.key);
     const isGone = this.#sessionId !== null && (status === 404 || status === 400);

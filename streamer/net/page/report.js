@@ -1,7 +1,6 @@
-// What was measured, as one file that needs nothing else. In: curves, measures, nudges, sentences. Out: HTML.
+// A report of a session as one HTML file that needs nothing else.
 
-import { LEVEL_DBFS, PITCH_HZ, shareOf } from "./curve.js";
-import { MEASURES, shown } from "./gauges.js";
+import { MEASURES, shareOf, shown } from "./list.js";
 import { whyOf } from "./coach.js";
 import { say } from "./words.js";
 
@@ -16,6 +15,8 @@ figure{margin:1rem 0}svg{width:100%;min-width:38rem;height:auto;display:block}
 const WIDTH = 900;
 const LEFT = 46;
 const MAX_POINTS = 1_200;
+const PITCH_HZ = MEASURES.pitch_median_hz.scale;
+const LEVEL_DBFS = MEASURES.level_dbfs.scale;
 
 // kept: {begun, seconds, rows, windows, nudges, sentences, baseline}.
 export function reportOf(kept) {
@@ -72,11 +73,11 @@ function curvesOf({ rows, windows, nudges, seconds, baseline }) {
   const points = rows.filter((_, i) => i % every === 0);
   const gap = every * (rows.length > 1 ? rows[1].t - rows[0].t : 0.05) * 1.5;
   return [
-    plot(told("m-pitch"), told("u-hz"), PITCH_HZ, true, baseline?.pitch_median_hz, (y) =>
+    plot(told("a-pitch"), told("u-hz"), PITCH_HZ, true, baseline?.pitch_median_hz, (y) =>
       `<path class="pitch" d="${broken(points.map(({ t, hz }) => (hz === null ? null : [t, hz])), x, y, gap)}"/>`),
-    plot(told("m-level"), told("u-dbfs"), LEVEL_DBFS, false, baseline?.level_dbfs, (y) =>
+    plot(told("a-loudness"), told("u-dbfs"), LEVEL_DBFS, false, baseline?.level_dbfs, (y) =>
       points.length ? `<path class="level" d="M${x(points[0].t)} ${y(LEVEL_DBFS[0])}${points.map(({ t, level }) => `L${x(t)} ${y(level)}`).join("")}L${x(points.at(-1).t)} ${y(LEVEL_DBFS[0])}Z"/>` : ""),
-    plot(told("m-rate"), told("u-rate"), [0, 10], false, baseline?.rate_syllables_per_s, (y) =>
+    plot(told("a-rate"), told("u-rate"), [0, 10], false, baseline?.rate_syllables_per_s, (y) =>
       `<path class="rate" d="${broken(windows.map((each) => (each.rate_syllables_per_s === null ? null : [each.t, each.rate_syllables_per_s])), x, y, 3)}"/>`),
   ].join("");
 

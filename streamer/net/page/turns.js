@@ -1,10 +1,10 @@
-// What the server's events mean on the screen. In: server events. Out: calls of the view and the chart; `settled` when
-// every turn that was committed is answered.
+// Shows a session's events. `settled` is called when every committed turn is answered.
 
-import { parse } from "./attributes.js";
+import { parse } from "./list.js";
 
-// The client's last commit is the second of two: there is nothing left for it, and the answer says that all is committed.
-// The first may be silent, where voice activity has just ended the turn that it means.
+
+// The last commit is the second of two: nothing is left for it, and its answer says that all is committed. The first one
+// gets no answer if voice activity has just ended its turn.
 const LAST = "last";
 export const ENDING = [{ type: "input_audio_buffer.commit" }, { type: "input_audio_buffer.commit", event_id: LAST }];
 
@@ -18,29 +18,29 @@ export class Turns {
   #describedS = 0;
   #isHearing = false; // another turn has begun
   #isLastKnown = false; // every turn has been committed
-  #hasText = false; // some turn brought a sentence
-  #hasFailed = false; // the last turn, and it is told
+  #hasText = false; // some turn gave a sentence
+  #hasFailed = false; // the last turn, and its message is shown
   #isOver = false;
 
-  // sound: name of a recording, null for the microphone; idle, the word that is the status between turns; seconds of a
-  // recording, else null. on: {settled(), failed(word)}.
-  constructor({ view, chart, coach, attributes }, sound, on) {
-    Object.assign(this, { view, chart, coach, attributes, sound, on });
+  // sound: {name of a recording or null, idle: the status between turns, seconds of a recording or null}.
+  // on: {settled(), failed(message)}.
+  constructor({ view, list, coach, attributes }, sound, on) {
+    Object.assign(this, { view, list, coach, attributes, sound, on });
   }
 
-  // Another session, which knows nothing of the last one's turns.
+  // Another session, without the turns of the last one.
   anew() {
     this.leave();
     this.#numOpen = this.#describedS = 0;
     this.#isLastKnown &&= this.sound.seconds === null;
   }
 
-  // Nothing more comes of the turn that is being heard, or of the sentence that is being written.
+  // Nothing more comes of the turn that is open, or of the sentence that is being written.
   leave() {
     if (this.#item !== null) this.view.end(this.#text, [this.#isSpoken ? ["spoken-failed"] : ["failed", this.sound.name]]);
     this.#item = null;
     this.view.settled();
-    this.chart.back();
+    this.list.back();
   }
 
   hear(event) {
@@ -48,7 +48,7 @@ export class Turns {
     switch (event.type) {
       case "input_audio_buffer.speech_started":
         this.#isHearing = true;
-        if (this.#hasFailed) this.view.noProblem(); // the last turn's
+        if (this.#hasFailed) this.view.noProblem(); // of the last turn
         this.#hasFailed = false;
         return this.view.status("hearing");
       case "input_audio_buffer.speech_stopped":
@@ -58,7 +58,9 @@ export class Turns {
         return this.#closed();
       case "streamer.live_update":
         this.view.soFar(event.text, event.heard_s);
-        return this.chart.showSoFar(parse(event.text, this.attributes));
+        return this.list.showSoFar(parse(event.text, this.attributes), event.heard_s.toFixed(0));
+      case "streamer.coach":
+        return this.#isHearing && event.last ? this.list.showNow(event.last) : undefined;
       case "streamer.delta":
         return this.#delta(event);
       case "streamer.description":
@@ -68,13 +70,13 @@ export class Turns {
     }
   }
 
-  // A part of a recording may close while the rest is still being sent.
+  // A part of a recording may end while the rest is still being sent.
   #closed() {
     this.#isHearing = false;
     if (this.#isSpoken) this.view.status("describing");
   }
 
-  // Whether some turn brought a sentence.
+  // Whether any turn gave a sentence.
   get hasText() {
     return this.#hasText;
   }
@@ -90,13 +92,13 @@ export class Turns {
     }
     this.#item = event.item_id;
     this.#text += event.text;
-    this.view.append(event.text, event.verified);
-    this.chart.show(parse(this.#text, this.attributes));
+    this.view.append(event.text);
+    this.list.show(parse(this.#text, this.attributes), null);
   }
 
   #described(found) {
     if (found.text) {
-      this.chart.show(found.attributes);
+      this.list.show(found.attributes, found.measures ?? null);
       this.view.end(found.text, this.#factsOf(found), found.warning);
       this.#hasText = true;
       if (this.#isSpoken) this.view.noProblem(); // it works again
@@ -113,7 +115,7 @@ export class Turns {
   #factsOf(found) {
     const { name, seconds } = this.sound;
     const heard = found.audio_s.toFixed(1);
-    const facts = [["whole", (found.total_ms / 1_000).toFixed(1)], ["checked", Math.round(100 * found.verified_share)]];
+    const facts = [["checked", Math.round(100 * found.verified_share)]];
     if (found.ttft_ms !== null) facts.unshift(["first", (found.ttft_ms / 1_000).toFixed(2)]);
     facts.push(this.#isSpoken ? ["spoken", heard] : ["heard", heard, name]);
     if (!this.#isSpoken && found.audio_s < seconds - TOLERANCE_S) {
@@ -147,11 +149,10 @@ export class Turns {
 
   // Long recordings are described in parts, so a recording ends where its last part does.
   #settle() {
-    const { name, seconds } = this.sound;
+    const { seconds } = this.sound;
     const isHeard = this.#isSpoken || this.#describedS >= seconds - TOLERANCE_S * (1 + this.#numDescribed);
     if (!this.#isLastKnown || this.#numOpen > 0 || !isHeard || this.#isOver) return;
     this.#isOver = true;
-    if (!this.#isSpoken && !this.#hasText) this.view.note("silent", name);
     this.on.settled();
   }
 }

@@ -1,10 +1,10 @@
-// What is on the screen besides the chart. In: words (words.js), texts and numbers. Out: the page's elements.
+// The page's elements besides the list: status, problems, the sentence, the history.
 
 import { put } from "./words.js";
 
 const MAX_HISTORY = 50;
 const METER_EVERY_MS = 50;
-const QUICK_S = 1; // to the first words
+const MAX_PROBLEMS = 5; // shown at once
 
 const at = (id) => document.getElementById(id);
 
@@ -14,7 +14,7 @@ export function element(tag, properties = {}, children = []) {
   return made;
 }
 
-// An element that says a word, in whatever language.
+// An element with a word, in the language in force.
 export function told(tag, word, properties = {}) {
   const made = element(tag, properties);
   put(made, word);
@@ -23,23 +23,35 @@ export function told(tag, word, properties = {}) {
 
 export class View {
   #meteredAt = 0;
-  #finished = null; // the sentence on the screen, once it is whole: [text, facts, warning]
-  #numNoted = 0; // rows of the history that are newer than it
+  #finished = null; // the whole sentence on the screen: [text, facts, warning]
 
   status(...word) {
     put(at("status"), word);
   }
 
-  // A message that stays until it is closed, something else is begun, or it works again.
+  // A message that stays until it is closed, something else begins, or all works again.
   problem(...word) {
-    put(at("problem"), word);
+    at("problem").replaceChildren(told("p", word));
+  }
+
+  // A further one, of another recording.
+  addProblem(...word) {
+    at("problem").append(told("p", word));
+    while (at("problem").children.length > MAX_PROBLEMS) at("problem").firstChild.remove();
   }
 
   noProblem() {
-    put(at("problem"), null);
+    at("problem").replaceChildren();
   }
 
-  // Pressed while the microphone is on.
+  // The server wants a key: its field is shown and takes the focus.
+  askKey() {
+    at("key-row").hidden = false;
+    at("settings").open = true;
+    at("key").focus();
+  }
+
+  // The button, pressed while the microphone is on.
   microphone(isOn) {
     at("mic").setAttribute("aria-pressed", String(isOn));
     put(at("mic-label"), [isOn ? "stop" : "speak"]);
@@ -54,73 +66,60 @@ export class View {
     at("level").setAttribute("aria-valuenow", String(Math.round(100 * share)));
   }
 
-  // Share of a recording that was sent; null: there is none, and nothing to cancel.
+  // The share of a recording that is sent; null: there is none, and nothing to cancel.
   progress(share) {
     at("sending").hidden = share === null;
     at("progress").value = share ?? 0;
   }
 
-  // Of a turn that is not over: the last sentence stays, greyed and named as such, and the attributes are said to be these.
+  // A live update: the sentence of a turn that is not over. The last turn's goes to the history.
   soFar(text, heardS) {
-    at("so-far").hidden = false;
-    at("main").classList.add("so-far");
-    put(at("so-far-title"), ["so-far", heardS.toFixed(0)]);
-    at("so-far-text").textContent = text;
+    this.#clear();
+    put(at("now-title"), ["so-far", heardS.toFixed(0)]);
+    at("sentence").textContent = text;
   }
 
-  // What was heard so far is no more to be seen.
+  // A live update is shown no longer, and the last turn's sentence stays in the history.
   settled() {
-    at("so-far").hidden = true;
-    at("main").classList.remove("so-far");
+    if (!this.#finished && at("sentence").getAttribute("aria-busy") !== "true") at("sentence").textContent = "";
+    put(at("now-title"), ["now"]);
   }
 
   // A sentence begins: the last one goes to the history. Screen readers wait until it is whole.
   begin() {
-    if (this.#finished) this.#remember(...this.#finished);
-    this.#finished = null;
-    this.#numNoted = 0;
-    this.settled();
+    this.#clear();
+    put(at("now-title"), ["now"]);
     at("sentence").setAttribute("aria-busy", "true");
-    at("sentence").replaceChildren();
-    at("facts").replaceChildren();
-    at("warning").textContent = "";
   }
 
-  append(text, isVerified) {
-    at("sentence").append(element("span", { className: isVerified ? "verified" : "unverified" }, [text]));
+  append(text) {
+    at("sentence").append(text);
   }
 
   // facts: words. warning: one line, or null.
   end(text, facts, warning = null) {
     at("sentence").setAttribute("aria-busy", "false");
+    at("sentence").textContent = text;
     at("facts").replaceChildren(...spans(facts));
     at("warning").textContent = warning ?? "";
     this.#finished = [text, facts, warning];
   }
 
-  // A row of the history, of what brought no sentence.
-  note(...word) {
-    this.#insert(0, [told("p", word)]);
-    this.#numNoted += 1;
+  #clear() {
+    if (this.#finished) this.#remember(...this.#finished);
+    this.#finished = null;
+    for (const id of ["sentence", "facts", "warning"]) at(id).replaceChildren();
   }
 
   #remember(text, facts, warning) {
-    const sentence = element("p", { lang: "zh-Hans" }, [text]);
-    const last = warning ? [element("p", { className: "facts" }, [warning])] : [];
-    this.#insert(this.#numNoted, [sentence, element("p", { className: "facts" }, spans(facts)), ...last]);
-  }
-
-  #insert(place, parts) {
+    const parts = [element("p", { lang: "zh-Hans" }, [text]), element("p", { className: "facts" }, spans(facts))];
+    if (warning) parts.push(element("p", { className: "facts" }, [warning]));
     const list = at("history");
-    list.insertBefore(element("li", {}, parts), list.children[place] ?? null);
+    list.prepend(element("li", {}, parts));
     while (list.children.length > MAX_HISTORY) list.lastChild.remove();
   }
 }
 
-// The time to the first words is marked where it is short.
 function spans(facts) {
-  return facts.map((word) => {
-    const isQuick = word[0] === "first" && Number(word[1]) <= QUICK_S;
-    return told("span", word, { className: isQuick ? "quick" : "" });
-  });
+  return facts.map((word) => told("span", word));
 }

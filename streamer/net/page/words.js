@@ -1,9 +1,26 @@
-// What the page says, in English and Chinese. In: a word's name and what it is about. Out: text, in the language in force.
+// The page's texts in English and Chinese, by name, and what the browser remembers.
 //
-// An element that says a word keeps its name, so that a change of the language changes it too: data-word for its text,
-// data-label for its aria-label, data-hint for its placeholder.
+// An element keeps the name of its text, so that it follows a change of the language: data-word for the text itself,
+// data-label for the aria-label.
 
-import { browser } from "./storage.js";
+// Storage of the browser. If it is blocked, nothing is remembered and nothing breaks.
+function storeOf(storage) {
+  const tried = (use) => {
+    try {
+      return use(storage());
+    } catch {
+      return null;
+    }
+  };
+  return {
+    get: (key) => tried((kept) => kept.getItem(key)),
+    set: (key, text) => tried((kept) => kept.setItem(key, text)),
+    drop: (key) => tried((kept) => kept.removeItem(key)),
+  };
+}
+
+export const browser = storeOf(() => localStorage);
+export const tab = storeOf(() => sessionStorage);
 
 const KEY = "streamer.language"; // in the browser's storage: remembered
 
@@ -12,23 +29,21 @@ const ENGLISH = {
   title: "streamer: how do you speak?",
   claim: "Speak. The moment you stop, one sentence says how you spoke.",
   "choose-language": "Language",
-  live: "Live updates",
   key: "API key",
-  "key-hint": "if asked for",
+  settings: "Settings",
+  live: "Live updates while I speak",
+  coaching: "Coach, for the microphone",
+  sample: "Try a sample",
   speak: "Speak",
   stop: "Stop",
   cancel: "Cancel",
   dismiss: "Close this message",
   loudness: "Loudness of the microphone",
   choose: "Choose recordings",
-  drop: "or drop them anywhere.",
+  drop: "or drop them on the page.",
   sent: "Recording sent",
   now: "How you spoke",
-  before: " before",
-  legend: "lighter: not checked by the larger model",
-  empty: "The sentence comes here.",
-  attributes: "Seven attributes",
-  "so-far-suffix": ", so far",
+  empty: "Your sentence appears here.",
   "so-far": (seconds) => `So far, after ${seconds} s`,
   earlier: "Earlier",
   ready: "Press Speak, say something, pause.",
@@ -41,10 +56,8 @@ const ENGLISH = {
   sending: (name) => `Sending ${name} …`,
   done: "Done.",
   "no-speech": (seconds) => `No speech in ${seconds} s of sound.`,
-  broke: "The connection broke; trying again …",
-  level: (level, highest) => `, level ${level} of 0 to ${highest}`,
+  broke: "The connection broke; trying again. Is the server running?",
   first: (seconds) => `first words after ${seconds} s`,
-  whole: (seconds) => `whole after ${seconds} s`,
   checked: (percent) => `${percent} % checked by the larger model`,
   heard: (seconds, origin) => `${seconds} s of ${origin}`,
   spoken: (seconds) => `${seconds} s of microphone`,
@@ -78,23 +91,27 @@ const ENGLISH = {
   "no-opening": (reason) => `The microphone cannot be opened (${reason}).`,
   large: "larger than 200 MB; cut it first.",
   "no-sound": "no sound that this browser can decode.",
+  "of-sentence": "What was heard",
+  "of-now": "The last seconds",
+  "a-rate": "Rate",
+  "a-pitch": "Pitch",
+  "a-variation": "Variation",
+  "a-loudness": "Loudness",
+  "a-pauses": "Pauses",
+  "a-timbre": "Timbre",
+  "a-arousal": "Arousal",
   coach: "Coach",
-  coaching: "Coach (microphone)",
+  curve: "Pitch and loudness of the last 30 s",
   learning: (seconds, wanted) => `learning how you usually speak: ${seconds} of ${wanted} s of speech`,
   learnt: (seconds) => `beside your usual way, of ${seconds} s`,
-  "m-rate": "Rate",
-  "m-pitch": "Pitch",
-  "m-movement": "Movement",
-  "m-level": "Level",
-  "m-pauses": "Pauses",
   "u-rate": "syllables/s",
   "u-hz": "Hz",
   "u-semitones": "semitones",
   "u-dbfs": "dBFS",
+  "u-db": "dB",
   "u-percent": "%",
   usual: "usual",
   usually: (value) => `usually ${value}`,
-  curve: "Pitch and level of the last 30 s",
   "nudge-too_fast": "Slow down",
   "nudge-too_slow": "Speed up",
   "nudge-too_soft": "Louder, please",
@@ -141,23 +158,21 @@ const CHINESE = {
   title: "streamer：您怎么说话？",
   claim: "请说话。您一停下，就有一句话说明您是怎么说的。",
   "choose-language": "语言",
-  live: "实时更新",
   key: "API 密钥",
-  "key-hint": "需要时填写",
+  settings: "设置",
+  live: "说话时实时更新",
+  coaching: "教练（麦克风）",
+  sample: "试听样例",
   speak: "说话",
   stop: "停止",
   cancel: "取消",
   dismiss: "关闭此消息",
   loudness: "麦克风音量",
   choose: "选择录音",
-  drop: "或拖放到页面任意位置。",
+  drop: "或拖放到页面上。",
   sent: "录音发送进度",
   now: "您的说话方式",
-  before: "（上一段）",
-  legend: "浅色：未经大模型核对",
   empty: "句子将显示在这里。",
-  attributes: "七项特征",
-  "so-far-suffix": "（目前）",
   "so-far": (seconds) => `目前，${seconds} 秒后`,
   earlier: "之前的句子",
   ready: "按“说话”，说点什么，然后停一下。",
@@ -170,10 +185,8 @@ const CHINESE = {
   sending: (name) => `正在发送 ${name}……`,
   done: "完成。",
   "no-speech": (seconds) => `${seconds} 秒的声音里没有人说话。`,
-  broke: "连接断开，正在重试……",
-  level: (level, highest) => `，级别 ${level}（0 到 ${highest}）`,
+  broke: "连接断开，正在重试。服务器在运行吗？",
   first: (seconds) => `${seconds} 秒后出现第一个词`,
-  whole: (seconds) => `${seconds} 秒后完整`,
   checked: (percent) => `${percent}% 经大模型核对`,
   heard: (seconds, origin) => `${origin}，${seconds} 秒`,
   spoken: (seconds) => `麦克风，${seconds} 秒`,
@@ -207,23 +220,27 @@ const CHINESE = {
   "no-opening": (reason) => `无法打开麦克风（${reason}）。`,
   large: "大于 200 MB，请先剪短。",
   "no-sound": "此浏览器无法解码其中的声音。",
+  "of-sentence": "听到的特征",
+  "of-now": "最近几秒",
+  "a-rate": "语速",
+  "a-pitch": "音高",
+  "a-variation": "语调",
+  "a-loudness": "音量",
+  "a-pauses": "停顿",
+  "a-timbre": "音色",
+  "a-arousal": "情绪",
   coach: "教练",
-  coaching: "教练（麦克风）",
+  curve: "最近 30 秒的音高和音量",
   learning: (seconds, wanted) => `正在了解您平时的说话方式：${seconds} / ${wanted} 秒语音`,
   learnt: (seconds) => `与您平时（${seconds} 秒语音）相比`,
-  "m-rate": "语速",
-  "m-pitch": "音高",
-  "m-movement": "音高起伏",
-  "m-level": "音量",
-  "m-pauses": "停顿",
   "u-rate": "音节/秒",
   "u-hz": "赫兹",
   "u-semitones": "半音",
   "u-dbfs": "分贝",
+  "u-db": "分贝",
   "u-percent": "%",
   usual: "平时",
   usually: (value) => `平时 ${value}`,
-  curve: "最近 30 秒的音高和音量",
   "nudge-too_fast": "说慢一点",
   "nudge-too_slow": "说快一点",
   "nudge-too_soft": "大声一点",
@@ -265,16 +282,22 @@ const CHINESE = {
 };
 
 export const LANGUAGES = { en: ENGLISH, zh: CHINESE };
-const ATTRIBUTES = { word: "textContent", label: "ariaLabel", hint: "placeholder" };
+const ATTRIBUTES = { word: "textContent", label: "ariaLabel" };
 let words = ENGLISH;
 
-// The text of a word. What it is about may be a word again: ["name", ...].
+// The text of a word. Its arguments may be words again: ["name", ...].
 export function say(name, ...about) {
   const word = words[name];
   return typeof word === "string" ? word : word(...about.map((one) => (Array.isArray(one) ? say(...one) : one)));
 }
 
-// Let `element` say a word, or nothing (null).
+// Another word, in English and Chinese.
+export function learn(name, english, chinese) {
+  ENGLISH[name] = english;
+  CHINESE[name] = chinese;
+}
+
+// Give `element` a word, or none (null).
 export function put(element, word) {
   if (word === null) {
     delete element.dataset.word;

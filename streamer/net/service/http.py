@@ -25,6 +25,7 @@ MIME = {
     ".js": "text/javascript; charset=utf-8",
     ".png": "image/png",
     ".ico": "image/x-icon",
+    ".wav": "audio/wav",
 }
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -21,6 +21,13 @@ def wanted():
     return {os.path.basename(row["file"]): row for row in describe_files(SAMPLES, "exact")}
 
 
+@pytest.fixture(scope="package")
+def measured():
+    """The same with measures, which the page asks for: words are held to them."""
+    rows = describe_files(SAMPLES, "exact", measures=True)
+    return {os.path.basename(row["file"]): row for row in rows}
+
+
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def browser():
     """Without a microphone; each guest has a context of its own."""

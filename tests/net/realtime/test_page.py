@@ -14,8 +14,6 @@ from scipy.signal import correlate
 from speech import SAMPLES, recording, speech
 from wire import describe_files, http
 
-from streamer.core.attributes import ENGLISH
-
 
 def samples_of(messages):
     """(PCM16 in a session's messages as floats, its rate)."""
@@ -73,15 +71,15 @@ async def test_a_microphone_is_described(server, tmp_path, rate_hz):
 
 
 @LOOP
-async def test_files_say_what_describe_says(server, wanted, tmp_path, browser):
+async def test_files_say_what_describe_says(server, measured, tmp_path, browser):
     """Chosen and dropped; two in a row; longer than a turn, in parts; what is no sound is told in
     one line."""
     soundfile.write(tmp_path / "long.wav", speech(65, 3), 16_000, subtype="PCM_16")
     soundfile.write(tmp_path / "silence.wav", np.zeros(32_000), 16_000)
     for name in ("noise.mp3", "more.mp3"):
         (tmp_path / name).write_bytes(b"no sound at all")
-    described = describe_files([tmp_path / "long.wav"], "exact")[0]
-    first, second, third = (wanted[file.name] for file in SAMPLES[:3])
+    described = describe_files([tmp_path / "long.wav"], "exact", measures=True)[0]
+    first, second, third = (measured[file.name] for file in SAMPLES[:3])
     async with visiting(server, browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[:2])
         await guest.until_said("#history", first["text"])
@@ -100,55 +98,54 @@ async def test_files_say_what_describe_says(server, wanted, tmp_path, browser):
         await guest.until_said("#facts", "long.wav")
         await guest.page.wait_for_selector("#progress", state="hidden")
         why = "no sound that this browser can decode."
-        assert await guest.text("#problem") == f"more.mp3: {why}"
+        assert await guest.page.locator("#problem p").all_text_contents() == [
+            f"noise.mp3: {why}",
+            "silence.wav: no speech",
+            f"more.mp3: {why}",
+        ]
         earlier = await guest.page.locator("#history li p:first-child").all_text_contents()
         assert [await guest.text("#sentence"), *earlier] == [
             *(part["text"] for part in reversed(described["parts"])),
-            f"more.mp3: {why}",
-            "silence.wav: no speech",
-            f"noise.mp3: {why}",
             *(row["text"] for row in (third, second, first)),
         ]
 
 
 @LOOP
-async def test_levels_have_the_names_and_numbers_of_the_api(server, wanted, browser):
+async def test_the_list_is_of_the_sentence(server, measured, browser):
+    """Levels by the names of the API, numbers of the same turn, in both languages."""
     levels = json.loads(http(server, "/attributes.json")[1])
     async with visiting(server, browser=browser) as guest:
-        await guest.page.set_input_files("#file", SAMPLES[0])
-        await guest.until_described()
-        for name, level in wanted[SAMPLES[0].name]["attributes"].items():
-            found = levels[name][level]
-            told = (
-                f"{found['name']} {found['english']}, level {level} of 0 to {len(levels[name]) - 1}"
-            )
-            assert found["name"] in ENGLISH[name]
-            assert await guest.text(f"#attribute-{name} .level") == told
+        await guest.page.click("#sample")
+        await guest.until_described("sample.wav")
+        for language, name_of in (("en", "english"), ("zh", "name")):
+            await guest.speaks(language)
+            for name, level in measured["plain.wav"]["attributes"].items():
+                word = await guest.text(f"#attribute-{name} .word")
+                assert word == levels[name][level][name_of]
+        number = float(await guest.text("#attribute-rate b"))
+        (event,) = [
+            found
+            for found in map(json.loads, guest.sockets[0].heard)
+            if found["type"] == "streamer.description"
+        ]
+        assert number == round(event["description"]["measures"]["rate_syllables_per_s"], 1)
 
 
 # The page notes what it shows: a busy machine may look too late, when the next turn has begun.
 NOTE_LOOKS = """() => {
     const at = (id) => document.getElementById(id);
-    const look = () => ({
-        text: at("sentence").textContent.trim(),
-        told: document.querySelector("#facts span") !== null,
-        soFar: [...document.querySelectorAll(".so-far-only")].some((each) => each.checkVisibility()),
-        colour: getComputedStyle(at("sentence")).color,
-        titles: [at("chart-title").innerText, at("now-title").innerText],
-    });
+    const look = () => [at("now-title").textContent, at("list-title").textContent, at("sentence").textContent];
     window.looks = [look()];
     const note = () => {
         const now = look();
         if (JSON.stringify(now) !== JSON.stringify(looks.at(-1))) looks.push(now);
     };
-    const all = { subtree: true, childList: true, characterData: true, attributes: true };
-    new MutationObserver(note).observe(at("main"), { ...all, attributeFilter: ["class", "hidden"] });
+    new MutationObserver(note).observe(at("main"), { subtree: true, childList: true, characterData: true });
 }"""
 
 
-async def test_what_was_heard_so_far_is_told_from_the_last_sentence(server, tmp_path):
-    """The attributes are said to be so far's, and the sentence to be the last turn's, grey; then it
-    is the new one."""
+async def test_a_live_update_is_told_from_a_sentence(server, tmp_path):
+    """Sentence and list say that they are of the turn so far; the last sentence is in the history."""
     quiet = np.zeros(32_000, np.float32)
     save_speech(
         tmp_path / "speech.wav",
@@ -158,53 +155,43 @@ async def test_what_was_heard_so_far_is_told_from_the_last_sentence(server, tmp_
     async with visiting(server, tmp_path / "speech.wav") as guest:
         await guest.page.evaluate(NOTE_LOOKS)
         await guest.page.click("#mic")
-        await guest.page.wait_for_function(
-            "() => new Set(looks.filter((one) => one.told && !one.soFar).map((one) => one.text)).size > 1"
-        )
+        first = await guest.until_described()
+        await guest.until_said("#history", first)
+        second = await guest.until_described()
         looks = await guest.page.evaluate("looks")
-        earlier = await guest.page.locator("#history li p:first-child").all_text_contents()
-    first = next(look for look in looks if look["told"] and not look["soFar"])
-    second = next(
-        look
-        for look in looks
-        if look["told"] and not look["soFar"] and look["text"] != first["text"]
-    )
-    assert first["text"] in earlier
-    so_far = [look for look in looks[looks.index(first) : looks.index(second)] if look["soFar"]]
+    so_far = [look for look in looks if look[0].startswith("So far")]
     assert so_far
-    for look in so_far:
-        assert look["text"] == first["text"]
-        assert look["titles"] == ["SEVEN ATTRIBUTES, SO FAR", "HOW YOU SPOKE BEFORE"]
-        assert look["colour"] != first["colour"]
-    assert {**second, "text": first["text"]} == first
-    assert second["text"].endswith("。")
+    for title, list_title, text in so_far:
+        assert title == list_title
+        assert text.endswith("。")
+    assert ["How you spoke", "What was heard", second] in looks
 
 
-async def test_a_keyboard_is_enough(server, wanted, tmp_path):
+async def test_a_keyboard_is_enough(server, measured, tmp_path):
     """Tab to the button, Enter starts, Space stops and brings the sentence; a recording is chosen;
     the history scrolls."""
     save_speech(tmp_path / "speech.wav", recording(0), 16_000)
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keyboard, choosing = guest.page.keyboard, asyncio.get_running_loop().create_future()
         guest.page.on("filechooser", lambda chooser: choosing.set_result(chooser))
-        assert [await guest.tab() for _ in range(5)] == [
-            "language",
-            "live",
-            "coaching",
-            "key",
-            "mic",
-        ]
+        assert await guest.tab() == "summary"
+        await keyboard.press("Enter")
+        assert [await guest.tab() for _ in range(3)] == ["language", "live", "coaching"]
+        await keyboard.press("Escape")
+        assert not await guest.page.is_visible("#language")
+        await guest.page.focus("#settings summary")
+        assert await guest.tab() == "mic"
         await keyboard.press("Enter")
         await guest.until_said("#status", "Hearing you")
-        await guest.until_said("#so-far", "So far, after 3 s")
+        await guest.until_said("#now-title", "So far, after 3 s")
         await keyboard.press("Space")
         assert (await guest.until_described()).endswith("。")
         await guest.until_said("#mic", "Speak")
-        assert await guest.tab() == "file"
+        assert [await guest.tab(), await guest.tab()] == ["sample", "file"]
         await keyboard.press("Enter")
         await (await asyncio.wait_for(choosing, PATIENCE_S)).set_files(SAMPLES[1])
         await guest.until_said("#facts", SAMPLES[1].name)
-        assert await guest.text("#sentence") == wanted[SAMPLES[1].name]["text"]
+        assert await guest.text("#sentence") == measured[SAMPLES[1].name]["text"]
         assert await guest.tab() == "history"
 
 

@@ -12,7 +12,7 @@ from streamer.core.coach.baseline import Baseline
 
 async def report_of(guest, language, file):
     """Save a report, by keyboard, and look at it on a phone: its text. It asks for nothing else."""
-    await guest.page.select_option("#language", language)
+    await guest.speaks(language)
     await guest.page.focus("#save")
     async with guest.page.expect_download() as download:
         await guest.page.keyboard.press("Enter")
@@ -43,17 +43,13 @@ async def test_the_coach_is_seen_heard_and_kept(server, tmp_path):
         assert not await guest.page.is_visible("#coach")
         keep = "([name, value]) => localStorage.setItem(name, value)"
         await guest.page.evaluate(keep, ["streamer.usual", json.dumps(USUAL)])
-        await guest.page.check("#coaching")
+        await guest.coached()
         await guest.page.click("#mic")
         await guest.until_said("#learning", "beside your usual way, of 30 s")
-        await guest.until_said("#gauge-level_dbfs small", "usually −20")
-        gauge = guest.page.locator("#gauge-level_dbfs [role=meter].on")
-        await gauge.wait_for()
-        assert float(await gauge.get_attribute("aria-valuenow")) < 0
-        assert await gauge.get_attribute("aria-label") == "Level"
-        assert "dBFS, usually −20" in (await gauge.get_attribute("aria-valuetext")).replace(
-            " usually", ", usually"
-        )
+        await guest.until_said("#list-title", "The last seconds")
+        await guest.until_said("#attribute-loudness small", "usually −20")
+        await guest.page.locator("#attribute-loudness .gauge.known").wait_for()
+        await guest.until_said("#attribute-loudness b", "−")
         await guest.page.locator("#words[aria-live=polite] #nudge:not(:empty)").wait_for()
         await guest.until_said("#nudge", "Keep talking")
         assert await guest.fits()
@@ -88,7 +84,7 @@ async def test_a_usual_way_of_an_older_page_is_told_and_learnt_anew(server, tmp_
     async with visiting(server, tmp_path / "speech.wav") as guest:
         keep = "([name, value]) => localStorage.setItem(name, value)"
         await guest.page.evaluate(keep, ["streamer.usual", older])
-        await guest.page.check("#coaching")
+        await guest.coached()
         await guest.page.click("#mic")
         await guest.until_said("#problem", "an older form of this page; it is learnt anew")
         await guest.until_said("#learning", "learning how you usually speak")
@@ -103,19 +99,19 @@ async def test_a_browser_that_blocks_storage_is_coached_all_the_same(server, tmp
     async with visiting(server, tmp_path / "speech.wav") as guest:
         await guest.page.add_init_script(blocked)
         await guest.page.reload()
-        await guest.page.wait_for_selector("#attributes tr:nth-child(7)")
-        await guest.page.select_option("#language", "en")
-        await guest.page.check("#coaching")
+        await guest.page.wait_for_selector("#attributes li:nth-child(7)")
+        await guest.speaks("en")
+        await guest.coached()
         await guest.page.click("#mic")
         await guest.until_said("#learning", "learning how you usually speak")
         assert await guest.until_described()
 
 
 @LOOP
-async def test_without_a_coach_the_page_asks_for_none(server, wanted, browser):
+async def test_without_a_coach_the_page_asks_for_none(server, measured, browser):
     async with visiting(server, browser=browser) as guest:
         await guest.page.set_input_files("#file", SAMPLES[0])
-        assert await guest.until_described() == wanted[SAMPLES[0].name]["text"]
+        assert await guest.until_described() == measured[SAMPLES[0].name]["text"]
         asked = json.loads(taken(guest.sockets)[0])["session"]["streamer"]
-        assert asked.keys() == {"events", "binary", "acks", "live_update_s"}
+        assert asked.keys() == {"events", "binary", "acks", "measures", "live_update_s"}
         assert not await guest.page.is_visible("#coach")

@@ -80,7 +80,8 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(options, told):
-    status, _, err = run_here("serve", "--port", 0, *options)
+    port = () if "--port" in options else ("--port", 0)
+    status, _, err = run_here("serve", *port, *options)
     assert status in (1, 2)
     (line,) = complaints(err)
     assert told in line

@@ -1,0 +1,141 @@
+// The list of what was heard: for each attribute a gauge, a number with its unit, and the word of the sentence.
+//
+// All that it shows at a time is of one time: of a sentence, of a turn so far, or of the last seconds.
+
+import { element, told } from "./view.js";
+import { learn, put } from "./words.js";
+
+// name in an event -> its word, unit, scale, digits, and the factor for display.
+export const MEASURES = {
+  rate_syllables_per_s: { word: "a-rate", unit: "u-rate", scale: [0, 10], digits: 1 },
+  pitch_median_hz: { word: "a-pitch", unit: "u-hz", scale: [60, 500], digits: 0, isLog: true },
+  pitch_sd_semitones: { word: "a-variation", unit: "u-semitones", scale: [0, 6], digits: 1 },
+  level_dbfs: { word: "a-loudness", unit: "u-dbfs", scale: [-60, 0], digits: 0 },
+  pause_share: { word: "a-pauses", unit: "u-percent", scale: [0, 60], digits: 0, times: 100 },
+};
+const TIMBRE = { word: "a-timbre", unit: "u-db", scale: [-30, 10], digits: 0 };
+const ROWS = {
+  rate: "rate_syllables_per_s",
+  pitch: "pitch_median_hz",
+  variation: "pitch_sd_semitones",
+  loudness: "level_dbfs",
+  pauses: "pause_share",
+  timbre: "timbre_db",
+  arousal: null,
+};
+const FORMS = { ...MEASURES, timbre_db: TIMBRE };
+
+// 0 to 1 between the bounds; pitch by octaves.
+export function shareOf(value, [low, high], isLog = false) {
+  const share = isLog ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+  return Math.max(0, Math.min(1, share));
+}
+
+// A measure as it is read, without its unit; a dash if there is none.
+export function shown(name, value) {
+  if (value === null || value === undefined) return "–";
+  const { digits, times = 1 } = FORMS[name];
+  return (times * value).toFixed(digits).replace("-", "−");
+}
+
+function gaugeShare(name, value) {
+  const { scale, times = 1, isLog } = FORMS[name];
+  return shareOf(times * value, scale, isLog).toFixed(4);
+}
+
+export class List {
+  #rows = {};
+  #levels;
+  #baseline = null;
+  #said = [{}, null]; // levels and measures of the last sentence
+
+  // found: the server's attributes.json, attribute -> levels of {name, english, phrases}.
+  constructor(body, found) {
+    this.#levels = found;
+    for (const [attribute, name] of Object.entries(ROWS)) {
+      (found[attribute] ?? []).forEach((level, i) => learn(`l-${attribute}-${i}`, level.english, level.name));
+      const number = element("b");
+      const usual = element("small");
+      const unit = name === null ? element("span") : told("span", [FORMS[name].unit]);
+      const word = element("span", { className: "word" });
+      const gauge = element("div", { className: "gauge", ariaHidden: "true" }, [element("i"), element("s")]);
+      const figure = element("span", { className: "figure" }, [number, " ", unit, usual]);
+      const title = told("span", [`a-${attribute}`], { className: "name" });
+      const item = element("li", { id: `attribute-${attribute}` }, [title, figure, word, gauge]);
+      body.append(item);
+      this.#rows[attribute] = { item, name, number, unit, usual, word, gauge };
+    }
+    this.show({}, null);
+  }
+
+  // Of a sentence; measures: null while it is being written.
+  show(levels, measures) {
+    this.#said = [levels, measures];
+    this.#draw(levels, measures);
+    put(document.getElementById("list-title"), ["of-sentence"]);
+  }
+
+  // Of the turn so far.
+  showSoFar(levels, seconds) {
+    this.#draw(levels, null);
+    put(document.getElementById("list-title"), ["so-far", seconds]);
+  }
+
+  // Measures of the last seconds, beside what is usual.
+  showNow(measures) {
+    this.#draw({}, measures);
+    put(document.getElementById("list-title"), ["of-now"]);
+  }
+
+  // The last sentence again.
+  back() {
+    this.show(...this.#said);
+  }
+
+  usual(baseline) {
+    this.#baseline = baseline;
+  }
+
+  #draw(levels, measures) {
+    for (const [attribute, row] of Object.entries(this.#rows)) {
+      const value = (row.name && measures?.[row.name]) ?? null;
+      const usual = (row.name && measures && this.#baseline?.[row.name]) ?? null;
+      const level = levels[attribute] ?? null;
+      row.item.dataset.level = level ?? "";
+      row.number.textContent = value === null ? "" : shown(row.name, value);
+      row.unit.hidden = value === null;
+      put(row.usual, usual === null ? null : ["usually", shown(row.name, usual)]);
+      put(row.word, level === null ? null : [`l-${attribute}-${level}`]);
+      row.gauge.classList.toggle("known", usual !== null);
+      if (usual !== null) row.gauge.style.setProperty("--usual", gaugeShare(row.name, usual));
+      row.gauge.style.setProperty("--now", value === null ? this.#place(attribute, level) : gaugeShare(row.name, value));
+    }
+  }
+
+  // The gauge of a level without a number: the middle of its part.
+  #place(attribute, level) {
+    return level === null ? 0 : ((level + 0.5) / this.#levels[attribute].length).toFixed(4);
+  }
+}
+
+// A sentence read back, as streamer/core/attributes.py does: attribute -> level or null. Longest phrase first, then
+// leftmost, without overlap: 不太快 is not read as 快.
+export function parse(text, attributes) {
+  const found = Object.fromEntries(Object.keys(attributes).map((attribute) => [attribute, null]));
+  const taken = new Array(text.length).fill(false);
+  for (const { phrase, attribute, level } of longestFirst(attributes)) {
+    for (let at = text.indexOf(phrase); at >= 0; at = text.indexOf(phrase, at + 1)) {
+      if (taken.slice(at, at + phrase.length).includes(true)) continue;
+      taken.fill(true, at, at + phrase.length);
+      found[attribute] ??= level;
+    }
+  }
+  return found;
+}
+
+function longestFirst(attributes) {
+  const all = Object.entries(attributes).flatMap(([attribute, levels]) =>
+    levels.flatMap(({ phrases }, level) => phrases.map((phrase) => ({ phrase, attribute, level }))),
+  );
+  return all.sort((a, b) => b.phrase.length - a.phrase.length);
+}
