@@ -41,7 +41,7 @@ class Describer:
 
     def __init__(self, config: Config, stack: AsyncExitStack) -> None:
         self.config = config
-        self._stack = stack  # what the first session starts ends with the describer
+        self._stack = stack  # closes all that the first session starts
         self._parts: LiveParts | None = None
         self._is_closed = False
         self._starting = anyio.Lock()
@@ -163,7 +163,7 @@ class Describer:
         telephones send it, "pcmu" (mu-law) or "pcma" (A-law), mostly at 8000 Hz.
 
         vad: voice activity ends turns, by OpenAI's defaults or those of a TurnDetection; else
-        `commit` does. live_update_s: a LiveUpdate every so many seconds of each turn, 0.1..3600.
+        `commit` does. live_update_s: seconds of each turn between LiveUpdates, 0.1..3600.
         answers_itself: False waits with the answer to a committed turn until `answer()`.
         measures: Measures events 5 times a second, and `measures` in each Description.
         attributes, profile: the ones that sentences name, as in Config, among the describer's.
@@ -198,7 +198,7 @@ class Describer:
 
     @asynccontextmanager
     async def stream(self, options: SessionOptions) -> AsyncIterator[Stream]:
-        """The bare stream behind a session: every event of every turn, for servers."""
+        """The bare stream of a session, for servers: every event of every turn."""
         parts = await self._live_parts()
         async with open_stream(parts.saying(options.said), options) as stream:
             yield stream

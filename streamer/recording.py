@@ -31,8 +31,8 @@ from streamer.stages.ports import Parts, TargetLost, Written
 from streamer.stages.queues import cause_of
 from streamer.stages.stream import Stream, open_stream
 
-HEARD_S = 5.0  # of the recording, between two calls of `on_heard`
-WAIT_S = 1.0  # of waiting for a verifier, before `on_wait` is called
+HEARD_S = 5.0  # seconds of the recording between two calls of `on_heard`
+WAIT_S = 1.0  # wait for a verifier before `on_wait` is called
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,32 @@
-"""Live sessions on real models: streamed == described, turns, updates, bounds; nobody mixes or
-leaks."""
+"""Live sessions on real models: streamed == described, turns, updates, answers, bounds, failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
 
 import anyio
+import numpy as np
 import pytest
 import soundfile
-from sessions import free_of
+from sessions import free_of, session_of, slots_free
 from speech import recording, speech
 from turns import SILENCE, feed_in_pieces, one_turn, pcm
 
+from bench.arms import models_of
+from bench.watched import Between, Passing, opened
 from streamer import Describer, Description, TextDelta
-from streamer.stages import prefill
+from streamer.stages import prefill, queues, stream
 from streamer.stages.events import (
     LiveUpdate,
+    NothingToCommit,
     SpeechStarted,
     SpeechStopped,
     TurnCommitted,
+    TurnDetection,
     TurnFailed,
 )
+from streamer.stages.queues import SlowReader
 
 
 @pytest.fixture
@@ -183,3 +193,271 @@ async def test_a_long_turn_goes_on_in_parts(options):
     seconds = [event.audio_s for event in events if isinstance(event, TurnCommitted)]
     assert [round(s) for s in seconds] == [60, 20]
     assert sum(isinstance(event, Description) for event in events) == 2
+
+
+async def test_cancel_keeps_what_is_committed(options):
+    async with Describer.open(mode="exact", **options) as describer:
+        async with describer.session() as session:
+            data = pcm(speech(3, 5))
+            await session.feed(data)
+            await session.commit()
+            events = []
+            async for event in session:
+                events.append(event)
+                if isinstance(event, TextDelta):
+                    await session.cancel()
+            last = events[-1]
+            assert last.stop_reason in ("cancelled", "sentence", "eos")
+            assert last.text == "".join(
+                event.text for event in events if isinstance(event, TextDelta)
+            )
+            await session.cancel()  # nothing to stop
+            await session.feed(data)
+            await session.commit()
+            assert (await one_turn(session))[-1].stop_reason != "cancelled"
+        assert set(free_of(describer)) == {4}
+
+
+async def test_a_turn_is_answered_when_it_is_asked_for(options):
+    async with Describer.open(mode="edge", **options) as describer:
+        async with describer.session(answers_itself=False) as session:
+            await session.feed(pcm(speech(2, 1)))
+            await session.commit()
+            await session.feed(pcm(speech(2, 2)))
+            await session.commit()  # the first is never asked for
+            await session.answer()
+            await session.answer()
+            await session.end()
+            events = [event async for event in session.events()]
+        assert [event.turn for event in events if isinstance(event, TurnCommitted)] == [0, 1]
+        assert {event.turn for event in events if isinstance(event, TextDelta)} == {1}
+        assert sum(isinstance(event, Description) for event in events) == 1
+        assert set(free_of(describer)) == {4}
+
+
+async def test_parts_are_answered_where_answers_are_asked_for(options):
+    """All but the last at once: a part holds a slot, and its end may never be asked for."""
+    async with Describer.open(mode="edge", **options) as describer:
+        async with (
+            describer.session(answers_itself=False) as session,
+            anyio.create_task_group() as group,
+        ):
+            events = []
+
+            async def listen():
+                async for event in session.events():
+                    events.append(event)
+
+            group.start_soon(listen)
+            await session.feed(pcm(*(speech(65, seed) for seed in (1, 2))))
+            assert await session.commit() == 2
+            await session.answer()
+            await session.end()
+        assert [event.turn for event in events if isinstance(event, Description)] == [0, 1, 2]
+        assert set(free_of(describer)) == {4}
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_cancel_before_the_first_text(options, asked, monkeypatch):
+    """An answer that was asked for and has not begun is cancelled; the next turn is not."""
+    async with Describer.open(mode="exact", **options) as describer:
+        async with describer.session(answers_itself=not asked) as session:
+            await session.feed(pcm(speech(3, 5)))
+            await session.commit()
+            if asked:
+                await session.cancel()  # committed, not asked for: nothing to stop
+                await session.answer()
+            await session.cancel()
+            await session.feed(pcm(speech(3, 6)))
+            await session.commit()
+            if asked:
+                await session.answer()
+            await session.end()
+            found = [event async for event in session.events() if isinstance(event, Description)]
+        assert [event.stop_reason == "cancelled" for event in found] == [True, False]
+        assert found[0].ids == ()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_live_updates_begin_one_at_a_time(options, backend):
+    """Whatever order the event loop takes: under trio a parent may run before its child."""
+
+    async def main():
+        events = []
+
+        async def listen(session):
+            async for event in session:
+                events.append(event)
+
+        async with Describer.open(mode="edge", **options) as describer:
+            for seed in range(4):
+                with anyio.fail_after(60):
+                    async with (
+                        describer.session(live_update_s=0.5) as session,
+                        anyio.create_task_group() as group,
+                    ):
+                        group.start_soon(listen, session)
+                        data, told = pcm(speech(5, seed)), len(events)
+                        for at in range(0, len(data), 16_000):
+                            await session.feed(data[at : at + 16_000])
+                            await anyio.sleep(0.03)
+                            # 3.5 s are heard, and nothing else comes
+                            while at == 96_000 and len(events) == told:
+                                await anyio.sleep(0.01)
+                        await session.commit()
+        assert sum(isinstance(event, Description) for event in events) == 4
+        assert sum(isinstance(event, LiveUpdate) for event in events) >= 4
+
+    anyio.run(main, backend=backend)
+
+
+async def test_nothing_to_commit_and_clear(options):
+    async with Describer.open(mode="edge", **options) as describer:
+        async with describer.session() as session:
+            with pytest.raises(NothingToCommit, match="feed some"):
+                await session.commit()
+            await session.feed(pcm(speech(2, 1)))
+            await session.clear()
+            with pytest.raises(NothingToCommit):
+                await session.commit()
+            await session.feed(b"")
+            await session.feed(pcm(np.zeros(8_000, np.float32)))
+            await session.commit()
+            assert (await one_turn(session))[-1].stop_reason == "no_speech"
+            await session.end()
+            assert [event async for event in session] == []
+        async with describer.session(vad=True) as session:
+            await session.feed(pcm(SILENCE, speech(3, 1), SILENCE))
+            # voice activity was first: both at once are one turn
+            first = await session.commit()
+            with pytest.raises(NothingToCommit):
+                await session.commit()
+            await session.end()
+            events = [event async for event in session]
+        assert sum(isinstance(event, Description) for event in events) == first + 1
+
+
+@dataclass(frozen=True)
+class FailsOnce(Passing):
+    """A drafter; `left` holds something until it has failed."""
+
+    left: list
+
+    def draft(self, n):
+        if self.left and self.left.pop():
+            raise RuntimeError("the drafter fell over")
+        return (yield from self.inner.draft(n))
+
+
+async def test_one_turns_failure_is_its_own(options):
+    """A model that fails for one turn: TurnFailed for it, the next turn and the other stream go
+    on."""
+    models = models_of(mode="edge", **options)
+    async with opened(models) as parts:
+        fails = Between(parts, drafter_of=partial(FailsOnce, left=[True]))
+        async with session_of(fails) as session:
+            kinds = []
+            for _ in range(2):
+                await session.feed(pcm(speech(2, 1)))
+                await session.commit()
+                kinds.append((await one_turn(session))[-1])
+        assert isinstance(kinds[0], TurnFailed)
+        assert kinds[0].message == "RuntimeError: the drafter fell over"
+        assert isinstance(kinds[1], Description)
+        assert set(slots_free(models)) == {4}
+
+
+async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatch):
+    monkeypatch.setattr(queues, "MAX_WAIT_S", 0.2)
+    monkeypatch.setattr(stream, "MAX_EVENTS", 4)
+    async with Describer.open(mode="edge", **options) as describer:
+
+        async def feed_and_never_read():
+            async with describer.session() as session:
+                await session.feed(pcm(speech(3, 1)))
+                await session.commit()
+                await anyio.sleep_forever()
+
+        with pytest.raises(SlowReader):
+            await feed_and_never_read()
+        assert set(free_of(describer)) == {4}
+
+
+async def test_what_a_user_raises_comes_out_as_it_is(options):
+    """Not wrapped in the group of the session's tasks."""
+    async with Describer.open(mode="edge", **options) as describer:
+        with pytest.raises(KeyError):
+            async with describer.session():
+                raise KeyError("mine")
+        with pytest.raises(NothingToCommit):
+            async with describer.session() as session:
+                await session.commit()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"sample_rate": 16_000.5},
+        {"sample_rate": 10},
+        {"live_update_s": 0},
+        {"live_update_s": -1.0},
+        {"live_update_s": float("nan")},
+        {"live_update_s": 1e-9},
+    ],
+)
+async def test_options_that_mean_nothing_are_refused(options, wrong):
+    async with Describer.open(mode="edge", **options) as describer:
+        with pytest.raises(ValueError, match=r"may be|whole Hz"):
+            async with describer.session(**wrong):
+                pass
+    for detection in ({"threshold": 5.0}, {"prefix_padding_ms": -1}, {"silence_ms": 0}):
+        with pytest.raises(ValueError, match="may be"):
+            TurnDetection(**detection)
+
+
+@dataclass(frozen=True)
+class HearsTheEndLate(Passing):
+    """A turn's target."""
+
+    is_late: anyio.Event
+    heard_at: list
+
+    async def finish(self, closed, weights):
+        if self.is_late.is_set():
+            await anyio.sleep(6.0)
+        await self.inner.finish(closed, weights)
+        self.heard_at.append(anyio.current_time())
+
+
+async def test_a_slow_cloud_in_this_process_costs_one_budget(options):
+    """Gated goes on unverified; the description does not wait for a cloud that still hears the
+    turn's end."""
+    is_late, heard_at = anyio.Event(), []
+    options |= {"mode": "gated", "threshold": 0.0, "verify_budget_s": 1.0}
+    models = models_of(**options)
+    async with opened(models) as parts:
+        late = partial(HearsTheEndLate, is_late=is_late, heard_at=heard_at)
+        for _ in range(2):
+            heard_at.clear()
+            async with session_of(Between(parts, target_of=late)) as session:
+                await session.feed(pcm(recording(3)))
+                await session.commit()
+                begun = anyio.current_time()
+                *_, last = await one_turn(session)
+                took = anyio.current_time() - begun
+            if is_late.is_set():
+                assert not heard_at, "said before the cloud has heard the end"
+                assert took < 1.0 + 2.5, "one budget, not one for each block"
+                assert last.verified_share == 0
+            else:
+                assert last.verified_share > 0, "every block asks"
+            is_late.set()
+        assert slots_free(models) == [4, 4]
+
+
+async def test_a_session_that_was_left_takes_nothing_more(options):
+    async with Describer.open(**options) as describer:
+        async with describer.session() as session:
+            pass
+        with pytest.raises(anyio.ClosedResourceError, match="has ended; open another one"):
+            await session.feed(bytes(320))

@@ -1,4 +1,4 @@
-"""A verifier's model as its server needs it. In: one turn's samples and requests. Out: verdicts."""
+"""A verifier's model as its server needs it: a turn's samples and requests in, verdicts out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def verifier_model_of(thinker: Thinker) -> VerifierModel:
-    """What a verifier of this model says of itself."""
+    """The facts that a verifier with this model states about itself."""
     from streamer.model.checkpoint.fingerprint import fingerprint_of
 
     vocabulary = thinker.vocabulary
@@ -36,7 +36,7 @@ def verifier_model_of(thinker: Thinker) -> VerifierModel:
 
 
 class ModelJudge:
-    """See target.py's Judge. Hears by itself: the same samples give the windows of the edge."""
+    """See ports.py's Judge. Makes windows itself: the same samples give those of the edge."""
 
     def __init__(
         self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter
@@ -76,8 +76,8 @@ class ModelJudge:
             yield reply
             if not runs_on or isinstance(reply, Refusal):
                 return
-            # Where a reply is said again, after a cut link, the sequence is further on: the
-            # next one is said again too.
+            # When a reply is repeated after a cut link, the sequence is further on: the next
+            # one is repeated too.
             at = request.base + len(request.unverified) + reply.n_accepted + 1
             answer = self._listener.sequence.answer[:at]
             if self._is_over(answer):

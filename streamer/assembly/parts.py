@@ -98,7 +98,7 @@ class LiveParts:
         # with a verifier elsewhere it is there for its vocabulary
         self.edge = edge if self.mode != "cloud" else None
         self.threads = HearingThreads()
-        self._pace = pace  # of the link, for all turns
+        self._pace = pace  # shared by all turns
         self.slots = Semaphore(models.config.num_slots)
         self._weighs = models.config.words == "measured" and self._plan.rules.form != ""
 

@@ -13,7 +13,7 @@ from streamer.core.measures.speech_measures import SpeechMeasures, join_measures
 from streamer.core.timeline import TimedTurn, Timeline
 
 SHORT_S = 1.5  # the models never heard less, and levels are steady only from 3 s on
-GUESS = "what is said of so little speech is a guess, 3 s are enough"
+GUESS = "a description of such short speech is a guess, 3 s are enough"
 JSON_FIELDS = (
     *("file", "text", "stop_reason", "mode", "n_tokens", "n_drafted", "n_uploaded", "n_accepted"),
     *("n_corrected", "n_wasted", "cloud_calls", "blocks", "verified_share", "audio_s", "ttft_ms"),
@@ -185,8 +185,8 @@ def _last_spoken(parts: Sequence[Description]) -> Description:
 
 
 def _join_confidence(parts: Sequence[Description]) -> dict[str, float | None] | None:
-    """Of each attribute the mean over those parts that say its most frequent level; None where one
-    of them does not know."""
+    """Each attribute's mean over the parts that say its most frequent level; None where it is
+    unknown for one of them."""
     if not parts or any(part.confidence is None for part in parts):
         return None
     found: dict[str, float | None] = {}
@@ -213,7 +213,7 @@ def turn_warning(
 
 
 def _joined(parts: Sequence[Description], warning: str | None) -> str | None:
-    """The file's own first, then the first of its parts'."""
+    """The file's own warning, then the first of its parts'."""
     of_parts = [part.warning for part in parts if part.warning]
     more = f" (so in {len(of_parts)} of {len(parts)} parts)" if len(parts) > 1 else ""
     told = [warning, *(first + more for first in of_parts[:1])]
@@ -229,6 +229,6 @@ _BREAKS = dict.fromkeys(map(ord, "\n\r\t"), " ")
 
 
 def one_line(text: str) -> str:
-    """Text of others as one line that a terminal and a log can bear: line breaks become blanks,
-    what a terminal would act on is spelled out."""
+    """Foreign text as one line that is safe for a terminal and a log: line breaks become blanks,
+    control characters are escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text.translate(_BREAKS))

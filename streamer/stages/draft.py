@@ -54,7 +54,7 @@ class Draft:
         self._clock = clock
         self._cancelled = -1  # this turn and all before it
         self._answering: int | None = None
-        self._asking: TurnRequests | None = None  # of the turn that is answered
+        self._asking: TurnRequests | None = None  # those of the turn that is answered
 
     async def run(self, answers_itself: bool) -> None:
         """Answer turn after turn, at once or when an Answer comes. Ends when `ready` does."""
@@ -207,7 +207,7 @@ class TurnRequests:
         self._clock = clock
         self._is_prepared = False
         self._num_asked = self._num_replied = 0
-        self._num_calls = self._num_failures = 0  # of the state machine, as last seen
+        self._num_calls = self._num_failures = 0  # counts of the state machine, as last seen
         self._asked: dict[int, int] = {}  # requests without a reply -> ids of their draft
         self._waiting: anyio.CancelScope | None = None
 

@@ -106,7 +106,7 @@ class LocalCloud:
         verifier_of: Callable[[Any, Rules, LevelWeights], BlockVerifier],
         follows_edge: bool,
     ) -> None:
-        """follows_edge: an edge drafts first; so long an idle cloud has time to prefill.
+        """follows_edge: an edge drafts first, and an idle cloud has that time to prefill.
         verifier_of: of a listener, by rules and level weights."""
         self.side = side
         self._follows_edge = follows_edge

@@ -274,7 +274,7 @@ class Parts(Protocol):
         ...
 
     def weights(self, closed: Closed) -> LevelWeights:
-        """Of the levels that the turn's sentence may say. Blocks until its measures are known."""
+        """Log-weights of the levels in the turn's sentence. Blocks until its measures are known."""
         ...
 
     def drafter(self, edge: Hearer, weights: LevelWeights) -> Drafter:

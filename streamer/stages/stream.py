@@ -51,7 +51,7 @@ from streamer.stages.verify import verify
 PIECE_S = 0.1
 VOICE_PIECE_S = 0.032
 RECORDED_PIECE_S = 2.0  # at most; each call of `feed` goes on at once
-MAX_QUEUED_S = 5.0  # of audio, then `feed` waits
+MAX_QUEUED_S = 5.0  # audio in the queue, after which `feed` waits
 MAX_ITEMS = 8  # heard and not yet prefilled
 MAX_COMMITTED = 64  # and not yet emitted
 
@@ -247,7 +247,7 @@ def _only(error: BaseException) -> BaseException:
 
 
 def piece_s_of(options: SessionOptions) -> float:
-    """Of one piece."""
+    """Seconds of one piece."""
     if options.is_recording:
         return RECORDED_PIECE_S
     return PIECE_S if options.turn_detection is None else VOICE_PIECE_S

@@ -41,8 +41,7 @@ class Gate:
 # A signal's threshold as the user states it, times this, is the doubt above which the gate
 # fires.
 SIGNALS = {"entropy": 1.0, "margin": -1.0, "log_prob": -1.0, "surprise": 1.0}
-# of an id without content in a block's surprise: no attribute hangs on a comma
-PUNCTUATION_WEIGHT = 0.25
+PUNCTUATION_WEIGHT = 0.25  # in a block's surprise: no attribute depends on a comma
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
 
-AT_ONCE_S = 0.004  # of drafting in one step: ids are shown, and verdicts applied, after it
+AT_ONCE_S = 0.004  # length of one drafting step: ids are shown, and verdicts applied, after it
 MOST_AT_ONCE = 32
 TRACK = 0.3  # weight of the newest time
 

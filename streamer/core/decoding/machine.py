@@ -26,7 +26,7 @@ from streamer.core.decoding.verdict import Refusal, Verdict, num_same
 from streamer.core.rules.stop import Stop, first_stop
 from streamer.core.text.vocabulary import Vocabulary
 
-MAX_REFUSALS = 3  # of one block, each time asked again from the answer's beginning
+MAX_REFUSALS = 3  # per block; after each one it is asked again from the answer's beginning
 
 
 class Speculator:

@@ -67,7 +67,7 @@ class TargetLedger:
 
     def __init__(self, sequence: Sequence) -> None:
         self.sequence = sequence
-        self._number = 0  # of the latest request that was applied
+        self._number = 0  # the latest request that was applied
         self._replies: dict[int, tuple[VerifyRequest, Verdict]] = {}  # the latest MAX_REPLIES
 
     def begin(self, request: VerifyRequest) -> Verdict | Refusal | None:
