@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.assembly.models import Models
-from streamer.assembly.promise import PromiseWarning, warn_of_cloud
+from streamer.assembly.models import Models, PromiseWarning, warn_of_cloud
 from streamer.config import Config
 from streamer.core.link.decoding_terms import DecodingTerms
 from streamer.core.link.patience import Patience

@@ -11,8 +11,7 @@ from far import verifying
 from speech import SAMPLES
 
 from streamer import Config, Describer
-from streamer.assembly.models import Models
-from streamer.assembly.promise import PromiseWarning
+from streamer.assembly.models import Models, PromiseWarning
 from streamer.model.checkpoint.card import read_card
 from streamer.model.checkpoint.fingerprint import fingerprint_of
 from streamer.model.thinker import resolve

@@ -18,7 +18,7 @@ from wire import serving, session_update, text_of, until
 
 from bench.proxy import Proxy, Toxics
 from streamer import Config, Describer
-from streamer.assembly.promise import PromiseWarning
+from streamer.assembly.models import PromiseWarning
 from streamer.config import ConfigError
 from streamer.core.attributes import parse
 from streamer.model.checkpoint.card import ModelWarning
