@@ -88,16 +88,6 @@ def status_of(interrupt: KeyboardInterrupt) -> int:
     return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
 
 
-def may_open(num_files: int) -> None:
-    """Raise the limit of open files, where it may be raised; most systems begin at 1,024."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def prepare() -> None:
     """Names that are not UTF-8 are spelled out; our own warnings are one line, without code. A
     stream that was closed (`>&-`) leads nowhere: else what is for stderr would come on stdout."""

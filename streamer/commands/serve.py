@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from streamer import __version__
-from streamer.commands.process import fail, loading, may_open, models_of, put
+from streamer.commands.process import fail, loading, models_of, put
 from streamer.commands.service_options import ListenOptions, ServeOptions
 from streamer.config import Config, ConfigError, combined
 from streamer.logs import log_errors_to
 
 if TYPE_CHECKING:
     from streamer.net.realtime.server import RealtimeServer
-    from streamer.net.service.handler import Address
+    from streamer.net.service.service import Address
 
 
 class Runs(Protocol):
@@ -35,7 +35,6 @@ S = TypeVar("S", bound=Runs)
 # the engine's thread and the event loop take turns: at 5 ms the loop lags
 SWITCH_INTERVAL_S = 0.001
 MAX_SLOTS = 256  # of a model: more turns than that wait for each other
-SPARE_FILES = 256  # beside the sockets of sessions, and of those that are refused
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
@@ -43,7 +42,6 @@ def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
     import anyio
 
     config = config_of(options, given)
-    may_open(2 * options.max_sessions + SPARE_FILES)
     tls, key = door_of(options)
     return anyio.run(_serve, options, config, tls, key)
 
@@ -69,7 +67,7 @@ async def run_opened(
 ) -> int:
     """Run a server that `opened` gives; its exit status. told: of it and HOST:PORT, for stdout."""
     from streamer.model.checkpoint.weights import ModelError
-    from streamer.net.service.handler import Address
+    from streamer.net.service.service import Address
 
     try:
         check_free(options)  # models may take minutes to load
@@ -94,8 +92,7 @@ async def open_server(
     """The models, loaded, and their server, which does not run yet. Raises ModelError."""
     from streamer.describer import Describer
     from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
-    from streamer.net.service.admission import Admission
-    from streamer.net.service.status import incarnation_of
+    from streamer.net.service.admission import Admission, incarnation_of
 
     async with Describer.open(config) as describer:
         with loading(models_of(config), is_service=True):

@@ -48,8 +48,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     from streamer.model.thinker import Thinker, load, resolve, set_threads
     from streamer.model.warm import warm_up
     from streamer.net.link.server import VerifierServer, VerifierTerms
-    from streamer.net.service.admission import Admission
-    from streamer.net.service.status import incarnation_of
+    from streamer.net.service.admission import Admission, incarnation_of
 
     def load_cloud() -> Thinker:
         directory = resolve(options.cloud, "cloud")

@@ -18,7 +18,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from wire import http, running, session_update
 
-from streamer.net.service.status import incarnation_in, incarnation_of
+from streamer.net.service.admission import incarnation_in, incarnation_of
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed"),

@@ -12,8 +12,8 @@ from wire import http, running
 from streamer.extras.fleet.director import Director
 from streamer.extras.fleet.lists import follow
 from streamer.extras.fleet.roster import Roster
-from streamer.net.service.handler import Address
-from streamer.net.service.status import incarnation_of
+from streamer.net.service.admission import incarnation_of
+from streamer.net.service.service import Address
 
 KEY = "alice,bob"
 

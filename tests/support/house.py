@@ -25,7 +25,7 @@ from streamer.net.link.edge import EdgeLink
 from streamer.net.link.server import VerifierServer, VerifierTerms
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
-from streamer.net.service.handler import Address
+from streamer.net.service.service import Address
 from streamer.stages.stream import open_stream
 
 MAX_SESSIONS = 8

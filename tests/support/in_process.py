@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from streamer.net.service.handler import Address
+from streamer.net.service.service import Address
 
 
 @asynccontextmanager

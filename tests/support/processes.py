@@ -42,7 +42,7 @@ def listening(*arguments, **environment):
             told = complaints.read()
         assert line.startswith("listening on "), told
         assert re.fullmatch(
-            r"loading .+ \.\.\.\n(streamer: (refused|the verifier at|the gate's promise) .+\n)*",
+            r"loading .+ \.\.\.\n(streamer: (refused|answering|the verifier at|the gate's promise) .+\n)*",
             told,
         ), told
 

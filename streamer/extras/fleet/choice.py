@@ -11,8 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from streamer.net.service.admission import NOBODY
-from streamer.net.service.status import ReplicaStatus
+from streamer.net.service.admission import NOBODY, ReplicaStatus
 
 SERVER = "server"
 VERIFIER = "verifier"

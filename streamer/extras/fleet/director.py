@@ -24,12 +24,10 @@ from streamer.core.link.wire import PATH as VERIFY
 from streamer.extras.fleet.choice import SERVER, VERIFIER, Candidate, choose, find
 from streamer.extras.fleet.roster import Roster
 from streamer.net.realtime.server import PATH as REALTIME
-from streamer.net.service.admission import Admission, HttpRefusal, busy
-from streamer.net.service.handler import Address, Query
+from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
 from streamer.net.service.http import answer, headers_of, refused, url_of
 from streamer.net.service.metrics import STATUSES
-from streamer.net.service.status import incarnation_in
-from streamer.net.service.tickets import sign
+from streamer.net.service.service import Address, Query
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
 ASK = "/v1/replica"

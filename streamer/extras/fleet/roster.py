@@ -21,8 +21,7 @@ import anyio.to_thread
 import msgspec
 
 from streamer.extras.fleet.choice import Candidate
-from streamer.net.service.admission import HANDSHAKE_S
-from streamer.net.service.status import ReplicaStatus
+from streamer.net.service.admission import HANDSHAKE_S, ReplicaStatus
 
 POLL_S = 0.25
 SILENCE_S = 1.0

@@ -56,7 +56,7 @@ async def serve(plan: ReplicaPlan, ready: Callable[[int], None]) -> None:
     from streamer.commands.serve import cannot_listen, door_of, open_server
     from streamer.commands.verifier import open_verifier
     from streamer.config import ConfigError
-    from streamer.net.service.handler import Address
+    from streamer.net.service.service import Address
 
     options: Any = plan.options()
     tls, key = door_of(options)

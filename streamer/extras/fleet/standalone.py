@@ -49,7 +49,7 @@ async def run_director(
     import anyio
 
     from streamer.extras.fleet.director import Director
-    from streamer.net.service.handler import Address
+    from streamer.net.service.service import Address
 
     s = "s" if tls else ""
 

@@ -21,11 +21,9 @@ from streamer.core.link import wire
 from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
 from streamer.net.link.served_turns import ServedTurns
 from streamer.net.service.admission import Admission, HttpRefusal
-from streamer.net.service.big_messages import PacedConnection
-from streamer.net.service.handler import Address, Query
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
-from streamer.net.service.service import Service
+from streamer.net.service.service import Address, ClientSocket, Query, Service
 from streamer.stages.ports import Judge
 
 HOLD_S = 30.0
@@ -100,7 +98,7 @@ class VerifierServer:
             return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
         return None if self.turns.num_held else self._admission.check_room(tenant)
 
-    async def serve(self, socket: PacedConnection, query: Query) -> None:
+    async def serve(self, socket: ClientSocket, query: Query) -> None:
         """One edge's link, to its end."""
         link = ServedLink(socket, self.turns, self._terms.idle_s)
         self._links.add(link)
@@ -122,7 +120,7 @@ class VerifierServer:
 class ServedLink:
     """One edge's socket: messages up to the turns, what they say down."""
 
-    def __init__(self, socket: PacedConnection, turns: ServedTurns, idle_s: float) -> None:
+    def __init__(self, socket: ClientSocket, turns: ServedTurns, idle_s: float) -> None:
         self.socket = socket
         self.tenant = socket.tenant
         self._turns = turns

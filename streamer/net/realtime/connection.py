@@ -15,8 +15,8 @@ from websockets.exceptions import ConnectionClosed
 from streamer.net.realtime.journal import Journal
 from streamer.net.realtime.keepalive import Pulse
 from streamer.net.realtime.session import Talk
-from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.metrics import Metrics
+from streamer.net.service.service import ClientSocket
 
 ACK_EVERY_S = 0.5
 GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
@@ -25,7 +25,7 @@ GOODBYES = (1000, 1001)  # from the client: it ends, or its page is left
 class Connection:
     """`run` it to its end; `hand_over` ends it because the client came back by another socket."""
 
-    def __init__(self, socket: PacedConnection, talk: Talk, metrics: Metrics) -> None:
+    def __init__(self, socket: ClientSocket, talk: Talk, metrics: Metrics) -> None:
         self._socket = socket
         self._talk = talk
         self._metrics = metrics

@@ -33,7 +33,7 @@ from streamer.stages.events import (
     TurnFailed,
 )
 
-MAX_APPEND_BYTES = 15 << 20  # as OpenAI's
+MAX_APPEND_BYTES = 3 << 20  # 65 s at 24 kHz, more than a turn; websockets keeps a message in memory
 Result = tuple[list[Out], list[Action]]
 
 

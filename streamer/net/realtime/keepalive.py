@@ -16,7 +16,7 @@ import anyio
 from websockets.exceptions import ConnectionClosed
 
 from streamer.net.realtime.journal import Journal
-from streamer.net.service.big_messages import PacedConnection
+from streamer.net.service.service import ClientSocket
 
 EVERY_S = 0.5
 PROBE_S = 8.0  # between pings where nothing is unread
@@ -27,7 +27,7 @@ PATIENCE_S = 8.0
 class Pulse:
     """Of one socket: told what its reader waits for and its writer sent. See `watch`."""
 
-    def __init__(self, socket: PacedConnection, journal: Journal) -> None:
+    def __init__(self, socket: ClientSocket, journal: Journal) -> None:
         # for messages of the client
         self._waited_s = 0.0
         self._waits_since = math.inf
@@ -89,7 +89,7 @@ class Pulse:
                 return True
             before_s = idle_s
             idle_s = self._idle_s()
-            if not self._socket.is_with_big:
+            if not self._socket.is_receiving:
                 patience_s -= EVERY_S if self._journal.is_full else idle_s - before_s
         return False
 

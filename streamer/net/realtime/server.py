@@ -20,18 +20,15 @@ from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.resume import CannotResume, Resume
 from streamer.net.realtime.session import OpenSession
 from streamer.net.realtime.sessions import HOLD_S, Hub
-from streamer.net.service.admission import Admission, HttpRefusal
-from streamer.net.service.big_messages import PacedConnection
-from streamer.net.service.handler import Address, Query
+from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
-from streamer.net.service.service import Service
-from streamer.net.service.status import new_session_id
+from streamer.net.service.service import Address, ClientSocket, Query, Service
 
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
 MODEL = "streamer"
-MAX_MESSAGE_BYTES = 22 << 20  # base64 of MAX_APPEND_BYTES, with room
+MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES, with room for one that is told
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ class RealtimeServer:
             return HttpRefusal(400, str(error))
         return None
 
-    async def serve(self, socket: PacedConnection, query: Query) -> None:
+    async def serve(self, socket: ClientSocket, query: Query) -> None:
         """One client's socket, to its end."""
         is_transcription = list(query.get("intent", ())) == ["transcription"]
         session_id = new_session_id(self._admission.name)

@@ -125,7 +125,7 @@ class Talk:
         """Take messages until every turn that is in hand now is answered; then no more audio, and
         the end.
 
-        A turn that voice activity should end, and whose client sends nothing any more, ends here.
+        An open turn, or one that waits to be asked for, ends here if its client sends nothing more.
         """
         turns = self.conversation.turns
         num_messages = self.num_messages
@@ -135,7 +135,7 @@ class Talk:
             await anyio.sleep(DRAIN_POLL_S)
             silent_s = silent_s + DRAIN_POLL_S if self.num_messages == num_messages else 0.0
             num_messages = self.num_messages
-            if turns.is_speaking and silent_s > DRAIN_SILENT_S:
+            if (turns.is_open or turns.is_unasked) and silent_s > DRAIN_SILENT_S:
                 break
         if self._session is not None and not self.over.is_set():
             await self._session.end()

@@ -17,8 +17,8 @@ from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.resume import Resume
 from streamer.net.realtime.session import FAILED, OpenSession, Talk
 from streamer.net.service.admission import Admission
-from streamer.net.service.big_messages import PacedConnection
 from streamer.net.service.metrics import Metrics
+from streamer.net.service.service import ClientSocket
 
 HOLD_S = 30.0
 CLOSE_S = 3.0
@@ -75,7 +75,7 @@ class Hub:
         return place.talk if place else None
 
     async def serve(
-        self, socket: PacedConnection, conversation: Conversation, resume: Resume | None
+        self, socket: ClientSocket, conversation: Conversation, resume: Resume | None
     ) -> None:
         """One socket, to its end, and the hold after it."""
         if resume is None:

@@ -1,33 +1,39 @@
-"""Who may connect, before the upgrade. In: path, query, headers. Out: whose session, or a refusal.
+"""Decides before the upgrade who may connect, and gives sessions their ids.
 
-Shared by every service of ours: keys, Origin, capacity, drain. Keys are compared in constant time.
-A browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
-no server logs. Who comes from a director has a ticket in place of the key (tickets.py).
+Shared by every service: keys, Origin, capacity, drain. Keys are compared in constant time. A
+browser cannot send headers with a websocket: its key comes as a subprotocol, which, unlike a URL,
+no server logs. A client that a director sends on has a ticket in place of the key.
 
-A tenant is who has a key. Several keys stand in one text, with commas between. Where
-`max_per_key` is set, none of them takes more places than that.
+A key is a tenant. Several keys stand in one text, with commas between. Where `max_per_key` is set,
+no tenant takes more places than that.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import ipaddress
 import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from streamer.net.service.status import INCARNATION_BYTES
-from streamer.net.service.tickets import Tickets
+import msgspec
 
 KEY_PROTOCOL = "openai-insecure-api-key."
-# RFC 9110's token: what a subprotocol may hold
+# RFC 9110's token: the characters of a subprotocol
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
-HANDSHAKE_S = 10.0  # websockets' own limit
+HANDSHAKE_S = 5.0  # from the connection to the end of the upgrade
 NOBODY = ""  # the tenant where there are no keys
+INCARNATION_BYTES = 3
+_ID_PREFIX = "sess_"
+LIFE_S = 30.0  # of a ticket
+MAX_TICKET_CHARACTERS = 128
+_SIGNED_BYTES = 16
+_NONCE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +47,11 @@ class HttpRefusal:
 
 @dataclass
 class Admission:
-    """The rules of one service, and how many sessions there are. `is_draining`: nobody new. `name`:
-    of this process, for ids of sessions; empty where it has none.
+    """The rules of one service, and its places. `is_draining`: no new sessions. `name`: of this
+    process, for ids of sessions; empty where it has none.
 
-    Who was let in counts until it arrives, `expect` to `arrived`: between the two lies a handshake,
-    and many may come at the same moment.
+    An admitted client takes a place from `expect` to `arrived`, during its handshake: many may come
+    at the same moment.
     """
 
     paths: tuple[str, ...]
@@ -57,14 +63,14 @@ class Admission:
     is_draining: bool = False
     num_sessions: int = 0
     num_admitted: int = 0  # since the start
-    num_refused: int = 0  # who had a key, and got no place
+    num_refused: int = 0  # with a key, and without a place
     _by_tenant: Counter[str] = field(default_factory=Counter)
-    # who, until when, and whose it is
+    # client -> when its handshake must be over, its tenant
     _expected: dict[object, tuple[float, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.keys = keys_in(self.api_key)
-        # What a director knows it by. Without a name of its own it needs one all the same: else a
+        # A director knows it by this. Without a name of its own it needs one all the same: else a
         # ticket for one process would be good at every other, and after a restart once more.
         self.replica = self.name or f".{secrets.token_hex(INCARNATION_BYTES)}"
         self._tickets = Tickets(self.replica)
@@ -75,22 +81,22 @@ class Admission:
 
     @property
     def num_taken(self) -> int:
-        """Places of sessions, and of those who are on their way."""
+        """Places of sessions and of handshakes."""
         return self.num_sessions + len(self._on_their_way())
 
     def _on_their_way(self) -> list[str]:
-        """Whose they are. Who has not arrived when the handshake must be over never will."""
+        """The tenants of handshakes that are not yet late."""
         now = time.monotonic()
         self._expected = {who: due for who, due in self._expected.items() if due[0] > now}
-        return [whose for _, whose in self._expected.values()]
+        return [tenant for _, tenant in self._expected.values()]
 
-    def expect(self, who: object, tenant: str = NOBODY) -> None:
-        """This client is let in; its handshake may take HANDSHAKE_S."""
-        self._expected[who] = (time.monotonic() + HANDSHAKE_S, tenant)
+    def expect(self, client: object, tenant: str = NOBODY) -> None:
+        """This client is admitted; its handshake may take HANDSHAKE_S."""
+        self._expected[client] = (time.monotonic() + HANDSHAKE_S, tenant)
 
-    def arrived(self, who: object) -> None:
-        """It is here, and counts as a session from now on if it becomes one."""
-        self._expected.pop(who, None)
+    def arrived(self, client: object) -> None:
+        """Its handshake is over."""
+        self._expected.pop(client, None)
 
     def enter(self, tenant: str = NOBODY) -> None:
         """A session begins."""
@@ -111,7 +117,7 @@ class Admission:
         headers: Mapping[str, str],
         query: Mapping[str, Sequence[str]] | None = None,
     ) -> HttpRefusal | str:
-        """Why nobody like this may connect, or whose session it is. Headers are in lower case."""
+        """A refusal, or the tenant. Headers are in lower case."""
         if path not in self.paths:
             return HttpRefusal(404, f"no such path; connect to {' or '.join(self.paths)}")
         tenant = self._tenant_of(headers, query or {})
@@ -126,7 +132,7 @@ class Admission:
         return tenant
 
     def check_room(self, tenant: str = NOBODY) -> HttpRefusal | None:
-        """Why there is no place for a new session, or None."""
+        """A refusal where there is no place for a new session."""
         told = self.why_full(tenant)
         return None if told is None else busy(f"{told}; try again later")
 
@@ -145,7 +151,7 @@ class Admission:
     def _tenant_of(
         self, headers: Mapping[str, str], query: Mapping[str, Sequence[str]]
     ) -> str | None:
-        """The key that was shown, by itself or by a ticket; None where none was."""
+        """The key that was shown, by itself or by a ticket; None without one."""
         if not self.keys:
             return NOBODY
         shown = [key for key in self.keys if key_matches(key, headers)]
@@ -154,8 +160,8 @@ class Admission:
         return self._tickets.redeem(query["ticket"][0], self.keys)
 
     def _origin_allowed(self, origin: str, host: str) -> bool:
-        """Our own page, or one that was named. A name that is not ours may point here (DNS
-        rebinding): where there is no key to stop it, our own page is one at a loopback address."""
+        """Our own page, or one that was named. A foreign name may point here (DNS rebinding): where
+        no key stops it, our own page is one at a loopback address."""
         if origin in self.allowed_origins:
             return True
         is_own = bool(host) and origin.partition("://")[2] == host
@@ -173,7 +179,7 @@ def keys_in(text: str | None) -> tuple[str, ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and nobody else can reach it."""
+    """Whether only this machine can reach a host."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -189,3 +195,93 @@ def key_matches(key: str, headers: Mapping[str, str]) -> bool:
     wanted = key.encode()
     shown = [found.encode("utf-8", "surrogateescape") for found in offered]
     return any(hmac.compare_digest(wanted, found) for found in shown)
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """One process at one moment, as /statusz tells it without a key. pid: its id on its own
+    machine. taken: of `limit` places. admitted: all that ever got one. refused: all that came and
+    got none. lag_s: seconds of audio taken and not yet heard, of the slowest session."""
+
+    name: str
+    kind: str
+    pid: int
+    is_draining: bool
+    taken: int
+    limit: int
+    admitted: int
+    lag_s: float
+    refused: int = 0  # a release before 0.1 tells none
+
+    @property
+    def num_came(self) -> int:
+        return self.admitted + self.refused
+
+
+def incarnation_of(name: str) -> str:
+    """`name` for one start of its process, so that an id of a session that was lost with the
+    process names no other; nothing for a process without a name."""
+    return f"{name}.{secrets.token_hex(INCARNATION_BYTES)}" if name else ""
+
+
+def new_session_id(incarnation: str) -> str:
+    """A secret that names the process of the session, where that has a name."""
+    prefix = f"{incarnation}_" if incarnation else ""
+    return f"{_ID_PREFIX}{prefix}{secrets.token_hex(16)}"
+
+
+def incarnation_in(session_id: str) -> str:
+    """The process that a session's id names; nothing where it names none."""
+    return session_id.removeprefix(_ID_PREFIX).rpartition("_")[0]
+
+
+def sign(key: str, replica: str, now: float) -> str:
+    """A ticket into the replica of this name, until `now` (Unix time, seconds) + LIFE_S.
+
+    A client that is sent on to another address must not take its key along (websockets does not),
+    and a browser cannot. So the director, which saw the key, signs a ticket, which stands in the
+    address: of no use elsewhere, later, or twice. Clocks may differ by less than LIFE_S.
+    """
+    head = f"{int(now + LIFE_S):x}.{secrets.token_hex(_NONCE_BYTES)}"
+    return f"{head}.{_signature(key, replica, head)}"
+
+
+class Tickets:
+    """Those of one replica. Used ones are kept until they are too old, so at most what directors
+    signed in LIFE_S."""
+
+    def __init__(self, replica: str, clock: Callable[[], float] = time.time) -> None:
+        self._replica = replica
+        self._clock = clock
+        self._used: dict[str, int] = {}  # head -> until when it would be good
+
+    def redeem(self, ticket: str, keys: Sequence[str]) -> str | None:
+        """The key that signed it; None where none did, it is too old, or was used."""
+        head, _, signature = ticket.rpartition(".")
+        until = _until(head) if len(ticket) <= MAX_TICKET_CHARACTERS else None
+        now = self._clock()
+        if until is None or not now <= until <= now + 2 * LIFE_S or head in self._used:
+            return None
+        signed_by = [k for k in keys if _is_signed(k, self._replica, head, signature)]
+        if not signed_by:
+            return None
+        self._used = {used: end for used, end in self._used.items() if end >= now}
+        self._used[head] = until
+        return signed_by[0]
+
+
+def _until(head: str) -> int | None:
+    try:
+        return int(head.partition(".")[0], 16)
+    except ValueError:
+        return None
+
+
+def _is_signed(key: str, replica: str, head: str, signature: str) -> bool:
+    wanted = _signature(key, replica, head).encode()
+    return hmac.compare_digest(wanted, signature.encode("utf-8", "surrogatepass"))
+
+
+def _signature(key: str, replica: str, head: str) -> str:
+    told = f"{replica} {head}".encode("utf-8", "surrogatepass")
+    signed = hmac.digest(key.encode(), told, hashlib.sha256)
+    return signed[:_SIGNED_BYTES].hex()

@@ -1,8 +1,7 @@
-"""Plain HTTP beside the websocket. In: a request. Out: a response; a page's files, read once.
+"""Plain HTTP beside the websocket: responses, a page's files, requests that cannot be upgraded.
 
 The page never has the key in a URL or a cookie: it is typed there and sent as a subprotocol
-(admission.py). websockets adds headers to a response that it sends, so who keeps one hands out
-copies.
+(admission.py).
 """
 
 from __future__ import annotations
@@ -38,6 +37,7 @@ ALWAYS = {
     "Referrer-Policy": "no-referrer",
 }
 SINGLE = ("authorization", "origin", "host")
+END = b"\r\n\r\n"  # of a request's head
 
 
 def read_page(folder: Path) -> dict[str, Response]:
@@ -62,14 +62,24 @@ def answer(
     return Response(status, HTTPStatus(status).phrase, Headers(headers), data)
 
 
+def for_method(method: str, found: Response) -> Response:
+    """`found` as an answer to this method: a copy, as websockets adds headers; HEAD has no body,
+    and only GET and HEAD have a content."""
+    if method not in ("GET", "HEAD"):
+        return answer(405, "only GET and websockets are served here\n", more={"Allow": "GET, HEAD"})
+    body = b"" if method == "HEAD" else found.body
+    return Response(found.status_code, found.reason_phrase, found.headers.copy(), body)
+
+
 def refused(refusal: HttpRefusal) -> Response:
     return answer(refusal.status, refusal.message + "\n", more=refusal.headers)
 
 
 def url_of(request: Request) -> SplitResult:
-    """The request's path and query. Raises ValueError for an address that is none: one that is not
-    ASCII has no place in a Location, nor in a ticket."""
-    request.path.encode("ascii")
+    """The request's path and query. Raises ValueError for one with characters that have no place in
+    an address: it may become a Location, a ticket, or a line of a log."""
+    if not (request.path.isascii() and request.path.isprintable()):
+        raise ValueError("no address")
     return urlsplit(request.path)
 
 
@@ -82,3 +92,19 @@ def headers_of(request: Request) -> dict[str, str] | HttpRefusal:
             return HttpRefusal(400, f"{name} is there twice; send it once")
         found[key] = f"{found[key]}, {value}" if key in found else value
     return found
+
+
+def with_body(head: bytes) -> Request | None:
+    """The request whose head this is, where a body follows it: websockets reads none, and would
+    close the connection without an answer."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    pairs = [line.partition(":") for line in lines]
+    fields = [(name.strip().lower(), value.strip()) for name, _, value in pairs]
+    has_body = any(
+        name == "transfer-encoding" or (name == "content-length" and value != "0")
+        for name, value in fields
+    )
+    if not has_body or len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return None
+    return Request(words[1], Headers(), words[0], words[2])

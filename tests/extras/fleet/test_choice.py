@@ -3,7 +3,7 @@
 from collections import Counter
 
 from streamer.extras.fleet.choice import Candidate, choose, find
-from streamer.net.service.status import (
+from streamer.net.service.admission import (
     ReplicaStatus,
     incarnation_in,
     incarnation_of,

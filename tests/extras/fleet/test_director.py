@@ -15,8 +15,7 @@ from websockets.exceptions import InvalidStatus, SecurityError
 from wire import running, session_update
 
 from streamer.extras.fleet import roster as of_roster
-from streamer.net.service.admission import HANDSHAKE_S
-from streamer.net.service.status import incarnation_in, incarnation_of
+from streamer.net.service.admission import HANDSHAKE_S, incarnation_in, incarnation_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -18,8 +18,8 @@ from wire import running
 
 from streamer.config import ConfigError
 from streamer.extras.fleet.options import DirectorOptions
+from streamer.net.service.admission import incarnation_in
 from streamer.net.service.http import url_of
-from streamer.net.service.status import incarnation_in
 
 pytestmark = pytest.mark.usefixtures("patient")
 

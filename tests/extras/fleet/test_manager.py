@@ -13,7 +13,7 @@ from streamer.extras.fleet.on_ray import ReplicaLost
 from streamer.extras.fleet.options import ScalingOptions
 from streamer.extras.fleet.roster import Roster
 from streamer.extras.fleet.served import ReplicaPlan
-from streamer.net.service.status import ReplicaStatus, incarnation_of
+from streamer.net.service.admission import ReplicaStatus, incarnation_of
 
 PID = 4_711
 

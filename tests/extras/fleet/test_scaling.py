@@ -9,7 +9,7 @@ from streamer.config import ConfigError
 from streamer.extras.fleet.choice import Candidate
 from streamer.extras.fleet.options import ScalingOptions
 from streamer.extras.fleet.scaling import Scaler, ScalingDecision
-from streamer.net.service.status import ReplicaStatus
+from streamer.net.service.admission import ReplicaStatus
 
 LIMIT = 16
 OPTIONS = ScalingOptions(up_at=0.75, down_at=0.4, lag_s=1.0, up_pause_s=10.0, down_pause_s=60.0)

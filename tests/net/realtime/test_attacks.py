@@ -6,19 +6,25 @@ import base64
 import contextlib
 import json
 import logging
+import os
+import resource
 import socket
+import statistics
 import struct
+import subprocess
+import sys
+import time
 from collections import Counter
 
 import anyio
 import pytest
 from fake_session import opening
+from processes import ENVIRONMENT
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
-from wire import COMMIT, running, session_update, text_of, until
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from wire import COMMIT, http, running, serving, session_update, text_of, until
 
-from streamer.net.service import big_messages
-from streamer.net.service.big_messages import BIG_BYTES, NUM_BIG
+from streamer.net.service.service import MAX_WAITING
 
 RESET = struct.pack("ii", 1, 0)  # of SO_LINGER: gone without a goodbye
 
@@ -105,21 +111,19 @@ async def test_fifty_resumes_at_once_have_one_winner():
         await winner.close()
 
 
-@pytest.mark.parametrize("mib", [2, 15])
-async def test_one_append_may_hold_15_mib(mib):
-    """As the protocol allows. The session's pushback takes as long as it needs, and nobody is
-    cut."""
-    data = base64.b64encode(bytes(mib << 20)).decode()
+async def test_one_append_may_hold_3_mib():
+    """The session's pushback takes as long as it needs, and nobody is cut."""
+    data = base64.b64encode(bytes(3 << 20)).decode()
     async with running(opening(feed_s=0.5)) as (url, _), connect(url, compression=None) as ws:
         await ws.send(session_update())
         await ws.send(json.dumps({"type": "input_audio_buffer.append", "audio": data}))
         await ws.send(COMMIT)
-        assert text_of(await until(ws, "response.done")) == str(mib << 20)
+        assert text_of(await until(ws, "response.done")) == str(3 << 20)
 
 
 @pytest.mark.parametrize("is_binary", [False, True])
 async def test_an_append_beyond_that_is_an_error_and_the_session_goes_on(is_binary):
-    pcm = bytes((15 << 20) + 2)
+    pcm = bytes((3 << 20) + 2)
     append = {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm).decode()}
     async with running(opening()) as (url, _), connect(url, compression=None) as ws:
         await ws.send(session_update(binary=True))
@@ -127,66 +131,109 @@ async def test_an_append_beyond_that_is_an_error_and_the_session_goes_on(is_bina
         told = (await until(ws, "error"))[-1]["error"]
         assert (told["code"], told["message"]) == (
             "append_too_large",
-            "append at most 15 MiB of audio at a time",
+            "append at most 3 MiB of audio at a time",
         )
         await ws.send(bytes(320))
         await ws.send(COMMIT)
         assert text_of(await until(ws, "response.done")) == "320"
 
 
-async def test_big_messages_of_many_clients_wait_for_each_other():
-    """Twelve send 8 MiB at once. No more than NUM_BIG are in the server's hands; all are taken, and
-    a polite client is answered meanwhile."""
-    most, is_done = 0, anyio.Event()
-    num_clients, size = 12, 8 << 20
-    found = []
-
-    async with running(opening(feed_s=0.05), max_sessions=16) as (url, server):
-
-        async def send_big():
-            async with connect(url, compression=None) as ws:
-                await ws.send(session_update(binary=True))
-                await ws.send(bytes(size))
-                await ws.send(COMMIT)
-                found.append(text_of(await until(ws, "response.done")))
-            if len(found) == num_clients:
-                is_done.set()
-
-        async def watch():
-            nonlocal most
-            while not is_done.is_set():
-                held = [
-                    len(place.connection._socket.protocol.reader.buffer)
-                    for place in server._hub._places.values()
-                    if place.connection is not None
-                ]
-                most = max(most, sum(held))
-                await anyio.sleep(0)
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(watch)
-            for _ in range(num_clients):
-                group.start_soon(send_big)
-            async with connect(url, compression=None) as polite:
-                await polite.send(session_update(binary=True))
-                await polite.send(bytes(320))
-                await polite.send(COMMIT)
-                assert text_of(await until(polite, "response.done")) == "320"
-    assert found == [str(size)] * num_clients
-    assert BIG_BYTES < most < NUM_BIG * size + num_clients * (BIG_BYTES + (512 << 10))
-
-
-async def test_a_big_message_that_never_ends_gives_its_room_to_others(monkeypatch):
-    monkeypatch.setattr(big_messages, "PATIENCE_S", 0.2)
-    head = bytes([0x82, 0xFF]) + (8 << 20).to_bytes(8, "big") + bytes(4)
-    async with running(opening(), max_sessions=8, hold_s=0) as (url, _):
-        idle = [await connect(url, compression=None) for _ in range(NUM_BIG)]
-        for link in idle:
+async def test_stalled_large_messages_hold_up_nobody():
+    """Eight clients begin 5 MiB and stop; a ninth sends 3 MiB and is answered."""
+    head = bytes([0x82, 0xFF]) + (5 << 20).to_bytes(8, "big") + bytes(4)
+    async with running(opening(), max_sessions=9, hold_s=0) as (url, _):
+        stalled = [await connect(url, compression=None) for _ in range(8)]
+        for link in stalled:
             link.transport.write(head + bytes(2 << 20))
         async with connect(url, compression=None) as ws:
             await ws.send(session_update(binary=True))
-            await ws.send(bytes(2 << 20))
+            await ws.send(bytes(3 << 20))
             await ws.send(COMMIT)
-            assert text_of(await until(ws, "response.done")) == str(2 << 20)
-        for link in idle:
+            assert text_of(await until(ws, "response.done")) == str(3 << 20)
+        for link in stalled:
             link.transport.abort()
+
+
+async def test_endless_empty_fragments_are_closed():
+    """They are no bytes of a message: websockets before 17 kept them for ever."""
+    begin, go_on = bytes([0x01, 0x80]) + bytes(4), bytes([0x00, 0x80]) + bytes(4)
+    async with running(opening(), hold_s=0) as (url, _):
+        ws = await connect(url, compression=None)
+        await until(ws, "session.created")
+        ws.transport.write(begin)
+        for _ in range(1_000):
+            ws.transport.write(go_on * 1_000)
+            await anyio.sleep(0)
+            if ws.transport.is_closing():
+                break
+        with anyio.fail_after(60), pytest.raises(ConnectionClosed):
+            await ws.recv()
+        async with connect(url) as healthy:
+            await until(healthy, "session.created")
+
+
+MANY_FILES = 4_096
+
+
+def num_files(process):
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def test_idle_connections_do_not_starve_the_port():
+    """1,500 connections say nothing: health is answered as before, the oldest are closed, and
+    after the deadline all are gone."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(MANY_FILES, hard), hard))
+    with serving("--mode", "edge") as (url, process), contextlib.ExitStack() as stack:
+        place = (url.split("//")[1].split(":")[0], int(url.split(":")[2].partition("/")[0]))
+
+        def health_s():
+            begun = time.monotonic()
+            assert http(url, "/healthz")[0] == 200
+            return time.monotonic() - begun
+
+        before_s = statistics.median(health_s() for _ in range(9))
+        files = num_files(process)
+        took = []
+        for _ in range(15):
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(place, timeout=30))
+            took.append(health_s())
+        assert statistics.median(took) < 0.1 + 10 * before_s
+        assert num_files(process) - files <= MAX_WAITING + 8
+        with_deadline = time.monotonic() + 60
+        while num_files(process) > files + 8:
+            assert time.monotonic() < with_deadline
+            time.sleep(0.1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_few_open_files_are_a_refusal_and_no_traceback():
+    """Sessions beyond them get 503, and /healthz is still answered."""
+    command = [
+        sys.executable,
+        *["-m", "streamer", "serve", "--port", "0", "--mode", "edge", "--max-sessions", "99"],
+    ]
+    limited = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(limited, env=ENVIRONMENT, **pipes)
+    try:
+        url = process.stdout.readline().split()[2]
+
+        async def fill():
+            async with contextlib.AsyncExitStack() as stack:
+                refused = None
+                while refused is None:
+                    try:
+                        await stack.enter_async_context(connect(url))
+                    except InvalidStatus as found:
+                        refused = found.response
+                assert refused.status_code == 503
+                assert b"open no more files" in refused.body
+                assert (await asyncio.to_thread(http, url, "/healthz"))[0] == 200
+
+        asyncio.run(fill())
+    finally:
+        process.terminate()
+        _, complaints = process.communicate()
+    assert "Traceback" not in complaints

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client as http_client
 import signal
 import socket
 import subprocess
 import sys
+import time
 
+import anyio
 import pytest
 import websockets
+from fake_session import opening
 from patience import EXIT_S
 from processes import ENVIRONMENT, run_here
 from speech import speech
 from websockets.asyncio.client import connect
-from wire import http, pcm, serving, session_update, text_of, until, until_left
+from wire import (
+    ANSWER,
+    COMMIT,
+    http,
+    pcm,
+    running,
+    serving,
+    session_update,
+    text_of,
+    until,
+    until_left,
+)
+
+from streamer.net.service.service import DRAIN_S
 
 
 def test_http_and_admission():
@@ -64,6 +81,76 @@ def test_a_turn_in_flight_is_answered_before_the_server_goes():
 
         assert asyncio.run(main())
         assert process.wait(EXIT_S) == 0
+
+
+UPDATE = session_update(binary=True)
+
+
+@pytest.mark.parametrize("after", ["audio that is not committed", "a turn without a question"])
+def test_ctrl_c_says_what_it_waits_for_and_ends(after):
+    """Push-to-talk: nothing more comes, so there is nothing to wait for."""
+    command = [sys.executable, *["-m", "streamer", "serve", "--port", "0", "--mode", "edge"]]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=ENVIRONMENT, **pipes)
+    url = process.stdout.readline().split()[2]
+
+    async def main():
+        async with connect(url) as ws:
+            await ws.send(UPDATE)
+            await ws.send(pcm(speech(2, 1)))
+            if after == "a turn without a question":
+                await ws.send(COMMIT)
+                await until(ws, "input_audio_buffer.committed")
+            else:
+                await ws.send(ANSWER)
+                await until(ws, "error")
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(websockets.ConnectionClosed):
+                async for _ in ws:
+                    pass
+
+    begun = time.monotonic()
+    asyncio.run(main())
+    _, complaints = process.communicate(timeout=EXIT_S)
+    assert time.monotonic() - begun < DRAIN_S
+    assert "a second Ctrl-C or SIGTERM ends at once" in complaints
+
+
+async def test_the_second_stop_ends_at_once():
+    """Even where a session takes for ever to come to its end."""
+    async with running(opening(feed_s=1e6)) as (url, server), connect(url) as ws:
+        await ws.send(UPDATE)
+        await ws.send(bytes(320))
+        await until(ws, "session.updated")
+        with anyio.fail_after(DRAIN_S / 2):
+            server.stop()
+            await anyio.sleep(0)
+            server.stop()
+            with contextlib.suppress(websockets.ConnectionClosed):
+                async for _ in ws:
+                    pass
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/"])
+def test_an_offer_of_http_2_is_passed_over(server, path):
+    """Java's HttpClient, Ktor and curl --http2 make one with every request; HEAD is a GET without a
+    body."""
+    offer = {
+        "Connection": "Upgrade, HTTP2-Settings",
+        "Upgrade": "h2c",
+        "HTTP2-Settings": "AAMAAABk",
+    }
+    place = server.removeprefix("ws://").partition("/")[0]
+    bodies = {}
+    for method in ("GET", "HEAD"):
+        link = http_client.HTTPConnection(place, timeout=60)
+        link.request(method, path, headers=offer)
+        answer = link.getresponse()
+        bodies[method] = (answer.status, answer.headers["Content-Length"], answer.read())
+        link.close()
+    status, length, body = bodies["GET"]
+    assert (status, int(length)) == (200, len(body))
+    assert bodies["HEAD"] == (200, length, b"")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 from streamer.commands.serve import key_of
 from streamer.config import ConfigError
 from streamer.net.service import admission as of_admission
-from streamer.net.service.admission import Admission
-from streamer.net.service.tickets import sign
+from streamer.net.service.admission import Admission, sign
 
 PATH = "/v1/realtime"
 

@@ -9,8 +9,8 @@ from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.conversation import Conversation
 from streamer.net.realtime.sessions import Hub
 from streamer.net.service.admission import Admission
-from streamer.net.service.handler import Address
 from streamer.net.service.metrics import Metrics
+from streamer.net.service.service import Address
 
 
 async def test_where_the_run_is_cancelled_nobody_new_begins():

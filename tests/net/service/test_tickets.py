@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.net.service.tickets import LIFE_S, Tickets, sign
+from streamer.net.service.admission import LIFE_S, Tickets, sign
 
 KEYS = ("alice", "bob")
 

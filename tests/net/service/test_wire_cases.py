@@ -24,6 +24,12 @@ WRONG = {  # name -> (what is changed, the status of the answer)
     "a key that is no base64": ({"Sec-WebSocket-Key": "?" * 24}, 400),
     "no Upgrade": ({"Upgrade": None}, 426),
     "another Upgrade": ({"Upgrade": "h2c"}, 426),
+    "a POST with a body": ({"method": "POST", "Content-Length": "3"}, 405),
+    "a POST in chunks": ({"method": "POST", "Transfer-Encoding": "chunked"}, 405),
+    "a GET with a body": ({"Content-Length": "70000"}, 405),
+    "a POST elsewhere": ({"path": "/nowhere", "method": "POST", "Content-Length": "3"}, 404),
+    "an escape in the path": ({"path": "/\x1b[31m"}, 400),
+    "a null byte in the query": ({"path": "/?a=\x00"}, 400),
     "no Connection": ({"Connection": None}, 426),
     "POST": ({"method": "POST"}, 405),
     "HTTP/1.0": ({"version": "HTTP/1.0"}, 505),
@@ -192,7 +198,8 @@ async def test_pings_and_fragments(service):
 
 LIMITS = {
     "realtime": [
-        (frame(TEXT, b"x" * (22 << 20))[: 1 << 20], None),
+        (frame(TEXT, b"x" * (5 << 20))[: 1 << 20], None),
+        (frame(TEXT, b"x" * ((5 << 20) + 1))[: 1 << 10], 1009),
         (b"\x82\xff" + b"\x7f" * 8, 1009),
     ],
     "verifier": [
