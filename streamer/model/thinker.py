@@ -35,7 +35,7 @@ from streamer.model.checkpoint.layout import check_layout
 from streamer.model.checkpoint.room import BITS, check_memory
 from streamer.model.checkpoint.shapes import Shapes, read_shapes
 from streamer.model.checkpoint.tokenizer import Tokenizer, TokenizerError, vocabulary_of
-from streamer.model.checkpoint.weights import ModelError, load_arrays
+from streamer.model.checkpoint.weights import ModelError, check_files, load_arrays
 from streamer.model.engines.engine import Engine, Text, Tower
 from streamer.model.kernels.cache import why_not_compiled
 from streamer.model.kernels.text import FastText
@@ -179,6 +179,7 @@ def set_threads(directories: Iterable[Path], device: str, engine: EngineName) ->
 
 def shapes_of(directory: Path) -> Shapes:
     """What the config.json of a model directory says. Raises ModelError."""
+    check_files(directory)
     file = directory / "config.json"
     if not file.is_file():
         raise ModelError(

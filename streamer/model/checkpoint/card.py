@@ -20,7 +20,7 @@ from streamer.core.confidence import Curve, Curves
 from streamer.core.decoding.gate import PRESETS, Gate, Preset
 from streamer.core.decoding.plan import Plan
 from streamer.model.checkpoint.shapes import TextShape, an_object, line, number, shown, text, whole
-from streamer.model.checkpoint.weights import ModelError
+from streamer.model.checkpoint.weights import ModelError, check_files
 
 FILE = "streamer.json"
 TURN_S = (2.0, 300.0)  # one window; where the stock extractor cuts
@@ -96,6 +96,7 @@ class ModelCard:
 
 def read_card(directory: Path) -> ModelCard:
     """A model directory's card, or defaults. Raises ModelError for one that cannot be used."""
+    check_files(directory)
     file = directory / FILE
     # a link to nowhere is a card lost, not a model without one
     if not file.exists() and not file.is_symlink():

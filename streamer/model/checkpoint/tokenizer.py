@@ -99,7 +99,7 @@ def _load(directory: Path) -> tokenizers.Tokenizer:
         from transformers import AutoTokenizer  # slow to import, and seldom needed
 
         return AutoTokenizer.from_pretrained(
-            str(directory), local_files_only=True
+            str(directory), local_files_only=True, trust_remote_code=False
         ).backend_tokenizer
     raise TokenizerError(f"{directory}: no tokenizer.json, nor vocab.json with merges.txt")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ _RENAMED = (
     (r"^model\.language_model\.", "model."),
 )
 MOST_INDEX_BYTES = 10_000_000  # of an index; the released 7B's has 0.2 million
+FILE_KINDS = (".json", ".safetensors", ".txt", ".jinja", ".model")
+MOST_FILE_BYTES = 64 << 20  # of one without weights; a tokenizer of Qwen has 11 MiB
 _WANTED = re.compile(r"^(audio_tower\.|model\.(embed_tokens|layers|norm)\.|lm_head\.)")
 
 
@@ -79,6 +82,24 @@ def not_finite(file: Path, name: str) -> ModelError:
     return ModelError(
         file, f"{name!r} holds values that are not finite; copy the file again, or train again"
     )
+
+
+def check_files(directory: Path) -> None:
+    """Raise ModelError for a model's file that is not regular (a pipe would block its reader, a
+    device fill the memory), or for one without weights that is larger than any can be."""
+    for file in sorted(directory.iterdir()) if directory.is_dir() else ():
+        if file.suffix not in FILE_KINDS:
+            continue
+        try:
+            found = file.stat()
+        except OSError:  # a link to nowhere: its reader says what is missing
+            continue
+        way = "copy it again from where the model came from"
+        if not stat.S_ISREG(found.st_mode):
+            raise ModelError(file, f"is no regular file; {way}")
+        if file.suffix != ".safetensors" and found.st_size > MOST_FILE_BYTES:
+            size = f"has {found.st_size >> 20} MiB, {MOST_FILE_BYTES >> 20} at most are read"
+            raise ModelError(file, f"{size}; {way}")
 
 
 def weight_files(directory: Path) -> list[Path]:

@@ -6,6 +6,7 @@ in each step. Slow.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,27 @@ from streamer.model.engines.kv_slots import KVSlots
 from streamer.model.engines.text import torch_slots
 
 
+def stock_config(directory: Path) -> Any:
+    """transformers' configuration of a model directory, without the fields that could load code: an
+    `attn_implementation` may name kernels on the hub, an `auto_map` modules."""
+    from transformers import Qwen2_5OmniThinkerConfig
+
+    raw = json.loads((directory / "config.json").read_text("utf-8"))
+    return Qwen2_5OmniThinkerConfig.from_dict(_without_code(raw.get("thinker_config", raw)))
+
+
+def _without_code(raw: Any) -> Any:
+    if isinstance(raw, list):
+        return [_without_code(value) for value in raw]
+    if not isinstance(raw, dict):
+        return raw
+    return {
+        name: _without_code(value)
+        for name, value in raw.items()
+        if "implementation" not in name and name not in ("auto_map", "quantization_config")
+    }
+
+
 def load_stock(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     """`Qwen2_5OmniThinkerForConditionalGeneration` in evaluation mode, weights in `dtype`; its
     import alone costs seconds."""
@@ -26,7 +48,9 @@ def load_stock(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()  # our own line says that models are loaded, where a person looks
-    return Stock.from_pretrained(directory, dtype=dtype).eval()
+    config = stock_config(directory)
+    options = {"attn_implementation": "sdpa", "dtype": dtype, "trust_remote_code": False}
+    return Stock.from_pretrained(directory, config=config, **options).eval()
 
 
 class StockText:

@@ -102,7 +102,7 @@ def test_a_card_that_is_there_but_cannot_be_read_gives_no_defaults(tmp_path):
     assert str(error.value).count(str(tmp_path)) == 1
     (tmp_path / FILE).unlink()
     (tmp_path / FILE).mkdir()
-    with pytest.raises(ModelError, match="Is a directory"):
+    with pytest.raises(ModelError, match="is no regular file"):
         read_card(tmp_path)
 
 
