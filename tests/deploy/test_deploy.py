@@ -119,13 +119,13 @@ def commands():
     """(where, what `streamer` is called with) in compose and manifests."""
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
     for name, service in compose["services"].items():
-        if service["image"] == "streamer":
+        if service.get("image") == "streamer":
             yield f"compose {name}", service["command"]
     for name, spec in pods():
         yield f"kubernetes {name}", spec["containers"][0]["args"]
     recipe = (DEPLOY / "Dockerfile").read_text("utf-8")
     yield "CMD", json.loads(re.search(r"^CMD (.*)$", recipe, re.M)[1])
-    yield "RUN", shlex.split(re.search(r"^RUN streamer (.*)$", recipe, re.M)[1])
+    yield "RUN", shlex.split(re.search(r"^RUN streamer ([^&]*)", recipe, re.M)[1])
 
 
 @pytest.mark.parametrize(("where", "words"), list(commands()), ids=lambda value: str(value)[:20])
@@ -145,7 +145,13 @@ def test_pods_are_probed_drained_and_unprivileged(name, spec):
     assert container["readinessProbe"]["httpGet"]["path"] in ("/readyz", "/healthz")
     assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "ws"}
     assert spec["securityContext"]["runAsNonRoot"] is True
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert spec["automountServiceAccountToken"] is False
+    assert [volume["mountPath"] for volume in container["volumeMounts"]] == ["/tmp"]
     assert {"requests", "limits"} <= container["resources"].keys()
     if name != "director":
         sleep_s = float(container["lifecycle"]["preStop"]["exec"]["command"][1])
@@ -205,7 +211,65 @@ def test_prometheus_asks_the_director_for_its_targets():
 
 
 def test_compose_mounts_files_that_there_are():
-    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
-    mounts = [m.partition(":")[0] for one in compose.values() for m in one.get("volumes", ())]
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+    services = compose["services"].values()
+    mounts = [m.partition(":")[0] for one in services for m in one.get("volumes", ())]
     assert mounts
-    assert [m for m in mounts if not (DEPLOY / m).exists()] == []
+    files = [m for m in mounts if m not in compose["volumes"]]
+    assert [m for m in files if not (DEPLOY / m).exists()] == []
+
+
+def test_compose_publishes_nothing_beyond_the_machine_and_knows_no_password():
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
+    for name, one in services.items():
+        assert (one["read_only"], one["cap_drop"]) == (True, ["ALL"]), name
+        assert one["security_opt"] == ["no-new-privileges:true"], name
+        assert all(port.startswith("127.0.0.1:") for port in one.get("ports", ())), name
+        for variable, value in one.get("environment", {}).items():
+            given = re.findall(r"\$\{\w+(:\?[^}]+)?\}", value)
+            assert given, f"{name}: {variable} has a default"
+    assert not re.search(r"^ +bind (?!127\.0\.0\.1:)", (DEPLOY / "haproxy.cfg").read_text(), re.M)
+
+
+@pytest.mark.parametrize("keys", ["alice", "alice,bob"])
+def test_several_client_keys_leave_the_link_its_own(keys):
+    """A list of keys was given to the servers as the one key that they show to verifiers."""
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))["services"]
+    given = {"STREAMER_API_KEY": keys, "STREAMER_CLOUD_KEY": "carol", "GRAFANA_PASSWORD": "x"}
+    env = {
+        name: {
+            variable: re.sub(r"\$\{(\w+)[^}]*\}", lambda found: given[found[1]], value)
+            for variable, value in one.get("environment", {}).items()
+        }
+        for name, one in services.items()
+    }
+    assert env["server"] == {"STREAMER_API_KEY": keys, "STREAMER_CLOUD_KEY": "carol"}
+    assert env["verifier"] == {"STREAMER_API_KEY": "carol"}
+    assert env["director"] == {"STREAMER_API_KEY": f"{keys},carol"}
+    in_pods = {
+        name: {
+            e["name"]: e.get("valueFrom", {}).get("secretKeyRef", {}).get("key", e.get("value"))
+            for e in spec["containers"][0]["env"]
+        }
+        for name, spec in pods()
+    }
+    assert in_pods["server"]["STREAMER_API_KEY"] == in_pods["director"]["CLIENT_KEYS"] == "key"
+    assert in_pods["server"]["STREAMER_CLOUD_KEY"] == "cloud-key"
+    assert (
+        in_pods["verifier"]["STREAMER_API_KEY"] == in_pods["director"]["CLOUD_KEY"] == "cloud-key"
+    )
+    assert in_pods["director"]["STREAMER_API_KEY"] == "$(CLIENT_KEYS),$(CLOUD_KEY)"
+
+
+def test_a_network_policy_stands_before_every_pod():
+    policies = objects("NetworkPolicy")
+    assert policies["nothing-else"]["spec"] == {
+        "podSelector": {},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+    ports = {name: spec["containers"][0]["ports"][0]["containerPort"] for name, spec in pods()}
+    assert ports.keys() == policies.keys() - {"nothing-else"}
+    for name, port in ports.items():
+        spec = policies[name]["spec"]
+        assert spec["podSelector"] == {"matchLabels": {"app": name}}
+        assert [rule["ports"] for rule in spec["ingress"]] == [[{"port": port}]]

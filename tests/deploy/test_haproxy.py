@@ -40,9 +40,7 @@ def free_ports(num):
 @contextmanager
 def haproxy(folder, front, backs):
     """It, with our file on other ports."""
-    text = (
-        (ROOT / "deploy" / "haproxy.cfg").read_text("utf-8").replace(":8760", f"127.0.0.1:{front}")
-    )
+    text = (ROOT / "deploy" / "haproxy.cfg").read_text("utf-8").replace(":8760", f":{front}")
     for i, back in enumerate(backs):
         text = text.replace(f"127.0.0.1:{9_100 + i}", f"127.0.0.1:{back}")
     file = folder / "haproxy.cfg"

@@ -170,7 +170,7 @@ class Service:
         self._max_waiting = MAX_WAITING
         self._max_served = MAX_FILES
         self._stop = anyio.Event()
-        self._draining = anyio.CancelScope()
+        self._draining: anyio.CancelScope | None = None
 
     def show(self, page: Mapping[str, Response]) -> None:
         """Serve these files too: path -> answer."""
@@ -178,7 +178,7 @@ class Service:
 
     def stop(self) -> None:
         """No new sessions; what is in flight ends. The second call ends it at once."""
-        if self._stop.is_set():
+        if self._draining is not None:
             self._draining.cancel()
         self._admission.is_draining = True
         self._stop.set()
@@ -219,7 +219,7 @@ class Service:
             try:
                 ready(server.sockets[0].getsockname()[1])
                 await self._stop.wait()
-                with self._draining:
+                with anyio.CancelScope() as self._draining:
                     await self._handler.drain(DRAIN_S)
             finally:  # sockets are read until they are closed, and no task can be started any more
                 self._admission.is_draining = True

@@ -23,7 +23,7 @@ def _impatient(monkeypatch):
     monkeypatch.setattr(pulse, "PATIENCE_S", 0.4)
     monkeypatch.setattr(pulse, "EVERY_S", 0.05)
     monkeypatch.setattr(pulse, "PROBE_S", 0.2)
-    monkeypatch.setattr(journal, "MAX_UNSENT", 50)
+    monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
 
 
 async def until_gone(server, sessions):
