@@ -9,7 +9,6 @@ and the learning rate of each step follow from its number.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import random
@@ -28,7 +27,6 @@ from numpy.typing import NDArray
 from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Qwen2_5OmniThinkerConfig as StockConfig
 from transformers import Qwen2_5OmniThinkerForConditionalGeneration as Stock
 
 from streamer.core.rules.form import COMMA, END, Phrases
@@ -39,6 +37,7 @@ from streamer.model.checkpoint.shapes import Shapes
 from streamer.model.checkpoint.tokenizer import EOS, Tokenizer
 from streamer.model.checkpoint.weights import ModelError
 from streamer.model.engines.load import SMALL, load_weights
+from streamer.model.engines.stock import stock_config
 from streamer.model.prompt import prompt_of
 from streamer.progress import Bar
 
@@ -143,8 +142,7 @@ def plain_name(name: str) -> str:
 
 def load_frozen(directory: Path, shapes: Shapes, device: str, dtype: torch.dtype) -> Any:
     """transformers' thinker with these weights in `dtype`, all frozen. Raises ModelError."""
-    raw = json.loads((directory / "config.json").read_text("utf-8"))
-    config = StockConfig.from_dict(raw.get("thinker_config", raw))
+    config = stock_config(directory)
     with torch.device("meta"):
         model: Any = Stock._from_config(config, attn_implementation="sdpa", dtype=dtype)
     weights = load_weights(directory, dtype, device)
