@@ -135,7 +135,7 @@ async def test_a_failed_and_a_cancelled_describe_leave_a_log_line(
     assert caplog.records[1].numbers == {"error": "AudioError"}
 
 
-async def test_what_cannot_be_heard_raises_and_the_next_is_described(options, samples, tmp_path):
+async def test_unreadable_audio_raises_and_the_next_is_described(options, samples, tmp_path):
     text = tmp_path / "text.wav"
     text.write_text("these are words, not sound")
     bad = wav(tmp_path / "nan.wav", np.full(16_000, np.nan, np.float32), subtype="FLOAT")
@@ -152,7 +152,7 @@ def named(result):
 
 
 async def test_a_profile_and_what_a_recording_and_a_session_ask_for(samples):
-    """exact equals cloud in each; nobody may ask for what the describer leaves out."""
+    """exact equals cloud in each; attributes that the describer leaves out are refused."""
     texts = {}
     for mode in ("cloud", "exact"):
         async with Describer.open(mode=mode, profile="acoustic") as d:
@@ -178,7 +178,7 @@ async def test_a_model_without_phrases_cannot_be_asked_for_some(options, samples
 
 @pytest.mark.parametrize("was_used", [False, True])
 async def test_a_closed_describer_says_so(options, samples, was_used):
-    """Also one that loaded nothing before: it would load its models with nobody to end them."""
+    """Also one that loaded nothing before: its models would never be closed."""
     async with Describer.open(mode="edge", **options) as describer:
         if was_used:
             await describer.load()
@@ -221,22 +221,22 @@ async def test_a_long_recording_is_described_in_parts(options, tmp_path):
 
 
 async def test_progress_and_where_a_part_begins_are_told(options, tmp_path):
-    file, told, begun = (
+    file, heard, begun = (
         wav(tmp_path / "long.wav", np.concatenate([speech(61, 1), speech(9, 2)])),
         [],
         {},
     )
     async with Describer.open(mode="edge", **options) as describer:
         result = await describer.describe(
-            file, lambda d: begun.setdefault(d.from_s, d.text), lambda *at: told.append(at)
+            file, lambda d: begun.setdefault(d.from_s, d.text), lambda *at: heard.append(at)
         )
         short = []
         await describer.describe(wav(tmp_path / "short.wav", speech(4, 1)), short.append)
     assert list(begun) == [0.0, result.parts[0].audio_s]
     assert {delta.from_s for delta in short} == {None}
-    assert [of_s for _, of_s in told] == [pytest.approx(70, abs=0.01)] * len(told)
-    steps = np.diff([0.0, *(heard_s for heard_s, _ in told), 70.0])
-    assert len(told) >= 12
+    assert [of_s for _, of_s in heard] == [pytest.approx(70, abs=0.01)] * len(heard)
+    steps = np.diff([0.0, *(heard_s for heard_s, _ in heard), 70.0])
+    assert len(heard) >= 12
     assert (steps < 7).all()
 
 
@@ -274,8 +274,7 @@ async def test_a_recording_a_little_longer_than_a_turn_has_its_times(options, tm
 
 @pytest.mark.parametrize("n", [0, 1, 1_601, 31_999, 32_040, 32_041, 64_040, 64_041, 100_000])
 def test_the_last_piece_is_what_a_microphone_sends_last(n):
-    """Whole windows first, then what lies behind the last of them, at most 100 ms of it apart;
-    nothing is lost."""
+    """Whole windows first, then the rest, its last 100 ms or less apart; nothing is lost."""
     source = np.arange(n, dtype=np.float32)
     pieces = list(as_live(iter([source[: n // 3], source[n // 3 :]])))
     np.testing.assert_array_equal(np.concatenate([np.zeros(0, np.float32), *pieces]), source)

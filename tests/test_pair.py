@@ -26,7 +26,7 @@ def pair():
     return edge, cloud
 
 
-def told(*arguments, **more):
+def described(*arguments, **more):
     """(ids, text, reason, the Description with its counts) of one turn."""
     found = answer(*arguments, **more)
     return list(found.ids), found.text, found.stop_reason, found
@@ -68,10 +68,10 @@ def test_exact_equals_cloud(pair, rules, sampling):
     edge, cloud = pair
     rule, chance, which = RULES[rules], CHANCE[sampling], rules + sampling
     samples = recording(which)
-    wanted, _, why, _ = told(None, cloud, Plan(mode="cloud", rules=rule), chance, samples)
+    wanted, _, why, _ = described(None, cloud, Plan(mode="cloud", rules=rule), chance, samples)
     for k, hostile in ((1, False), (4, False), (9, which % 2 > 0), (3, True)):
         before = (lambda drafter, s=k: Hostile(drafter, s)) if hostile else None
-        got, _, reason, counts = told(
+        got, _, reason, counts = described(
             edge, cloud, Plan(mode="exact", k=k, rules=rule), chance, samples, before=before
         )
         assert (got, reason) == (wanted, why), (k, hostile, which)
@@ -83,14 +83,14 @@ def test_any_cut_gives_the_same_ids(pair, mode):
     """Invariant 3 to the last id: whole, or in random pieces, 4 to 21 s."""
     for seed, seconds in enumerate((4.0, 9.3, 21.0)):
         samples, plan = speech(seconds, seed), Plan(mode=mode)
-        wanted = told(*pair, plan, Sampling(), samples)[0]
-        assert told(*pair, plan, Sampling(), samples, cuts(len(samples), seed))[0] == wanted
+        wanted = described(*pair, plan, Sampling(), samples)[0]
+        assert described(*pair, plan, Sampling(), samples, cuts(len(samples), seed))[0] == wanted
 
 
 def test_sentences_hold_at_every_length(pair):
     """One well-formed sentence that names all attributes, at 3, 10, 30 and 60 s."""
     for seconds in (3, 10, 30, 60):
-        ids, text, reason, counts = told(
+        ids, text, reason, counts = described(
             *pair, Plan(mode="gated"), Sampling(), speech(seconds, seconds)
         )
         found = measure(pair[0].vocabulary, ids)
@@ -104,8 +104,8 @@ def test_rules_do_not_touch_clean_sentences(pair):
     """On clean clips the rules hardly fire: with and without them the greedy sentence is the
     same."""
     for i in range(4):
-        with_rules = told(*pair, Plan(mode="edge"), Sampling(), recording(i))[1]
-        without = told(
+        with_rules = described(*pair, Plan(mode="edge"), Sampling(), recording(i))[1]
+        without = described(
             *pair, Plan(mode="edge", rules=Rules.off(min_new_tokens=16)), Sampling(), recording(i)
         )[1]
         assert with_rules == without
@@ -114,7 +114,7 @@ def test_rules_do_not_touch_clean_sentences(pair):
 def test_same_seed_same_sentence_and_another_seed_another(pair):
     """Defect 9: sampling was unseeded."""
     hot = [Sampling(temperature=1.5, seed=seed) for seed in (1, 1, 2, 3)]
-    first, again, *others = [told(*pair, Plan(mode="edge"), s, recording(0))[0] for s in hot]
+    first, again, *others = [described(*pair, Plan(mode="edge"), s, recording(0))[0] for s in hot]
     assert first == again
     assert any(other != first for other in others)
 
@@ -125,7 +125,7 @@ def test_the_pair_hears_differences(pair):
     levels = []
     for gain in (0.05, 0.9):
         samples = recording(2) / np.abs(recording(2)).max() * gain
-        text = told(*pair, Plan(mode="exact"), Sampling(), samples.astype(np.float32))[1]
+        text = described(*pair, Plan(mode="exact"), Sampling(), samples.astype(np.float32))[1]
         levels.append(parse(text, pair[0].card.attributes)["loudness"])
     assert levels[0] < levels[1]
 

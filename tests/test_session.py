@@ -160,8 +160,7 @@ async def test_streams_do_not_mix(options):
 
 
 async def test_a_turn_waits_for_a_slot_that_others_keep_but_not_for_ever(options, monkeypatch):
-    """Somebody who says a word and is gone holds one; the turn that gets none is told, the next one
-    is answered."""
+    """An idle session holds one; the turn that gets none fails, the next one is answered."""
     monkeypatch.setattr(prefill, "SLOT_WAIT_S", 0.2)
     async with (
         Describer.open(mode="edge", num_slots=1, **options) as describer,
@@ -297,12 +296,12 @@ def test_live_updates_begin_one_at_a_time(options, backend):
                         anyio.create_task_group() as group,
                     ):
                         group.start_soon(listen, session)
-                        data, told = pcm(speech(5, seed)), len(events)
+                        data, before = pcm(speech(5, seed)), len(events)
                         for at in range(0, len(data), 16_000):
                             await session.feed(data[at : at + 16_000])
                             await anyio.sleep(0.03)
                             # 3.5 s are heard, and nothing else comes
-                            while at == 96_000 and len(events) == told:
+                            while at == 96_000 and len(events) == before:
                                 await anyio.sleep(0.01)
                         await session.commit()
         assert sum(isinstance(event, Description) for event in events) == 4
@@ -367,7 +366,7 @@ async def test_one_turns_failure_is_its_own(options):
         assert set(slots_free(models)) == {4}
 
 
-async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatch):
+async def test_unread_events_end_their_stream_alone(options, monkeypatch):
     monkeypatch.setattr(queues, "MAX_WAIT_S", 0.2)
     monkeypatch.setattr(stream, "MAX_EVENTS", 4)
     async with Describer.open(mode="edge", **options) as describer:
@@ -383,7 +382,7 @@ async def test_events_that_nobody_reads_end_the_stream_alone(options, monkeypatc
         assert set(free_of(describer)) == {4}
 
 
-async def test_what_a_user_raises_comes_out_as_it_is(options):
+async def test_a_users_exception_is_not_wrapped(options):
     """Not wrapped in the group of the session's tasks."""
     async with Describer.open(mode="edge", **options) as describer:
         with pytest.raises(KeyError):

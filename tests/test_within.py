@@ -58,8 +58,8 @@ async def test_a_sentence_that_contradicts_its_measure_is_set_right() -> None:
 
 
 async def test_the_models_alone_are_asked_where_words_are_theirs(monkeypatch) -> None:
-    def never(*told):
-        raise AssertionError("nobody asked")
+    def never(*_):
+        raise AssertionError("the measures were not asked for")
 
     monkeypatch.setattr(parts, "said_ranges", never)
     [found], _ = await said("exact", measures=False, words="models")
@@ -83,18 +83,18 @@ def drawn_ranges(seed: int) -> dict[str, tuple[int, int]]:
 async def test_exact_says_what_the_cloud_says_within_any_ranges(
     monkeypatch, temperature, seed
 ) -> None:
-    """So does the edge keep to them, and the sentence has its form."""
+    """The edge keeps to them too, and the sentence has its form."""
     texts = {}
     for mode in ("edge", "exact", "cloud"):
         async with Describer.open(mode=mode, temperature=temperature, seed=seed) as describer:
             for i in range(5):
                 ranges = drawn_ranges(i)
-                monkeypatch.setattr(parts, "said_ranges", lambda *told, r=ranges: r)
+                monkeypatch.setattr(parts, "said_ranges", lambda *_, r=ranges: r)
                 found = await describer.describe(str(SAMPLES[i % 2]), measures=True)
                 texts[mode, i] = found.text
-                told = parse(found.text, describer.attributes)
-                assert None not in told.values()
-                assert all(low <= told[n] <= high for n, (low, high) in ranges.items())
+                levels = parse(found.text, describer.attributes)
+                assert None not in levels.values()
+                assert all(low <= levels[n] <= high for n, (low, high) in ranges.items())
     assert all(texts["exact", i] == texts["cloud", i] for i in range(5))
 
 
@@ -130,7 +130,7 @@ async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> 
             name: tuple(chance.sample([0, *(-chance.randrange(200) for _ in range(num - 1))], num))
             for name, num in NUM_LEVELS.items()
         }
-        monkeypatch.setattr(parts, "weights_of_ranges", lambda *told, w=weights: w)
+        monkeypatch.setattr(parts, "weights_of_ranges", lambda *_, w=weights: w)
         texts = {
             mode: (await said(mode, temperature=temperature))[0][0].text
             for mode in ("exact", "cloud")

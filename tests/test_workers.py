@@ -45,7 +45,7 @@ def until(holds):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="tells processes by /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_nobody_is_left_behind(tmp_path, how):
+def test_no_process_is_left(tmp_path, how):
     (tmp_path / "hangs.py").write_text(HANGS)
     seen = tmp_path / "seen"
     seen.mkdir()

@@ -1,5 +1,5 @@
-"""The gate's promise is tied to the cloud model, k and threshold that it was made for: else one
-line says so."""
+"""The gate's promise is tied to the cloud model, k and threshold that it was made for: others warn in
+one line."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def another_cloud(tmp_path):
     return directory
 
 
-def told(**options):
+def warned(**options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         models = Models(Config(**options))
@@ -50,7 +50,7 @@ def told(**options):
     ],
 )
 def test_the_shipped_pair_keeps_its_own_promise(options):
-    assert told(**options) == []
+    assert warned(**options) == []
 
 
 @pytest.mark.parametrize(
@@ -64,18 +64,18 @@ def test_the_shipped_pair_keeps_its_own_promise(options):
         ),
     ],
 )
-def test_an_option_in_the_promises_place_is_told_once(options, made_for):
-    assert told(**options) == [f"the gate's promise was made for {made_for}"]
+def test_an_option_in_the_promises_place_warns_once(options, made_for):
+    assert warned(**options) == [f"the gate's promise was made for {made_for}"]
 
 
-def test_attributes_that_it_was_not_proven_for_are_told_once():
+def test_attributes_that_it_was_not_proven_for_warn_once():
     line = (
         "the gate's promise was made for sentences of profile full and acoustic, not for "
         "{} alone; take mode exact to be sure"
     )
-    assert told(attributes="pitch,rate") == [line.format("rate,pitch")]
-    assert told(profile="acoustic") == []
-    assert told(attributes="rate", mode="exact") == []
+    assert warned(attributes="pitch,rate") == [line.format("rate,pitch")]
+    assert warned(profile="acoustic") == []
+    assert warned(attributes="rate", mode="exact") == []
     models = Models(Config())
     models.load()
     with warnings.catch_warnings(record=True) as caught:
@@ -86,13 +86,13 @@ def test_attributes_that_it_was_not_proven_for_are_told_once():
     assert [str(one.message) for one in caught] == list(map(line.format, ("rate", "timbre")))
 
 
-def test_another_cloud_is_told_once(another_cloud):
-    (line,) = told(cloud=str(another_cloud))
+def test_another_cloud_warns_once(another_cloud):
+    (line,) = warned(cloud=str(another_cloud))
     assert re.fullmatch(ANOTHER, line)
-    assert told(cloud=str(another_cloud), mode="exact") == []
+    assert warned(cloud=str(another_cloud), mode="exact") == []
 
 
-async def test_another_cloud_elsewhere_is_told_once(another_cloud, caplog):
+async def test_another_cloud_elsewhere_warns_once(another_cloud, caplog):
     with verifying("--cloud", another_cloud) as (url, _):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", PromiseWarning)
@@ -109,7 +109,7 @@ async def test_another_cloud_elsewhere_is_told_once(another_cloud, caplog):
 
 
 def test_a_calibration_of_the_cloud_is_the_same_cloud(another_cloud):
-    """thresholds.py copies the edge's gate into the cloud's card, behind the calibration."""
+    """thresholds.py copies the edge's gate into the cloud's card, after the calibration."""
     before, file = fingerprint_of(another_cloud), another_cloud / "streamer.json"
     card = json.loads(file.read_text("utf-8"))
     assert (

@@ -36,12 +36,12 @@ PHRASES: dict[str, Any] = {
         (None, "acoustic", ("rate", "arousal"), "rate"),
     ],
 )
-def test_what_a_sentence_names(names: Any, profile: Any, among: Any, said: str) -> None:
+def test_names_of_a_sentence(names: Any, profile: Any, among: Any, said: str) -> None:
     assert chosen(names, profile, among) == said
 
 
 @pytest.mark.parametrize(
-    ("names", "profile", "among", "told"),
+    ("names", "profile", "among", "error"),
     [
         ("tempo", "full", ATTRIBUTES, "attributes names 'tempo'; known are rate, pitch"),
         ("", "full", ATTRIBUTES, "attributes names ''; known are"),
@@ -51,8 +51,8 @@ def test_what_a_sentence_names(names: Any, profile: Any, among: Any, said: str) 
         (None, "acoustic", ("arousal",), "attributes names none"),
     ],
 )
-def test_what_it_cannot_name_is_told(names: Any, profile: Any, among: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_unknown_names_are_refused(names: Any, profile: Any, among: Any, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
         chosen(names, profile, among)
 
 

@@ -113,9 +113,8 @@ async def test_closing_ends_what_is_in_hand():
         await batcher.__aexit__()
 
 
-async def test_who_comes_after_the_end_is_told_at_once():
-    """Nobody would ever answer: the wait has no other end, and a cancelled one waits for the
-    engine."""
+async def test_a_submission_after_the_end_raises_at_once():
+    """Else it would wait for ever: a cancelled caller waits for the engine."""
     async with Batcher(CountingRounds(), "test") as batcher:
         assert await batcher.submit((1, "heard")) == "heard"
     with (
@@ -134,8 +133,8 @@ def test_a_process_that_forgets_to_close_ends_all_the_same(num):
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
-    told = {"env": given, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    options = {"env": given, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with ExitStack() as stack:
-        started = [stack.enter_context(subprocess.Popen(command, **told)) for _ in range(num)]
+        started = [stack.enter_context(subprocess.Popen(command, **options)) for _ in range(num)]
         ends = [(process.communicate(timeout=300)[0], process.returncode) for process in started]
     assert ends == [(b"", 0)] * num

@@ -173,7 +173,7 @@ class Deaf(Passing):
         await anyio.sleep_forever()
 
 
-async def test_audio_that_nobody_hears_is_pushed_back_not_kept(tiny_pair):
+async def test_unheard_audio_is_pushed_back_not_kept(tiny_pair):
     """`feed` waits while 5 s are in hand; `feed_nowait` says so."""
     models = models_of(edge=str(tiny_pair[0]), cloud="none", mode="edge")
     noise = random.Random(0).randbytes(2 * RATE_HZ * 120)  # silence would need no model

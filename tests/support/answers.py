@@ -36,7 +36,7 @@ class LoadedModels(Models):
 
 
 def answer(edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None) -> Description:
-    """What is said of `samples` [n] at 16 kHz, fed in `pieces`."""
+    """The Description of `samples` [n] at 16 kHz, fed in `pieces`."""
     models = LoadedModels(edge, cloud, plan, sampling, before)
     fed = [samples[piece].astype("<f4").tobytes() for piece in pieces]
     return anyio.run(_answer, models, fed)

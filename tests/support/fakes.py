@@ -96,7 +96,7 @@ class ToyStream:
     model: ToyModel
     sequence: Ids
     cache: list[int] = field(default_factory=list)  # what each cached position was fed with
-    num_refed: int = 0  # ids fed again though the slot held them behind the same ids
+    num_refed: int = 0  # ids fed again though the slot held them after the same ids
 
     def feed(self, num_logits: int) -> np.ndarray:
         start, pending = self.sequence.n_cached, self.sequence.pending
@@ -207,7 +207,7 @@ class FlakyLink:
         self._requests += [request] * copies
 
     def receive(self) -> Iterator[Verdict | Refusal]:
-        """What arrives now: some of the requests are handled, in any order, some replies come
+        """Replies that arrive now: some requests are handled, in any order, and some replies come
         through."""
         for request in self._some(self._requests):
             self._replies.append(self._verifier.verify(request))

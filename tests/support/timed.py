@@ -108,7 +108,7 @@ def write(plan, link, chance, pace, length, cost):
 
 
 def draft(answer, truth, right, n):
-    """What the edge says next: right where it is right and has been so far, else another word."""
+    """The edge's next ids: right where it is right and has been so far, else another word."""
     ids = []
     for at in range(len(answer), len(answer) + n):
         is_right = tuple(answer) + tuple(ids) == truth[:at] and at < len(truth) and right[at]

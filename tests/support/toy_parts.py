@@ -1,7 +1,7 @@
 """A toy pair as the stages and the verifier's server need it. In: a plan. Out: Parts and Judges
 without a network, a thread of an engine or a log-mel.
 
-What a side heard is the beginning of its context: a sample lost, doubled or moved changes every id.
+The samples that a side heard begin its context: one lost, doubled or moved changes every id.
 """
 
 from __future__ import annotations

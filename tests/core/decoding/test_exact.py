@@ -68,8 +68,7 @@ def run(plan, sampling, chance, kind="model", edge_seed=1, cloud_seed=2, link=Fa
 
 
 def assert_in_step(edge, cloud):
-    """What the cloud's cache holds is what its ids say, and so on the edge: a fresh forward would
-    give the same."""
+    """Both caches hold the ids of their sequences: a fresh forward would give the same."""
     for stream in (edge, cloud):
         cached = stream.sequence.n_cached
         assert cached <= len(stream.sequence) - 1

@@ -51,7 +51,7 @@ def test_surprise_adds_up_over_the_block_and_a_comma_counts_a_quarter() -> None:
 def test_a_gate_fires_iff_the_doubt_is_above_its_threshold(
     numbers: list[tuple[float, float, float]], name: str, limit: float
 ) -> None:
-    """So a threshold that was certified on `doubt` means the same at run time."""
+    """A threshold that was certified on `doubt` then means the same at run time."""
     block, signals = [0, 1, 2, 4, 0, 4][: len(numbers)], [Signal(*n) for n in numbers]
     gate = Gate(**{"entropy": None, "loop": False, name: SIGNALS[name] * limit})
     assert fires(gate, VOCABULARY, [], block, signals) == (

@@ -58,7 +58,7 @@ def drive(plan, blocks, verdicts=()):
 
 
 def test_nothing_after_a_stop_inside_a_block_is_kept():
-    """Defects 4 and 5: ids behind the stop were kept, and only a block's last id was looked at."""
+    """Defects 4 and 5: ids after the stop were kept, and only a block's last id was looked at."""
     plan = Plan(mode="gated", k=5, gate=Gate(entropy=9.0), rules=RELAXED)
     out, reason, machine = drive(plan, [[0, 1, STOP, 3, 4]])
     assert out == [((0, 1, STOP), False)]
@@ -67,7 +67,7 @@ def test_nothing_after_a_stop_inside_a_block_is_kept():
     assert machine.counts.n_wasted == 2
 
 
-def test_ids_drafted_behind_a_stop_are_not_uploaded():
+def test_ids_drafted_after_a_stop_are_not_uploaded():
     machine = Speculator(Plan(mode="exact", k=5, rules=RELAXED), VOCABULARY, started())
     machine.next(0.0)
     machine.sequence.extend([0, 1, STOP, 3, 4])
@@ -267,7 +267,7 @@ def test_how_many_come_at_a_time_changes_nothing(seed: int) -> None:
 
 
 def drafted(machine: Speculator, ids: list[int]) -> list[Action]:
-    """What the machine says behind these ids, until it wants more or is done."""
+    """The machine's actions after these ids, until it wants more or is done."""
     machine.sequence.extend(ids)
     machine.drafted(ids, [CALM] * len(ids))
     said = []
@@ -285,7 +285,7 @@ def test_the_first_id_comes_at_once_and_the_others_as_time_allows() -> None:
     assert drafted(machine, [4])[-1] == DraftMore(9)
 
 
-def test_nothing_behind_a_stop_is_kept() -> None:
+def test_nothing_after_a_stop_is_kept() -> None:
     """Each id that stands is a block of its own, and the end of an answer, too."""
     for end, reason in ((STOP, "sentence"), (EOS, "eos")):
         machine = alone(1e-9, Rules.off())
@@ -299,8 +299,8 @@ def test_nothing_behind_a_stop_is_kept() -> None:
         assert (counts.blocks, counts.n_drafted, counts.n_wasted) == (4, 6, 2)
 
 
-def test_what_is_cancelled_is_not_shown() -> None:
-    """What is drafted and not committed is dropped, and counted."""
+def test_cancelled_ids_are_not_shown() -> None:
+    """Ids that are drafted and not committed are dropped, and counted."""
     machine = alone(1e-9, Rules.off())
     machine.next(0.0)
     drafted(machine, [0])
