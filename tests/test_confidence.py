@@ -10,7 +10,7 @@ from far import verifying
 from streamer import Describer
 from streamer.audio.file import open_audio
 from streamer.cli import main
-from streamer.commands.label_rows import label_of
+from streamer.commands.label import label_of
 from streamer.core.attributes import ATTRIBUTES
 from streamer.core.confidence import Piece, confidence_of
 from streamer.core.text.emitter import Emitter

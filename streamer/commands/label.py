@@ -1,28 +1,32 @@
-"""`streamer label`: recordings in; a table with a row for each out, by a process on each core.
+"""`streamer label`: a table with a row for each recording, made by one process for each core.
 
-A run that was ended goes on where it was: rows are appended as they come to a file of JSON lines,
-which is the table itself, or stands beside it as FILE.rows.jsonl. What was made with other options
-is made anew.
+Rows are appended as they come to a file of JSON lines: the table itself, or FILE.rows.jsonl beside
+it. A run that was interrupted goes on there. Rows that were made with other options, or that hold
+an error, are made again.
 """
 
 from __future__ import annotations
 
+import csv
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from streamer.audio.directory import recordings_in
 from streamer.audio.file import AudioError
-from streamer.commands.label_rows import Row, Rows, label_of
 from streamer.commands.options import LabelOptions
 from streamer.commands.process import fail, interrupted_by_sigterm, status_of, tell
 from streamer.config import Config, ConfigError, combined
+from streamer.core.description import Description
+from streamer.model.runtime.lock import is_ours
 from streamer.progress import Bar
 from streamer.workers import Workers, each_done
 
@@ -30,17 +34,66 @@ WORDS = (
     *("preset", "k", "threshold", "draft", "edge", "cloud", "engine"),
     *("temperature", "top_p", "seed", "min_new_tokens", "max_new_tokens"),
 )
-UNUSED = {"edge": "cloud", "cloud": "edge"}  # of the models
-MOST_TOLD = 5  # recordings that failed: the others stand in the table
+UNUSED = {"edge": "cloud", "cloud": "edge"}  # mode -> the model that it does not use
+MAX_SHOWN = 5  # errors on stderr; the table holds all
 ENDED = "its process ended (a defect of a library, or too little memory)"
+# The name of a file may be no UTF-8: its bytes stand as \udcXX, which JSON reads back unchanged.
+TEXT: Any = {"encoding": "utf-8", "errors": "backslashreplace"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One recording. Names up to `snr` are those of corpora of described speech; levels count from
+    0, the physically lowest. None: unknown, or not in the sentence."""
+
+    file: str
+    text: str | None = None
+    duration: float | None = None  # s
+    utterance_pitch_mean: float | None = None  # Hz
+    utterance_pitch_std: float | None = None  # Hz
+    speaking_rate: float | None = None  # syllables per second of speech
+    snr: float | None = None  # dB
+    rate_level: int | None = None
+    pitch_level: int | None = None
+    variation_level: int | None = None
+    loudness_level: int | None = None
+    pauses_level: int | None = None
+    timbre_level: int | None = None
+    arousal_level: int | None = None
+    pitch_median_hz: float | None = None
+    pitch_sd_semitones: float | None = None
+    pitch_range_semitones: float | None = None
+    level_dbfs: float | None = None
+    level_range_db: float | None = None
+    pause_share: float | None = None
+    pause_count: int | None = None
+    longest_pause_s: float | None = None
+    timbre_db: float | None = None
+    speech_s: float | None = None
+    clipped_share: float | None = None
+    # the probability that the level is right
+    rate_confidence: float | None = None
+    pitch_confidence: float | None = None
+    variation_confidence: float | None = None
+    loudness_confidence: float | None = None
+    pauses_confidence: float | None = None
+    timbre_confidence: float | None = None
+    arousal_confidence: float | None = None
+    stop_reason: str | None = None
+    warning: str | None = None
+    error: str | None = None
+    made_with: str | None = None  # the mode, and options that are not the default
+
+
+NAMES = tuple(each.name for each in fields(Row))
 
 
 class CannotLabel(Exception):
-    """No recording can be described: the models cannot be loaded. One line."""
+    """The models cannot be loaded, so no recording can be described. Its text is one line."""
 
 
 def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
-    """The exit status: 1 when a recording failed, or the work cannot go on. Raises ConfigError."""
+    """The exit status: 1 if a recording failed, or the work cannot go on. Raises ConfigError."""
     config = combined(options.pipeline, given)
     if not any(map(os.path.exists, options.files)):
         fail(f"{options.files[0]}: no such file")
@@ -72,17 +125,21 @@ def run(options: LabelOptions, given: Mapping[str, Any]) -> int:
         return 1
     finally:
         rows.close()
-    failed = rows.failed(files)
-    told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {options.out}"
-    for file in failed[:MOST_TOLD]:
+    return _report(rows, files, options.out)
+
+
+def _report(rows: Rows, files: Sequence[str], out: str) -> int:
+    failed = [file for file in files if rows.done[file]["error"] is not None]
+    for file in failed[:MAX_SHOWN]:
         fail(f"{file}: {rows.done[file]['error']}")
+    told = f"{len(files) - len(failed)} of {len(files)} recordings are labelled in {out}"
     tell(f"{told}; {len(failed)} could not be: their rows have `error`" if failed else told)
     return 1 if failed else 0
 
 
 def made_with(config: Config) -> str:
-    """What a row's words depend on: the mode, and what is not the default. A verifier elsewhere is
-    told as that: where it is may be a secret."""
+    """The options that a row's words depend on: the mode, and others that are not the default. The
+    address of a verifier is left out: it may be a secret."""
     told = {name: getattr(config, name) for name in WORDS if name != UNUSED.get(config.mode)}
     default = {field.name: field.default for field in fields(config)}
     if config.is_away and "cloud" in told:
@@ -99,9 +156,8 @@ def _cores() -> int:
 
 
 def _label_all(files: Sequence[str], config: Config, jobs: int, rows: Rows) -> None:
-    """A recording that ends its process (by a defect of a library, or for want of memory) is tried
-    once more, with no other beside it; the others go on. Raises BrokenProcessPool where each of
-    several does so: then it is not the recordings."""
+    """A recording that ends its process is tried once more, alone; the others go on. Raises
+    BrokenProcessPool if each of several does so: then the recordings are not the cause."""
     num_done = itertools.count(1)
     with Bar("labelling", len(files)) as bar:
 
@@ -121,21 +177,18 @@ def _label_all(files: Sequence[str], config: Config, jobs: int, rows: Rows) -> N
 def _in_processes(
     todo: Iterator[str], config: Config, jobs: int, add: Callable[[Row], None]
 ) -> list[str]:
-    """Label as many as there are. What was in hand when a process ended, or nothing."""
+    """Label all. If a process ends: the recordings that were in progress."""
     in_hand: dict[Future[Row | str], str] = {}
-    with Workers(jobs) as pool:
-        try:
-            for found in each_done(pool, jobs, partial(_label, config), todo, in_hand):
-                if isinstance(found, str):
-                    raise CannotLabel(found)
-                add(found)
-        except BrokenProcessPool:
-            pass
+    with Workers(jobs) as pool, suppress(BrokenProcessPool):
+        for found in each_done(pool, jobs, partial(_label, config), todo, in_hand):
+            if isinstance(found, str):
+                raise CannotLabel(found)
+            add(found)
     return list(in_hand.values())
 
 
 def _label(config: Config, file: str) -> Row | str:
-    """The recording's row, or why none can be had of any recording."""
+    """The row of a recording; text: the error of every recording."""
     from streamer.blocking import describe
     from streamer.model.checkpoint.weights import ModelError
 
@@ -147,3 +200,140 @@ def _label(config: Config, file: str) -> Row | str:
         return str(error)
     except Exception as error:
         return Row(file=file, error=f"{type(error).__name__}: {error}")
+
+
+def label_of(found: Description, made_with: str) -> Row:
+    """The row of a recording that was described with measures."""
+    m = found.measures
+    measured = m.as_json() if m is not None else {}
+    warnings = [found.warning, *(m.warnings if m is not None else ())]
+    levels = {f"{name}_level": level for name, level in found.attributes.items()}
+    sure = {f"{name}_confidence": p and round(p, 3) for name, p in (found.confidence or {}).items()}
+    more = {name: value for name, value in (measured | levels | sure).items() if name in NAMES}
+    return Row(
+        file=found.file,
+        text=found.text,
+        duration=round(found.audio_s, 3),
+        utterance_pitch_mean=measured.get("pitch_mean_hz"),
+        utterance_pitch_std=measured.get("pitch_sd_hz"),
+        speaking_rate=measured.get("rate_syllables_per_s"),
+        snr=measured.get("snr_db"),
+        stop_reason=found.stop_reason,
+        warning="; ".join(filter(None, warnings)) or None,
+        made_with=made_with,
+        **more,
+    )
+
+
+class Rows:
+    """The rows so far, on disk after each `add`. Only one run at a time has a file."""
+
+    def __init__(self, out: Path, path: Path) -> None:
+        """Raises OSError, and ConfigError for a file that is no table or another run's."""
+        self.path = path
+        self._out = out
+        self._file = path.open("a+", **TEXT)
+        try:
+            if is_ours(self._file) is False:
+                told = f"{path} is written by another run; wait for its end"
+                raise ConfigError(f"{told}, or give another --out")
+            whole = path.read_bytes()
+            whole = whole[: whole.rfind(b"\n") + 1]  # a run that was killed leaves half a line
+            self.done = _read(whole, path)
+            self._file.truncate(len(whole))
+        except BaseException:
+            self._file.close()
+            raise
+
+    @classmethod
+    def open(cls, out: Path) -> Rows:
+        """Raises ConfigError if the table cannot be made, or belongs to another run or program."""
+        out = Path(os.path.realpath(out))  # a link stays a link
+        path = out if out.suffix.lower() == ".jsonl" else out.with_name(out.name + ".rows.jsonl")
+        if out.is_dir():
+            raise ConfigError(f"--out {out} is a directory; give a file")
+        if out.suffix.lower() == ".parquet":
+            _pyarrow()
+        try:
+            return cls(out, path)
+        except OSError as error:
+            told = f"--out {out}: {error.strerror}; give a file that can be written"
+            raise ConfigError(told) from None
+
+    def add(self, row: Row) -> None:
+        """Raises OSError if the disk is full."""
+        self.done[row.file] = asdict(row)
+        self._file.write(_line(asdict(row)))
+        self._file.flush()
+
+    def close(self) -> None:
+        with suppress(OSError):  # reported when the row was added
+            self._file.close()
+
+    def left_of(self, files: Sequence[str], made_with: str) -> list[str]:
+        """Those without a row, with an error, or with a row that was made with other options."""
+        known = {None, made_with}  # None: of an older version
+        rows = {file: self.done.get(file) for file in files}
+        return [f for f, row in rows.items() if row is None or row["made_with"] not in known]
+
+    def publish(self, files: Sequence[str]) -> None:
+        """Write the table: rows of earlier runs, then `files` in their order. Raises OSError."""
+        now = set(files)
+        rows = [self.done[file] for file in [*(f for f in self.done if f not in now), *files]]
+        new = self._out.with_name(self._out.name + ".new")
+        if self._out.suffix.lower() == ".parquet":
+            arrow, parquet = _pyarrow()
+            plain = [{name: _plain(value) for name, value in row.items()} for row in rows]
+            parquet.write_table(arrow.Table.from_pylist(plain, _schema(arrow)), new)
+        else:
+            with new.open("w", newline="", **TEXT) as file:
+                if self._out.suffix.lower() == ".csv":
+                    table = csv.DictWriter(file, NAMES)
+                    table.writeheader()
+                    table.writerows(rows)
+                else:
+                    file.writelines(map(_line, rows))
+        os.replace(new, self._out)
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """A text without lone surrogates."""
+    return value.encode(**TEXT).decode() if isinstance(value, str) else value
+
+
+def _read(whole: bytes, path: Path) -> dict[str, dict[str, Any]]:
+    """Rows of earlier runs; the last one of a file counts, unless it has an error. Raises
+    ConfigError for the file of another program."""
+    found: dict[str, dict[str, Any]] = {}
+    # no `splitlines`: texts may hold line ends of Unicode
+    for number, line in enumerate(whole.decode("utf-8", errors="replace").split("\n")[:-1], 1):
+        try:
+            row = json.loads(line)
+            known = {name: row.get(name) for name in NAMES}
+        except (ValueError, AttributeError):
+            known = {"file": None}
+        if not isinstance(known["file"], str):
+            told = f"line {number} of {path} is no row of ours; give another --out, or move it away"
+            raise ConfigError(told)
+        if known["error"] is None:
+            found[known["file"]] = known
+    return found
+
+
+def _schema(arrow: Any) -> Any:
+    kinds = {"str": arrow.string(), "float": arrow.float64(), "int": arrow.int64()}
+    return arrow.schema([(each.name, kinds[str(each.type).split(" ")[0]]) for each in fields(Row)])
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        told = "--out in .parquet needs pyarrow: pip install 'streamer-speech[parquet]'"
+        raise ConfigError(told) from None
+    return pyarrow, pyarrow.parquet

@@ -13,8 +13,7 @@ import pytest
 from places import SAMPLES
 
 from streamer.cli import main
-from streamer.commands.label import made_with
-from streamer.commands.label_rows import NAMES, Row, Rows
+from streamer.commands.label import NAMES, Row, Rows, made_with
 from streamer.config import Config, ConfigError
 
 
@@ -101,6 +100,7 @@ def test_what_a_killed_run_left_is_taken_up(tmp_path: Path) -> None:
     found = Rows.open(out)
     found.close()
     assert list(found.done) == ["a.wav"]
+    found.publish(["a.wav"])
     assert [row["file"] for row in rows_of(out)] == ["a.wav"]
 
 

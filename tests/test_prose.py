@@ -1,0 +1,104 @@
+"""Comments, docstrings, messages and docs are plain English: seven habits stay rare.
+
+The bound of an area is the highest rate of any habit, per 10,000 words. Lower it after a rewrite.
+"""
+
+import ast
+import io
+import re
+import tokenize
+
+import pytest
+from places import ROOT
+
+HABITS = {
+    "a sentence that begins with What": r"(?:^|[.;:!] )What (?![^.]*\?)",
+    "a sentence that begins with Of": r"(?:^|[.;:!] )Of (?!course)",
+    "behind for after": r"\bbehind\b",
+    "so many, so much, so long": r"\bso (?:many|much|few|long)\b",
+    "nobody, whoever": r"\b(?:nobody|whoever)\b",
+    "who as a noun": r"(?:^|[.;:!] )Who (?![^.]*\?)|\b(?:to|of|by|for|with|from) who\b",
+    "is told": r"\b(?:is|are|was|were|be|been) told\b",
+}
+LEAST_WORDS = 4  # of a message
+BOUNDS = {
+    "streamer": 18,
+    "streamer/core": 36,
+    "streamer/model": 22,
+    "streamer/stages": 10,
+    "streamer/net": 47,
+    "streamer/commands": 50,
+    "streamer/extras": 27,
+    "clients": 5,
+    "pipelines": 28,
+    "bench": 25,
+    "tests": 33,
+    "docs": 15,
+    "README.md": 15,
+}
+
+
+def texts_of_python(source):
+    """Docstrings, messages, and comments, of which consecutive lines are one text."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if len(node.value.split()) >= LEAST_WORDS:
+                yield node.value
+    comments = [
+        (token.start[0], token.string.lstrip("#: "))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    text, last = "", 0
+    for line, comment in [*comments, (-1, "")]:
+        if line != last + 1:
+            yield text
+            text = ""
+        text, last = f"{text} {comment}".strip(), line
+
+
+def texts_of(path):
+    source = path.read_text("utf-8")
+    if path.suffix == ".py":
+        yield from texts_of_python(source)
+    elif path.suffix == ".js":
+        yield from re.findall(r"// (.*)", source)
+    else:
+        prose = re.sub(r"```.*?```|<!--.*?-->|`[^`\n]*`", " ", source, flags=re.S)
+        yield from re.split(r"\n\s*\n|\n *(?:[-*|#]|\d+\.) ?", prose)
+
+
+def files_of(area):
+    place = ROOT / area
+    if place.is_file():
+        return [place]
+    found = [path for suffix in ("py", "js", "md") for path in place.rglob(f"*.{suffix}")]
+    inner = [ROOT / other for other in BOUNDS if other != area and other.startswith(area + "/")]
+    return [f for f in found if not any(f.is_relative_to(each) for each in inner)]
+
+
+def rates_of(area):
+    """Habit -> (per 10,000 words of the area, examples)."""
+    texts = [
+        (path.relative_to(ROOT), re.sub(r"\s+", " ", text).strip())
+        for path in files_of(area)
+        for text in texts_of(path)
+    ]
+    num_words = sum(len(text.split()) for _, text in texts)
+    found = {}
+    for habit, pattern in HABITS.items():
+        hits = [(path, text) for path, text in texts for _ in re.finditer(pattern, text)]
+        found[habit] = (10_000 * len(hits) / max(1, num_words), hits)
+    return found
+
+
+@pytest.mark.parametrize("area", BOUNDS)
+def test_habits_are_rare(area):
+    for habit, (rate, hits) in rates_of(area).items():
+        told = "\n".join(f"{path}: {text[:150]}" for path, text in hits[:10])
+        assert rate <= BOUNDS[area], f"{habit}: {rate:.1f} per 10,000 words\n{told}"
+
+
+def test_habits_are_found():
+    text = "What is sent is kept. Of each one part is told to who waits behind it, so long as nobody asks."
+    assert [len(re.findall(pattern, text)) for pattern in HABITS.values()] == [1] * len(HABITS)
