@@ -122,9 +122,9 @@ def test_the_table_has_a_column(samples, capsys):
     found = json.loads(capsys.readouterr().out)
     assert main(["describe", str(samples[0]), "--mode", "edge", "--measures"]) == 0
     shown = capsys.readouterr().out
-    for line, name in (("rate ", "rate"), ("level ", "loudness"), ("arousal ", "arousal")):
-        (told,) = [one for one in shown.splitlines() if one.startswith(f"  {line}")]
-        assert told.endswith(f"word right: {100 * found['confidence'][name]:.0f} %")
+    for name, sure in found["confidence"].items():
+        (told,) = [line for line in shown.splitlines() if line.startswith(f"  {name} ")]
+        assert told.endswith("  sure" if sure >= 0.9 else "  likely" if sure >= 0.6 else "  unsure")
 
 
 def test_curves_are_no_part_of_what_a_model_is(tmp_path):

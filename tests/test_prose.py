@@ -27,7 +27,7 @@ BOUNDS = {
     "streamer/model": 22,
     "streamer/stages": 10,
     "streamer/net": 47,
-    "streamer/commands": 50,
+    "streamer/commands": 5,
     "streamer/extras": 27,
     "clients": 5,
     "pipelines": 28,
@@ -41,9 +41,9 @@ BOUNDS = {
 def texts_of_python(source):
     """Docstrings, messages, and comments, of which consecutive lines are one text."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if len(node.value.split()) >= LEAST_WORDS:
-                yield node.value
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and len(text.split()) >= LEAST_WORDS:
+            yield text
     comments = [
         (token.start[0], token.string.lstrip("#: "))
         for token in tokenize.generate_tokens(io.StringIO(source).readline)

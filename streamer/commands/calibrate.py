@@ -352,7 +352,7 @@ def _cells(r: Certified) -> tuple[str, ...]:
 
 
 def promise(result: Certified) -> str:
-    """What a threshold guarantees, and for which clips, in one line."""
+    """The guarantee of a threshold, and for which clips, in one line."""
     clip = "a clip like these"
     if result.num_groups > 1:
         clip = f"a clip like those of any of {result.num_groups} folders"

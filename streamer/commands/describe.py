@@ -41,7 +41,7 @@ def run(options: DescribeOptions, given: Mapping[str, Any]) -> int:
 
 
 def takes_of(file: str, is_apart: bool) -> list[Take]:
-    """One for all channels, or one for each. What cannot be opened is told when its turn comes."""
+    """One take for all channels, or one for each. An error of opening is reported later."""
     if is_apart:
         with suppress(AudioError), open_audio(file) as audio:
             return [Take(file, channel) for channel in range(audio.channels)]
@@ -140,7 +140,7 @@ class _Batch:
         except Exception as error:
             screen.failed(*_told(str(take), error))
             return False
-        screen.done(result, self._describer.config.is_away)
+        screen.done(result, self._describer.attributes, self._describer.config.is_away)
         return await self._write_timeline(result) and not result.is_cut
 
     async def _write_timeline(self, result: Description) -> bool:

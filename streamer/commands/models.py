@@ -1,4 +1,4 @@
-"""What can be loaded here. In: checkpoints, the hub's cache, directories. Out: `streamer models`.
+"""`streamer models`: lists the models that can be loaded here, or prepares one.
 
 Reads configs and file headers only; no tensor and no torch model is loaded.
 """
@@ -53,7 +53,7 @@ def run(options: ModelsOptions) -> int:
 
 
 def _prepare(spec: str, engine: str) -> int:
-    """Converts a model once, so that it loads in seconds."""
+    """Convert a model once, so that it loads in seconds."""
     from streamer.model.few_bits.prepared import Prepared  # late: it imports torch
 
     try:
@@ -83,7 +83,7 @@ def _print(row: Mapping[str, Any]) -> None:
 
 
 def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
-    """One model as plain types. Raises ModelError for one that `load` would refuse."""
+    """One model as plain types. Raises ModelError for a model that `load` would refuse."""
     if not directory.is_dir():
         told = "no such directory; give one that holds a model's config.json, or such ones"
         raise ModelError(directory, told)
@@ -110,7 +110,7 @@ def describe_model(spec: str, role: str, directory: Path) -> dict[str, Any]:
 
 
 def _preset(card: ModelCard, name: str) -> dict[str, Any]:
-    """Thresholds, k, and the promise they were certified for, None where nobody did."""
+    """Thresholds, k, and the certified promise, None without one."""
     preset = card.presets[name]
     promise = card.promises.get(name)
     limits = {signal: getattr(preset.gate, signal) for signal in SIGNALS}

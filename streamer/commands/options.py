@@ -32,7 +32,7 @@ Json = Annotated[bool, about("JSON on stdout, nothing else")]
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeOptions(Checked):
-    """Of `streamer describe`."""
+    """Options of `streamer describe`."""
 
     files: Files
     json: Annotated[bool, about("one JSON object per recording; a failed one has `error`")] = False
@@ -64,7 +64,7 @@ class DescribeOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions(Checked):
-    """Of `streamer label`."""
+    """Options of `streamer label`."""
 
     files: Files
     out: Annotated[
@@ -90,7 +90,7 @@ class LabelOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(Checked):
-    """Of `streamer calibrate`."""
+    """Options of `streamer calibrate`."""
 
     clips: Annotated[
         tuple[str, ...],
@@ -155,7 +155,7 @@ class CalibrateOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsOptions(Checked):
-    """Of `streamer models`."""
+    """Options of `streamer models`."""
 
     directories: Annotated[
         tuple[str, ...],
@@ -183,12 +183,12 @@ class ModelsOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmOptions(Checked):
-    """Of `streamer warm`."""
+    """Options of `streamer warm`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesOptions(Checked):
-    """Of `streamer samples`."""
+    """Options of `streamer samples`."""
 
     copy: Annotated[
         str | None,

@@ -1,5 +1,4 @@
-"""What a service loads at its start, loaded ahead, in a process that forks services. In: the models
-that they run. Out: modules and compiled kernels in memory."""
+"""Load the modules and kernels of services in the process that forks them."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from streamer.core.choices import DeviceName, EngineName
 
 
 def preheat(specs: Mapping[str, str], device: DeviceName, engine: EngineName) -> None:
-    """specs: role (edge, cloud) -> model. Where torch runs a model, it is left to the services: a
-    GPU that is in use does not bear a fork."""
+    """specs: role (edge, cloud) -> model. Models that torch runs are left to the services: a GPU in
+    use does not survive a fork."""
     import streamer.describer
     import streamer.net.link.server
     import streamer.net.realtime.server  # noqa: F401

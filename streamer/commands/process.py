@@ -1,4 +1,4 @@
-"""How a command of ours starts, speaks and ends. For a process of our own only."""
+"""Start, output and end of a command. Only for a process of its own."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _as_python_does = warnings.formatwarning
 
 
 class StdoutLost(Exception):
-    """stdout cannot be written, for another reason than that its reader went away."""
+    """stdout cannot be written, and not because its reader closed it."""
 
 
 def put(text: str, end: str = "\n") -> None:
-    """Writes to stdout, at once. Raises StdoutLost, and BrokenPipeError where the reader left.
+    """Write to stdout and flush. Raises StdoutLost, and BrokenPipeError if the reader left.
 
-    So a full disk is told as such, and never as a defect of the recording in hand.
+    A full disk is then reported as such, and not as a defect of the current recording.
     """
     try:
         sys.stdout.write(text + end)
@@ -39,12 +39,12 @@ def put(text: str, end: str = "\n") -> None:
 
 
 def drop_stdout() -> None:
-    """What stdout still holds goes nowhere; else the interpreter would try again at its end."""
+    """Discard the buffer of stdout; otherwise the interpreter would write it at exit."""
     _drop(sys.__stdout__, 1)
 
 
 def drop_stderr() -> None:
-    """The same of stderr, where it cannot be written: that is no reason for another exit status."""
+    """The same for stderr if it cannot be written: the exit status stays."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -58,7 +58,7 @@ def _drop(stream: Any, number: int) -> None:
 
 
 def tell(text: str, end: str = "\n") -> None:
-    """Writes to stderr, at once. Where that cannot be written, the work goes on all the same."""
+    """Write to stderr and flush. If that fails, the work goes on."""
     with suppress(OSError):
         print(text, end=end, file=sys.stderr, flush=True)
 
@@ -70,8 +70,8 @@ def fail(message: str) -> None:
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does: else processes of ours, and what they
-    share, are left behind. On the main thread."""
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that worker processes are ended. On the
+    main thread."""
 
     def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
@@ -89,8 +89,8 @@ def status_of(interrupt: KeyboardInterrupt) -> int:
 
 
 def prepare() -> None:
-    """Names that are not UTF-8 are spelled out; our own warnings are one line, without code. A
-    stream that was closed (`>&-`) leads nowhere: else what is for stderr would come on stdout."""
+    """Escape names that are not UTF-8; show our warnings in one line, without code. A closed stream
+    (`>&-`) is replaced, since the next file that is opened would take its number."""
     sys.stdout = sys.stdout or _nowhere()
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
@@ -108,13 +108,8 @@ def _nowhere() -> TextIO:
     return open(os.devnull, "w", encoding="utf-8")
 
 
-def has_colour(stream: Any) -> bool:
-    """Whether `stream` is a terminal whose user wants colour (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def models_of(config: Config) -> str:
-    """The models that are loaded here, for the line that says so."""
+    """The models that are loaded here, for the line on stderr."""
     needs_edge = config.mode != "cloud" or config.is_away
     needs_cloud = config.mode != "edge" and config.has_cloud_here
     edge = [f"edge {config.edge}"] if needs_edge else []
@@ -124,12 +119,11 @@ def models_of(config: Config) -> str:
 
 @contextmanager
 def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) -> Iterator[None]:
-    """While modules and models are loaded: no garbage is looked for, and people are told.
+    """Load modules and models: no garbage collection, and a line on stderr.
 
-    What is loaded stays, over a million objects; going through them again and again took a seventh
-    of a cold start (2026-11). A service keeps its line; for others it stands on a terminal while
-    they load. Compiling is told wherever stderr goes, since it takes so long. is_ahead: this is
-    `streamer warm`, so nobody is sent to it.
+    Over a million objects are loaded and stay; collecting them repeatedly took a seventh of a cold
+    start (2026-11). The line of a service stays, others clear it. Compilation is always reported,
+    since it takes about 30 s. is_ahead: for `streamer warm`, which the message does not recommend.
     """
     passes = sys.stderr.isatty() and not is_service
     if what and (is_service or passes):
@@ -150,7 +144,7 @@ def loading(what: str = "", is_service: bool = False, is_ahead: bool = False) ->
 
 @contextmanager
 def _compiling_is_told(is_in_line: bool, is_ahead: bool) -> Iterator[None]:
-    """Says once when kernels have to be compiled: the first run would else look dead."""
+    """Report once that kernels are compiled: the first run would seem to hang otherwise."""
     _import_numba()
     from numba.core import event
 
@@ -165,16 +159,15 @@ def _compiling_is_told(is_in_line: bool, is_ahead: bool) -> Iterator[None]:
                 fail(COMPILING + ("" if is_ahead else KEPT if cache else NOT_KEPT))
 
         def on_end(self, event: Any) -> None:
-            """Nothing: what is said first is enough."""
+            """Nothing: one message is enough."""
 
     with event.install_listener("numba:compile", FirstCompile()):
         yield
 
 
 def _import_numba() -> None:
-    """Without what it would load for others, where that is installed: a BLAS for functions that
-    call one, calls into C by cffi, a file of settings. Our kernels need none of them, and this
-    process is ours: 0.15 s of CPU time, and 20 MB (2026-11)."""
+    """Import numba without optional packages that our kernels do not need (BLAS calls, cffi, a file
+    of settings): saves 0.15 s of CPU time and 20 MB (2026-11)."""
     importlib.import_module("streamer.model")  # so that numba reads no file of settings
     names = ["scipy", "cffi", "yaml"]
     absent = [name for name in names if name not in sys.modules]
@@ -189,8 +182,7 @@ def _import_numba() -> None:
 
 @contextmanager
 def _memory_goes_back() -> Iterator[None]:
-    """What loading gives back goes to the system, not to a heap that keeps it: 40 MB (2026-11).
-    Where the C library is glibc; others do as they do."""
+    """Return the memory that loading frees to the system: 40 MB (2026-11). With glibc only."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt") or not hasattr(libc, "malloc_trim"):
         yield

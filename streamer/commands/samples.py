@@ -1,4 +1,4 @@
-"""`streamer samples`: the recordings and the clients that come with streamer."""
+"""`streamer samples`: lists or copies the bundled recordings and the client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamer.commands.process import fail, put
 
 
 def run(options: SamplesOptions) -> int:
-    """Tells where they are, or copies them; the exit status is 1 where they cannot be copied."""
+    """List their paths, or copy them; the exit status is 1 if they cannot be copied."""
     found = bundled()
     if options.copy is None:
         for file in found:
@@ -30,6 +30,6 @@ def run(options: SamplesOptions) -> int:
 
 
 def bundled() -> list[Path]:
-    """Recordings, then clients."""
+    """Recordings, then the client."""
     home = Path(str(files("streamer"))) / "data"
     return [*sorted(home.glob("samples/*.wav")), *sorted(home.glob("clients/*.py"))]

@@ -1,7 +1,6 @@
-"""What a person sees of one recording. In: deltas, a Description, a failure. Out: stdout, stderr.
+"""The output of one recording: its sentence, JSON, table of measures and line of numbers.
 
-On a terminal a sentence grows as its tokens commit. Verified text has full colour, other text is
-dim.
+On a terminal a sentence grows as its tokens commit.
 """
 
 from __future__ import annotations
@@ -12,20 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamer.commands.measures_table import table_of
 from streamer.commands.options import DescribeOptions
-from streamer.commands.process import fail, has_colour, put, tell
+from streamer.commands.process import fail, put, tell
+from streamer.core.attributes import ENGLISH
 from streamer.core.description import Description, TextDelta, one_line
+from streamer.core.measures.speech_measures import SpeechMeasures
 from streamer.core.text.characters import SENTENCE_ENDS
 from streamer.progress import Bar, clock
 
-DIM = "\x1b[2m"
-RESET = "\x1b[0m"
+ABSENT = "-"
+SURE = 0.9  # the probability of a level, from which on the table calls it sure
+LIKELY = 0.6
 
 
 @dataclass(frozen=True)
 class Take:
-    """What is described: a recording, or one channel of it."""
+    """A recording, or one channel of it."""
 
     file: str
     channel: int | None = None
@@ -44,67 +45,66 @@ class Screen:
         self._bar = bar
         self._name = f"{one_line(str(take))}: " if has_name else ""
         self._grows = options.jobs == 1 or num_takes == 1
-        self._held: list[str] = []  # text, where it does not grow
+        self._held: list[str] = []  # text that does not grow
         self._from_s: float | None = None
         self._is_begun = False
         self._is_open = False  # a line of text has begun
-        self.where = ""  # how far the recording is heard, where that is known
+        self.where = ""  # the position in the recording, if it is known
 
     @property
     def blocks_bar(self) -> bool:
-        """A bar would tear the line that grows on this terminal."""
+        """Whether a bar would tear the line that grows on this terminal."""
         return self._is_open and self._grows and sys.stdout.isatty()
 
     def delta(self, delta: TextDelta) -> None:
         """A piece of the sentence. A part of a long recording begins a line with its time."""
         if self._options.json:
             return
-        text = one_line(delta.text)  # another's model may say anything
-        is_dim = not delta.verified and has_colour(sys.stdout)
-        piece = f"{DIM}{text}{RESET}" if is_dim else text
+        piece = text = one_line(delta.text)  # a model may write control characters
         if delta.from_s is not None and delta.from_s != self._from_s:
             self._from_s = delta.from_s
             self.end()
-            piece = piece if self._options.quiet else f"[{clock(delta.from_s)}] {piece}"
+            piece = text if self._options.quiet else f"[{clock(delta.from_s)}] {text}"
         self._write(piece if self._is_open else self._name + piece)
         self._is_open = True
-        # the line of a part is closed at once, so that the bar may come back
+        # a part's line is closed at once, so that the bar may come back
         if delta.from_s is not None and text.endswith(tuple(SENTENCE_ENDS)):
             self.end()
 
     def wait(self, why: str) -> None:
-        """Why nothing happens, where a person would ask. Never inside a line that grows."""
+        """Explain a long pause on stderr, but never inside a line that grows."""
         if not (self._options.json or self._options.quiet or self._is_begun):
             fail(f"{self._take}: {why}")
 
     def end(self) -> None:
-        """Closes a line that was begun."""
+        """Close a line that was begun."""
         if self._is_open:
             self._write("\n")
         self._is_open = False
 
     def failed(self, told: str, reason: str) -> None:
-        """What was shown stays; the reason goes to stderr, and into the recording's object."""
+        """Earlier text stays; the reason goes to stderr and into the recording's object."""
         self._flush()
         if self._options.json:
             channel = {} if self._take.channel is None else {"channel": self._take.channel}
             self._say(_as_json({"file": self._take.file, **channel, "error": reason}))
         fail(told)
 
-    def done(self, result: Description, is_away: bool) -> None:
-        """The rest of the output."""
-        if self._options.json:
+    def done(self, result: Description, levels: Mapping[str, Any], is_away: bool) -> None:
+        """The rest of the output. levels: attribute -> its levels, lowest first, with names."""
+        options = self._options
+        if options.json:
             self._say(_as_json(result.as_json()))
-        elif not self._is_begun:  # nobody speaks
+        elif not self._is_begun:  # no speech
             self._say(self._name.rstrip() + "\n")
         self._flush()
-        if result.measures is not None and self._options.measures and not self._options.json:
-            self._say(table_of(result.measures, result.confidence))
-        if result.stop_reason == "no_speech" and not (self._options.json or self._options.quiet):
+        if result.measures is not None and options.measures and not options.json:
+            self._say(table_of(result.measures, words_of(result, levels), result.confidence))
+        if result.stop_reason == "no_speech" and not (options.json or options.quiet):
             fail(f"{self._take}: no speech was heard, so there is no sentence")
         if result.warning is not None:
             fail(f"{self._take}: {result.warning}")
-        if self._options.verbose:
+        if options.verbose:
             tell(summary(result, is_away))
 
     def _write(self, text: str) -> None:
@@ -128,6 +128,64 @@ class Screen:
 
 def _as_json(row: Mapping[str, Any]) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def words_of(result: Description, levels: Mapping[str, Any]) -> dict[str, str]:
+    """Attribute -> the name of its level in the sentence, in English if that is known."""
+    found = {}
+    for attribute, level in result.attributes.items():
+        if level is not None and attribute in levels:
+            name = levels[attribute][level]["name"]
+            found[attribute] = ENGLISH.get(attribute, {}).get(name, name)
+    return found
+
+
+def table_of(
+    found: SpeechMeasures,
+    words: Mapping[str, str] | None = None,
+    confidence: Mapping[str, float | None] | None = None,
+) -> str:
+    """One line for each attribute: its word, its number, how sure the word is; then the recording
+    and the warnings. Ends with a newline."""
+    rows = [
+        (name, (words or {}).get(name, ABSENT), number, _sure((confidence or {}).get(name)))
+        for name, number in _numbers(found).items()
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    clipped = f", clipped {100 * found.clipped_share:.2f} %" if found.clipped_share else ""
+    noise = "" if found.snr_db is None else f", SNR {found.snr_db:.0f} dB"
+    lines.append(f"  {found.speech_s:.1f} s of speech in {found.audio_s:.1f} s{noise}{clipped}")
+    lines += [f"  ! {warning}" for warning in found.warnings]
+    return "\n".join(lines) + "\n"
+
+
+def _numbers(m: SpeechMeasures) -> dict[str, str]:
+    share = None if m.pause_share is None else 100 * m.pause_share
+    rate = (m.rate_syllables_per_s, m.rate_syllables_per_min)
+    semitones = (m.pitch_sd_semitones, m.pitch_range_semitones)
+    return {
+        "rate": _told("{:.1f} syllables/s, {:.0f}/min", *rate),
+        "pitch": _told("{:.0f} Hz", m.pitch_median_hz),
+        "variation": _told("SD {:.1f} semitones, 5-95 % {:.1f}", *semitones),
+        "loudness": _told("{:.1f} dBFS, range {:.0f} dB", m.level_dbfs, m.level_range_db),
+        "pauses": _told(
+            "{:.0f} % in {:d}, longest {:.2f} s", share, m.pause_count, m.longest_pause_s
+        ),
+        "timbre": _told("{:+.1f} dB (1-5 kHz over 80-1000 Hz)", m.timbre_db),
+        "arousal": ABSENT,
+    }
+
+
+def _sure(probability: float | None) -> str:
+    if probability is None:
+        return ""
+    return "sure" if probability >= SURE else "likely" if probability >= LIKELY else "unsure"
+
+
+def _told(form: str, *values: float | None) -> str:
+    """The values in this form; a dash if one is unknown."""
+    return ABSENT if None in values else form.format(*values)
 
 
 def summary(result: Description, is_away: bool) -> str:

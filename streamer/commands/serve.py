@@ -1,4 +1,4 @@
-"""`streamer serve`: assembles models and server. In: options. Out: a running service, a status."""
+"""`streamer serve`: loads the models and runs the realtime server."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Runs(Protocol):
 
 S = TypeVar("S", bound=Runs)
 
-# the engine's thread and the event loop take turns: at 5 ms the loop lags
+# the engine's thread and the event loop alternate: at 5 ms the loop lags
 SWITCH_INTERVAL_S = 0.001
-MAX_SLOTS = 256  # of a model: more turns than that wait for each other
+MAX_SLOTS = 256  # of a model: further turns wait
 
 
 def run(options: ServeOptions, given: Mapping[str, Any]) -> int:
-    """Until SIGTERM: 0, or 1 where a model or the port cannot be had. Raises ConfigError."""
+    """Until SIGTERM: 0, or 1 without a model or a free port. Raises ConfigError."""
     import anyio
 
     config = config_of(options, given)
@@ -65,7 +65,7 @@ async def run_opened(
     opened: AbstractAsyncContextManager[S],
     told: Callable[[S, str], str],
 ) -> int:
-    """Run a server that `opened` gives; its exit status. told: of it and HOST:PORT, for stdout."""
+    """Run the server of `opened`; its exit status. told: gives the line on stdout."""
     from streamer.model.checkpoint.weights import ModelError
     from streamer.net.service.service import Address
 
@@ -89,7 +89,7 @@ async def run_opened(
 async def open_server(
     options: ServeOptions, config: Config, key: str | None
 ) -> AsyncIterator[RealtimeServer]:
-    """The models, loaded, and their server, which does not run yet. Raises ModelError."""
+    """Load the models and make their server, which does not run yet. Raises ModelError."""
     from streamer.describer import Describer
     from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
     from streamer.net.service.admission import Admission, incarnation_of
@@ -122,18 +122,18 @@ async def open_server(
 def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:
     """Raises ConfigError."""
     config = combined(options.pipeline, given)
-    # Every session has two turns: one that is heard and one that is answered. Of many sessions most
-    # are idle, and hold none.
+    # A session has up to two turns: one that is heard and one that is answered. Most of many
+    # sessions are idle, and have none.
     return replace(config, num_slots=min(2 * options.max_sessions, MAX_SLOTS))
 
 
 def shown_host(host: str) -> str:
-    """As it stands in a URL."""
+    """A host in the form of URLs."""
     return f"[{host}]" if ":" in host else host
 
 
 def check_free(options: ListenOptions) -> None:
-    """Raises OSError where the address is taken. Of all else the server's own attempt tells."""
+    """Raises OSError if the address is taken. Other errors come when the server listens."""
     host, kind = options.host or None, socket.SOCK_STREAM
     found = socket.getaddrinfo(host, options.port, type=kind, flags=socket.AI_PASSIVE)
     for family, _, number, _, address in found:
@@ -149,7 +149,7 @@ def check_free(options: ListenOptions) -> None:
 
 
 def cannot_listen(options: ListenOptions, error: OSError, table: str = "") -> str:
-    """Why the port cannot be had, and the way out. table: of fleet.toml, where that was said."""
+    """Why listening failed, and the way out. table: of fleet.toml, if there is one."""
     number = error.errno or 0  # asyncio's text would name the address again
     why = os.strerror(number) if number > 0 else error.strerror or error
     is_taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
@@ -162,7 +162,7 @@ def cannot_listen(options: ListenOptions, error: OSError, table: str = "") -> st
 
 
 def door_of(options: ListenOptions) -> tuple[ssl.SSLContext | None, str | None]:
-    """TLS and key of a service, whose errors go to stderr from now on. Raises ConfigError."""
+    """TLS and key of a service; its errors go to stderr from now on. Raises ConfigError."""
     from streamer.net.service.notices import notices_to
 
     tls = tls_of(options.cert, options.key)
@@ -175,7 +175,7 @@ def door_of(options: ListenOptions) -> tuple[ssl.SSLContext | None, str | None]:
 
 
 def key_of(given: str | None) -> str | None:
-    """The keys that clients must show one of. An empty one would let everybody in."""
+    """The keys, one of which clients must send. An empty one would let everybody in."""
     from streamer.net.service.admission import KEY_CHARACTERS, keys_in
 
     key = os.environ.get("STREAMER_API_KEY") or None if given is None else given
@@ -187,7 +187,8 @@ def key_of(given: str | None) -> str | None:
 
 
 def tls_of(cert: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Of a certificate chain and its key, both PEM files; None without them. Raises ConfigError."""
+    """The TLS context of a certificate chain and its key, PEM files; None without. Raises
+    ConfigError."""
     if (cert is None) != (key is None):
         raise ConfigError("TLS needs both --cert and --key")
     if cert is None:

@@ -20,7 +20,7 @@ Port = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ListenOptions(Checked):
-    """Of every command that listens."""
+    """Options of every command that listens."""
 
     host: Annotated[
         str,
@@ -51,7 +51,7 @@ class ListenOptions(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class DoorOptions(ListenOptions):
-    """Of both servers."""
+    """Options of both servers."""
 
     max_sessions: Annotated[
         int, about("sessions at once; further ones get 503", "32", LISTEN, ge=1, le=1_024)
@@ -82,7 +82,7 @@ class DoorOptions(ListenOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(DoorOptions):
-    """Of `streamer serve`."""
+    """Options of `streamer serve`."""
 
     allow_origin: Annotated[
         tuple[str, ...],
@@ -127,7 +127,7 @@ class ServeOptions(DoorOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifierOptions(DoorOptions):
-    """Of `streamer verifier`."""
+    """Options of `streamer verifier`."""
 
     port: Port = 8766
     max_sessions: Annotated[

@@ -1,4 +1,4 @@
-"""`streamer verifier`: a model and its server. In: options. Out: a running service, a status."""
+"""`streamer verifier`: loads the cloud model and runs its server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEARING_THREADS = 2
 
 
 def run(options: VerifierOptions) -> int:
-    """Until SIGTERM: 0, or 1 where the model or the port cannot be had. Raises ConfigError."""
+    """Until SIGTERM: 0, or 1 if the model cannot be loaded or the port is taken."""
     import anyio
 
     tls, key = door_of(options)
@@ -38,7 +38,7 @@ async def _serve(options: VerifierOptions, tls: ssl.SSLContext | None, key: str 
 
 @asynccontextmanager
 async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncIterator[VerifierServer]:
-    """The model, loaded, and its server, which does not run yet. Raises ModelError."""
+    """Load the model and make its server, which does not run yet. Raises ModelError."""
     import anyio
     import anyio.to_thread
 

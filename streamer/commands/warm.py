@@ -1,4 +1,4 @@
-"""`streamer warm`: compiles the embedded pair's kernels ahead, for images and first users."""
+"""`streamer warm`: compiles the embedded pair's kernels before the first run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from streamer.commands.process import loading, put
 
 
 def run(options: WarmOptions) -> int:
-    """The exit status: 1 where the kernels cannot be kept on disk."""
+    """The exit status: 1 if the kernels cannot be kept on disk."""
     started = time.perf_counter()
     with loading("the embedded pair", is_service=True, is_ahead=True):
         from streamer.model.kernels.arithmetic import exp

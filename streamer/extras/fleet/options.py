@@ -15,7 +15,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True, kw_only=True)
 class DirectorOptions(ListenOptions):
-    """Of `streamer director`, and the table [director] of fleet.toml."""
+    """Options of `streamer director`, and the table [director] of fleet.toml."""
 
     port: Port = 8764
     replicas: Annotated[
@@ -47,7 +47,7 @@ class DirectorOptions(ListenOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOptions(Checked):
-    """Of `streamer fleet`."""
+    """Options of `streamer fleet`."""
 
     config: Annotated[
         str, about("what runs, and how many replicas", "pipelines/fleet.toml", metavar="FILE")

@@ -17,7 +17,7 @@ MACHINE = "where it runs"
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(Checked):
-    """Of `streamer tune`."""
+    """Options of `streamer tune`."""
 
     recordings: Annotated[
         tuple[str, ...],
