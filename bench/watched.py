@@ -14,12 +14,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from streamer.core.decoding.pace import Pace
+
 from streamer.assembly.link import background
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
-from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.link.edge_turn import RemoteTurn
+from streamer.core.link.edge_turn import EdgeTurn
 from streamer.stages.ports import Side
 
 POLL_S = 0.001
@@ -126,7 +127,7 @@ class Ends:
         """To be told to Between."""
         return WatchedTarget(target, self) if hasattr(target, "turn") else target
 
-    async def watch(self, turn: RemoteTurn) -> None:
+    async def watch(self, turn: EdgeTurn) -> None:
         """From the turn's first request on: until its end is heard, or there is a reply."""
         if self._is_asked:
             return

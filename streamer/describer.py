@@ -33,7 +33,7 @@ from streamer.stages.events import SessionOptions, TurnDetection
 from streamer.stages.stream import Stream, open_stream
 
 if TYPE_CHECKING:
-    from streamer.net.link.edge import EdgeLink
+    from streamer.net.link.client import RemoteCloud
 
 
 class Describer:
@@ -78,11 +78,11 @@ class Describer:
         await self._live_parts()
 
     @property
-    def link(self) -> EdgeLink | None:
+    def link(self) -> RemoteCloud | None:
         """To a verifier elsewhere; None where the cloud is here, or before `load`."""
         if self._parts is None or self._models.verifier_url is None:
             return None
-        return cast("EdgeLink", self._parts.cloud)
+        return cast("RemoteCloud", self._parts.cloud)
 
     @property
     def attributes(self) -> Mapping[str, Any]:

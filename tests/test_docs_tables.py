@@ -48,15 +48,17 @@ def test_a_session_s_events_are_all_there():
     }
 
 
-@pytest.mark.parametrize(
-    ("end", "messages"), [("Up, from the edge:", wire.Up), ("Down, from the verifier:", wire.Down)]
-)
+@pytest.mark.parametrize(("end", "messages"), [("edge", wire.Up), ("verifier", wire.Down)])
 def test_the_wire_is_that_of_the_code(end, messages):
-    """Kind and fields of every message, in their order."""
-    _, _, below = page("link.md").partition(end)
-    told = {int(kind): fields_of.split(", ") for kind, _, fields_of, _ in rows(below, "kind")}
+    """Kind, name and fields of every message, in their order."""
+    told = {
+        (int(kind), name): fields_of.split(", ")
+        for sender, kind, name, fields_of, _ in rows(page("link.md"), "from")
+        if sender == end
+    }
     there = {
-        kind.__struct_config__.tag: list(kind.__struct_fields__) for kind in get_args(messages)
+        (kind.__struct_config__.tag, kind.__name__): list(kind.__struct_fields__)
+        for kind in get_args(messages)
     }
     assert told == there
 

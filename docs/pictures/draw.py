@@ -151,7 +151,7 @@ def models() -> list[str]:
             112,
             "net",
             "link",
-            ["remote_target.py: one turn", "edge.py: one websocket", "audio once, then tokens"],
+            ["remote_target.py: one turn", "client.py: its websocket", "audio once, then tokens"],
         ),
         box(
             862,
@@ -160,7 +160,7 @@ def models() -> list[str]:
             96,
             "net",
             "verifier elsewhere",
-            ["served_turns.py: all turns", "the cloud model, its thread"],
+            ["server.py: all turns", "the cloud model, its thread"],
         ),
     ]
 

@@ -10,7 +10,7 @@ from anyio import CapacityLimiter
 
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
-from streamer.core.link.verifier_turn import ServedTurn, VerifierModel
+from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
 from streamer.core.rules.stop import stop
 from streamer.stages.local_target import LocalTarget
 from streamer.stages.ports import Side
@@ -39,7 +39,7 @@ class ModelJudge:
     """See ports.py's Judge. Makes windows itself: the same samples give those of the edge."""
 
     def __init__(
-        self, thinker: Thinker, side: Side, turn: ServedTurn, threads: CapacityLimiter
+        self, thinker: Thinker, side: Side, turn: VerifierTurn, threads: CapacityLimiter
     ) -> None:
         from streamer.model.audio.mel import StreamingLogMel
         from streamer.model.verifier import LocalVerifier

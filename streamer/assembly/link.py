@@ -1,4 +1,4 @@
-"""A cloud elsewhere. In: Models whose cloud is ws://... Out: a link that is kept up."""
+"""Open the link to a verifier elsewhere, for Models whose cloud is a ws:// address."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models, PromiseWarning, warn_of_cloud
 from streamer.config import Config
-from streamer.core.link.decoding_terms import DecodingTerms
-from streamer.core.link.patience import Patience
+from streamer.core.link.backoff import Patience
+from streamer.core.link.edge_turn import DecodingTerms
 
 if TYPE_CHECKING:
     from streamer.model.checkpoint.card import ModelCard
-    from streamer.net.link.edge import EdgeLink
+    from streamer.net.link.client import RemoteCloud
 
 KEY = "STREAMER_CLOUD_KEY"
-SETTLE_S = 2.0  # a link is waited for at the start: most are there in less
+SETTLE_S = 2.0  # for the first connection: most take less
 
 
 @asynccontextmanager
 async def background() -> AsyncIterator[TaskGroup]:
-    """For what runs beside a describer, cancelled at its end. Errors come out as they are."""
+    """A task group beside a describer, cancelled at its end; errors come out as they are."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as group:
         try:
@@ -39,11 +39,11 @@ async def background() -> AsyncIterator[TaskGroup]:
         raise failure
 
 
-async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
-    """A link to the verifier, kept up by `group`. Raises ModelError where it refuses us."""
+async def open_remote(models: Models, group: TaskGroup) -> RemoteCloud:
+    """A link to the verifier, kept by a task of `group`. Raises ModelError where it refuses us."""
     from streamer.model.checkpoint.weights import ModelError
+    from streamer.net.link.client import RemoteCloud
     from streamer.net.link.dial import VerifierAddress
-    from streamer.net.link.edge import EdgeLink
     from streamer.net.service.admission import KEY_CHARACTERS
 
     config = models.config
@@ -65,11 +65,10 @@ async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
         plan.rules,
         config.sampling(),
         runs_on=plan.mode == "cloud",
-        asks_first=plan.mode == "exact" and plan.ahead > 0,
         vocabulary=vocabulary,
         phrases=first.card.phrases,
     )
-    link = EdgeLink(
+    link = RemoteCloud(
         verifier, terms, time.perf_counter, on_model=lambda model: _doubt(config, first.card, model)
     )
     group.start_soon(link.run)
@@ -80,7 +79,7 @@ async def open_remote(models: Models, group: TaskGroup) -> EdgeLink:
 
 
 def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
-    """A warning, but never an error: it would end the link's own task, which all turns need."""
+    """A warning, never an error: that would end the link's task, which all turns need."""
     from streamer.net.service.notices import notice
 
     try:
@@ -90,7 +89,7 @@ def _doubt(config: Config, card: ModelCard, fingerprint: str) -> None:
 
 
 def _tls(config: Config) -> ssl.SSLContext | None:
-    """Of wss://. Raises ModelError for a certificate that cannot be read."""
+    """The TLS context of a wss:// address. Raises ModelError for an unreadable certificate."""
     from streamer.model.checkpoint.weights import ModelError
 
     if not config.cloud.startswith("wss://"):

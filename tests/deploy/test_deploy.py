@@ -50,7 +50,7 @@ def metric_names():
     metrics = Metrics()
     metrics.watch_sessions(SimpleNamespace(talks=[], num_held=0))
     metrics.watch_link(
-        SimpleNamespace(is_linked=True, is_up=True, rtt_s=None, num_in_flight=0, num_links=1)
+        SimpleNamespace(is_linked=True, is_up=True, rtt_s=None, num_in_flight=0, num_cuts=0)
     )
     Service(None, Admission((), 7), metrics)
     verifier = VerifierServer(None, SimpleNamespace(fingerprint=""), Admission((), 7))

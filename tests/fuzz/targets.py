@@ -25,10 +25,9 @@ from streamer.config import Config
 from streamer.core.declare import ConfigError
 from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.decoding_terms import DecodingTerms
-from streamer.core.link.edge_turn import RemoteTurn
+from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
 from streamer.core.link.plausible import RemoteFault
-from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
+from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.core.text.vocabulary import Vocabulary
@@ -85,13 +84,7 @@ def vocabulary() -> Vocabulary:
 @cache
 def edge_terms() -> DecodingTerms:
     return DecodingTerms(
-        "tokenizer",
-        "zh",
-        vocabulary().num_ids,
-        Rules(),
-        Sampling(),
-        asks_first=True,
-        vocabulary=vocabulary(),
+        "tokenizer", "zh", vocabulary().num_ids, Rules(), Sampling(), vocabulary=vocabulary()
     )
 
 
@@ -106,46 +99,44 @@ def read_up(data: bytes) -> None:
             found = wire.decode_up(message)
             assert wire.decode_up(wire.encode(found)) == found or "nan" in repr(found)
             match found:
+                case wire.Open() if turn is None:
+                    turn = VerifierTurn(VerifierModel("model", "tokenizer", "zh", 101, 60.0), found)
+                case _ if turn is None:
+                    continue
                 case wire.Open():
-                    model = VerifierModel("model", "tokenizer", "zh", 101, 60.0)
-                    if turn is None:
-                        turn = ServedTurn(model, found)
-                    else:
-                        turn.reopen(found)
-                case wire.Close() | wire.Ping():
-                    pass
-                case _ if turn is not None:
-                    turn.take(found)
+                    turn.resume(found)
+                case wire.Audio():
+                    turn.audio(found)
+                case wire.Finish():
+                    turn.finish(found)
+                case wire.Verify() | wire.Decode():
+                    turn.request(found)
         except (wire.WireError, Broken) as error:
             told(error)
 
 
 def up_seeds() -> Seeds:
-    edge = RemoteTurn(3, bytes(16), edge_terms())
-    edge.attach()
+    edge = EdgeTurn(bytes(16), edge_terms())
+    opened = edge.connect()
     edge.hear(SOUND)
     edge.hear(SOUND * 0.3333)
     edge.finish()
     edge.ask(VerifyRequest(2, 1, prefix_hash((5,)), (6,), (7, 8, 9)))
-    yield framed(*(wire.encode(message) for message in iter(edge.pull, None)))
-    runs_on = RemoteTurn(
-        0, bytes(16), DecodingTerms("tokenizer", "zh", 99, Rules(), Sampling(), True)
-    )
-    runs_on.attach()
+    yield framed(*map(wire.encode, (opened, *iter(edge.next_message, None))))
+    terms = DecodingTerms("tokenizer", "zh", 99, Rules(), Sampling(), True)
+    runs_on = EdgeTurn(bytes(16), terms)
+    opened = runs_on.connect()
     runs_on.hear(SOUND)
     runs_on.finish()
     runs_on.ask(VerifyRequest(1, 0, prefix_hash(()), (), ()))
-    sent = [wire.encode(message) for message in iter(runs_on.pull, None)]
-    runs_on.attach()
-    again = runs_on.pull()
-    assert again is not None
-    yield framed(*sent, wire.encode(again), wire.encode(wire.Ping(7)), wire.encode(wire.Close(0)))
+    sent = (opened, *iter(runs_on.next_message, None))
+    yield framed(*map(wire.encode, (*sent, runs_on.connect())))
 
 
 def read_down(data: bytes) -> None:
     """A verifier's messages, to an edge's turn that asks."""
-    edge = RemoteTurn(0, bytes(16), edge_terms())
-    edge.attach()
+    edge = EdgeTurn(bytes(16), edge_terms())
+    edge.connect()
     edge.hear(SOUND)
     edge.finish()
     for number in range(2, 5):
@@ -154,25 +145,24 @@ def read_down(data: bytes) -> None:
         try:
             found = wire.decode_down(message)
             assert wire.decode_down(wire.encode(found)) == found
-            edge.take(found)
+            edge.receive(found)
         except (wire.WireError, RemoteFault) as error:
             told(error)
-            edge.attach()
-        while edge.pull() is not None:
+            edge.connect()
+        while edge.next_message() is not None:
             pass
-        assert 0 <= edge.num_prefilled <= edge.num_samples
+        assert 0 <= edge.num_heard <= edge.num_samples
 
 
 def down_seeds() -> Seeds:
     said = [
-        wire.OpenedMessage(0, 1, 0, "model"),
-        wire.HeardMessage(0, 1, 400, True),
-        wire.Judged(0, 1, 1, 0, 9),
-        wire.Judged(0, 1, 2, 3, 9),
-        wire.Judged(0, 1, 3, 0, 9, b"\x00\xc0"),
-        wire.Refused(0, 1, 3, "prefix"),
-        wire.Rejected(0, 1, False, "all sessions are taken"),
-        wire.Pong(1),
+        wire.Opened(0, "model"),
+        wire.Heard(400, True),
+        wire.Judged(1, 0, 9),
+        wire.Judged(2, 3, 9),
+        wire.Judged(3, 0, 9, b"\x00\xc0"),
+        wire.Refused(3, "prefix"),
+        wire.Rejected(False, "all sessions are taken"),
     ]
     yield framed(*map(wire.encode, said))
     yield framed(*map(wire.encode, said[:3]))

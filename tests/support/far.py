@@ -1,33 +1,38 @@
-"""Verifiers elsewhere, for tests of the link: real processes, liars, and the real server on a judge
-that is slow."""
+"""Verifiers elsewhere for tests of the link: real processes, liars, and the real server with judges
+that are slow."""
 
 import contextlib
 import random
 import socket
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
 import anyio
+import numpy as np
 from in_process import in_process
-from msgspec.structs import replace
 from patience import PATIENCE_S
 from processes import listening
+from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import serve as serve_on_threads
 
 from streamer.core.audio.turn_items import Closed, Heard
-from streamer.core.decoding.verdict import Verdict
-from streamer.core.link import packing, wire
+from streamer.core.decoding.verdict import Verdict, VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.link.verifier_turn import VerifierModel
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
-from streamer.net.link.edge import EdgeLink
-from streamer.net.link.server import VerifierServer
+from streamer.net.link.server import VerifierServer, VerifierTerms
 from streamer.net.service.admission import Admission
 
 MODEL = VerifierModel("model", "tokenizer", "zh", 1_000, 60.0)
+TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
+FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
+QUERY = f"?{wire.VERSION_QUERY}={wire.VERSION}"
 
 
 def verifying(*options, port=0, **environment):
@@ -62,73 +67,64 @@ def verifiers(num, num_ahead=3):
 
 @asynccontextmanager
 async def lying(reply, seed=0):
-    """A websocket server that says what `reply(message, chance)` says, None: closes at once. Its
-    port.
+    """A verifier that answers each message with `reply(message, chance)`; None: it closes at once.
+    Its port.
 
-    A reply with `repeats_s` also says every so often, of each turn, that nothing of it was heard
-    yet.
+    A reply with `repeats_s` also says every `repeats_s` that nothing was heard yet.
     """
     chance = random.Random(seed)
 
-    async def handle(socket):
+    async def handle(websocket):
         if reply is None:
             return
-        epochs = {}
         async with anyio.create_task_group() as group:
             if (repeats_s := getattr(reply, "repeats_s", None)) is not None:
-                group.start_soon(repeat, socket, epochs, repeats_s)
-            await answer(socket, epochs)
+                group.start_soon(repeat, websocket, repeats_s)
+            await be(reply, websocket, chance)
             group.cancel_scope.cancel()
 
-    async def repeat(socket, epochs, repeats_s):
+    async def repeat(websocket, repeats_s):
         with contextlib.suppress(ConnectionClosed):
             while True:
                 await anyio.sleep(repeats_s)
-                for channel, epoch in epochs.items():
-                    await socket.send(wire.encode(wire.HeardMessage(channel, epoch, 0, False)))
-
-    async def answer(socket, epochs):
-        try:
-            async for data in socket:
-                asked = wire.decode_up(data)
-                if isinstance(asked, wire.Open):
-                    epochs[asked.channel] = asked.epoch
-                for message in reply(asked, chance):
-                    if isinstance(message, wire.HeardMessage):
-                        message = replace(message, epoch=epochs[message.channel])
-                    await socket.send(
-                        message if isinstance(message, bytes) else wire.encode(message)
-                    )
-        except ConnectionClosed:
-            return
+                await say(websocket, wire.Heard(0, False))
 
     async with serve(handle, "127.0.0.1", 0, compression=None) as server:
         yield server.sockets[0].getsockname()[1]
 
 
+async def be(reply, websocket, chance=None):
+    """Answer all messages of a websocket, to its end."""
+    with contextlib.suppress(ConnectionClosed):
+        async for data in websocket:
+            await say(websocket, *reply(wire.decode_up(data), chance))
+
+
 def honest(message, chance):
-    """Opened, Pong, Heard as they should be; `lying` knows the epoch."""
+    """Opened and Heard as they should be."""
     match message:
-        case wire.Ping(token=token):
-            return [wire.Pong(token)]
         case wire.Open():
-            return [wire.OpenedMessage(message.channel, message.epoch, 0, "model")]
-        case wire.AudioMessage():
-            return [
-                wire.HeardMessage(
-                    message.channel, 0, message.start + packing.num_samples_of(message), False
-                )
-            ]
+            return [wire.Opened(0, "model")]
+        case wire.Audio():
+            return [wire.Heard(message.start + message.num_samples, False)]
         case wire.Finish():
-            return [wire.HeardMessage(message.channel, 0, message.num_samples, True)]
+            return [wire.Heard(message.num_samples, True)]
     return []
+
+
+def obliging(message, chance):
+    """Honest, with a verdict for each request."""
+    if isinstance(message, wire.Verify):
+        return [wire.Judged(message.number, 0, 5)]
+    return honest(message, chance)
 
 
 class Slow:
     """A judge that takes a while to hear; its verdicts come at once."""
 
-    def __init__(self, samples_per_s):
-        self.samples_per_s, self.num_heard = samples_per_s, 0
+    def __init__(self, samples_per_s=1e9, next_id=5):
+        self.samples_per_s, self.next_id, self.num_heard = samples_per_s, next_id, 0
+        self.is_closed = False
 
     async def hear(self, samples):
         await anyio.sleep(len(samples) / self.samples_per_s)
@@ -138,36 +134,36 @@ class Slow:
         pass
 
     async def judge(self, request, runs_on):
-        yield Verdict(request.number, 0, 5)
+        yield Verdict(request.number, 0, self.next_id)
 
     def close(self):
-        pass
-
-
-async def be_honest(socket):
-    """Answer all that is said on this websocket, to its end."""
-    with contextlib.suppress(ConnectionClosed):
-        async for data in socket:
-            for message in honest(wire.decode_up(data), None):
-                await socket.send(wire.encode(message))
+        assert not self.is_closed
+        self.is_closed = True
 
 
 @asynccontextmanager
-async def serving_judges(open_judge, port=0):
-    """The real server in this process, on other judges: (its port, the server)."""
-    server = VerifierServer(open_judge, MODEL, Admission((wire.PATH,), 8))
+async def serving_judges(open_judge=lambda turn: Slow(), port=0, hold_s=30.0, **admission):
+    """The real server in this process, with other judges: (its port, the server)."""
+    admission = Admission((wire.PATH,), **({"max_sessions": 8} | admission))
+    server = VerifierServer(open_judge, MODEL, admission, VerifierTerms(hold_s))
     async with in_process(server, port) as own:
         yield own, server
 
 
 @asynccontextmanager
-async def linked(port, terms, **options):
+async def linked(port, terms=TERMS, **options):
     """An edge's link, without an edge."""
-    link = EdgeLink(VerifierAddress(f"ws://127.0.0.1:{port}", **options), terms, time.perf_counter)
+    url = f"ws://127.0.0.1:{port}"
+    link = RemoteCloud(VerifierAddress(url, **options), terms, time.perf_counter)
     async with anyio.create_task_group() as group:
         group.start_soon(link.run)
         yield link
         group.cancel_scope.cancel()
+
+
+def sound(seconds):
+    drawn = np.random.default_rng(0).integers(-9_000, 9_000, int(seconds * 16_000))
+    return drawn.astype(np.float32) / 32768
 
 
 async def hear(target, samples, piece=1_600):
@@ -177,16 +173,54 @@ async def hear(target, samples, piece=1_600):
 
 
 async def finish(target):
-    async def free():
-        return {}
+    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, lambda: None), {})
 
-    await target.finish(Closed(0, (), 0.0, target.turn.num_samples, True, lambda: None), free)
+
+async def speak_and_ask(link, seconds, wanted):
+    """A turn, and its first verdict."""
+    target = link.listen()
+    await hear(target, sound(seconds))
+    await finish(target)
+    with anyio.fail_after(PATIENCE_S):
+        assert (await target.verify(FIRST)).next_id == wanted
+    target.close()
 
 
 async def until(condition, within_s=PATIENCE_S):
     with anyio.fail_after(within_s):
         while not condition():
             await anyio.sleep(0.01)
+
+
+def opening(session=b"s" * 16, **changed):
+    """The message that opens a turn, by hand."""
+    fields = {
+        "model": "",
+        "tokenizer": MODEL.tokenizer,
+        "language": "zh",
+        "rules": vars(Rules()) | {"phrases": ""},
+        "sampling": (0.0, 1.0, 0),
+    }
+    return wire.Open(session, **(fields | changed))
+
+
+def raw(url):
+    """A websocket of an edge, by hand."""
+    return connect(url + wire.PATH + QUERY, compression=None)
+
+
+async def say(websocket, *messages):
+    for message in messages:
+        data = message if isinstance(message, bytes) else wire.encode(message)
+        await websocket.send(data)
+
+
+async def told(websocket, kind=wire.Down):
+    """The next message of this kind."""
+    with anyio.fail_after(PATIENCE_S):
+        while not isinstance(found := wire.decode_down(await websocket.recv()), kind):
+            pass
+    return found
 
 
 def mutated(chance, data):
@@ -203,27 +237,7 @@ def mutated(chance, data):
 
 
 def free_port():
-    """One that nobody listens on now."""
+    """One that nothing listens on now."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
-
-
-@contextlib.contextmanager
-def flooding(message):
-    """A server, on threads of its own, that says one message all the time, as fast as it is taken:
-    its port."""
-    payload = wire.encode(message)
-    frames = (bytes([0x82, len(payload)]) + payload) * 4_000
-
-    def flood(link):
-        with contextlib.suppress(OSError):
-            while True:
-                link.socket.sendall(frames)
-
-    with serve_on_threads(flood, "127.0.0.1", 0, compression=None) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server.socket.getsockname()[1]
-        server.shutdown()
-        thread.join()

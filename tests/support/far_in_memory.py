@@ -8,7 +8,7 @@ from fakes import ToyModel, ToyStream, ToyVerifier, toy_vocabulary
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, VerifyRequest, prefix_hash
 from streamer.core.link import wire
-from streamer.core.link.verifier_turn import End, Hear, ServedTurn, VerifierModel, VerifyWork
+from streamer.core.link.verifier_turn import VerifierModel, VerifierTurn
 from streamer.core.rules.stop import stop
 
 VOCABULARY = toy_vocabulary()
@@ -27,10 +27,10 @@ class Far:
 
     def __init__(self, rules, sampling):
         self.rules, self.sampling = rules, sampling
-        self.turns, self.channels, self.num_refed = {}, {}, 0
+        self.turns, self.turn, self.num_refed = {}, None, 0
 
     def cut(self):
-        self.channels.clear()
+        self.turn = None
 
     def forget(self):
         self.turns.clear()
@@ -39,62 +39,52 @@ class Far:
         """Bytes up, bytes down."""
         message = wire.decode_up(data)
         if isinstance(message, wire.Open):
-            turn = self.turns.get(message.session)
-            if turn is None:
-                turn = self.turns[message.session] = Hosted(ServedTurn(MODEL, message))
+            self.turn = self.turns.get(message.session)
+            if self.turn is None:
+                self.turn = self.turns[message.session] = Hosted(VerifierTurn(MODEL, message))
             else:
-                turn.served.reopen(message)
-            self.channels[message.channel] = turn
-            return [
-                wire.encode(
-                    wire.OpenedMessage(
-                        message.channel, message.epoch, turn.served.num_samples, MODEL.fingerprint
-                    )
-                )
-            ]
-        turn = self.channels.get(message.channel)
-        if turn is None or getattr(message, "epoch", turn.served.epoch) != turn.served.epoch:
-            return []
-        return [wire.encode(reply) for reply in turn.work(turn.served.take(message), self)]
+                self.turn.served.resume(message)
+            return [wire.encode(wire.Opened(self.turn.served.num_samples, MODEL.fingerprint))]
+        return [wire.encode(reply) for reply in self.turn.work(message, self)]
 
 
 class Hosted:
     def __init__(self, served):
         self.served, self.heard, self.verifier = served, [], None
 
-    def work(self, work, far):
-        match work:
-            case Hear(samples):
-                self.heard.append(samples)
-            case End():
-                if self.verifier is None:
-                    sequence = Sequence(prompt_of(np.concatenate(self.heard)))
-                    sequence.start_answer()
-                    stream = ToyStream(ToyModel(VOCABULARY.num_ids, 2), sequence)
-                    assert (self.served.rules, self.served.sampling) == (far.rules, far.sampling)
-                    self.verifier = ToyVerifier(stream, VOCABULARY, far.rules, far.sampling)
-            case VerifyWork(request, runs_on):
-                yield from self.judge(request, runs_on)
+    def work(self, message, far):
+        match message:
+            case wire.Audio():
+                self.heard.append(self.served.audio(message))
+                yield wire.Heard(self.served.num_samples, False)
+            case wire.Finish():
+                self.served.finish(message)
+                self.begin(far)
+                yield wire.Heard(self.served.num_samples, True)
+            case wire.Verify() | wire.Decode():
+                request = self.served.request(message)
+                yield from self.judge(request, isinstance(message, wire.Decode))
                 far.num_refed += self.verifier.stream.num_refed
                 self.verifier.stream.num_refed = 0
 
+    def begin(self, far):
+        if self.verifier is None:
+            sequence = Sequence(prompt_of(np.concatenate(self.heard)))
+            sequence.start_answer()
+            stream = ToyStream(ToyModel(VOCABULARY.num_ids, 2), sequence)
+            assert (self.served.rules, self.served.sampling) == (far.rules, far.sampling)
+            self.verifier = ToyVerifier(stream, VOCABULARY, far.rules, far.sampling)
+
     def judge(self, request, runs_on):
-        channel, epoch = self.served.channel, self.served.epoch
+        rules = self.served.rules
         while True:
             reply = self.verifier.verify(request)
             if isinstance(reply, Refusal):
-                yield wire.Refused(channel, epoch, reply.number, reply.reason)
+                yield wire.Refused(reply.number, reply.reason)
                 return
-            yield wire.Judged(channel, epoch, reply.number, reply.n_accepted, reply.next_id)
+            yield wire.Judged.of(reply)
             at = request.base + len(request.unverified) + reply.n_accepted + 1
             answer = self.verifier.stream.sequence.answer[:at]
-            if (
-                not runs_on
-                or stop(VOCABULARY, far_rules(self), answer[:-1], answer[-1]) is not None
-            ):
+            if not runs_on or stop(VOCABULARY, rules, answer[:-1], answer[-1]) is not None:
                 return
             request = VerifyRequest(request.number + 1, at, prefix_hash(answer), (), ())
-
-
-def far_rules(hosted):
-    return hosted.served.rules

@@ -18,10 +18,10 @@ from toy_parts import MODEL, VOCABULARY, Decoding, ToyJudge, ToyParts
 
 from bench.proxy import Proxy
 from streamer.core.link import wire
-from streamer.core.link.decoding_terms import DecodingTerms
-from streamer.core.link.patience import Patience
+from streamer.core.link.backoff import Patience
+from streamer.core.link.edge_turn import DecodingTerms
+from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
-from streamer.net.link.edge import EdgeLink
 from streamer.net.link.server import VerifierServer, VerifierTerms
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
@@ -96,12 +96,11 @@ class House:
             plan.rules,
             self._decoding.sampling,
             runs_on=plan.mode == "cloud",
-            asks_first=plan.mode == "exact" and plan.ahead > 0,
             vocabulary=VOCABULARY,
         )
         url = f"ws://127.0.0.1:{self.edge_proxy.port}"
         verifier = VerifierAddress(url, patience=Patience(plan.verify_budget_s, goes_on))
-        link = EdgeLink(verifier, terms, self.clock)
+        link = RemoteCloud(verifier, terms, self.clock)
         parts = ToyParts(self._decoding, link)
         server = RealtimeServer(
             lambda options: open_stream(parts, options, self.clock),

@@ -1,5 +1,4 @@
-"""An edge and a verifier joined in memory, in virtual time. In: a plan, a seed, a network. Out: what
-was said, and what it cost."""
+"""An edge and a verifier joined in memory, in virtual time, by a network drawn from a seed."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from streamer.core.decoding.plan import Done, DraftMore, Emit, Verify, Wait
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.decoding.verdict import Refusal, Verdict
 from streamer.core.link import wire
-from streamer.core.link.decoding_terms import DecodingTerms
-from streamer.core.link.edge_turn import RemoteTurn
+from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
 
 EDGE_PROMPT = (3, 7, 1)
 
@@ -29,8 +27,8 @@ class Wire:
     def __init__(self, far, turn, chance, loss, cut_share, restart_share):
         self.far, self.turn, self.chance = far, turn, chance
         self.loss, self.cut_share, self.restart_share = loss, cut_share, restart_share
-        self.up, self.down, self.num_cuts, self.num_bytes = [], [], 0, []
-        turn.attach()
+        self.num_cuts, self.num_bytes = -1, []
+        self.cut(restart=False)
 
     def cut(self, restart):
         self.num_cuts += 1
@@ -38,18 +36,18 @@ class Wire:
         self.far.cut()
         if restart:
             self.far.forget()
-        self.turn.attach()
+        self.put(self.up, wire.encode(self.turn.connect()), False)
 
     def move(self):
         """A moment: replies that arrived."""
         if self.chance.random() < self.cut_share:
             self.cut(self.chance.random() < self.restart_share)
-        while (message := self.turn.pull()) is not None:
+        while (message := self.turn.next_message()) is not None:
             data = wire.encode(message)
-            if isinstance(message, wire.VerifyMessage):
+            if isinstance(message, wire.Verify):
                 ids = (len(message.unverified) + len(message.draft)) // 3
                 self.num_bytes.append(len(data) - 3 * ids)
-            self.put(self.up, data, isinstance(message, wire.VerifyMessage))
+            self.put(self.up, data, isinstance(message, wire.Verify))
         for data in self.some(self.up):
             for reply in self.far.take(data):
                 self.put(
@@ -58,7 +56,7 @@ class Wire:
                     isinstance(wire.decode_down(reply), wire.Judged | wire.Refused),
                 )
         for data in self.some(self.down):
-            reply = self.turn.take(wire.decode_down(data))
+            reply = self.turn.receive(wire.decode_down(data))
             if reply is not None:
                 yield reply
 
@@ -173,15 +171,9 @@ def run(
     """One answer over the wire: (answer, reason, machine, wire). down: moments until the target is
     up; said: of Emits."""
     terms = DecodingTerms(
-        VOCABULARY.fingerprint,
-        "zh",
-        VOCABULARY.num_ids,
-        plan.rules,
-        sampling,
-        plan.mode == "cloud",
-        plan.mode == "exact" and plan.ahead > 0,
+        VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, plan.rules, sampling, plan.mode == "cloud"
     )
-    turn = RemoteTurn(chance.randint(0, 255), bytes(16), terms)
+    turn = EdgeTurn(bytes(16), terms)
     link = Wire(Far(plan.rules, sampling), turn, chance, loss, cut_share, restart_share)
     speak(turn, link, samples, chance)
     edge = Edge(plan, sampling, chance, kind, edge_seed, said)

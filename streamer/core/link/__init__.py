@@ -1,4 +1,4 @@
-"""Edge and verifier without a socket: messages, windows, backoff, a turn's two ends.
+"""The link between edge and verifier as a pure protocol: no socket, no clock, no asyncio.
 
 Imports core.decoding and core.rules.
 """

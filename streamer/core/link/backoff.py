@@ -1,45 +1,56 @@
-"""When to connect again, and whether to ask. In: what happened, the time. Out: pauses, yes or no.
+"""When to connect, when to ask, and how long to wait for a verifier elsewhere.
 
-`Redial` says how long to wait before the next link. `Breaker` says whether it is worth asking the
-verifier now. Times are seconds of any monotonic clock.
+`Redial` paces connections, `Breaker` decides whether asking is worth it, and `Patience` bounds how
+long a recording waits until the verifier has heard it. Times are seconds of any monotonic clock.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import dataclass
 
-PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # the last one from then on
+PAUSES_S = (0.02, 0.1, 0.25, 0.5, 1.0, 2.0)  # after a failure; the last one from then on
 WINDOW_S = 30.0
 # of a pause, up or down: edges that lost one verifier do not come back to it all at once
 JITTER = 0.25
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
+STUCK_S = 2.0  # a verifier hears up to 1 s of audio before it says so
+SLACK_S = 0.25
+SLOWEST = 8  # times the duration: a link of 32 kbit/s
 
 
 class Redial:
-    """The pause grows with the links of the last WINDOW_S, however long each of them lived.
+    """Pauses before new connections: they grow with the failures of the last WINDOW_S.
 
-    A link that is accepted and dropped after a second is no better than one that is refused. A turn
-    that was verified to its end on a link forgets them all. With the least jitter that is at most 8
-    links in the first 5 s, and 5 in any later ones.
+    A connection that is accepted and dropped counts like one that is refused; a verdict forgets all
+    failures. With the least jitter a verifier that drops everything is asked at most 8 times in the
+    first 5 s, and 5 times in any later ones.
     """
 
     def __init__(self) -> None:
-        self._dials: deque[float] = deque(maxlen=len(PAUSES_S))
+        self._failures: deque[float] = deque(maxlen=len(PAUSES_S))
 
-    def dialled(self, now: float) -> None:
-        """A link is asked for."""
-        self._dials.append(now)
+    def failed(self, now: float, dialled_at: float) -> None:
+        """A connection failed. Those that were dialled before the latest failure count with it."""
+        if not self._failures or dialled_at >= self._failures[-1]:
+            self._failures.append(now)
 
     def succeeded(self) -> None:
-        """The link did what it is for."""
-        self._dials.clear()
+        """A connection brought a verdict."""
+        self._failures.clear()
+
+    def is_failing(self, now: float) -> bool:
+        return self._num_recent(now) > 0
 
     def pause_s(self, now: float, chance: float) -> float:
-        """How long to wait before the next link. `chance`: the caller's, 0 to 1."""
-        num_recent = sum(now - at < WINDOW_S for at in self._dials)
-        return jittered(PAUSES_S[min(max(0, num_recent - 1), len(PAUSES_S) - 1)], chance)
+        """How long to wait before the next connection. chance: the caller's, 0 to 1."""
+        num_recent = self._num_recent(now)
+        return jittered(PAUSES_S[num_recent - 1], chance) if num_recent else 0.0
+
+    def _num_recent(self, now: float) -> int:
+        return sum(now - at < WINDOW_S for at in self._failures)
 
 
 def jittered(pause_s: float, chance: float) -> float:
@@ -48,12 +59,12 @@ def jittered(pause_s: float, chance: float) -> float:
 
 
 class Breaker:
-    """Whether it is worth asking a target elsewhere now.
+    """Whether asking the verifier is worth it now.
 
-    It opens when the link is lost or a verdict did not come in time. It closes by itself when the
-    verifier has answered a ping that was sent since, and the pause is over. The pause doubles with
-    every failure in a row, so a verifier that answers pings and never verifies costs one verify
-    budget per pause, not one per block.
+    It opens when the connection is lost or a verdict is late. It closes when the verifier has
+    answered a later ping and the pause is over. The pause doubles with every failure in a row, so a
+    verifier that answers pings and never verifies costs one verify budget per pause, not one per
+    block.
     """
 
     def __init__(self) -> None:
@@ -73,18 +84,19 @@ class Breaker:
         return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self.num_failures - 1))
 
     def answered(self, asked_at: float) -> None:
-        """A ping sent then was answered. One from before a failure tells no more than a link."""
+        """A ping that was sent at `asked_at` was answered; one from before a failure proves
+        nothing about now."""
         self._is_linked = True
         if asked_at >= self._failed_at:
             self._is_answering = True
 
     def unlinked(self) -> None:
-        """The link is gone, which is no failure: a new one may be there at once."""
+        """The connection is gone. This is no failure: a new one may be there at once."""
         self._is_linked = False
 
     def failed(self, now: float, asked_at: float = math.inf) -> None:
-        """A verdict did not come, or cannot be. One asked for before the latest failure tells no
-        more than that did: turns that miss the same outage count once."""
+        """A verdict was late, or wrong. Requests from before the latest failure count with it, so
+        turns that miss the same outage count once."""
         if asked_at < self._failed_at:
             return
         self.num_failures += 1
@@ -97,3 +109,28 @@ class Breaker:
         self.num_failures = 0
         self._is_answering = True
         self._failed_at = self._retry_at = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a recording waits until the verifier has heard it.
+
+    The wait makes a recording's times those of a live turn. Where the edge goes on without a
+    verdict, the verifier has as long as a live one would: the audio's own duration. Where the
+    verdict is needed, a link slower than speech is waited for while it moves. budget_s: for a
+    verdict. goes_on: without one (gated, or exact that may degrade).
+    """
+
+    budget_s: float = 5.0
+    goes_on: bool = True
+
+    @property
+    def stuck_s(self) -> float:
+        """The longest wait without progress."""
+        return min(STUCK_S, self.budget_s + SLACK_S) if self.goes_on else self.budget_s
+
+    def ends_at(self, began_at: float, since: float, audio_s: float) -> float:
+        """The end of the wait since `since`, for a turn of `audio_s` that began at `began_at`."""
+        if self.goes_on:
+            return max(since, began_at + audio_s)
+        return max(since, began_at + SLOWEST * audio_s) + self.budget_s

@@ -1,161 +1,157 @@
-"""A turn on a verifier elsewhere, the edge's end. In: samples, requests. Out: messages, replies.
+"""The edge's end of a turn that a verifier elsewhere serves, without a socket.
 
-Keeps what the verifier may need again: the turn's samples (its slot may be lost) and the requests
-without a reply (the link may be cut). `attach` on every new link; `pull` what is to be sent next;
-`take` what came.
+The turn keeps what the verifier may need again: its samples, since the verifier may lose its slot,
+and the requests without a reply, since the websocket may be cut. For each websocket call `connect`
+and send the Open; then send `next_message` until it is None, and give `receive` what arrives.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
-from streamer.core.link import packing, wire
-from streamer.core.link.decoding_terms import FIRST, DecodingTerms
+from streamer.core.link import wire
 from streamer.core.link.plausible import Plausible, RemoteFault
-from streamer.core.link.send_window import PIECE_SAMPLES
 from streamer.core.rules.level_weights import FLAT, LevelWeights
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+from streamer.core.text.vocabulary import Vocabulary
+
+PIECE_SAMPLES = SAMPLE_RATE_HZ // 2  # of one Audio at most
+# Sent and not yet heard. A request waits after at most 2 s of audio, on a slow verifier or a thin
+# link; a recording is sent at 2 s per round trip.
+MAX_UNHEARD_SAMPLES = 2 * SAMPLE_RATE_HZ
+MAX_MESSAGES = 4_096  # of one websocket, down: a turn of 75 s in pieces of 100 ms has 1,000
+_BYTES = 4  # of a sample as it is kept
 
 
-class RemoteTurn:
-    """See the module. `num_prefilled` samples are in the verifier's slot; `is_ready`: it waits for
-    requests. `epoch`: the latest of the turns that had this channel before, so that what is still
-    said to them is not taken for its own.
+@dataclass(frozen=True)
+class DecodingTerms:
+    """How the edge decodes, and what the verifier must agree to.
+
+    num_ids: of the tokenizer's vocabulary. runs_on: the edge does not draft, so the verifier
+    decodes alone. vocabulary: to check the ids that the verifier chooses. phrases: a digest of the
+    phrases of the rules' form, "" for none.
     """
 
-    def __init__(self, channel: int, session: bytes, terms: DecodingTerms, epoch: int = 0) -> None:
-        self.channel = channel
+    tokenizer: str
+    language: str
+    num_ids: int
+    rules: Rules
+    sampling: Sampling
+    runs_on: bool = False
+    vocabulary: Vocabulary | None = None
+    phrases: str = ""
+
+
+class EdgeTurn:
+    """One turn, through all of its websockets."""
+
+    def __init__(self, session: bytes, terms: DecodingTerms) -> None:
         self.session = session
         self.terms = terms
-        self.epoch = epoch
-        self.num_samples = self.num_prefilled = self._num_links = 0
-        self.is_ready = self.is_opened = False
-        self.model = ""  # fingerprint of the first verifier that opened the turn
-        self._pieces: list[NDArray[np.float32]] = []
-        self._starts: list[int] = []
-        self._is_finished = self._finish_sent = self._open_sent = False
+        self.num_samples = 0
+        # samples in the verifier's slot
+        self.num_heard = 0
+        # the verifier has heard the end, and waits for requests
+        self.is_ready = False
+        # the verifier has opened the turn on this websocket
+        self.is_opened = False
+        # fingerprint of the first verifier that opened the turn
+        self.model = ""
+        self._samples = bytearray()  # float32
         self._weights = FLAT
-        # samples sent on this link; None: the verifier has not said what it has
-        self._num_sent: int | None = None
+        self._is_finished = self._is_finish_sent = False
+        # samples sent on this websocket; None until the verifier says what it has
+        self._num_sent: int | None = 0
+        self._num_received = 0  # messages on this websocket
+        self._num_connections = 0
         self._requests: dict[int, VerifyRequest] = {}  # without a reply, oldest first
-        self._sent: set[int] = set()
-        self._run_from: int | None = None  # the number that the verifier decodes alone from
-        self._early: dict[int, Verdict] = {}  # before they were asked for: of a run, or FIRST's
-        self._is_unasked = False  # FIRST was sent, and nobody waits for it yet
+        self._sent: set[int] = set()  # their numbers, on this websocket
+        self._run_from: int | None = None  # the verifier decodes alone from this number on
+        self._early: dict[int, Verdict] = {}  # of a run, before they were asked for
         self._plausible = Plausible(terms.vocabulary if terms.rules.clean else None)
 
     def hear(self, samples: NDArray[np.float32]) -> None:
-        """Samples [n] float32 that follow those before."""
-        for start in range(0, len(samples), PIECE_SAMPLES):
-            piece = samples[start : start + PIECE_SAMPLES]
-            self._pieces.append(piece)
-            self._starts.append(self.num_samples)
-            self.num_samples += len(piece)
+        """Append samples [n] float32."""
+        self._samples += samples.astype(np.float32, copy=False).tobytes()
+        self.num_samples += len(samples)
 
     def finish(self, weights: LevelWeights = FLAT) -> None:
-        """The turn is over; its levels have these `weights`."""
+        """End the turn; its sentence says levels by `weights`."""
         self._is_finished = True
         self._weights = weights
-        if self.terms.asks_first and not self._requests:
-            self._requests[FIRST.number] = FIRST
-            self._is_unasked = True
 
-    def ask(self, request: VerifyRequest) -> Verdict | Refusal | None:
-        """Have `request` sent; its verdict, where the verifier has given it already. Refused is
-        another one than FIRST under FIRST's number (the edge went on alone first): that number's
-        verdict is FIRST's, whenever it comes."""
-        if self.terms.asks_first and request.number == FIRST.number and request != FIRST:
-            self.forget(FIRST.number)
-            self._early.pop(FIRST.number, None)
-            self._is_unasked = False
-            return Refusal(request.number, "number")
+    def ask(self, request: VerifyRequest) -> Verdict | None:
+        """Queue `request`; return its verdict where the verifier has already given it."""
         if request.number in self._early:
             return self._early.pop(request.number)
-        if self._is_unasked and request == FIRST:
-            self._is_unasked = False
-            return None
         self._requests[request.number] = request
-        if self._run_from is not None:  # its verdict comes unasked
+        if self._run_from is not None:  # the verdict comes without asking
             self._sent.add(request.number)
         return None
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this reply any more."""
+        """Wait no longer for this reply."""
         self._requests.pop(number, None)
         self._sent.discard(number)
 
-    @property
-    def is_open_sent(self) -> bool:
-        """On this link."""
-        return self._open_sent
-
-    def attach(self) -> None:
-        """A new link: nothing was sent on it."""
-        self.epoch += 1
-        self._num_links += 1
-        self._open_sent = self._finish_sent = self.is_opened = self.is_ready = False
-        self._num_sent = 0 if self._num_links == 1 else None
+    def connect(self) -> wire.Open:
+        """Start over on a new websocket; send the returned message first."""
+        self._num_sent = 0 if self._num_connections == 0 else None
+        self._num_connections += 1
+        self._num_received = 0
+        self._is_finish_sent = self.is_opened = self.is_ready = False
         self._sent.clear()
         self._run_from = None
+        t = self.terms
+        rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases}
+        chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
+        return wire.Open(self.session, self.model, t.tokenizer, t.language, rules, chance)
 
-    def pull(self, max_samples: int = PIECE_SAMPLES) -> wire.Up | None:
-        """The next message for this link, with so much audio at most; None for now."""
-        if not self._open_sent:
-            self._open_sent = True
-            return self._open()
+    def next_message(self) -> wire.Up | None:
+        """The next message for this websocket; None until something happens."""
         if self._num_sent is None:
             return None
         if self._num_sent < self.num_samples:
-            size = min(max_samples, PIECE_SAMPLES)
-            return self._audio(self._num_sent, size) if size > 0 else None
+            return self._audio(self._num_sent)
         if not self._is_finished:
             return None
-        if not self._finish_sent:
-            self._finish_sent = True
-            return self._finish()
+        if not self._is_finish_sent:
+            self._is_finish_sent = True
+            return wire.Finish(self.num_samples, dict(self._weights))
         request = next((r for n, r in self._requests.items() if n not in self._sent), None)
         return None if request is None else self._ask(request)
 
-    def take(self, message: wire.Down) -> Verdict | Refusal | None:
-        """What came on this turn's channel; the reply it brings. Raises RemoteFault, WireError."""
-        if isinstance(message, wire.Pong | wire.Rejected) or message.epoch != self.epoch:
-            return None
+    def receive(self, message: wire.Down) -> Verdict | Refusal | None:
+        """Take a message from the verifier; return the reply that it holds.
+
+        Raises RemoteFault for a message that cannot be, and WireError. The caller handles
+        Rejected.
+        """
+        self._num_received += 1
+        if self._num_received > MAX_MESSAGES:
+            raise RemoteFault("the verifier sends more messages than a turn needs")
         match message:
-            case wire.OpenedMessage(num_samples=num_samples, model=model):
+            case wire.Opened(num_samples=num_samples, model=model):
                 self._opened(num_samples, model)
-            case wire.HeardMessage(num_samples=num_samples, is_finished=is_finished):
+            case wire.Heard(num_samples=num_samples, is_finished=is_finished):
                 if num_samples > self.num_samples:
                     raise RemoteFault("the verifier heard more than there is")
-                self.num_prefilled = num_samples
+                self.num_heard = num_samples
                 self.is_ready = is_finished
             case wire.Judged():
-                return self._judged(packing.verdict_of(message))
+                return self._judged(message.verdict())
             case wire.Refused(number=number, reason=reason) if number in self._requests:
                 self.forget(number)
                 self._run_from = None
-                self._is_unasked = False
                 return Refusal(number, reason)
         return None
-
-    def _open(self) -> wire.Open:
-        t = self.terms
-        chance = (t.sampling.temperature, t.sampling.top_p, t.sampling.seed)
-        rules: dict[str, Any] = vars(t.rules) | {"phrases": t.phrases}
-        return wire.Open(
-            self.channel,
-            self.session,
-            self.epoch,
-            wire.VERSION,
-            self.model,
-            t.tokenizer,
-            t.language,
-            rules,
-            chance,
-        )
 
     def _opened(self, num_samples: int, model: str) -> None:
         if num_samples > self.num_samples or (self.model and model != self.model):
@@ -163,38 +159,30 @@ class RemoteTurn:
         self.model = model
         self.is_opened = True
         if self._num_sent is None:
-            self._num_sent = self.num_prefilled = num_samples
+            self._num_sent = self.num_heard = num_samples
 
-    def _audio(self, start: int, size: int) -> wire.AudioMessage:
-        """At most `size` samples from `start` on: a link that is behind sends longer pieces."""
-        i = bisect_right(self._starts, start) - 1
-        pieces = [self._pieces[i][start - self._starts[i] :]]
-        while sum(map(len, pieces)) < size and (i := i + 1) < len(self._pieces):
-            pieces.append(self._pieces[i])
-        samples = np.concatenate(pieces)[:size]
-        self._num_sent = start + len(samples)
-        return wire.AudioMessage(self.channel, start, *packing.pack_audio(samples))
-
-    def _finish(self) -> wire.Up:
-        if not self._weights:
-            return wire.Finish(self.channel, self.num_samples)
-        return wire.FinishWithin(self.channel, self.num_samples, dict(self._weights))
+    def _audio(self, start: int) -> wire.Audio | None:
+        room = self.num_heard + MAX_UNHEARD_SAMPLES - start
+        size = min(PIECE_SAMPLES, self.num_samples - start, room)
+        if size <= 0:
+            return None
+        self._num_sent = start + size
+        data = self._samples[_BYTES * start : _BYTES * self._num_sent]
+        return wire.Audio.of(start, np.frombuffer(data, np.float32))
 
     def _ask(self, request: VerifyRequest) -> wire.Up:
         self._sent.add(request.number)
-        m = packing.verify_message(self.channel, self.epoch, request)
         if not self.terms.runs_on:
-            return m
+            return wire.Verify.of(request)
         self._run_from = request.number
         self._sent.update(self._requests)
-        return wire.Decode(m.channel, m.epoch, m.number, m.base, m.prefix, m.unverified)
+        return wire.Decode.of(request)
 
     def _judged(self, verdict: Verdict) -> Verdict | None:
         if verdict.next_id >= self.terms.num_ids:
             raise RemoteFault(f"the verifier chose id {verdict.next_id} of {self.terms.num_ids}")
         request = self._requests.get(verdict.number)
-        is_run = self._run_from is not None and verdict.number >= self._run_from
-        is_early = request is None and is_run
+        is_early = request is None and self._is_of_run(verdict.number)
         if request is None and not is_early:  # given up
             return None
         n_drafted = len(request.draft) if request is not None else 0
@@ -206,8 +194,7 @@ class RemoteTurn:
                 self._early[verdict.number] = verdict
             return None
         self.forget(verdict.number)
-        if self._is_unasked and verdict.number == FIRST.number:
-            self._early[verdict.number] = verdict
-            self._is_unasked = False
-            return None
         return verdict
+
+    def _is_of_run(self, number: int) -> bool:
+        return self._run_from is not None and number >= self._run_from

@@ -1,7 +1,7 @@
-"""Can an id that a verifier chose be one? In: its verdicts, in order. Out: nothing, or RemoteFault.
+"""Check that the rules allow the ids that a verifier chose, since terminals and pages show them.
 
-By the same rules on both sides it chooses no escape code, line break or special id, nor bytes that
-complete a character which is none: what it says is shown on terminals and pages.
+By the rules that both sides share, a verifier never chooses an escape code, a line break, a special
+id, or bytes that complete an invalid character.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
 from streamer.core.text.vocabulary import Vocabulary
 
-NUM_BEHIND = 3  # ids before the last one of a split character
+NUM_BEFORE = 3  # ids before the last one of a split character
 
 
 class RemoteFault(RuntimeError):
-    """What the verifier said cannot be: another model than before, a verdict that does not fit."""
+    """A message of the verifier cannot be: another model, a verdict that does not fit."""
 
 
 class Plausible:
-    """Of one turn. vocabulary: None where the rules are not clean, and any id may be chosen."""
+    """The check of one turn. vocabulary: None where the rules allow any id."""
 
     def __init__(self, vocabulary: Vocabulary | None) -> None:
         self._vocabulary = vocabulary
-        # answer's length behind a verdict -> its last ids; 176 at most
+        # answer's length after a verdict -> its last ids; 176 at most
         self._last: dict[int, tuple[int, ...]] = {}
-        self._length = 0  # behind the last verdict
+        self._length = 0  # after the last verdict
 
     def check(self, verdict: Verdict, request: VerifyRequest | None) -> None:
         """request: None in a run that the verifier decodes alone. Raises RemoteFault."""
@@ -35,10 +35,10 @@ class Plausible:
         if request is not None:
             base = request.base
             told = (*request.unverified, *request.draft[: verdict.n_accepted])
-        behind = (*self._last.get(base, ()), *told)[-NUM_BEHIND:]
-        if not vocabulary.may_follow(behind, verdict.next_id):
+        before = (*self._last.get(base, ()), *told)[-NUM_BEFORE:]
+        if not vocabulary.may_follow(before, verdict.next_id):
             raise RemoteFault(
                 f"the verifier chose id {verdict.next_id}, which the rules never allow there"
             )
         self._length = base + len(told) + 1
-        self._last[self._length] = (*behind, verdict.next_id)[-NUM_BEHIND:]
+        self._last[self._length] = (*before, verdict.next_id)[-NUM_BEFORE:]

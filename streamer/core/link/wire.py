@@ -1,36 +1,38 @@
-"""What crosses the link. In: messages. Out: bytes, and back; WireError for garbage.
+"""The messages of the link, version 5, as MessagePack arrays.
 
-One link carries many turns, each on a channel of its own (the edge numbers them). Audio crosses
-once, as PCM16; then ids only: a Verify is at most 24 bytes and 3 per id, a Judged a few bytes and
-2 per id that stands.
+A websocket carries one turn. The edge opens the turn, sends its audio and its end, then asks about
+blocks; the verifier says how much it has heard and answers each request. Closing the websocket with
+1000 ends the turn; after any other end the edge opens another websocket and resumes the turn.
 Every bound of a field is checked on arrival.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Meta, Struct
+from numpy.typing import NDArray
 
+from streamer.core.audio.pcm import MAX_MAGNITUDE, PCM16_SCALE, from_pcm16
+from streamer.core.decoding.verdict import Verdict, VerifyRequest
 from streamer.core.rules.level_weights import FLOOR
 
 VERSION = 5
 PATH = "/v1/verify"
-MAX_CHANNELS = 256
-MAX_EPOCH = 1 << 15  # a turn beyond it begins at 1: an epoch takes three bytes at most
-MAX_IDS = 320  # of one Verify: the longest answer and the longest draft, with room
+VERSION_QUERY = "wire"  # PATH?wire=5: a verifier refuses other versions before the upgrade
+MAX_IDS = 320  # of one request: the longest answer and the longest draft, with room
 MAX_ATTRIBUTES = 16
 MAX_LEVELS = 32  # of one attribute
 MAX_AUDIO_BYTES = 65_536  # of one Audio: 2 s of PCM16
 MAX_MESSAGE_BYTES = MAX_AUDIO_BYTES + 1_024
 
-Channel = Annotated[int, Meta(ge=0, lt=MAX_CHANNELS)]
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Hash = Annotated[int, Meta(ge=0)]  # 64 bits as an integer: a byte shorter than as bytes
 PackedIds = Annotated[bytes, Meta(max_length=3 * MAX_IDS)]
 Word = Annotated[str, Meta(max_length=200)]
-# MessagePack takes one byte for a weight down to one nat under the best, at most three
 Weight = Annotated[int, Meta(ge=FLOOR, le=0)]
 Weights = Annotated[
     dict[Word, Annotated[tuple[Weight, ...], Meta(min_length=1, max_length=MAX_LEVELS)]],
@@ -39,27 +41,22 @@ Weights = Annotated[
 
 
 class WireError(ValueError):
-    """Bytes that are no message of this protocol; the link is closed."""
+    """The bytes are not a message of this protocol."""
 
 
 class Message(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """A MessagePack array: kind, then the fields."""
+    """A MessagePack array: the kind, then the fields."""
 
 
 class Open(Message, tag=1, frozen=True):
-    """Hear a turn on `channel`, or go on with it after the link was cut.
+    """Begin a turn, or resume it after its websocket was cut.
 
-    session: 16 random bytes that name the turn. epoch: one more than the channel's last, for each
-    turn and each link that it is opened on: no reply to what is over is taken for a reply to what
-    has begun. model: the fingerprint that the verifier must have, "" for any. rules, sampling: how
-    ids are chosen, the edge's own; among the rules `phrases`, a digest of those that their form
-    goes by, "" for none.
+    session: 16 random bytes that name the turn. model: the fingerprint that the verifier must
+    have, "" for any. rules and sampling: how the edge chooses ids; `phrases` among the rules is a
+    digest of the phrases of their form, "" for none.
     """
 
-    channel: Channel
     session: Annotated[bytes, Meta(min_length=16, max_length=16)]
-    epoch: Count
-    version: Count
     model: Word
     tokenizer: Word
     language: Word
@@ -67,119 +64,133 @@ class Open(Message, tag=1, frozen=True):
     sampling: tuple[float, float, Hash]  # temperature, top-p, seed
 
 
-class AudioMessage(Message, tag=2, frozen=True):
-    """16 kHz mono from sample `start` on: PCM16, or float32 where it is not on its grid."""
+class Audio(Message, tag=2, frozen=True):
+    """16 kHz mono from sample `start` on: PCM16, or float32 where PCM16 would lose something."""
 
-    channel: Channel
     start: Count
     data: Annotated[bytes, Meta(max_length=MAX_AUDIO_BYTES)]
     is_float: bool
 
+    @classmethod
+    def of(cls, start: int, samples: NDArray[np.float32]) -> Audio:
+        """Pack samples [n] float32 without loss."""
+        scaled = samples * PCM16_SCALE
+        pcm = np.clip(scaled, -PCM16_SCALE, PCM16_SCALE - 1).astype("<i2")
+        if np.array_equal(pcm, scaled):
+            return cls(start, pcm.tobytes(), False)
+        return cls(start, samples.astype("<f4").tobytes(), True)
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data) // (4 if self.is_float else 2)
+
+    def samples(self) -> NDArray[np.float32]:
+        """Samples [n] float32, bit for bit as packed. Raises WireError."""
+        width = 4 if self.is_float else 2
+        if len(self.data) % width:
+            raise WireError(f"{len(self.data)} bytes are no whole number of samples")
+        if not self.is_float:
+            return from_pcm16(self.data)
+        samples = np.frombuffer(self.data, "<f4").astype(np.float32)
+        if not (np.abs(samples) <= MAX_MAGNITUDE).all():
+            raise WireError("samples that are no audio")
+        return samples
+
 
 class Finish(Message, tag=3, frozen=True):
-    """The turn has `num_samples`; prefill what is left of it."""
+    """The turn has `num_samples`: prefill the rest.
 
-    channel: Channel
+    weights: of the levels that the sentence may say (core/rules/level_weights.py).
+    """
+
     num_samples: Count
+    weights: Weights
 
 
-class VerifyMessage(Message, tag=4, frozen=True):
-    """See VerifyRequest."""
+class Verify(Message, tag=4, frozen=True):
+    """One block: see VerifyRequest in core/decoding/verdict.py."""
 
-    channel: Channel
-    epoch: Count
     number: Count
     base: Count
     prefix: Hash
     unverified: PackedIds
     draft: PackedIds
 
+    @classmethod
+    def of(cls, request: VerifyRequest) -> Verify:
+        prefix = int.from_bytes(request.prefix, "big")
+        packed = pack_ids(request.unverified), pack_ids(request.draft)
+        return cls(request.number, request.base, prefix, *packed)
+
 
 class Decode(Message, tag=5, frozen=True):
-    """A Verify without a draft, then a Judged unasked for each id to the answer's end."""
+    """A Verify without a draft; the verifier then decodes alone to the end, a Judged per id."""
 
-    channel: Channel
-    epoch: Count
     number: Count
     base: Count
     prefix: Hash
     unverified: PackedIds
 
-
-class Close(Message, tag=6, frozen=True):
-    """The turn is over, or given up."""
-
-    channel: Channel
-
-
-class Ping(Message, tag=7, frozen=True):
-    """Answered by a Pong with the same token."""
-
-    token: Count
+    @classmethod
+    def of(cls, request: VerifyRequest) -> Decode:
+        prefix = int.from_bytes(request.prefix, "big")
+        return cls(request.number, request.base, prefix, pack_ids(request.unverified))
 
 
-class FinishWithin(Message, tag=8, frozen=True):
-    """A Finish of a turn whose words are weighted by its measures."""
+class Opened(Message, tag=1, frozen=True):
+    """The turn has a KV slot and `num_samples`: send the rest. model: its fingerprint."""
 
-    channel: Channel
-    num_samples: Count
-    weights: Weights
-
-
-class OpenedMessage(Message, tag=1, frozen=True):
-    """The turn has a KV slot and `num_samples`: send what follows. model: its fingerprint."""
-
-    channel: Channel
-    epoch: Count
     num_samples: Count
     model: Word
 
 
-class HeardMessage(Message, tag=2, frozen=True):
-    """So much is prefilled, said after each Audio; after Finish, all of it and the suffix."""
+class Heard(Message, tag=2, frozen=True):
+    """`num_samples` are prefilled; is_finished: all of the turn, and the suffix."""
 
-    channel: Channel
-    epoch: Count
     num_samples: Count
     is_finished: bool
 
 
 class Judged(Message, tag=3, frozen=True):
-    """See core/decoding/verdict.py. log_probs: float16, little-endian; empty: not told."""
+    """See Verdict in core/decoding/verdict.py. log_probs: float16, or empty."""
 
-    channel: Channel
-    epoch: Count
     number: Count
     n_accepted: Count
     next_id: Annotated[int, Meta(ge=0, lt=1 << 24)]
     log_probs: Annotated[bytes, Meta(max_length=2 * MAX_IDS)] = b""
 
+    @classmethod
+    def of(cls, verdict: Verdict) -> Judged:
+        packed = np.array(verdict.log_probs, "<f2").tobytes()
+        return cls(verdict.number, verdict.n_accepted, verdict.next_id, packed)
+
+    def verdict(self) -> Verdict:
+        """Raises WireError for log-probabilities that cannot be."""
+        n = self.n_accepted + 1
+        if len(self.log_probs) not in (0, 2 * n):
+            raise WireError(f"{len(self.log_probs)} bytes are no log-probabilities of {n} ids")
+        found = np.frombuffer(self.log_probs, "<f2")
+        if not (np.isfinite(found) & (found <= 0)).all():
+            raise WireError("numbers that are no log-probabilities")
+        return Verdict(self.number, self.n_accepted, self.next_id, tuple(found.tolist()))
+
 
 class Refused(Message, tag=4, frozen=True):
-    """The request `number` was not applied: see core/decoding/verdict.py's Refusal."""
+    """The request was not applied: see Refusal in core/decoding/verdict.py."""
 
-    channel: Channel
-    epoch: Count
     number: Count
     reason: Word
 
 
 class Rejected(Message, tag=5, frozen=True):
-    """There is no such turn here (any more). `is_final`: it makes no sense to ask again."""
+    """The verifier does not serve the turn (any more); is_final: opening it again is useless."""
 
-    channel: Channel
-    epoch: Count
     is_final: bool
     reason: Word
 
 
-class Pong(Message, tag=6, frozen=True):
-    token: Count
-
-
-Up = Open | AudioMessage | Finish | FinishWithin | VerifyMessage | Decode | Close | Ping
-OfTurn = AudioMessage | Finish | FinishWithin | VerifyMessage | Decode  # of one that is open
-Down = OpenedMessage | HeardMessage | Judged | Refused | Rejected | Pong
+Up = Open | Audio | Finish | Verify | Decode
+Down = Opened | Heard | Judged | Refused | Rejected
 _encoder = msgspec.msgpack.Encoder()
 _up: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
 _down: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
@@ -190,13 +201,38 @@ def encode(message: Up | Down) -> bytes:
 
 
 def decode_up(data: bytes | str) -> Up:
-    """What an edge sent. Raises WireError."""
+    """A message from an edge. Raises WireError."""
     return _decode(_up, data)
 
 
 def decode_down(data: bytes | str) -> Down:
-    """What a verifier sent. Raises WireError."""
+    """A message from a verifier. Raises WireError."""
     return _decode(_down, data)
+
+
+def request_of(message: Verify | Decode) -> VerifyRequest:
+    """The request in a message. Raises WireError."""
+    try:
+        prefix = message.prefix.to_bytes(8, "big")
+    except OverflowError:
+        raise WireError("a hash of more than 64 bits") from None
+    draft = unpack_ids(message.draft) if isinstance(message, Verify) else ()
+    unverified = unpack_ids(message.unverified)
+    return VerifyRequest(message.number, message.base, prefix, unverified, draft)
+
+
+def pack_ids(ids: Iterable[int]) -> bytes:
+    """Pack ids below 2**24 as 3 bytes each, little-endian."""
+    words = np.fromiter(ids, dtype="<u4")
+    return words.view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
+
+
+def unpack_ids(data: bytes) -> tuple[int, ...]:
+    """Raises WireError for half an id."""
+    if len(data) % 3:
+        raise WireError(f"{len(data)} bytes are no whole number of ids")
+    parts = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int64)
+    return tuple((parts[:, 0] | parts[:, 1] << 8 | parts[:, 2] << 16).tolist())
 
 
 def _decode(decoder: Any, data: bytes | str) -> Any:

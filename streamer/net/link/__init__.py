@@ -1,4 +1,4 @@
-"""The link between an edge and a verifier: dialling, the turns on it, the verifier's server.
+"""The link between edge and verifier over websockets: dialling, turns, the verifier's server.
 
 Imports net.service, stages and core.link.
 """

@@ -1,4 +1,4 @@
-"""What is known of the verifier. In: what its turns meet. Out: whether to ask it, or why not."""
+"""Whether a verifier elsewhere is there, and if not, why."""
 
 from __future__ import annotations
 
@@ -10,60 +10,73 @@ from streamer.core.description import one_line
 from streamer.core.link import wire
 from streamer.core.link.backoff import Breaker
 from streamer.core.link.plausible import RemoteFault
-from streamer.net.link.dial_errors import is_final, is_nobody, why
+from streamer.net.link.dial import is_absent, is_final, why
 from streamer.net.service.notices import Notices
 
 MODEL_CHARACTERS = 16  # of a fingerprint, in a notice
-MAX_TRIES = 4  # that find nobody; then nobody waits for one more
+MAX_TRIES = 4  # in vain, in a row; from then on no turn waits
 NOT_YET = "not connected yet"
 SLOW = "it is slow"
 
 
 class Presence:
-    """One verifier's. `model`: the fingerprint that the latest turn was told; `on_model` is told
-    the first one. `settled`: linked for the first time, or known to be absent."""
+    """The state of one verifier, from what its connections meet.
+
+    on_model: called with the fingerprint of the first verifier's model.
+    """
 
     def __init__(
         self, name: str, clock: Callable[[], float], on_model: Callable[[str], None]
     ) -> None:
         self.name = name
         self.breaker = Breaker()
-        self.num_links = 0
-        self.rtt_s: float | None = None  # of the latest ping
-        self.lost: str | None = None  # it refuses us, as far as one can tell for good
-        self.trouble = NOT_YET  # why there is no link, or no verdict
+        # there is a connection, or was until a moment ago
+        self.is_linked = False
+        # there was one, now or earlier
+        self.was_linked = False
+        # round trip of the latest ping
+        self.rtt_s: float | None = None
+        # why the verifier refuses this edge, as it seems for good
+        self.lost: str | None = None
+        # why there is no connection, or no verdict
+        self.trouble = NOT_YET
+        # fingerprint of the model that served the latest turn
         self.model = ""
+        # set when the verifier has answered for the first time, or is known to be absent
         self.settled = anyio.Event()
         self._clock = clock
         self._on_model = on_model
-        self._num_tries = 0  # in a row that found nobody
+        self._num_tries = 0  # in vain, in a row
         self._notices = Notices()
         self._swaps = Notices()
 
     @property
     def is_up(self) -> bool:
-        """Whether it is worth asking now."""
+        """Whether asking is worth it now."""
         return self.breaker.is_closed(self._clock())
 
     @property
     def why_not(self) -> str | None:
-        """Why there is no sense in waiting for a verdict; None where one may come. A verifier that
-        was there may come back, so the first turn that misses it waits for as long as it may."""
+        """Why waiting for a verdict is useless; None where one may come.
+
+        A verifier that was there may come back, so the first turn that misses it waits for its
+        whole budget.
+        """
         if self.lost is not None:
             return self.lost
-        is_missed = self.num_links == 0 or self.breaker.num_failures > 0
+        is_missed = not self.was_linked or self.breaker.num_failures > 0
         if self._num_tries < MAX_TRIES or not is_missed:
             return None
         return f"{self.name} is not there ({self.trouble})"
 
     def linked(self) -> None:
-        """There is a link; whether it answers will be seen."""
+        """A connection was made; a ping will show whether the verifier answers."""
         self.lost = None
-        self.num_links += 1
+        self.is_linked = self.was_linked = True
         self._num_tries = 0
 
     def answered(self, asked_at: float) -> None:
-        """It answered a ping that was sent then."""
+        """The verifier answered a ping that was sent at `asked_at`."""
         self.rtt_s = self._clock() - asked_at
         self.breaker.answered(asked_at)
         self.settled.set()
@@ -72,27 +85,28 @@ class Presence:
         self._notices.state(True, f"{self.name} is there again")
 
     def unlinked(self, error: Exception) -> None:
-        """There is no link, or none any more."""
+        """There is no connection, or it ended by `error`."""
+        self.is_linked = False
         self.breaker.unlinked()
         self.trouble = why(error)
         self._notices.state(False, f"{self.name} is not there ({self.trouble}); it is tried again")
         if isinstance(error, RemoteFault | wire.WireError):
             self.breaker.failed(self._clock())
-        if is_nobody(error):
+        if is_absent(error):
             self._num_tries += 1
-        if is_final(error, was_linked=self.num_links > 0):
+        if is_final(error, self.was_linked):
             self.lost = f"{self.name} refuses: {self.trouble}"
         if self.why_not is not None:
             self.settled.set()
 
     def verdict_came(self) -> None:
-        """Earlier trouble is over."""
+        """A verdict came: earlier trouble is over."""
         self.breaker.succeeded()
         self.trouble = SLOW
 
     def told_model(self, model: str) -> None:
-        """Within a turn the model cannot change (core/link/edge_turn.py). Between turns it may, and
-        whoever runs this edge is told."""
+        """A turn was opened by this model. Log where it differs from that of earlier turns; within
+        a turn it cannot change (core/link/edge_turn.py)."""
         model = one_line(model)[:MODEL_CHARACTERS]
         if model in ("", self.model):
             return

@@ -1,64 +1,124 @@
-"""One turn on the link: target.py's Target. In: what was heard, requests. Out: verdicts."""
+"""One turn that a verifier elsewhere serves: the Target of stages/ports.py.
+
+`run` holds the turn's websockets, one after another, until the turn is over. Other calls return at
+once, except `verify` and `prefilled`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import anyio
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed, Heard
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.description import one_line
 from streamer.core.link import wire
-from streamer.core.link.backoff import jittered
-from streamer.core.link.edge_turn import RemoteTurn
-from streamer.core.link.patience import STUCK_S, VerifierProgress
-from streamer.core.link.send_window import SendWindow
+from streamer.core.link.backoff import STUCK_S, jittered
+from streamer.core.link.edge_turn import EdgeTurn
+from streamer.core.link.plausible import RemoteFault
 from streamer.core.rules.level_weights import LevelWeights
-from streamer.net.link.dial import VerifierAddress
-from streamer.net.link.reply_waiters import ReplyWaiters
-from streamer.net.link.turn_link import TurnLink
-from streamer.net.link.unheard_audio import UnheardAudio
+from streamer.net.link.dial import VerifierAddress, is_other_version, why
 from streamer.stages.ports import TargetLost
 
 # Before a turn that found no place asks again; the last one from then on.
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
+class TurnCloud(Protocol):
+    """What a turn needs of the cloud that it is on (net/link/client.py)."""
+
+    @property
+    def why_not(self) -> str | None:
+        """Why waiting for a verdict is useless; None where one may come."""
+        ...
+
+    @property
+    def is_linked(self) -> bool: ...
+
+    async def connection(self) -> ClientConnection:
+        """A new connection to the verifier, however long that takes."""
+        ...
+
+    def opened(self, model: str) -> None:
+        """The verifier has opened a turn with this model."""
+        ...
+
+    def verdict_came(self) -> None: ...
+
+    def failed(self, asked_at: float) -> None:
+        """A verdict that was asked for at `asked_at` is late."""
+        ...
+
+    def rejected(self, reason: str) -> None:
+        """The verifier has no place for this turn now."""
+        ...
+
+    def cut(self, error: Exception, since: float) -> None:
+        """A turn's connection, there since `since`, ended by `error`."""
+        ...
+
+    def leave(self, target: RemoteTarget) -> None:
+        """The turn is over."""
+        ...
+
+
+@dataclass(eq=False)
+class _Waiter:
+    asked_at: float  # or sent, where that came later
+    reply: Verdict | Refusal | str = ""  # a text: why there is none
+    is_given_up: bool = False
+    over: anyio.Event = field(default_factory=anyio.Event)
+
+
 class RemoteTarget:
-    """Takes at once what it is told; `verify` waits as its caller does, through all links."""
+    """See the module. `turn`: its state (core/link/edge_turn.py)."""
 
     def __init__(
         self,
-        link: TurnLink,
-        turn: RemoteTurn,
+        cloud: TurnCloud,
+        turn: EdgeTurn,
         verifier: VerifierAddress,
         clock: Callable[[], float],
         chance: Callable[[], float],
     ) -> None:
         self.turn = turn
-        self.num_bytes_up = self.num_bytes_down = 0
-        self.reopen_at = -math.inf  # after a rejection: not before
-        self._link = link
+        self.is_connected = False
+        self._cloud = cloud
         self._verifier = verifier
         self._clock = clock
         self._chance = chance
-        self._is_wanted = verifier.eager  # lazy: from the first request on
-        self._waiters = ReplyWaiters()
-        self._unheard: UnheardAudio | None = None  # None: there is no link
-        self._moved = anyio.Event()  # the verifier has prefilled more, or will not
-        self._progress = VerifierProgress()
+        self._num_bytes_up = self._num_bytes_down = 0
+        # set when a connection is wanted: at once, or with the first request (lazy)
+        self._wanted = anyio.Event()
+        # set when there may be something to send
+        self._wake = anyio.Event()
+        # set when the verifier has heard more, or will not
+        self._moved = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self._waiters: dict[int, _Waiter] = {}
+        self._asked: set[int] = set()  # numbers of requests that left, on any connection
+        self._is_cut = False  # the latest connection was lost, and there is no other yet
         self._num_rejected = 0  # since the last verdict
-        self._is_behind = False  # a verdict was wanted before the request could be sent
-        self._was_served = False  # on this link
+        self._is_rejected = False
+        # a verdict was wanted before its request could be sent: the verifier has to catch up
+        self._is_behind = False
         self._lost: str | None = None
+        self._began_at = math.inf
+        self._moved_at = -math.inf  # the verifier's latest progress
+        self._num_moved = -1  # how far it was then
 
     @property
     def is_up(self) -> bool:
-        """Whether to ask: not while it has no place there, nor while it has to catch up."""
-        is_held_up = self._is_rejected or (self._is_behind and not self.turn.is_ready)
+        """Whether to ask: the turn has a place and a connection, and nothing to catch up on."""
+        is_held_up = self._is_rejected or self._is_cut
+        is_held_up |= self._is_behind and not self.turn.is_ready
         return self._lost is None and not is_held_up
 
     @property
@@ -68,62 +128,70 @@ class RemoteTarget:
 
     @property
     def num_unheard(self) -> int:
-        """Samples that the verifier is to hear and has not; 0 where nothing is sent yet (lazy)."""
-        if not self._is_wanted or self._lost is not None:
+        """Samples that the verifier should hear and has not; 0 where nothing is sent yet."""
+        if not self._wanted.is_set() or self._lost is not None:
             return 0
-        return self.turn.num_samples - self.turn.num_prefilled
+        return self.turn.num_samples - self.turn.num_heard
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return self._num_bytes_up, self._num_bytes_down
 
     async def hear(self, heard: Heard) -> None:
         if heard.samples is not None and len(heard.samples):
-            self._progress.began(self._clock())
+            self._began_at = min(self._began_at, self._clock())
             self.turn.hear(heard.samples)
-            self._want()
+            self._send_soon(is_wanted=self._verifier.eager)
 
     async def finish(self, closed: Closed, weights: LevelWeights) -> None:
         self.turn.finish(weights)
-        self._want()
+        self._send_soon(is_wanted=self._verifier.eager)
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Raises TargetLost where the verifier has refused the turn, or is not there."""
-        why_not = self._lost or self._link.why_not
+        why_not = self._lost or self._cloud.why_not
         if why_not is not None:
             raise TargetLost(why_not)
         early = self.turn.ask(request)
         if early is not None:
             return early
-        self._is_wanted = True
-        self._want()
+        self._send_soon(is_wanted=True)
+        waiter = self._waiters[request.number] = _Waiter(self._clock())
         try:
-            reply = await self._waiters.wait(request.number, self._clock())
+            await waiter.over.wait()
         finally:
+            self._waiters.pop(request.number, None)
             self.turn.forget(request.number)
-        if isinstance(reply, str):
-            raise TargetLost(reply)
-        return reply
+        if isinstance(waiter.reply, str):
+            raise TargetLost(waiter.reply)
+        return waiter.reply
 
     def has_sent(self, number: int) -> bool:
-        return self._waiters.has_sent(number)
+        return number in self._asked
 
     def failed(self) -> None:
-        """A verdict did not come in time. The verifier is blamed where it was asked, or makes no
-        progress. A request that waits here behind the turn's own audio, or for a place there, is
-        this turn's own misfortune."""
-        is_moving = self._is_rejected or self._clock() - self._progress.moved_at < STUCK_S
-        if self._waiters.are_unsent and is_moving and self._unheard is not None:
+        """A verdict did not come in time.
+
+        The verifier is blamed where it was asked, or makes no progress. A request that waits here
+        for the turn's own audio, or for a place there, is this turn's own misfortune.
+        """
+        is_moving = self._is_rejected or self._clock() - self._moved_at < STUCK_S
+        if self._waiters and self._asked.isdisjoint(self._waiters) and is_moving:
             self._is_behind = True
-        else:
-            self._link.failed(self._waiters.given_up())
+            return
+        fresh = [waiter for waiter in self._waiters.values() if not waiter.is_given_up]
+        for waiter in fresh:
+            waiter.is_given_up = True
+        self._cloud.failed(min((waiter.asked_at for waiter in fresh), default=math.inf))
 
     async def prefilled(self) -> None:
-        """Wait until the verifier has prefilled all that was heard, for as long as
-        core/link/patience.py says; a lazy one is not asked to. What it says without hearing more
-        does not prolong the wait."""
+        """Wait until the verifier has heard all, as long as core/link/backoff.py's Patience."""
         patience = self._verifier.patience
         since = self._clock()
         audio_s = self.turn.num_samples / SAMPLE_RATE_HZ
-        while self._unheard is not None and self.num_unheard:
-            ends_at = patience.ends_at(self._progress.began_at, since, audio_s)
-            stuck_at = max(since, self._progress.moved_at) + patience.stuck_s
+        while self._cloud.is_linked and self.num_unheard:
+            ends_at = patience.ends_at(self._began_at, since, audio_s)
+            stuck_at = max(since, self._moved_at) + patience.stuck_s
             left_s = min(ends_at, stuck_at) - self._clock()
             if left_s <= 0:
                 self._is_behind |= patience.goes_on and stuck_at <= ends_at
@@ -132,113 +200,129 @@ class RemoteTarget:
             with anyio.move_on_after(left_s):
                 await self._moved.wait()
 
-    @property
-    def traffic(self) -> tuple[int, int]:
-        return self.num_bytes_up, self.num_bytes_down
-
     def close(self) -> None:
-        """A second call does nothing."""
-        self._drop_unheard()
-        self._link.leave(self.turn, self._was_served)
+        """End the turn; a second call does nothing."""
+        self._scope.cancel()
+        self._cloud.leave(self)
 
-    def pull(self) -> wire.Up | None:
-        """What the link is to send next, but for audio."""
-        return self.turn.pull(0) if self._may_send else None
+    def lose(self, why_not: str) -> None:
+        """No verdict will come any more: end the turn's connection, and the waits of `verify`."""
+        self._lost = why_not
+        self._scope.cancel()
+        self._moved.set()
+        self.tell(why_not)
 
-    def pull_audio(self) -> wire.Up | None:
-        """The next piece, where the window has room."""
-        if not self._may_send or self._unheard is None:
-            return None
-        message = self.turn.pull(self._unheard.room)
-        if isinstance(message, wire.AudioMessage):
-            self._unheard.sent(message, self._clock())
-        return message
+    def tell(self, why_not: str) -> None:
+        """End the present waits of `verify`."""
+        for waiter in self._waiters.values():
+            waiter.reply = why_not
+            waiter.over.set()
 
-    def sent(self, message: wire.Up, num_bytes: int) -> None:
-        """It was written."""
-        self.num_bytes_up += num_bytes
-        if isinstance(message, wire.VerifyMessage | wire.Decode):
-            self._waiters.sent(message.number, self._clock())
+    async def run(self) -> None:
+        """Hold a connection, and another one after each cut, until the turn is over."""
+        with self._scope:
+            await self._wanted.wait()
+            while True:
+                socket = await self._cloud.connection()
+                since = self._clock()
+                try:
+                    error = await self._use(socket)
+                finally:
+                    self.is_connected = False
+                    self._moved.set()
+                    with anyio.CancelScope(shield=True):  # bounded by close_timeout
+                        await socket.close()
+                if error is not None:
+                    self._is_cut = True
+                    self._cloud.cut(error, since)
+                else:
+                    await anyio.sleep(self._reopen_pause_s())
 
-    def take(self, message: wire.Down, num_bytes: int) -> None:
-        """What came for this turn. Raises RemoteFault."""
-        self.num_bytes_down += num_bytes
-        if isinstance(message, wire.Rejected):
-            self._rejected(message)
-            return
-        reply = self.turn.take(message)
-        self._note_progress(message)
+    async def _use(self, socket: ClientConnection) -> Exception | None:
+        """One connection, to its end: the error that ended it, None where it was rejected."""
+        error: Exception | None = None
+        async with anyio.create_task_group() as group:
+            self.is_connected = True
+            self._is_cut = False
+            self._num_moved = -1
+            group.start_soon(self._write, socket)
+            try:
+                await self._read(socket)
+            except (ConnectionClosed, RemoteFault, wire.WireError) as ended:
+                error = ended
+            group.cancel_scope.cancel()
+        if error is not None and not self.turn.is_opened and is_other_version(error):
+            self.lose(f"{self._verifier.name} refuses: {why(error)}")
+        return error
+
+    async def _read(self, socket: ClientConnection) -> None:
+        """Take messages until the turn is rejected. Raises what ended the connection."""
+        while True:
+            data = await socket.recv()
+            self._num_bytes_down += len(data)
+            message = wire.decode_down(data)
+            if isinstance(message, wire.Rejected):
+                self._rejected(message)
+                return
+            self._receive(message)
+
+    async def _write(self, socket: ClientConnection) -> None:
+        try:
+            await self._send(socket, self.turn.connect())
+            while True:
+                self._wake = anyio.Event()
+                while (message := self.turn.next_message()) is not None:
+                    await self._send(socket, message)
+                await self._wake.wait()
+        except ConnectionClosed:
+            return  # the reader says so
+
+    async def _send(self, socket: ClientConnection, message: wire.Up) -> None:
+        data = wire.encode(message)
+        await socket.send(data)
+        self._num_bytes_up += len(data)
+        if isinstance(message, wire.Verify | wire.Decode):
+            self._asked.add(message.number)
+            if (waiter := self._waiters.get(message.number)) is not None:
+                waiter.asked_at = self._clock()
+
+    def _receive(self, message: wire.Down) -> None:
+        """Raises RemoteFault, WireError."""
+        reply = self.turn.receive(message)
+        if isinstance(message, wire.Opened):
+            self._is_rejected = False
+            self._cloud.opened(self.turn.model)
+        if isinstance(message, wire.Opened | wire.Heard):
+            self._note_progress(message.num_samples if isinstance(message, wire.Heard) else 0)
         if isinstance(reply, Verdict):
-            self._link.verdict_came()
-            self._was_served = True
             self._num_rejected = 0
-        if reply is not None:
-            self._waiters.answer(reply)
+            self._cloud.verdict_came()
+        if reply is not None and (waiter := self._waiters.get(reply.number)) is not None:
+            waiter.reply = reply
+            waiter.over.set()
         self._moved.set()
-        self._want()
+        self._wake.set()
 
-    def attach(self, window: SendWindow) -> None:
-        """There is a new link."""
-        self.turn.attach()
-        self._progress.attach()
-        self._unheard = UnheardAudio(window)
-        self.reopen_at = -math.inf
-
-    def unlinked(self) -> None:
-        """The link was cut."""
-        self._drop_unheard()
-        self._unheard = None
-        self._was_served = False
-        self._moved.set()
-
-    def lose(self, why: str) -> None:
-        """Nothing will come any more."""
-        self._lost = why
-        self._drop_unheard()
-        self._moved.set()
-        self.tell(why)
-
-    def tell(self, why: str) -> None:
-        """Nothing will come for those who wait now."""
-        self._waiters.tell(why)
-
-    @property
-    def _is_rejected(self) -> bool:
-        return self.reopen_at > -math.inf and not self.turn.is_opened
-
-    @property
-    def _may_send(self) -> bool:
-        return self._is_wanted and self._lost is None and self._clock() >= self.reopen_at
+    def _note_progress(self, num_heard: int) -> None:
+        """Repeated news is no progress."""
+        if num_heard > self._num_moved:
+            self._num_moved = num_heard
+            self._moved_at = self._clock()
 
     def _rejected(self, message: wire.Rejected) -> None:
-        if message.epoch != self.turn.epoch:
-            return
-        self._drop_unheard()
         reason = one_line(message.reason)
         if message.is_final:
             self.lose(f"{self._verifier.name} refuses: {reason}")
-            return
-        pause = REOPEN_S[min(self._num_rejected, len(REOPEN_S) - 1)]
+        else:
+            self._is_rejected = True
+            self._cloud.rejected(reason)
+
+    def _reopen_pause_s(self) -> float:
+        pause_s = REOPEN_S[min(self._num_rejected, len(REOPEN_S) - 1)]
         self._num_rejected += 1
-        self.turn.attach()
-        self.reopen_at = self._clock() + jittered(pause, self._chance())
-        self._link.rejected(reason)
+        return jittered(pause_s, self._chance())
 
-    def _note_progress(self, message: wire.Down) -> None:
-        now = self._clock()
-        if (
-            isinstance(message, wire.OpenedMessage | wire.HeardMessage)
-            and message.epoch == self.turn.epoch
-        ):
-            num_heard = message.num_samples if isinstance(message, wire.HeardMessage) else 0
-            self._progress.heard(num_heard, now)
-        if self._unheard is not None:
-            self._unheard.heard(self.turn.num_prefilled, now)
-
-    def _drop_unheard(self) -> None:
-        if self._unheard is not None:
-            self._unheard.drop()
-
-    def _want(self) -> None:
-        if self._is_wanted:
-            self._link.wake()
+    def _send_soon(self, is_wanted: bool) -> None:
+        if is_wanted:
+            self._wanted.set()
+        self._wake.set()

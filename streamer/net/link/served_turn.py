@@ -1,163 +1,181 @@
-"""One turn on a verifier, who judges it, its link. In: its work, in order. Out: replies.
+"""One turn on a verifier: its messages in order, on one websocket after another.
 
-`run` is its life, a task of its own: what one turn brings, or breaks, is its own.
+A reader and a worker share each websocket. The reader always reads, so pings are answered and a cut
+is seen at once; it pauses only where an edge sends MAX_WAITING messages ahead of the worker. The
+turn's state changes only in the worker. Messages of a cut websocket that still wait are dropped,
+since the edge sends them again.
 """
 
 from __future__ import annotations
 
-import logging
-from contextlib import aclosing
-from typing import Protocol
+from contextlib import aclosing, suppress
 
 import anyio
 import numpy as np
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
 
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.decoding.verdict import Refusal
-from streamer.core.link import packing, wire
-from streamer.core.link.send_window import PIECE_SAMPLES
-from streamer.core.link.verifier_turn import Broken, End, Hear, ServedTurn, VerifyWork, Work
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import PIECE_SAMPLES
+from streamer.core.link.verifier_turn import Broken, VerifierTurn
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.stages.ports import Judge
 
-# messages of one turn that wait, 2 MB at most; then its link waits. An edge of ours sends fewer
-MAX_WORK = 32
-# a turn on a living link of which nothing is heard: nobody speaks so slowly
-MAX_TURN_IDLE_S = 300.0
-_logger = logging.getLogger("streamer")
+# messages of one turn: more than its unheard audio in pieces of 100 ms; 4 MB at most
+MAX_WAITING = 64
+MAX_TURN_IDLE_S = 300.0  # without a message
+Message = wire.Up | Exception  # an exception is the last one: why there is no more
 
 
-class DownLink(Protocol):
-    """A link, as far as a turn needs it. tenant: whose it is (net/service/admission.py)."""
-
-    tenant: str
-
-    def say(self, message: wire.Down) -> None: ...
-
-
-class RunningTurn:
-    """`give` it work; `over` is set when `run` has ended."""
+class ServedTurn:
+    """See the module. tenant: the owner (net/service/admission.py)."""
 
     def __init__(
-        self, state: ServedTurn, judge: Judge, link: DownLink, metrics: VerifierMetrics
+        self, state: VerifierTurn, judge: Judge, tenant: str, metrics: VerifierMetrics
     ) -> None:
         self.state = state
         self.judge = judge
-        self.link: DownLink | None = link
-        self.tenant = link.tenant
+        self.tenant = tenant
+        # the websocket that serves the turn; None while it is held for its edge
+        self.socket: ServerConnection | None = None
+        # set when `socket` has let go of the turn
+        self.released = anyio.Event()
+        # set when an edge comes back to the turn
         self.came_back = anyio.Event()
-        self.over = anyio.Event()
-        self.scope = anyio.CancelScope()
         self._metrics = metrics
-        self._is_prefilled = False
-        self._num_prefilled = 0
-        self._give, self._work = anyio.create_memory_object_stream[tuple[int, Work]](MAX_WORK)
-        self._next: tuple[int, Work] | None = None  # taken while looking for more audio
+        self._num_received = 0  # samples
+        self._is_prefilled = False  # to the turn's end
 
     @property
     def lag_s(self) -> float:
-        """Seconds of audio that came and are not heard."""
-        return (self.state.num_samples - self._num_prefilled) / SAMPLE_RATE_HZ
+        """Seconds of audio that arrived and are not heard."""
+        return max(0, self._num_received - self.state.num_samples) / SAMPLE_RATE_HZ
 
-    def say(self, message: wire.Down) -> None:
-        """To the link it is on; with none, the edge will ask again."""
-        if self.link is not None:
-            self.link.say(message)
+    async def serve(self, socket: ServerConnection, model: str) -> None:
+        """Serve one websocket until it ends.
 
-    def say_opened(self, model: str) -> None:
-        t = self.state
-        self.say(wire.OpenedMessage(t.channel, t.epoch, t.num_samples, model))
+        Raises ConnectionClosed, Broken where the turn is over, wire.WireError for garbage, and the
+        judge's errors.
+        """
+        await _send(socket, wire.Opened(self.state.num_samples, model))
         if self._is_prefilled:
-            self._say_heard()
+            await self._send_heard(socket)
+        self._num_received = self.state.num_samples
+        give, messages = anyio.create_memory_object_stream[Message](MAX_WAITING)
+        with give, messages:
+            failure: Exception | None = None
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._read, socket, give, messages)
+                try:
+                    await self._work(socket, messages)
+                except Exception as error:
+                    failure = error
+                group.cancel_scope.cancel()
+            assert failure is not None, "work ends by an error alone"
+            raise failure
 
-    def reject(self, broken: Broken) -> None:
-        self.say(wire.Rejected(self.state.channel, self.state.epoch, broken.is_final, str(broken)))
-
-    async def give(self, work: Work) -> None:
-        """Have it done; waits while MAX_WORK wait. Nothing is done of a turn that has ended."""
+    async def _read(
+        self,
+        socket: ServerConnection,
+        give: MemoryObjectSendStream[Message],
+        messages: MemoryObjectReceiveStream[Message],
+    ) -> None:
+        """Read ahead of the worker."""
         try:
-            await self._give.send((self.state.epoch, work))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return
+            while True:
+                message = wire.decode_up(await socket.recv())
+                if isinstance(message, wire.Audio):
+                    before = min(self._num_received, message.start)
+                    self._num_received = before + message.num_samples
+                await give.send(message)
+        except wire.WireError as error:
+            await give.send(error)
+        except ConnectionClosed as error:
+            with suppress(anyio.WouldBlock):
+                while True:
+                    messages.receive_nowait()
+            give.send_nowait(error)
 
-    async def run(self) -> None:
-        """The turn's life; its slot is given back at the end, whatever happens."""
-        try:
-            with self.scope:
-                await self._do_all()
-        except Broken as broken:
-            self.reject(broken)
-        except Exception as error:  # this turn's alone
-            self._metrics.failed.inc()
-            _logger.error("turn.failed", exc_info=error)
-            self.reject(Broken("internal error; the verifier's log says more"))
-        finally:
-            self.judge.close()
-            self._give.close()
-            self._work.close()
-
-    async def _do_all(self) -> None:
+    async def _work(
+        self, socket: ServerConnection, messages: MemoryObjectReceiveStream[Message]
+    ) -> None:
+        """Do what the messages ask for, in their order. Raises what ends it."""
+        following: Message | None = None
         while True:
-            epoch, work = await self._take()
-            match work:
-                case Hear(samples):
-                    await self._hear(samples)
-                case End():
-                    if not self._is_prefilled:
-                        await self.judge.finish()
-                        self._is_prefilled = True
-                        self._num_prefilled = self.state.num_samples
-                    self._say_heard()
-                case VerifyWork():
-                    await self._judge(epoch, work)
+            message = following or await _next(messages)
+            following = None
+            match message:
+                case Exception():
+                    raise message
+                case wire.Audio():
+                    following = await self._hear(message, messages)
+                    await self._send_heard(socket)
+                case wire.Finish():
+                    await self._finish(message)
+                    await self._send_heard(socket)
+                case wire.Verify() | wire.Decode():
+                    await self._judge(socket, message)
+                case wire.Open():
+                    raise Broken("the turn is open already")
 
-    async def _take(self) -> tuple[int, Work]:
-        if self._next is not None:
-            taken = self._next
-            self._next = None
-            return taken
-        with anyio.move_on_after(MAX_TURN_IDLE_S):
-            return await self._work.receive()
-        raise Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
+    async def _hear(
+        self, message: wire.Audio, messages: MemoryObjectReceiveStream[Message]
+    ) -> Message | None:
+        """Prefill audio; return the message that follows, where one was taken.
 
-    async def _hear(self, samples: np.ndarray) -> None:
-        """Prefill them [n] and tell the edge, so that it may send more. Small pieces that wait
-        behind them are heard with them, up to half a second: a hop to a thread for every 20 ms
-        would cost more than hearing them."""
-        pieces = [samples]
-        while self._next is None and sum(map(len, pieces)) < PIECE_SAMPLES:
-            try:
-                self._next = self._work.receive_nowait()
-            except anyio.WouldBlock:
-                break
-            if isinstance(self._next[1], Hear):
-                pieces.append(self._next[1].samples)
-                self._next = None
-        together = np.concatenate(pieces)
-        await self.judge.hear(together)
-        self._num_prefilled += len(together)
-        self._say_heard()
+        Small pieces that wait are heard together, up to half a second: a hop to a thread for every
+        20 ms would cost more than hearing them.
+        """
+        pieces = [self.state.audio(message)]
+        following: Message | None = None
+        with suppress(anyio.WouldBlock):
+            while following is None and sum(map(len, pieces)) < PIECE_SAMPLES:
+                another = messages.receive_nowait()
+                if isinstance(another, wire.Audio):
+                    pieces.append(self.state.audio(another))
+                else:
+                    following = another
+        samples = np.concatenate(pieces)
+        if len(samples):
+            await self.judge.hear(samples)
+        return following
 
-    async def _judge(self, epoch: int, work: VerifyWork) -> None:
-        """One verdict, or those of a whole answer. Those of an older link are not worth a step."""
-        state = self.state
-        if epoch != state.epoch:
-            return
-        async with aclosing(self.judge.judge(work.request, work.runs_on)) as replies:
-            since = anyio.current_time()
+    async def _finish(self, message: wire.Finish) -> None:
+        self.state.finish(message)
+        if not self._is_prefilled:
+            await self.judge.finish()
+            self._is_prefilled = True
+
+    async def _judge(self, socket: ServerConnection, message: wire.Verify | wire.Decode) -> None:
+        """Send one verdict, or those of a whole answer."""
+        request = self.state.request(message)
+        replies = self.judge.judge(request, isinstance(message, wire.Decode))
+        since = anyio.current_time()
+        async with aclosing(replies):
             async for reply in replies:
                 now = anyio.current_time()
                 self._metrics.judging.inc(now - since)
                 since = now
-                if epoch != state.epoch:
-                    return
                 if isinstance(reply, Refusal):
                     self._metrics.refused.labels(reply.reason).inc()
-                    self.say(wire.Refused(state.channel, epoch, reply.number, reply.reason))
+                    await _send(socket, wire.Refused(reply.number, reply.reason))
                 else:
-                    self._metrics.verdict(work.request, reply)
-                    self.say(packing.judged_message(state.channel, epoch, reply))
+                    self._metrics.verdict(request, reply)
+                    await _send(socket, wire.Judged.of(reply))
 
-    def _say_heard(self) -> None:
-        t = self.state
-        self.say(wire.HeardMessage(t.channel, t.epoch, self._num_prefilled, self._is_prefilled))
+    async def _send_heard(self, socket: ServerConnection) -> None:
+        await _send(socket, wire.Heard(self.state.num_samples, self._is_prefilled))
+
+
+async def _next(messages: MemoryObjectReceiveStream[Message]) -> Message:
+    """Raises Broken where nothing comes."""
+    with anyio.move_on_after(MAX_TURN_IDLE_S):
+        return await messages.receive()
+    raise Broken(f"nothing came for {MAX_TURN_IDLE_S:g} s", is_final=False)
+
+
+async def _send(socket: ServerConnection, message: wire.Down) -> None:
+    await socket.send(wire.encode(message))

@@ -1,25 +1,27 @@
-"""`streamer verifier`'s server. In: links, many turns on each. Out: verdicts; a KV slot per turn.
+"""The server of `streamer verifier`: a turn per websocket, a KV slot per turn.
 
-Admission, HTTP and drain are net/service/service.py's. A turn outlives its link for `hold_s`: the
-edge that comes back finds it as it was. Bounds: `max_sessions` turns, of which one without a link
-makes place for one that comes; of each turn MAX_WORK messages wait, of each link MAX_SAYS; a link
-that says nothing for IDLE_S is dead, and links are few.
+Admission, HTTP and drain are net/service/service.py's. A websocket that has opened no turn is an
+edge's spare. A turn outlives a websocket that was cut by `hold_s`, so that its edge can resume it.
+Bounds: `max_sessions` turns, where a held one makes room for a new one; websockets of each key; the
+messages of each turn that wait (served_turn.py). Websockets without a pong are closed.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import anyio
-import anyio.lowlevel
 from anyio.abc import TaskGroup
+from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
 from streamer.core.link import wire
-from streamer.core.link.verifier_turn import Broken, ServedTurn, VerifierModel
-from streamer.net.link.served_turns import ServedTurns
+from streamer.core.link.verifier_turn import Broken, VerifierModel, VerifierTurn
+from streamer.net.link.served_turn import ServedTurn
 from streamer.net.service.admission import Admission, HttpRefusal
 from streamer.net.service.metrics import VerifierMetrics
 from streamer.net.service.notices import Notices
@@ -27,27 +29,27 @@ from streamer.net.service.service import Address, ClientSocket, Query, Service
 from streamer.stages.ports import Judge
 
 HOLD_S = 30.0
-IDLE_S = 10.0  # an edge pings every second
-MAX_SAYS = 1_024
-SPARE_LINKS = 8  # beyond two for each turn: edges that are connected and say nothing
+SPARE_LINKS = 8  # of each key, beyond two for each turn
+GOODBYE = 1000  # the close code of a turn that is over
 GARBAGE = (1008, "not a message of this protocol")
 RESTART = (1012, "the verifier is going down")
-OpenJudge = Callable[[ServedTurn], Judge]
+OpenJudge = Callable[[VerifierTurn], Judge]
+_logger = logging.getLogger("streamer")
 
 
 @dataclass(frozen=True)
 class VerifierTerms:
-    """hold_s: for an edge whose link was cut. idle_s: for a link that says nothing."""
+    """hold_s: how long a turn waits for an edge whose websocket was cut."""
 
     hold_s: float = HOLD_S
-    idle_s: float = IDLE_S
 
 
 class VerifierServer:
-    """Serves one model to many edges. `run` returns when it was told to stop and has drained."""
+    """Serves one model to many edges. `run` returns when it was stopped and has drained."""
 
     max_message_bytes = wire.MAX_MESSAGE_BYTES
     kind = "verifier"
+    ping_interval_s = 10.0
 
     def __init__(
         self,
@@ -57,125 +59,195 @@ class VerifierServer:
         terms: VerifierTerms | None = None,
     ) -> None:
         self.metrics = VerifierMetrics()
-        self.model_name = ""  # for whoever starts it
+        self.model_name = ""  # for the line that says it listens
         self.fingerprint = model.fingerprint
+        self._open_judge = open_judge
+        self._model = model
         self._admission = admission
-        self._terms = terms or VerifierTerms()
+        self._hold_s = (terms or VerifierTerms()).hold_s
         self._service = Service(self, admission, self.metrics, Notices())
-        self.turns = ServedTurns(open_judge, model, admission, self.metrics, self._terms.hold_s)
-        self._links: set[ServedLink] = set()
+        self._turns: dict[bytes, ServedTurn] = {}  # the longest held come before those held later
+        self._links: set[ClientSocket] = set()
+        self._num_links: Counter[str] = Counter()  # of each key
+        self._group: TaskGroup
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Until `stop` or SIGTERM; `ready` is told the port. Raises OSError where it is taken."""
+        """Until `stop` or SIGTERM; `ready` gets the port. Raises OSError where it is taken."""
         await self._service.run(address, ready)
 
     def stop(self) -> None:
-        """No new turns; requests in hand are answered."""
+        """Admit no new turns; present turns end first."""
         self._service.stop()
 
     def start(self, group: TaskGroup) -> None:
-        self.turns.start(group)
-        self.metrics.watch("streamer_links", "Edges that are connected", lambda: len(self._links))
-        self.metrics.watch(
-            "streamer_sessions", "Turns with a KV slot", lambda: self._admission.num_sessions
-        )
-        self.metrics.watch(
-            "streamer_sessions_held", "Turns whose link was cut", lambda: self.turns.num_held
-        )
-        self.metrics.watch(
+        self._group = group
+        watch = self.metrics.watch
+        watch("streamer_links", "Websockets of edges", lambda: len(self._links))
+        watch("streamer_sessions", "Turns with a KV slot", lambda: self._admission.num_sessions)
+        watch("streamer_sessions_held", "Turns whose websocket was cut", lambda: self.num_held)
+        watch(
             "streamer_audio_lag_seconds",
-            "Audio that came and is not heard, of the slowest turn",
+            "Audio that arrived and is not heard, of the slowest turn",
             lambda: self.lag_s,
         )
 
     @property
+    def num_held(self) -> int:
+        """Turns without a websocket."""
+        return sum(turn.socket is None for turn in self._turns.values())
+
+    @property
     def lag_s(self) -> float:
-        return self.turns.lag_s
+        return max((turn.lag_s for turn in self._turns.values()), default=0.0)
 
     def check(self, query: Query, tenant: str) -> HttpRefusal | None:
-        """A link is of use where a turn more has room, or where there may be some to resume."""
-        if len(self._links) >= 2 * self._admission.max_sessions + SPARE_LINKS:
-            return HttpRefusal(503, "too many links; close some", {"Retry-After": "5"})
-        return None if self.turns.num_held else self._admission.check_room(tenant)
+        """A full verifier takes websockets all the same: an edge needs one to resume a turn."""
+        version = query.get(wire.VERSION_QUERY, ["an older one"])[0]
+        if version != str(wire.VERSION):
+            told = f"this verifier speaks version {wire.VERSION} of the link, the edge {version}"
+            return HttpRefusal(400, f"{told}; update the older of the two")
+        admission = self._admission
+        most = 2 * (admission.max_per_key or admission.max_sessions) + SPARE_LINKS
+        if self._num_links[tenant] >= most:
+            return HttpRefusal(503, "too many websockets; close some", {"Retry-After": "5"})
+        return None
 
     async def serve(self, socket: ClientSocket, query: Query) -> None:
-        """One edge's link, to its end."""
-        link = ServedLink(socket, self.turns, self._terms.idle_s)
-        self._links.add(link)
+        """Serve one websocket: the turn that its first message opens."""
+        self._links.add(socket)
+        self._num_links[socket.tenant] += 1
         try:
-            await link.run()
+            opened = wire.decode_up(await socket.recv())
+            if not isinstance(opened, wire.Open):
+                raise wire.WireError("a message before the turn is open")
+            await self._serve_turn(await self._claim(socket, opened), socket)
+        except wire.WireError:
+            await socket.close(*GARBAGE)
+        except Broken as broken:
+            await _reject(socket, broken)
+        except ConnectionClosed:
+            return
         finally:
-            self._links.discard(link)
-            self.turns.detach(link)
+            self._links.discard(socket)
+            self._num_links[socket.tenant] -= 1
 
     async def drain(self, within_s: float) -> None:
-        """Turns in hand come to their end, at most `within_s`; then every link is closed."""
+        """Let present turns end, at most `within_s`; then close every websocket."""
+        serving = {turn.socket for turn in self._turns.values()}
+        await _close_all(self._links - serving)
         with anyio.move_on_after(within_s):
-            await self.turns.all_over()
-        async with anyio.create_task_group() as group:  # one that is hung holds up nobody's goodbye
-            for link in list(self._links):
-                group.start_soon(partial(link.socket.close, *RESTART))
+            while waiting := [turn for turn in self._turns.values() if turn.socket is not None]:
+                await waiting[0].released.wait()
+        await _close_all(self._links)
 
-
-class ServedLink:
-    """One edge's socket: messages up to the turns, what they say down."""
-
-    def __init__(self, socket: ClientSocket, turns: ServedTurns, idle_s: float) -> None:
-        self.socket = socket
-        self.tenant = socket.tenant
-        self._turns = turns
-        self._idle_s = idle_s
-        self._say, self._says = anyio.create_memory_object_stream[wire.Down](MAX_SAYS)
-
-    def say(self, message: wire.Down) -> None:
-        """Send soon. A link whose edge does not read is cut."""
+    async def _serve_turn(self, turn: ServedTurn, socket: ClientSocket) -> None:
+        """Raises ConnectionClosed, Broken, WireError."""
+        is_over = True
         try:
-            self._say.send_nowait(message)
-        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self.socket.transport.abort()
-
-    async def run(self) -> None:
-        """Until the edge goes away, is silent for too long, or sends garbage."""
-        with self._say, self._says:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._write)
-                try:
-                    await self._read()
-                except ConnectionClosed:
-                    pass
-                except wire.WireError:
-                    await self.socket.close(*GARBAGE)
-                except TimeoutError:
-                    self.socket.transport.abort()
-                group.cancel_scope.cancel()
-
-    async def _write(self) -> None:
-        try:
-            async for message in self._says:
-                if self.socket.transport.is_closing():  # asyncio would log each further write
-                    return
-                await self.socket.send(wire.encode(message))
+            await turn.serve(socket, self._model.fingerprint)
         except ConnectionClosed:
-            return  # the reader notices it too
+            is_over = socket.close_code == GOODBYE
+            raise
+        except wire.WireError:
+            is_over = False
+            raise
+        except Broken:
+            raise
+        except Exception as error:  # this turn's alone
+            self.metrics.failed.inc()
+            _logger.error("turn.failed", exc_info=error)
+            raise Broken("internal error; the verifier's log says more") from None
+        finally:
+            turn.socket = None
+            turn.released.set()
+            if is_over:
+                self._end(turn)
+            else:
+                self._hold(turn)
 
-    async def _read(self) -> None:
-        while True:
-            with anyio.fail_after(self._idle_s):
-                data = await self.socket.recv()
-            await anyio.lowlevel.checkpoint()  # many that wait are no reason to hold others up
-            await self._take(wire.decode_up(data))
+    async def _claim(self, socket: ClientSocket, opened: wire.Open) -> ServedTurn:
+        """A new turn, or the one that is resumed. Raises Broken."""
+        while (turn := self._turns.get(opened.session)) is not None:
+            if turn.tenant != socket.tenant:
+                raise Broken("the turn belongs to another key")
+            if turn.socket is None:
+                break
+            turn.socket.transport.abort()  # the edge has given it up
+            await turn.released.wait()
+        if turn is None:
+            turn = self._begin(socket.tenant, opened)
+        else:
+            turn.state.resume(opened)
+            turn.came_back.set()
+            self.metrics.resumed.inc()
+        turn.socket = socket
+        turn.released = anyio.Event()
+        return turn
 
-    async def _take(self, message: wire.Up) -> None:
-        match message:
-            case wire.Ping(token=token):
-                self.say(wire.Pong(token))
-            case wire.Open():
-                try:
-                    await self._turns.open(self, message)
-                except Broken as broken:
-                    place = (message.channel, message.epoch)
-                    self.say(wire.Rejected(*place, broken.is_final, str(broken)))
-            case wire.Close(channel=channel):
-                await self._turns.close(self, channel)
-            case _:
-                await self._turns.take(self, message)
+    def _begin(self, tenant: str, opened: wire.Open) -> ServedTurn:
+        state = VerifierTurn(self._model, opened)
+        self._make_room(tenant)
+        try:
+            turn = ServedTurn(state, self._open_judge(state), tenant, self.metrics)
+        except Exception as error:
+            _logger.error("turn.failed", exc_info=error)
+            told = "the verifier cannot open a turn; its log says more"
+            raise Broken(told, is_final=False) from None
+        self._turns[state.session] = turn
+        self._admission.enter(tenant)
+        return turn
+
+    def _make_room(self, tenant: str) -> None:
+        """End the turns held longest until there is room for another. Raises Broken."""
+        admission = self._admission
+        while (told := admission.why_full(tenant)) is not None:
+            held = next((t for t in self._turns.values() if self._can_go(t, tenant)), None)
+            if held is None:
+                admission.num_refused += 1
+                raise Broken(told, is_final=False)
+            self._end(held)
+        if admission.is_draining:
+            raise Broken("the verifier is going down", is_final=False)
+
+    def _can_go(self, turn: ServedTurn, tenant: str) -> bool:
+        """A key that has its share makes room among its own turns."""
+        is_own = turn.tenant == tenant
+        return turn.socket is None and (is_own or not self._admission.has_its_share(tenant))
+
+    def _hold(self, turn: ServedTurn) -> None:
+        """Keep a turn for its edge; not while the verifier goes down."""
+        if self._admission.is_draining:
+            self._end(turn)
+            return
+        del self._turns[turn.state.session]
+        self._turns[turn.state.session] = turn  # after those held longer
+        turn.came_back = anyio.Event()
+        self._group.start_soon(self._end_later, turn, turn.came_back)
+
+    async def _end_later(self, turn: ServedTurn, came_back: anyio.Event) -> None:
+        try:
+            with anyio.move_on_after(self._hold_s):
+                await came_back.wait()
+        finally:
+            if not came_back.is_set():  # it may be set just as the time is over
+                self._end(turn)
+
+    def _end(self, turn: ServedTurn) -> None:
+        """Give the turn's KV slot and place back; a second call does nothing."""
+        if self._turns.get(turn.state.session) is turn:
+            del self._turns[turn.state.session]
+            turn.judge.close()
+            self._admission.leave(turn.tenant)
+
+
+async def _reject(socket: ServerConnection, broken: Broken) -> None:
+    try:
+        await socket.send(wire.encode(wire.Rejected(broken.is_final, str(broken)[:200])))
+    except ConnectionClosed:
+        return
+
+
+async def _close_all(sockets: set[ClientSocket]) -> None:
+    async with anyio.create_task_group() as group:  # a hung one does not delay the others
+        for socket in list(sockets):
+            group.start_soon(partial(socket.close, *RESTART))

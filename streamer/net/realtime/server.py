@@ -50,6 +50,7 @@ class RealtimeServer:
 
     max_message_bytes = MAX_MESSAGE_BYTES
     kind = "server"
+    ping_interval_s = None
 
     def __init__(
         self, open_session: OpenSession, admission: Admission, terms: ServerTerms | None = None

@@ -47,10 +47,10 @@ class Sessions(Protocol):
 
 
 class Linked(Protocol):
-    """The link to a verifier elsewhere (net/link/edge.py), as far as it is measured."""
+    """The link to a verifier elsewhere (net/link/client.py), as far as it is measured."""
 
     @property
-    def num_links(self) -> int: ...
+    def num_cuts(self) -> int: ...
 
     @property
     def is_linked(self) -> bool: ...
@@ -206,9 +206,7 @@ class Metrics(ServiceMetrics):
             "Blocks asked about, not answered",
             lambda: link.num_in_flight,
         )
-        self.watch(
-            "streamer_link_reconnects", "Links after the first", lambda: max(0, link.num_links - 1)
-        )
+        self.watch("streamer_link_reconnects", "Connections that were lost", lambda: link.num_cuts)
 
     def heard(self, session: int, event: Event) -> None:
         """Count one event of `session`."""

@@ -127,6 +127,11 @@ class Handler(Protocol):
     kind: str  # server or verifier, for /statusz
 
     @property
+    def ping_interval_s(self) -> float | None:
+        """Seconds between websockets' keepalive pings; None where the handler sends its own."""
+        ...
+
+    @property
     def lag_s(self) -> float:
         """Seconds of audio taken and not yet heard, of the slowest client."""
         ...
@@ -200,7 +205,7 @@ class Service:
             create_connection=cast("type[ServerConnection]", self._connection),
             max_size=self._handler.max_message_bytes,
             compression=None,
-            ping_interval=None,
+            ping_interval=self._handler.ping_interval_s,
             open_timeout=HANDSHAKE_S,
             close_timeout=CLOSE_S,
             max_queue=MAX_QUEUE,

@@ -1,10 +1,21 @@
-"""The breaker opens, pauses longer, closes by itself; links are asked for ever more seldom."""
+"""The breaker opens and closes by itself, connections are retried ever more seldom, and a recording
+waits as long as a live turn would."""
 
 import random
 
 import pytest
 
-from streamer.core.link.backoff import FIRST_PAUSE_S, LONGEST_PAUSE_S, PAUSES_S, Breaker, Redial
+from streamer.core.link.backoff import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    PAUSES_S,
+    SLACK_S,
+    SLOWEST,
+    STUCK_S,
+    Breaker,
+    Patience,
+    Redial,
+)
 
 
 def test_the_breaker_closes_by_itself():
@@ -56,12 +67,13 @@ def test_turns_that_miss_one_outage_count_once():
 
 @pytest.mark.parametrize("lived_s", [0.0, 0.05, 0.5, 1.1, 3.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_links_in_any_five_seconds_are_few_however_long_each_lives(lived_s, seed):
+def test_a_verifier_that_drops_every_connection_is_asked_seldom(lived_s, seed):
+    """However long each connection lives."""
     redial, chance, now, dials = Redial(), random.Random(seed), 0.0, []
     while now < 120.0:
-        redial.dialled(now)
         dials.append(now)
         now += lived_s
+        redial.failed(now, dials[-1])
         now += redial.pause_s(now, chance.random())
     first = sum(at < 5.0 for at in dials)
     later = max(sum(at <= other < at + 5.0 for other in dials) for at in dials if at >= 10.0)
@@ -69,12 +81,36 @@ def test_links_in_any_five_seconds_are_few_however_long_each_lives(lived_s, seed
     assert later <= 5 / (lived_s + 1.5) + 1
 
 
-def test_the_first_pause_is_short_again_after_a_turn_that_was_verified():
+def test_connections_that_fail_together_count_once():
     redial = Redial()
+    for i in range(64):
+        redial.failed(10.0 + i / 100, dialled_at=i / 10)
+    assert redial.pause_s(11.0, 0.5) == PAUSES_S[0]
+    redial.failed(12.0, dialled_at=11.0)
+    assert redial.pause_s(12.0, 0.5) == PAUSES_S[1]
+
+
+def test_a_verdict_forgets_failures():
+    redial = Redial()
+    assert redial.pause_s(0.0, 0.5) == 0.0
     for at in range(10):
-        redial.dialled(float(at))
+        redial.failed(float(at), float(at))
+    assert redial.is_failing(10.0)
     assert redial.pause_s(10.0, 0.5) == PAUSES_S[-1]
-    redial.succeeded()
-    redial.dialled(10.0)
-    assert redial.pause_s(10.0, 0.5) == PAUSES_S[0]
     assert redial.pause_s(10.0, 0.0) < redial.pause_s(10.0, 1.0), "edges do not come back together"
+    redial.succeeded()
+    assert not redial.is_failing(10.0)
+
+
+def test_where_the_edge_may_go_on_the_verifier_has_the_time_of_a_live_turn():
+    patience = Patience(5.0, goes_on=True)
+    assert patience.ends_at(10.0, 11.0, 30.0) == 40.0
+    assert patience.ends_at(10.0, 45.0, 30.0) == 45.0, "the edge itself took longer"
+    assert patience.stuck_s == STUCK_S
+    assert Patience(0.3, goes_on=True).stuck_s == 0.3 + SLACK_S
+
+
+def test_where_the_verdict_is_needed_a_thin_link_has_its_time_and_an_end():
+    patience = Patience(30.0, goes_on=False)
+    assert patience.ends_at(10.0, 11.0, 60.0) == 10.0 + SLOWEST * 60.0 + 30.0
+    assert patience.stuck_s == 30.0

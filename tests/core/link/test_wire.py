@@ -1,5 +1,4 @@
-"""The messages of the link: what is sent arrives, sizes hold their budget, garbage is WireError and
-nothing else."""
+"""Messages arrive as they were sent, keep to their sizes, and garbage raises WireError only."""
 
 from contextlib import suppress
 
@@ -10,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamer.core.decoding.verdict import Verdict, VerifyRequest
-from streamer.core.link import packing, wire
+from streamer.core.link import wire
 
 IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
+
+
+def over_the_wire(message):
+    decode = wire.decode_up if isinstance(message, wire.Up) else wire.decode_down
+    return decode(wire.encode(message))
 
 
 @given(
@@ -21,28 +25,23 @@ IDS = st.lists(st.integers(0, 151_935), max_size=40).map(tuple)
     prefix=st.binary(min_size=8, max_size=8),
     unverified=IDS,
     draft=IDS,
-    channel=st.integers(0, 255),
-    epoch=st.integers(1, 65_535),
 )
-def test_a_request_arrives_within_its_budget(
-    number, base, prefix, unverified, draft, channel, epoch
-):
-    """At most 24 bytes and 3 per id, for any vocabulary of Qwen's size."""
+def test_a_request_has_20_bytes_and_3_per_id(number, base, prefix, unverified, draft):
     request = VerifyRequest(number, base, prefix, unverified, draft)
-    data = wire.encode(packing.verify_message(channel, epoch, request))
-    assert len(data) <= 24 + 3 * (len(unverified) + len(draft)) + (len(unverified) > 85)
-    message = wire.decode_up(data)
-    assert (message.channel, message.epoch) == (channel, epoch)
-    assert packing.request_of(message) == request
+    data = wire.encode(wire.Verify.of(request))
+    num_long = sum(len(ids) > 85 for ids in (unverified, draft))
+    assert len(data) <= 20 + 3 * (len(unverified) + len(draft)) + num_long
+    assert wire.request_of(wire.decode_up(data)) == request
+    alone = VerifyRequest(number, base, prefix, unverified, ())
+    assert wire.request_of(over_the_wire(wire.Decode.of(request))) == alone
 
 
-def test_a_verdict_is_a_few_bytes():
-    """And 2 for each id that stands; what was rounded to float16 arrives as it was."""
+def test_a_verdict_is_a_few_bytes_and_2_for_each_id_that_stands():
     told = tuple(np.array([-0.001, -2.5, 0.0, -7.7, -1e4], np.float16).tolist())
     verdict = Verdict(20, 4, 151_000, told)
-    data = wire.encode(packing.judged_message(0, 1, verdict))
-    assert len(data) <= 13 + 2 * len(told)
-    arrived = packing.verdict_of(wire.decode_down(data))
+    message = wire.Judged.of(verdict)
+    assert len(wire.encode(message)) <= 11 + 2 * len(told)
+    arrived = over_the_wire(message).verdict()
     assert (arrived, arrived.log_probs) == (verdict, told)
 
 
@@ -50,8 +49,8 @@ def test_a_verdict_is_a_few_bytes():
 def test_log_probabilities_that_cannot_be_are_garbage(told):
     data = np.array(told, "<f2").tobytes()
     with pytest.raises(wire.WireError, match="log-probabilities"):
-        packing.verdict_of(wire.Judged(0, 1, 20, 1, 9, data))
-    assert packing.verdict_of(wire.Judged(0, 1, 20, 1, 9)).log_probs == ()
+        wire.Judged(20, 1, 9, data).verdict()
+    assert wire.Judged(20, 1, 9).verdict().log_probs == ()
 
 
 @settings(max_examples=300)
@@ -62,34 +61,51 @@ def test_garbage_is_refused(data):
             assert wire.encode(decode(data))
 
 
+WIRE_4 = (
+    [7, 1],  # the ping that every link of version 4 begins with
+    [1, 0, b"s" * 16, 1, 4, "", "tokenizer", "zh", {}, [0.0, 1.0, 0]],  # its Open
+)
+
+
 @pytest.mark.parametrize(
-    "data", [b"", "text", b"\x91" * 5_000, wire.encode(wire.Ping(4)) + b"1", b"\x94\x04\x00\x01"]
+    "data",
+    [
+        b"",
+        "text",
+        b"\x91" * 5_000,
+        wire.encode(wire.Finish(4, {})) + b"1",
+        b"\x94\x04\x00\x01",
+        *map(msgspec.msgpack.encode, WIRE_4),
+    ],
 )
 def test_known_garbage(data):
     with pytest.raises(wire.WireError):
         wire.decode_up(data)
 
 
-def test_half_ids_and_half_samples_are_garbage():
+def test_half_ids_half_samples_and_long_hashes_are_garbage():
     with pytest.raises(wire.WireError, match="whole number of ids"):
-        packing.unpack_ids(b"1234")
+        wire.unpack_ids(b"1234")
+    with pytest.raises(wire.WireError, match="64 bits"):
+        wire.request_of(wire.Verify(1, 0, (1 << 64) - 1 + 1, b"", b""))
     for is_float, size in ((False, 3), (True, 6)):
         with pytest.raises(wire.WireError, match="whole number of samples"):
-            packing.unpack_audio(wire.AudioMessage(0, 0, bytes(size), is_float))
+            wire.Audio(0, bytes(size), is_float).samples()
     with pytest.raises(wire.WireError, match="no audio"):
-        packing.unpack_audio(wire.AudioMessage(0, 0, np.array([np.nan], "<f4").tobytes(), True))
+        wire.Audio(0, np.array([np.nan], "<f4").tobytes(), True).samples()
 
 
 @given(st.lists(st.integers(-32_768, 32_767), max_size=50), st.booleans())
 def test_samples_arrive_bit_for_bit(values, is_loud):
-    """On PCM16's grid as 2 bytes each, beyond full scale or off the grid as 4."""
+    """On PCM16's grid as 2 bytes each; beyond full scale or off the grid as 4."""
     samples = np.array(values, np.float32) / 32_768
     if is_loud:
         samples = np.concatenate([samples, np.array([1.5, 1e-9], np.float32)])
-    data, is_float = packing.pack_audio(samples)
-    assert is_float == is_loud
-    assert len(data) == (4 if is_float else 2) * len(samples)
-    assert np.array_equal(packing.unpack_audio(wire.AudioMessage(0, 0, data, is_float)), samples)
+    message = wire.Audio.of(7, samples)
+    assert message.is_float == is_loud
+    assert message.num_samples == len(samples)
+    assert len(message.data) == (4 if is_loud else 2) * len(samples)
+    assert np.array_equal(over_the_wire(message).samples(), samples)
 
 
 @given(
@@ -100,8 +116,8 @@ def test_samples_arrive_bit_for_bit(values, is_loud):
     )
 )
 def test_level_weights_arrive(weights):
-    message = wire.FinishWithin(3, 16_000, weights)
-    assert wire.decode_up(wire.encode(message)) == message
+    message = wire.Finish(16_000, weights)
+    assert over_the_wire(message) == message
 
 
 @pytest.mark.parametrize(
@@ -119,6 +135,6 @@ def test_level_weights_arrive(weights):
     ],
 )
 def test_weights_out_of_bounds_are_garbage(weights):
-    data = msgspec.msgpack.encode([8, 3, 16_000, weights])
+    data = msgspec.msgpack.encode([3, 16_000, weights])
     with pytest.raises(wire.WireError):
         wire.decode_up(data)

@@ -1,20 +1,19 @@
-"""A link that is cut after N bytes, for many N: the connection's first byte, the handshake, the
-opening, audio, requests, verdicts. What comes of the turn is what comes of it undisturbed. And
-links on which the verifier talks nonsense."""
+"""Cut after N bytes, for many N, from the handshake to the last verdict, a turn has the ids that it
+has without a cut; and an edge survives a verifier that talks nonsense."""
 
 import random
 
 import anyio
 import numpy as np
 import pytest
-from far import finish, hear, honest, linked, lying, mutated, until, verifying
+from far import finish, hear, linked, lying, mutated, obliging, until, verifying
 from patience import PATIENCE_S
 from tqdm import tqdm
 
 from bench.proxy import Proxy
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
 from streamer.core.link import backoff, wire
-from streamer.core.link.decoding_terms import DecodingTerms
+from streamer.core.link.edge_turn import DecodingTerms
 from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link import remote_target as far
@@ -120,7 +119,7 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
 
     def reply(message, chance):
         nonlocal count
-        right = answers(message)
+        right = obliging(message, None)
         if is_honest:
             return right
         count += len(right)
@@ -164,11 +163,4 @@ async def test_nonsense_from_a_verifier_ends_its_link_at_most(num, tokenizer, mo
             await finish(target)
             with anyio.fail_after(PATIENCE_S):
                 assert await target.verify(VerifyRequest(1, 0, EMPTY, (), ())) == Verdict(1, 0, 5)
-    print(f"{count} messages down, {one.presence.num_links + two.presence.num_links} links")
-
-
-def answers(message):
-    """What an honest verifier would say."""
-    if isinstance(message, wire.VerifyMessage):
-        return [wire.Judged(message.channel, message.epoch, message.number, 0, 5)]
-    return honest(message, None)
+    print(f"{count} messages down, {one.num_cuts + two.num_cuts} connections cut")

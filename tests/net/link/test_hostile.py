@@ -1,6 +1,5 @@
-"""A verifier that is wrong: bad ids, wrong epochs, garbage, silence, another model. Gated goes on
-within its budget, exact ends with an error within its limit; what was committed stays, and the next
-verifier is trusted again."""
+"""A verifier that is wrong: bad ids, garbage, silence. Gated goes on within its budget, exact ends
+with an error within its limit, and what was committed stays."""
 
 import random
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ def with_verdict(make):
     """Honest but for its verdicts."""
 
     def reply(message, chance):
-        if isinstance(message, wire.VerifyMessage):
+        if isinstance(message, wire.Verify):
             return make(message, chance)
         return honest(message, chance)
 
@@ -48,50 +47,31 @@ def fuzzed(message, chance):
 
 
 def repeating(message, chance):
-    """It opens turns, answers pings and talks all the time, and hears nothing."""
-    return [] if isinstance(message, wire.AudioMessage | wire.Finish) else honest(message, chance)
+    """It opens turns and talks all the time, and hears nothing."""
+    return [] if isinstance(message, wire.Audio | wire.Finish) else honest(message, chance)
 
 
 repeating.repeats_s = 0.2
 
 HOSTILE = {
-    "an id beyond the vocabulary": with_verdict(
-        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, WHOLE)]
-    ),
-    "an escape code": with_verdict(
-        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, ESCAPE)]
-    ),
-    "more accepted than sent": with_verdict(
-        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 99, 5)]
-    ),
+    "an id beyond the vocabulary": with_verdict(lambda m, _: [wire.Judged(m.number, 0, WHOLE)]),
+    "an escape code": with_verdict(lambda m, _: [wire.Judged(m.number, 0, ESCAPE)]),
+    "more accepted than sent": with_verdict(lambda m, _: [wire.Judged(m.number, 99, 5)]),
     "a log-probability that is none": with_verdict(
-        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number, 0, 5, b"\x00\x7c")]
+        lambda m, _: [wire.Judged(m.number, 0, 5, b"\x00\x7c")]
     ),
-    "an epoch that is not": with_verdict(
-        lambda m, _: [wire.Judged(m.channel, m.epoch + 5, m.number, 0, 5)]
-    ),
-    "a number that is not": with_verdict(
-        lambda m, _: [wire.Judged(m.channel, m.epoch, m.number + 1000, 0, 5)]
-    ),
-    "refuses all": with_verdict(
-        lambda m, _: [wire.Refused(m.channel, m.epoch, m.number, "prefix")]
-    ),
-    "rejects all": with_verdict(lambda m, _: [wire.Rejected(m.channel, m.epoch, False, "not now")]),
-    "rejects for good": with_verdict(
-        lambda m, _: [wire.Rejected(m.channel, m.epoch, True, "not ever")]
-    ),
+    "a number that is not": with_verdict(lambda m, _: [wire.Judged(m.number + 1000, 0, 5)]),
+    "refuses all": with_verdict(lambda m, _: [wire.Refused(m.number, "prefix")]),
+    "rejects all": with_verdict(lambda m, _: [wire.Rejected(False, "not now")]),
+    "rejects for good": with_verdict(lambda m, _: [wire.Rejected(True, "not ever")]),
     "no verdict": with_verdict(lambda m, _: []),
     "garbage for a verdict": with_verdict(fuzzed),
     "garbage for everything": fuzzed,
     "more samples than there are": lambda m, _: (
-        [wire.OpenedMessage(m.channel, m.epoch, 1 << 30, "")]
-        if isinstance(m, wire.Open)
-        else honest(m, _)
+        [wire.Opened(1 << 30, "")] if isinstance(m, wire.Open) else honest(m, _)
     ),
     "more samples heard than there are": lambda m, _: (
-        [wire.HeardMessage(m.channel, 0, 1 << 30, True)]
-        if isinstance(m, wire.AudioMessage)
-        else honest(m, _)
+        [wire.Heard(1 << 30, True)] if isinstance(m, wire.Audio) else honest(m, _)
     ),
     "repeats Heard": repeating,
     "silence": lambda m, _: [],
@@ -178,12 +158,8 @@ async def test_verdicts_that_could_be_are_taken_and_the_rest_is_not(seed):
     lies = [reply for reply in HOSTILE.values() if reply is not None]
 
     def mixed(message, chance=chance):
-        if isinstance(message, wire.VerifyMessage) and chance.random() < 0.6:
-            return [
-                wire.Judged(
-                    message.channel, message.epoch, message.number, 0, chance.randint(2, 900)
-                )
-            ]
+        if isinstance(message, wire.Verify) and chance.random() < 0.6:
+            return [wire.Judged(message.number, 0, chance.randint(2, 900))]
         return (chance.choice(lies) if chance.random() < 0.1 else honest)(message, chance)
 
     async with lying(lambda m, _: mixed(m), seed) as port:
@@ -215,7 +191,7 @@ async def test_a_turn_rejected_for_good_asks_no_more():
     asked, wanted = [], []
 
     def reply(message, chance):
-        asked.extend([message] * isinstance(message, wire.VerifyMessage))
+        asked.extend([message] * isinstance(message, wire.Verify))
         return HOSTILE["rejects for good"](message, chance)
 
     async with lying(reply) as port:

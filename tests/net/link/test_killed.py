@@ -168,8 +168,8 @@ def check_strict(found, one):
 
 
 async def test_stopped_for_longer_than_a_link_lives_exact_still_says_the_same(wanted):
-    """No word for 5 s: the link is given up, and another one asked for; the verifier comes back
-    within exact's limit."""
+    """No answer for 5 s: the spare connection is given up, and another one asked for; the verifier
+    comes back within exact's limit."""
     with verifying() as (url, process):
         async with near(int(url.rsplit(":", 1)[1]), mode="exact") as describer:
             await describer.load()
@@ -178,7 +178,7 @@ async def test_stopped_for_longer_than_a_link_lives_exact_still_says_the_same(wa
                 process.send_signal(signal.SIGSTOP)
                 group.start_soon(turn, describer, SAMPLES[2], found, "exact")
                 with anyio.fail_after(PATIENCE_S):
-                    while "no answer for 5 s" not in describer.link.trouble:
+                    while "no answer" not in describer.link.trouble:
                         await anyio.sleep(0.05)
                 process.send_signal(signal.SIGCONT)
             check_exact(found["exact"], wanted["exact"][SAMPLES[2].name])

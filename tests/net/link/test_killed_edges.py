@@ -27,7 +27,7 @@ from streamer import Describer
 
 async def main():
     async with Describer.open(mode="exact", cloud=sys.argv[1]) as describer, describer.session() as session:
-        await session.feed(bytes(64_000))
+        await session.feed(bytes(range(256)) * 250)
         print("fed", flush=True)
         await anyio.sleep_forever()
 
@@ -40,22 +40,22 @@ import secrets, sys
 from websockets.sync.client import connect
 from streamer.core.link import wire
 from streamer.core.rules.sampling import Sampling
-from streamer.core.link.decoding_terms import FIRST, DecodingTerms
-from streamer.core.link.edge_turn import RemoteTurn
+from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.link.edge_turn import DecodingTerms, EdgeTurn
 from streamer.core.rules.settings import Rules
 import numpy as np
 
-turn = RemoteTurn(0, secrets.token_bytes(16), DecodingTerms(sys.argv[2], "zh", 1 << 20, Rules(), Sampling(), runs_on=True))
-with connect(sys.argv[1] + wire.PATH, compression=None) as socket:
-    turn.attach()
+turn = EdgeTurn(secrets.token_bytes(16), DecodingTerms(sys.argv[2], "zh", 1 << 20, Rules(), Sampling(), runs_on=True))
+with connect(f"{sys.argv[1]}{wire.PATH}?wire={wire.VERSION}", compression=None) as socket:
+    socket.send(wire.encode(turn.connect()))
     turn.hear(np.frombuffer(open(sys.argv[3], "rb").read()[44:], "<i2").astype(np.float32) / 32768)
     turn.finish()
-    turn.ask(FIRST)
+    turn.ask(VerifyRequest(1, 0, prefix_hash(()), (), ()))
     print("begins", flush=True)
     while True:
-        while (message := turn.pull()) is not None:
+        while (message := turn.next_message()) is not None:
             socket.send(wire.encode(message))
-        turn.take(wire.decode_down(socket.recv()))
+        turn.receive(wire.decode_down(socket.recv()))
 """
 
 

@@ -6,39 +6,32 @@ from types import SimpleNamespace
 
 import anyio
 import numpy as np
-from far import MODEL, finish, hear, honest, linked, lying, until
+from far import FIRST, finish, hear, honest, linked, lying, sound, until
 from places import ROOT
 from wire import link_gauges
 
-from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.description import TextDelta
-from streamer.core.link import wire
-from streamer.core.link.decoding_terms import DecodingTerms
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import Metrics, VerifierMetrics
 from streamer.net.service.service import Service
 
-TERMS = DecodingTerms(MODEL.tokenizer, MODEL.language, MODEL.num_ids, Rules(), Sampling())
 PAGE = (ROOT / "docs/realtime.md").read_text("utf-8")
 
 
 async def test_blocks_in_flight_are_counted():
-    """By a verifier that never answers; before the first ping there is no round trip to tell."""
-    metrics, first = Metrics(), VerifyRequest(1, 0, prefix_hash(()), (), ())
-    async with lying(
-        lambda message, _: honest(message, _) if not isinstance(message, wire.Ping) else []
-    ) as port:
-        async with linked(port, TERMS) as link, anyio.create_task_group() as group:
+    """By a verifier that never answers."""
+    metrics = Metrics()
+    async with lying(honest) as port:
+        async with linked(port) as link, anyio.create_task_group() as group:
             metrics.watch_link(link)
+            found = link_gauges(metrics.text().decode())
+            assert np.isnan(found["rtt_seconds"]), "nothing was measured yet"
             target = link.listen()
-            await hear(target, np.zeros(16_000, np.float32))
+            await hear(target, sound(1.0))
             await finish(target)
-            group.start_soon(target.verify, first)
+            group.start_soon(target.verify, FIRST)
             found = await both(metrics)
-            assert (found["breaker_open"], np.isnan(found["rtt_seconds"])) == (1, True)
-            assert found["reconnects"] == 0, "the first link is no reconnect"
+            assert found["reconnects"] == 0, "a connection for each turn is no reconnect"
             group.cancel_scope.cancel()
         assert link_gauges(metrics.text().decode())["blocks_in_flight"] == 0
 
@@ -59,7 +52,7 @@ def everything():
     """Of a server with a link to a verifier, and of a verifier: what is told before any event."""
     serve = Metrics()
     verifier = VerifierMetrics()
-    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_links=1)
+    link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_cuts=0)
     serve.watch_link(link)
     serve.watch_sessions(SimpleNamespace(talks=(), num_held=0))
     for metrics in (serve, verifier):

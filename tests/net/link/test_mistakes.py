@@ -6,7 +6,7 @@ import time
 
 import anyio
 import pytest
-from far import free_port, verifying
+from far import TERMS, free_port, verifying
 from patience import PATIENCE_S
 from speech import SAMPLES
 from tls import certificate
@@ -14,14 +14,9 @@ from wire import serving
 
 from streamer import Describer, ModelError
 from streamer.config import Config, ConfigError
-from streamer.core.link.decoding_terms import DecodingTerms
-from streamer.core.rules.sampling import Sampling
-from streamer.core.rules.settings import Rules
-from streamer.net.link.dial import PORT, VerifierAddress
-from streamer.net.link.edge import EdgeLink
+from streamer.net.link.client import RemoteCloud
+from streamer.net.link.dial import VerifierAddress
 from streamer.stages.ports import TargetLost
-
-TERMS = DecodingTerms("tokenizer", "zh", 1_000, Rules(), Sampling())
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +115,7 @@ async def test_who_closes_at_once_is_tried_again(scheme):
         group.start_soon(listener.serve, slam)
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         tls = ssl.create_default_context() if scheme == "wss" else None
-        link = EdgeLink(
+        link = RemoteCloud(
             VerifierAddress(f"{scheme}://127.0.0.1:{port}", tls=tls), TERMS, time.perf_counter
         )
         group.start_soon(link.run)
@@ -139,19 +134,3 @@ async def test_who_closes_at_once_is_tried_again(scheme):
 def test_http_is_no_way_to_a_verifier(scheme, ours):
     with pytest.raises(ConfigError, match=f"a verifier elsewhere is {ours}://HOST:PORT"):
         Config(cloud=f"{scheme}://h:1")
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("ws://h", f"ws://h:{PORT}"),
-        ("wss://u:p@h/", f"wss://u:p@h:{PORT}/"),
-        ("ws://[::1]", f"ws://[::1]:{PORT}"),
-        ("ws://h:", f"ws://h:{PORT}"),
-        ("ws://h:1/x", "ws://h:1/x"),
-    ],
-)
-def test_an_address_without_a_port_has_the_verifiers(url, address):
-    assert VerifierAddress(url).address == address
-    assert str(PORT) in VerifierAddress(url).name or "h:1" in VerifierAddress(url).name
-    assert "p@" not in VerifierAddress(url).name

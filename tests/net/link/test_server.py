@@ -1,16 +1,17 @@
-"""The verifier as a service: who may connect, how many, what it tells, how it goes down; nobody's
-garbage hurts others."""
+"""The verifier's server: who may connect, which turns find a place, what a resumed turn finds, and
+how it goes down."""
 
 import contextlib
 import random
 import signal
+import time
 
 import anyio
+import msgspec
 import pytest
-from far import mutated, verifying
+from far import QUERY, Slow, mutated, opening, raw, say, serving_judges, told, until, verifying
 from patience import EXIT_S, PATIENCE_S
 from processes import describe_apart
-from raw_links import hear, opening, say
 from speech import SAMPLES
 from tls import certificate
 from websockets.asyncio.client import connect
@@ -18,33 +19,45 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from wire import http
 
 from streamer import Describer, ModelError
+from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
 from streamer.core.link import wire
+from streamer.core.rules.settings import Rules
+from streamer.model.checkpoint.card import read_card
+from streamer.model.thinker import EMBEDDED
+from streamer.net.link.server import SPARE_LINKS
+
+REQUEST = wire.Verify.of(VerifyRequest(1, 0, prefix_hash(()), (), ()))
+SILENCE = wire.Audio(0, bytes(32_000), False)
+PHRASES = read_card(EMBEDDED / "cloud").phrases
+
+
+def url_of(port):
+    return f"ws://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("links", [25, pytest.param(600, marks=pytest.mark.long)])
-async def test_garbage_closes_its_link_at_most(verifier, wanted, tokenizer, links):
-    """Fuzzed messages on many links; an honest edge beside them is served as ever. The process has
-    no complaints."""
+async def test_garbage_ends_its_websocket_at_most(verifier, wanted, tokenizer, links):
+    """Nearly right messages on many websockets; an honest edge beside them is served as ever."""
     chance, count = random.Random(links), 0
+    rules = vars(Rules()) | {"phrases": PHRASES}
 
     async def fuzz():
         nonlocal count
         for _ in range(links // 5):
             messages = [
-                opening(chance.randint(0, 3), chance.randbytes(16), 1, tokenizer=tokenizer),
-                wire.AudioMessage(0, 0, bytes(640), False),
-                wire.Finish(0, 320),
-                wire.VerifyMessage(0, 1, 1, 0, 0, b"", b"\x01\x00\x00"),
-                wire.Close(0),
-                wire.Ping(3),
-                wire.Decode(0, 1, 1, 0, 0x4F4D4E4C4B4A4948, b""),
-                wire.AudioMessage(0, 320, bytes(7), True),
+                opening(chance.randbytes(16), tokenizer=tokenizer, rules=rules),
+                wire.Audio(0, bytes(640), False),
+                wire.Finish(320, {}),
+                wire.Verify(1, 0, 0, b"", b"\x01\x00\x00"),
+                wire.Decode(1, 0, 0x4F4D4E4C4B4A4948, b""),
+                wire.Audio(320, bytes(7), True),
             ]
             with contextlib.suppress(ConnectionClosed):
-                async with connect(verifier + wire.PATH) as ws:
-                    for _ in range(chance.randint(1, 30)):
-                        data = wire.encode(chance.choice(messages))
-                        await ws.send(mutated(chance, data) if chance.random() < 0.8 else data)
+                async with raw(verifier) as ws:
+                    for i in range(chance.randint(1, 30)):
+                        message = messages[0] if i == 0 else chance.choice(messages)
+                        data = wire.encode(message)
+                        await say(ws, mutated(chance, data) if chance.random() < 0.7 else data)
                         count += 1
 
     async with anyio.create_task_group() as group:
@@ -55,21 +68,240 @@ async def test_garbage_closes_its_link_at_most(verifier, wanted, tokenizer, link
                 found = await describer.describe(file)
                 assert list(found.ids) == wanted["exact"][file.name]["ids"]
     assert http(verifier + "/v1/realtime", "/healthz")[0] == 200
-    print(f"{count} messages on {links} links")
+    print(f"{count} messages on {links} websockets")
 
 
-async def test_text_and_giants_are_refused(verifier):
-    for message in ("text", bytes(wire.MAX_MESSAGE_BYTES + 1)):
-        async with connect(verifier + wire.PATH) as ws:
-            with contextlib.suppress(ConnectionClosed):
-                await ws.send(message)
-            await ws.wait_closed()
-            assert ws.close_code in (1008, 1009)
+async def test_text_giants_and_other_messages_first_are_refused():
+    async with serving_judges() as (port, server):
+        for message in ("text", bytes(wire.MAX_MESSAGE_BYTES + 1), wire.encode(SILENCE)):
+            async with raw(url_of(port)) as ws:
+                with contextlib.suppress(ConnectionClosed):
+                    await ws.send(message)
+                await ws.wait_closed()
+                assert ws.close_code in (1008, 1009)
+        assert not server._turns
+
+
+async def test_an_older_edge_is_refused_with_the_way_out():
+    """Version 4 names no version in the address."""
+    async with serving_judges() as (port, _):
+        for query, named in (("", "an older one"), ("?wire=6", "6")):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(url_of(port) + wire.PATH + query)
+            response = refused.value.response
+            assert response.status_code == 400
+            assert response.body.decode() == (
+                f"this verifier speaks version 5 of the link, the edge {named}; "
+                "update the older of the two\n"
+            )
+
+
+async def test_an_edge_that_does_not_fit_is_told_why():
+    """Before a slot is taken; tests/core/link/test_turns.py has all the reasons."""
+    async with serving_judges() as (port, server), raw(url_of(port)) as ws:
+        await say(ws, opening(tokenizer="other"))
+        assert (rejected := await told(ws)).is_final
+        assert "different tokenizers" in rejected.reason
+        await ws.wait_closed()
+        assert not server._turns
+
+
+async def test_what_cannot_be_ends_the_turn():
+    async with serving_judges() as (port, server):
+        for messages in ([SILENCE, REQUEST], [wire.Finish(77, {})], [opening(b"x" * 16)]):
+            async with raw(url_of(port)) as ws:
+                await say(ws, opening(), *messages)
+                assert (await told(ws, wire.Rejected)).is_final
+            await until(lambda: not server._turns)
+
+
+async def test_a_judge_that_fails_ends_one_turn():
+    class Broken(Slow):
+        async def finish(self):
+            raise RuntimeError("the model fell over")
+
+    judges = [Broken(), Slow()]
+    left = iter(judges)
+    async with (
+        serving_judges(lambda turn: next(left)) as (port, server),
+        raw(url_of(port)) as ws,
+        raw(url_of(port)) as other,
+    ):
+        await say(ws, opening())
+        await told(ws)
+        await say(other, opening(b"other" * 3 + b"x"), SILENCE, wire.Finish(16_000, {}), REQUEST)
+        await say(ws, wire.Finish(0, {}))
+        rejected = await told(ws, wire.Rejected)
+        assert (rejected.is_final, "internal error" in rejected.reason) == (True, True)
+        assert (await told(other, wire.Judged)).next_id == 5
+        assert len(server._turns) == 1
+    assert all(judge.is_closed for judge in judges)
+
+
+async def test_a_turn_outlives_its_websocket_and_a_repeat_is_answered_again(verifier, tokenizer):
+    """Also where the first websocket is there still: the later one has the turn."""
+    rules = vars(Rules()) | {"phrases": PHRASES}
+    opened = opening(b"repeated request", tokenizer=tokenizer, rules=rules)
+    async with raw(verifier) as old, raw(verifier) as new:
+        await say(old, opened, SILENCE, wire.Finish(16_000, {}), REQUEST, REQUEST)
+        replies = [await told(old, wire.Judged) for _ in range(2)]
+        assert replies[0] == replies[1]
+        await say(new, opened)
+        assert (await told(new)).num_samples == 16_000
+        assert await told(new) == wire.Heard(16_000, True)
+        await say(new, wire.Finish(16_000, {}), REQUEST)
+        assert await told(new, wire.Judged) == replies[0]
+        with pytest.raises(ConnectionClosed):
+            await told(old, wire.Opened)
+
+
+async def test_an_answer_decoded_alone_is_said_again_from_anywhere(verifier, tokenizer):
+    """After a cut the verifier is further on than its edge, and says again what was lost."""
+    rules = vars(Rules()) | {"phrases": PHRASES}
+    opened, whole = opening(b"decodes alone   ", tokenizer=tokenizer, rules=rules), []
+    for number in (1, 1, 4):
+        ids = whole[: number - 1]
+        prefix = int.from_bytes(prefix_hash(ids), "big")
+        async with raw(verifier) as ws:
+            await say(ws, opened, SILENCE, wire.Finish(16_000, {}))
+            await say(ws, wire.Decode(number, len(ids), prefix, b""))
+            found = [await told(ws, wire.Judged) for _ in range(8)]
+            ws.transport.abort()
+        assert [one.number for one in found] == list(range(number, number + 8))
+        assert all((one.n_accepted, len(one.log_probs)) == (0, 2) for one in found)
+        said = ids + [one.next_id for one in found]
+        assert said[: len(whole)] == whole[: len(said)]
+        whole = max(whole, said, key=len)
+
+
+async def cut(ws):
+    ws.transport.abort()
+    await ws.wait_closed()
+
+
+async def hold(port, num, server):
+    """Turns whose websocket was cut."""
+    for i in range(num):
+        async with raw(url_of(port)) as ws:
+            await say(ws, opening(bytes([i]) * 16), wire.Audio(0, bytes(640), False))
+            await told(ws, wire.Heard)
+            await cut(ws)
+        await until(lambda i=i: server.num_held == i + 1)
+
+
+async def test_many_that_come_at_once_never_take_more_than_there_is():
+    """Held turns make room, each once; a turn without a place is told, and may come again."""
+    judges, rejected = [], []
+
+    def open_judge(turn):
+        judges.append(Slow())
+        assert sum(not judge.is_closed for judge in judges) <= 4
+        return judges[-1]
+
+    async with serving_judges(open_judge, max_sessions=4) as (port, server):
+        await hold(port, 4, server)
+
+        async def come(i, over):
+            async with raw(url_of(port)) as ws:
+                await say(ws, opening(bytes([100 + i]) * 16))
+                if isinstance(found := await told(ws), wire.Rejected):
+                    rejected.append(found)
+                await over.wait()
+
+        async with anyio.create_task_group() as group:
+            over = anyio.Event()
+            for i in range(12):
+                group.start_soon(come, i, over)
+            await until(lambda: len(rejected) == 8)
+            assert {(one.is_final, one.reason) for one in rejected} == {
+                (False, "all 4 sessions are taken")
+            }
+            assert (server.num_held, server._admission.num_sessions) == (0, 4)
+            over.set()
+    assert all(judge.is_closed for judge in judges)
+    assert server._admission.num_sessions == 0
+
+
+async def test_a_goodbye_frees_the_turn_and_a_cut_holds_it():
+    async with serving_judges() as (port, server):
+        async with raw(url_of(port)) as ws:
+            await say(ws, opening())
+            await told(ws)
+        await until(lambda: not server._turns)
+        await hold(port, 1, server)
+
+
+@pytest.mark.parametrize("leaves_again", [False, True])
+async def test_one_that_comes_back_just_as_its_hold_is_over_keeps_its_turn(leaves_again):
+    """The event loop is held up, so both are due when it goes on."""
+    hold_s = 0.3
+    async with serving_judges(hold_s=hold_s) as (port, server), raw(url_of(port)) as second:
+        await hold(port, 1, server)
+        over_at = anyio.current_time() + hold_s
+        await say(second, opening(bytes(16)))
+        time.sleep(max(0.0, over_at + 0.01 - anyio.current_time()))
+        assert (await told(second)).num_samples in (0, 320)
+        if leaves_again:
+            await cut(second)
+            await until(lambda: server.num_held == 1)
+        assert len(server._turns) == 1
+        assert server._admission.num_sessions == 1
+
+
+async def test_a_turn_that_two_websockets_open_at_once_is_one_turn():
+    async with serving_judges() as (port, server):
+        await hold(port, 1, server)
+        async with raw(url_of(port)) as one, raw(url_of(port)) as two:
+            for ws in (one, two):
+                await say(ws, opening(bytes(16)))
+            ends = 0
+            for ws in (one, two):
+                try:
+                    await told(ws, wire.Opened)
+                    await say(ws, wire.Finish(320, {}))
+                    await told(ws, wire.Rejected)
+                except ConnectionClosed:
+                    ends += 1
+                except TimeoutError:
+                    pass
+                if ends:
+                    break
+            assert len(server._turns) == server._admission.num_sessions == 1
+
+
+async def test_keys_share_places_and_turns_of_others_are_out_of_reach():
+    """--max-per-key bounds turns and websockets of a key; a key resumes its own turns alone."""
+
+    def by(key):
+        headers = {"Authorization": f"Bearer {key}"}
+        return connect(url_of(port) + wire.PATH + QUERY, additional_headers=headers)
+
+    async with (
+        serving_judges(api_key="a,b", max_per_key=1) as (port, server),
+        by("a") as one,
+        by("a") as two,
+        by("b") as three,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        await say(one, opening())
+        await told(one, wire.Opened)
+        await say(two, opening(b"t" * 16))
+        rejected = await told(two)
+        assert (rejected.is_final, "of this key" in rejected.reason) == (False, True)
+        await say(three, opening())
+        assert "another key" in (await told(three)).reason
+        await until(lambda: server._num_links["a"] == 1)
+        for _ in range(SPARE_LINKS + 1):
+            await stack.enter_async_context(by("a"))
+        with pytest.raises(InvalidStatus) as refused:
+            await by("a")
+        assert refused.value.response.status_code == 503
+        await stack.enter_async_context(by("b"))
 
 
 @pytest.mark.parametrize("edges", [8, pytest.param(16, marks=pytest.mark.long)])
 async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
-    """Each with a link of its own, all in the same steps of one model: what each gets alone."""
+    """All in the same steps of one model: each gets what it gets alone."""
     found = {}
 
     async def describe_all(i):
@@ -86,26 +318,19 @@ async def test_many_edges_at_once_no_id_crosses(verifier, wanted, edges):
         assert ids == wanted["exact"][name]["ids"]
 
 
-@pytest.fixture
-def files(tmp_path):
-    """(certificate chain, private key, the authority's certificate), for 127.0.0.1."""
-    return certificate(tmp_path)
-
-
-async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
-    """wss:// with a key; a wrong one, and a verifier that is not there, are told in one line; exit
-    1."""
-    chain, key, ca = files
+async def test_key_tls_and_errors_are_one_line(tmp_path, monkeypatch):
+    """wss:// with a key; a wrong one, and a verifier that is not there: one line, exit 1."""
+    chain, key, ca = certificate(tmp_path)
     with verifying("--cert", chain, "--key", key, "--api-key", "secret") as (url, _):
         assert url.startswith("wss://")
         options = {"mode": "exact", "cloud": url, "cloud_ca": str(ca)}
         async with Describer.open(**options, cloud_key="secret") as describer:
             assert (await describer.describe(SAMPLES[0])).verified_share == 1.0
-        status, rows, told = describe_apart(
+        status, rows, err = describe_apart(
             SAMPLES[0], "--cloud", url, "--cloud-ca", ca, "--mode", "exact", "--cloud-key", "wrong"
         )
-        assert (status, rows, told.count("\n")) == (1, [], 1), told
-        assert "HTTP 401 (wrong or missing API key" in told
+        assert (status, rows, err.count("\n")) == (1, [], 1), err
+        assert "HTTP 401 (wrong or missing API key" in err
         for wrong in ("quokka\nlines", "quokka x"):
             monkeypatch.setenv("STREAMER_CLOUD_KEY", wrong)
             async with Describer.open(**options) as describer:
@@ -113,55 +338,40 @@ async def test_key_tls_and_errors_are_one_line(files, tmp_path, monkeypatch):
                     await describer.load()
             assert "quokka" not in str(refused.value)
             assert "\n" not in str(refused.value)
-        async with Describer.open(
-            mode="exact", cloud=url, cloud_ca=str(tmp_path / "none.pem"), cloud_key="secret"
-        ) as describer:
+        options |= {"cloud_ca": str(tmp_path / "none.pem"), "cloud_key": "secret"}
+        async with Describer.open(**options) as describer:
             with pytest.raises(ModelError, match="cannot be read"):
                 await describer.load()
-    status, rows, told = describe_apart(
+    status, rows, err = describe_apart(
         SAMPLES[0], "--cloud", url, "--mode", "exact", "--verify-budget-s", 0.2
     )
-    assert (status, [set(row) for row in rows], told.count("\n")) == (1, [{"file", "error"}], 1)
-    assert "--degrade" in told
+    assert (status, [set(row) for row in rows], err.count("\n")) == (1, [{"file", "error"}], 1)
+    assert "--degrade" in err
 
 
-@pytest.mark.long
-async def test_links_are_bounded_and_silent_ones_are_dropped():
-    """Without a turn too: a link costs something."""
-    with verifying("--max-sessions", 1) as (url, _):
-        links = [await connect(url + wire.PATH, ping_interval=None) for _ in range(10)]
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(url + wire.PATH)
-        assert refused.value.response.status_code == 503
-        with anyio.fail_after(20):
-            for link in links:
-                await link.wait_closed()
-        async with connect(url + wire.PATH) as again:
-            await say(again, wire.Ping(5))
-            assert await hear(again) == wire.Pong(5)
-
-
-async def test_full_health_and_a_clean_end(wanted):
-    """503 before the upgrade; a turn in hand when SIGTERM comes is answered; exit 0."""
+async def test_health_and_a_clean_end(wanted):
+    """A turn in hand when SIGTERM comes is answered; spare websockets close at once; exit 0."""
     with verifying("--max-sessions", 1) as (url, process):
+        where = url + "/v1/realtime"
         async with (
+            raw(url) as spare,
             Describer.open(mode="exact", cloud=url) as describer,
             describer.session() as session,
         ):
             pcm = SAMPLES[0].read_bytes()[44:]
             await session.feed(pcm[:64_000])
             with anyio.fail_after(PATIENCE_S):
-                while "\nstreamer_sessions 1.0" not in http(url + "/v1/realtime", "/metrics")[1]:
+                while "\nstreamer_sessions 1.0" not in http(where, "/metrics")[1]:
                     await anyio.sleep(0.02)
-            with pytest.raises(InvalidStatus) as refused:
-                await connect(url + wire.PATH)
-            assert refused.value.response.status_code == 503
-            assert refused.value.response.headers["Retry-After"]
-            assert http(url + "/v1/realtime", "/readyz")[0] == 200
+            status = msgspec.json.decode(http(where, "/statusz")[1])
+            assert (status["taken"], status["limit"]) == (1, 1)
+            assert http(where, "/readyz")[0] == 200
             process.send_signal(signal.SIGTERM)
             with anyio.fail_after(PATIENCE_S):
-                while http(url + "/v1/realtime", "/readyz")[0] != 503:
+                while http(where, "/readyz")[0] != 503:
                     await anyio.sleep(0.02)
+                await spare.wait_closed()
+            assert spare.close_code == 1012
             await session.feed(pcm[64_000:])
             await session.commit()
             events = [event async for event in session]

@@ -1,0 +1,253 @@
+"""A turn's two ends, message by message: what is sent on each websocket, and what ends a turn."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from toy_parts import MODEL, VOCABULARY
+
+from streamer.core.audio.pcm import SAMPLE_RATE_HZ
+from streamer.core.audio.trim import AROUND_SAMPLES, trimmed
+from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.edge_turn import (
+    MAX_MESSAGES,
+    MAX_UNHEARD_SAMPLES,
+    PIECE_SAMPLES,
+    DecodingTerms,
+    EdgeTurn,
+)
+from streamer.core.link.plausible import RemoteFault
+from streamer.core.link.verifier_turn import Broken, VerifierTurn
+from streamer.core.rules.sampling import Sampling
+from streamer.core.rules.settings import Rules
+
+TERMS = DecodingTerms(VOCABULARY.fingerprint, "zh", VOCABULARY.num_ids, Rules(), Sampling())
+WEIGHTS = {"rate": (-1023, -3, 0, -40, -900), "pitch": (0, -1, -5, -9)}
+FIRST = VerifyRequest(1, 0, prefix_hash(()), (), ())
+
+
+def sound(num):
+    return np.random.default_rng(0).integers(-9_000, 9_000, num).astype(np.float32) / 32_768
+
+
+def edge_with(samples, weights=None, runs_on=False):
+    turn = EdgeTurn(bytes(16), replace(TERMS, runs_on=runs_on))
+    turn.hear(samples)
+    if weights is not None:
+        turn.finish(weights)
+    return turn
+
+
+def connect(turn, served=None):
+    """A websocket, new or again, until the edge has nothing to say: (the other end, messages)."""
+    opened = wire.decode_up(wire.encode(turn.connect()))
+    if served is None:
+        served = VerifierTurn(MODEL, opened)
+    else:
+        served.resume(opened)
+    turn.receive(wire.Opened(served.num_samples, "model"))
+    said = []
+    while (message := turn.next_message()) is not None:
+        said.append(wire.decode_up(wire.encode(message)))
+        match said[-1]:
+            case wire.Audio():
+                served.audio(said[-1])
+            case wire.Finish():
+                served.finish(said[-1])
+            case _:
+                continue
+        turn.receive(wire.Heard(served.num_samples, served.is_finished))
+    return served, said
+
+
+@pytest.mark.parametrize("piece", [1, 320, 1_600, 100_000])
+def test_audio_goes_in_pieces_of_half_a_second_bit_for_bit(piece):
+    samples = sound(35_000 if piece > 1 else 3_000)
+    turn = EdgeTurn(bytes(16), TERMS)
+    for at in range(0, len(samples), piece):
+        turn.hear(samples[at : at + piece])
+    _, said = connect(turn)
+    found = [message.samples() for message in said]
+    assert all(len(part) == PIECE_SAMPLES for part in found[:-1])
+    assert np.array_equal(np.concatenate(found), samples)
+
+
+def test_what_is_unheard_is_bounded():
+    turn = edge_with(sound(3 * MAX_UNHEARD_SAMPLES), {})
+    turn.connect()
+    num_heard = num_sent = 0
+    while num_heard < turn.num_samples:
+        while isinstance(message := turn.next_message(), wire.Audio):
+            assert message.start == num_sent
+            num_sent += message.num_samples
+        assert num_sent == min(turn.num_samples, num_heard + MAX_UNHEARD_SAMPLES)
+        num_heard = min(num_heard + 20_000, num_sent)
+        turn.receive(wire.Heard(num_heard, False))
+
+
+@pytest.mark.parametrize("kept", [0, 5_000, 20_000])
+def test_only_lost_audio_crosses_again(kept):
+    """After a cut the edge waits for the verifier's word before it sends audio."""
+    turn = edge_with(sound(20_000), {})
+    connect(turn)
+    turn.connect()
+    assert turn.next_message() is None
+    turn.receive(wire.Opened(kept, "model"))
+    said = list(iter(turn.next_message, None))
+    assert sum(m.num_samples for m in said if isinstance(m, wire.Audio)) == 20_000 - kept
+    assert isinstance(said[-1], wire.Finish)
+
+
+def test_requests_without_a_reply_are_sent_again():
+    turn = edge_with(sound(320), {})
+    served, _ = connect(turn)
+    requests = [VerifyRequest(n, 0, prefix_hash(()), (), (n,)) for n in (1, 2, 3)]
+    for request in requests:
+        turn.ask(request)
+    assert list(iter(turn.next_message, None)) == [wire.Verify.of(one) for one in requests]
+    assert turn.receive(wire.Judged(2, 1, 9)) == Verdict(2, 1, 9)
+    turn.forget(1)
+    _, said = connect(turn, served)
+    assert said == [wire.Finish(320, {}), wire.Verify.of(requests[2])]
+    assert turn.receive(wire.Judged(1, 0, 9)) is None, "it was given up"
+    assert turn.receive(wire.Refused(3, "prefix")) == Refusal(3, "prefix")
+
+
+def test_verdicts_of_a_run_wait_until_they_are_asked_for():
+    turn = edge_with(sound(320), {}, runs_on=True)
+    served, _ = connect(turn)
+    assert turn.ask(FIRST) is None
+    assert turn.next_message() == wire.Decode.of(FIRST)
+    assert turn.receive(wire.Judged(1, 0, 5)) == Verdict(1, 0, 5)
+    assert turn.receive(wire.Judged(2, 0, 6)) is None
+    second, third = (VerifyRequest(n, n - 1, prefix_hash((5, 6)[: n - 1]), (), ()) for n in (2, 3))
+    assert turn.ask(second) == Verdict(2, 0, 6)
+    assert turn.ask(third) is None
+    assert turn.next_message() is None, "it comes without asking"
+    _, said = connect(turn, served)
+    assert said[-1] == wire.Decode.of(third), "after a cut it is asked for"
+
+
+def test_what_cannot_be_is_the_verifiers_fault():
+    cases = {
+        "heard more": wire.Heard(321, False),
+        "for another one": wire.Opened(321, "model"),
+        "of 24|of 2": wire.Judged(1, 0, VOCABULARY.num_ids),
+        "accepted 3 ids of 0": wire.Judged(1, 3, 5),
+    }
+    for told, message in cases.items():
+        turn = edge_with(sound(320), {})
+        connect(turn)
+        turn.ask(FIRST)
+        with pytest.raises(RemoteFault, match=told):
+            turn.receive(message)
+    with pytest.raises(RemoteFault, match="for another one"):
+        turn.receive(wire.Opened(0, "another model"))
+    runs_on = edge_with(sound(320), {}, runs_on=True)
+    connect(runs_on)
+    runs_on.ask(FIRST)
+    list(iter(runs_on.next_message, None))
+    with pytest.raises(RemoteFault, match="accepted 3 ids of 0"):
+        runs_on.receive(wire.Judged(2, 3, 5))
+
+
+def test_a_verifier_that_floods_is_cut_off():
+    turn = edge_with(sound(320))
+    connect(turn)
+    for _ in range(MAX_MESSAGES - 2):
+        turn.receive(wire.Heard(0, False))
+    with pytest.raises(RemoteFault, match="more messages than a turn needs"):
+        turn.receive(wire.Heard(0, False))
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, {}])
+def test_a_resumed_turn_has_the_same_weights(weights):
+    turn = edge_with(sound(320), weights)
+    served, _ = connect(turn)
+    _, said = connect(turn, served)
+    assert said == [wire.Finish(320, weights)]
+    anew, _ = connect(turn)  # the verifier was restarted: the turn is sent again
+    assert anew.weights == served.weights == weights
+    assert anew.num_samples == 320
+
+
+def served_with(num):
+    return connect(edge_with(sound(num)))[0]
+
+
+def finished(num, weights=WEIGHTS):
+    return connect(edge_with(sound(num), weights))[0]
+
+
+IDS_BEYOND = b"\xff\xff\xff"
+
+
+@pytest.mark.parametrize(
+    ("told", "give"),
+    [
+        ("samples 0 to 5 are missing", lambda: served_with(0).audio(wire.Audio(5, b"1234", False))),
+        ("320 samples here and 77", lambda: served_with(320).finish(wire.Finish(77, {}))),
+        ("weights of rate", lambda: served_with(0).finish(wire.Finish(0, {"rate": (-3, -2)}))),
+        ("other level weights", lambda: finished(320).finish(wire.Finish(320, {}))),
+        ("other level weights", lambda: finished(320).finish(wire.Finish(320, {"rate": (0, -4)}))),
+        ("over once it is", lambda: finished(320).audio(wire.Audio(320, bytes(20), False))),
+        ("before the turn's end", lambda: served_with(320).request(wire.Verify.of(FIRST))),
+        ("ids that", lambda: finished(320).request(wire.Verify(1, 0, 0, IDS_BEYOND, b""))),
+        ("ids that", lambda: finished(320).request(wire.Verify(1, 0, 0, bytes(900), b""))),
+    ],
+)
+def test_what_cannot_be_ends_the_turn(told, give):
+    with pytest.raises(Broken, match=told) as broken:
+        give()
+    assert broken.value.is_final
+
+
+def test_a_repeat_is_harmless():
+    served = served_with(320)
+    again = wire.Audio.of(300, sound(60))
+    assert len(served.audio(again)) == 40
+    assert len(served.audio(again)) == 0
+    for _ in range(2):
+        served.finish(wire.Finish(360, WEIGHTS))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_longest_turn_fits_with_the_silence_around_it(more):
+    longest = int(MODEL.max_turn_s * SAMPLE_RATE_HZ)
+    heard = trimmed(np.full(longest, 0.5, np.float32))
+    padded = np.pad(heard, (0, more * (longest + AROUND_SAMPLES + 1 - len(heard))))
+    with pytest.raises(Broken, match="60 s") if more else nullcontext():
+        served, _ = connect(edge_with(padded, {}))
+        assert served.is_finished
+
+
+MISFITS = {
+    "different tokenizers": {"tokenizer": "other"},
+    "describes in 'zh'": {"language": "en"},
+    "not the one": {"model": "0123"},
+    "say different phrases": {"rules": vars(Rules()) | {"phrases": "0123"}},
+    "has others": {"rules": vars(Rules()) | {"new_rule": 1}},
+    "repetition_penalty must": {"rules": vars(Rules()) | {"repetition_penalty": 1e-300}},
+    "loop_temperature must": {"rules": vars(Rules()) | {"loop_temperature": 1e-300}},
+    "loop_max_period is": {"rules": vars(Rules()) | {"loop_max_period": 10**9}},
+    "max_new_tokens is": {"rules": vars(Rules()) | {"max_new_tokens": 129}},
+    "temperature must be": {"sampling": (-1.0, 1.0, 0)},
+}
+
+
+@pytest.mark.parametrize("told", MISFITS)
+def test_an_edge_that_does_not_fit_learns_why(told):
+    """Before a slot is taken, and when a turn is resumed."""
+    opened = EdgeTurn(bytes(16), TERMS).connect()
+    fields = {name: getattr(opened, name) for name in opened.__struct_fields__}
+    misfit = wire.Open(**(fields | MISFITS[told]))
+    for begin in (partial(VerifierTurn, MODEL), served_with(0).resume):
+        with pytest.raises(Broken, match=told) as broken:
+            begin(misfit)
+        assert broken.value.is_final
+        assert len(str(broken.value)) <= 200, "it fits into a Rejected"
+    with pytest.raises(Broken, match="came back with other rules"):
+        served_with(0).resume(wire.Open(**(fields | {"sampling": (0.5, 1.0, 0)})))

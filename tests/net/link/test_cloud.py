@@ -1,0 +1,440 @@
+"""The edge's side of the link: connections, the spare, pace, blame, and what people read."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import numpy as np
+import pytest
+from far import (
+    FIRST,
+    TERMS,
+    Slow,
+    be,
+    finish,
+    free_port,
+    hear,
+    honest,
+    linked,
+    lying,
+    obliging,
+    serving_judges,
+    sound,
+    speak_and_ask,
+    until,
+)
+from patience import PATIENCE_S
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
+
+from bench.proxy import Proxy, Toxics
+from streamer.core.decoding.verdict import VerifyRequest, prefix_hash
+from streamer.core.link import wire
+from streamer.core.link.backoff import Patience
+from streamer.core.link.edge_turn import MAX_UNHEARD_SAMPLES
+from streamer.net.link.client import RemoteCloud
+from streamer.net.link.dial import PORT, VerifierAddress
+from streamer.net.link.presence import MAX_TRIES
+from streamer.net.link.remote_target import REOPEN_S
+from streamer.stages.ports import TargetLost
+
+
+async def test_a_turn_has_a_websocket_of_its_own_and_never_waits_for_a_handshake():
+    """One is spare when a turn begins; each is closed with its turn."""
+    async with serving_judges() as (port, server), linked(port) as link:
+        await until(lambda: link.is_up)
+        assert len(server._links) == 1
+        for _ in range(3):
+            await until(lambda: link._spare is not None)
+            spare, target = link._spare, link.listen()
+            await hear(target, sound(0.1))
+            await until(lambda target=target: target.is_connected)
+            assert link._spare is not spare, "it is the turn's"
+            await until(lambda: len(server._links) == 2)
+            target.close()
+            await until(lambda: len(server._links) == 1)
+            assert not server._turns, "its slot is free at once"
+
+
+async def test_many_turns_at_once_are_served_side_by_side():
+    async with (
+        serving_judges(max_sessions=16) as (port, _),
+        linked(port) as link,
+        anyio.create_task_group() as group,
+    ):
+        for _ in range(16):
+            group.start_soon(speak_and_ask, link, 0.5, 5)
+
+
+@asynccontextmanager
+async def dropping(after_s):
+    """A verifier that drops every connection after `after_s`: (port, when they were opened)."""
+    opened = []
+
+    async def handle(websocket):
+        opened.append(anyio.current_time())
+        with anyio.move_on_after(after_s):
+            await be(honest, websocket)
+        websocket.transport.abort()
+
+    async with serve(handle, "127.0.0.1", 0, compression=None) as server:
+        yield server.sockets[0].getsockname()[1], opened
+
+
+async def test_a_verifier_that_drops_every_connection_is_not_stormed():
+    """However many turns wait for it."""
+    found = {}
+
+    async def watch(after_s):
+        async with dropping(after_s) as (port, opened), linked(port) as link:
+            started = anyio.current_time()
+            for _ in range(8):
+                await hear(link.listen(), sound(0.1))
+            await anyio.sleep(10.0)
+            found[after_s] = [at - started for at in opened]
+
+    async with anyio.create_task_group() as group:
+        for after_s in (0.0, 0.3, 1.1):
+            group.start_soon(watch, after_s)
+    for after_s, opened in found.items():
+        assert 1 < sum(at < 5.0 for at in opened) <= 4 * 9, after_s  # a few for each turn
+        assert sum(at >= 5.0 for at in opened) <= 5.0 / 1.5 + 1.1, after_s
+
+
+async def test_a_verifier_that_rejects_every_turn_is_asked_ever_more_seldom():
+    opens = []
+
+    def reply(message, _):
+        opens.append(anyio.current_time())
+        return [wire.Rejected(False, "all sessions are taken")]
+
+    async with lying(reply) as port, linked(port) as link:
+        target = link.listen()
+        await hear(target, np.ones(1, np.float32))
+        await until(lambda: opens)
+        await anyio.sleep(5.0)
+        assert not target.is_up
+        assert link.is_up, "other turns may have a place"
+        assert link.trouble == "all sessions are taken"
+    assert 3 <= len(opens) <= 1 + len(REOPEN_S)
+    assert opens[-1] - opens[-2] > opens[1] - opens[0]
+
+
+ESCAPE = "no\x1b[31m \x9b\u202ered\nlines\x07"
+
+
+async def test_words_of_a_verifier_reach_people_as_one_plain_line():
+    async with lying(lambda *_: [wire.Rejected(True, ESCAPE)]) as port, linked(port) as link:
+        with pytest.raises(TargetLost) as lost:
+            await link.listen().verify(FIRST)
+        assert str(lost.value).isprintable()
+        assert "lines" in str(lost.value)
+
+    async def refuse(websocket, request):
+        return websocket.respond(401, ESCAPE)
+
+    async with (
+        serve(lambda websocket: None, "127.0.0.1", 0, process_request=refuse) as server,
+        linked(server.sockets[0].getsockname()[1]) as link,
+    ):
+        await link.settled(5.0)
+        assert link.presence.lost.isprintable()
+        assert "401" in link.presence.lost
+
+
+async def test_an_older_verifier_is_told_apart():
+    """Version 4 closes the connection at a message that it cannot read."""
+
+    async def handle(websocket):
+        async for _ in websocket:
+            await websocket.close(1008, "not a message of this protocol")
+
+    async with (
+        serve(handle, "127.0.0.1", 0) as server,
+        linked(server.sockets[0].getsockname()[1]) as link,
+    ):
+        with pytest.raises(TargetLost, match=r"refuses: it does not .* version 5 of the link; upd"):
+            await link.listen().verify(FIRST)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_final"), [(400, True), (404, True), (401, True), (503, False), (500, False)]
+)
+async def test_an_address_that_was_right_is_tried_again(status, is_final):
+    """404 and 400 at first mean a wrong address; after a connection they may pass, as behind a
+    proxy."""
+    is_refusing = True
+
+    async def decide(websocket, request):
+        return websocket.respond(status, "no\n") if is_refusing else None
+
+    async def handle(websocket):
+        await websocket.wait_closed()
+
+    async with (
+        serve(handle, "127.0.0.1", 0, process_request=decide) as server,
+        linked(server.sockets[0].getsockname()[1]) as link,
+    ):
+        await until(lambda: f"HTTP {status}" in link.trouble)
+        assert (link.presence.lost is not None) == is_final
+        is_refusing = False
+        await until(lambda: link.is_up)
+        assert link.presence.lost is None
+        is_refusing = True
+        link.presence.trouble = ""  # the old one stays until there is another
+        for connection in list(server.connections):
+            connection.transport.abort()
+        await until(lambda: f"HTTP {status}" in link.trouble)
+        assert (link.presence.lost is not None) == (status == 401)
+
+
+async def test_a_full_verifier_is_there_for_the_turns_that_it_serves():
+    """The next spare is refused; turns in hand are verified all the same."""
+    num_asked = 0
+
+    async def decide(websocket, request):
+        nonlocal num_asked
+        num_asked += 1
+        return websocket.respond(503, "full\n") if num_asked > 1 else None
+
+    async with (
+        serve(partial(be, obliging), "127.0.0.1", 0, process_request=decide) as server,
+        linked(server.sockets[0].getsockname()[1]) as link,
+    ):
+        await until(lambda: link.is_up)
+        target = link.listen()
+        await hear(target, sound(0.1))
+        await finish(target)
+        await until(lambda: num_asked > 2)
+        assert (link.is_up, target.is_up) == (True, True)
+        assert (await target.verify(FIRST)).next_id == 5
+        target.close()
+        await until(lambda: not link.is_up)
+        assert link.trouble == "HTTP 503 (full)"
+
+
+async def test_turns_that_miss_one_outage_are_one_failure():
+    """The pause after it is the shortest one; a later outage is another failure."""
+    now = 0.0
+    link = RemoteCloud(VerifierAddress("ws://127.0.0.1:9"), TERMS, lambda: now)
+    async with anyio.create_task_group() as group:
+        targets = [link.listen() for _ in range(4)]
+        for target in targets:
+            group.start_soon(target.verify, FIRST)
+        await anyio.wait_all_tasks_blocked()
+        for target in targets:
+            now += 0.5
+            target.failed()
+        assert link.presence.breaker.num_failures == 1
+        now += 1.0
+        group.start_soon(targets[0].verify, VerifyRequest(2, 0, prefix_hash(()), (), ()))
+        await anyio.wait_all_tasks_blocked()
+        targets[0].failed()
+        assert link.presence.breaker.num_failures == 2
+        group.cancel_scope.cancel()
+
+
+async def test_a_link_that_is_ended_leaves_no_connection_behind():
+    """Also where the way to the verifier hangs."""
+    async with lying(honest) as far, Proxy(far, Toxics()) as proxy:
+        async with linked(proxy.port) as link:
+            await until(lambda: link.is_up)
+            target = link.listen()
+            await hear(target, sound(0.1))
+            await until(lambda: target.turn.num_heard)
+            await until(lambda: link._spare is not None)
+            transport = link._spare.transport
+            proxy.toxics = Toxics(is_hung=True)
+        assert transport.is_closing()
+        assert not target.is_connected
+
+
+async def test_a_cut_in_mid_turn_is_no_failure():
+    """The turn resumes on another connection, and its audio is not sent again."""
+    async with serving_judges() as (far, server), Proxy(far) as proxy, linked(proxy.port) as link:
+        target = link.listen()
+        await hear(target, sound(2.0))
+        await until(lambda: target.turn.num_heard == 32_000)
+        before = proxy.num_up
+        proxy.cut()
+        await finish(target)
+        with anyio.fail_after(PATIENCE_S):
+            assert (await target.verify(FIRST)).next_id == 5
+        assert proxy.num_up - before < 4_000
+        assert link.presence.breaker.num_failures == 0
+        assert server.metrics.resumed._value.get() == 1
+        assert link.num_cuts >= 1
+
+
+async def test_a_slow_verifier_holds_little_audio_and_delays_no_other_turn():
+    """Of a turn of 60 s that it hears at a quarter of real time. A deadline that the turn misses
+    before its request could leave is not blamed on the verifier."""
+    judges = []
+
+    def open_judge(turn):
+        judges.append((turn, Slow(4_000 if not judges else 1e9)))
+        return judges[-1][1]
+
+    async def gather(found, target):
+        found.append(await target.verify(FIRST))
+
+    async with serving_judges(open_judge) as (port, server), linked(port) as link:
+        await until(lambda: link.is_up)
+        slow, quick, late = link.listen(), link.listen(), []
+        await hear(slow, sound(60.0))
+        await finish(slow)
+        async with anyio.create_task_group() as group:
+            group.start_soon(gather, late, slow)
+            await until(lambda: judges and judges[0][1].num_heard)
+            await hear(quick, sound(1.0))
+            await finish(quick)
+            with anyio.fail_after(PATIENCE_S):
+                assert (await quick.verify(FIRST)).next_id == 5
+            assert 0 < server.lag_s <= MAX_UNHEARD_SAMPLES / 16_000
+            assert not late, "it has minutes to go"
+            assert not slow.has_sent(1)
+            slow.failed()
+            assert link.is_up, "the verifier was not asked"
+            assert (slow.is_up, quick.is_up) == (False, True)
+            judges[0][1].samples_per_s = 1e9
+            await until(lambda: late)
+            assert slow.is_up, "it has caught up"
+            group.cancel_scope.cancel()
+        slow.failed()
+        assert not link.is_up, "now it is the verifier that is late"
+
+
+async def test_a_verifier_that_hangs_is_noticed_by_its_spare():
+    async with serving_judges() as (far, _), Proxy(far) as proxy, linked(proxy.port) as link:
+        await until(lambda: link.is_up)
+        proxy.toxics = Toxics(is_hung=True)
+        await until(lambda: "no answer for 5 s" in link.trouble)
+        assert not link.is_up
+        proxy.toxics = Toxics()
+        await until(lambda: link.is_up)
+
+
+async def heard_by_a_slow_one(patience, seconds, samples_per_s):
+    """(how long a recording of this length waited, the share of it that was heard by then)"""
+    async with (
+        serving_judges(lambda turn: Slow(samples_per_s)) as (port, _),
+        linked(port, patience=patience) as link,
+    ):
+        await link.settled(2.0)
+        target = link.listen()
+        started = anyio.current_time()
+        await hear(target, sound(seconds))
+        await target.prefilled()
+        waited = anyio.current_time() - started
+        share = target.turn.num_heard / target.turn.num_samples
+        assert target.is_up, "it moves, so it is asked, as in a live turn"
+        target.close()
+        return waited, share
+
+
+async def test_a_verifier_slower_than_speech_has_the_time_of_a_live_turn_or_all_that_it_needs():
+    """At 3/8 of real time: gated goes on when a live turn would be over, exact when all is
+    heard."""
+    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=True), 3.0, 6_000)
+    assert 2.9 < waited < 7.0
+    assert 0 < share < 0.9
+    waited, share = await heard_by_a_slow_one(Patience(5.0, goes_on=False), 3.0, 6_000)
+    assert waited > 7.8
+    assert share == 1
+
+
+async def test_no_turn_waits_for_a_verifier_that_was_never_there():
+    """A request that waits, and a later one, end after a few tries; when it comes, it is asked."""
+    port = free_port()
+    async with linked(port) as link:
+        for _ in range(2):
+            target = link.listen()
+            with anyio.fail_after(PATIENCE_S), pytest.raises(TargetLost) as lost:
+                await target.verify(FIRST)
+            target.close()
+            assert str(lost.value) == (
+                f"the verifier at ws://127.0.0.1:{port} is not there (Connection refused)"
+            )
+        async with serving_judges(port=port):
+            await until(lambda: link.is_up)
+            await speak_and_ask(link, 0.1, 5)
+
+
+async def test_one_that_was_there_is_waited_for_once():
+    """A turn that misses it waits for its budget: it may be starting again. Later turns do not
+    wait, until it is there again."""
+    port = free_port()
+    async with linked(port) as link:
+        async with serving_judges(port=port):
+            await until(lambda: link.is_up)
+        await until(lambda: not link.is_linked)
+        await until(lambda: link.presence._num_tries >= MAX_TRIES)
+        first = link.listen()
+        async with anyio.create_task_group() as group:
+            group.start_soon(first.verify, FIRST)
+            await anyio.wait_all_tasks_blocked()
+            first.failed()  # its budget is over
+            group.cancel_scope.cancel()
+        first.close()
+        with pytest.raises(TargetLost, match="is not there"):
+            await link.listen().verify(FIRST)
+        async with serving_judges(port=port):
+            await until(lambda: link.is_up, 15.0)
+            await speak_and_ask(link, 0.1, 5)
+
+
+async def test_a_verifier_whose_model_changes_between_turns_is_logged(caplog):
+    """Once for many turns at one time, as one plain line; the same model is no news."""
+    models = ["model a", "model a", "model\x1b[2J b\n", "model a", "model a"]
+    opened = iter(models)
+
+    def reply(message, chance):
+        if isinstance(message, wire.Open):
+            return [wire.Opened(0, next(opened))]
+        return honest(message, chance)
+
+    async with lying(reply) as port, linked(port) as link:
+        await link.settled(5.0)
+        for _ in models:
+            target = link.listen()
+            await hear(target, np.ones(1_600, np.float32))
+            await until(lambda target=target: target.turn.num_heard == 1_600)
+            target.close()
+    assert len(caplog.messages) == 1, caplog.messages
+    name = f"the verifier at ws://127.0.0.1:{port}"
+    assert caplog.messages[0].startswith(f"{name} has another model than before: ")
+    assert caplog.messages[0].isprintable()
+    assert caplog.messages[0].endswith(", it was model a; sentences may differ")
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "dialled"),
+    [
+        ("ws://h", f"ws://h:{PORT}", f"ws://h:{PORT}/v1/verify?wire=5&edge=e"),
+        ("wss://u:p@h/", f"wss://u:p@h:{PORT}/", f"wss://u:p@h:{PORT}/v1/verify?wire=5&edge=e"),
+        ("ws://[::1]", f"ws://[::1]:{PORT}", f"ws://[::1]:{PORT}/v1/verify?wire=5&edge=e"),
+        ("ws://h:", f"ws://h:{PORT}", f"ws://h:{PORT}/v1/verify?wire=5&edge=e"),
+        ("ws://h:1/x?a=b", "ws://h:1/x?a=b", "ws://h:1/x?a=b&wire=5&edge=e"),
+    ],
+)
+def test_the_address_of_a_verifier(url, address, dialled):
+    verifier = VerifierAddress(url)
+    assert verifier.address == address
+    assert verifier.dialled_by("e") == dialled
+    assert "p@" not in verifier.name
+
+
+async def test_connections_that_end_while_a_turn_waits_are_not_lost():
+    """A turn that is closed while it waits for a connection gives it to the next."""
+    async with serving_judges() as (port, server), linked(port) as link:
+        await until(lambda: link.is_up)
+        for i in range(20):
+            target = link.listen()
+            await hear(target, sound(0.1))
+            if i % 3:
+                await anyio.sleep(0)
+            target.close()
+        await speak_and_ask(link, 0.1, 5)
+        await until(lambda: len(server._links) == 1)
+    with pytest.raises(ConnectionClosed):
+        await link._spare.recv()
