@@ -88,6 +88,7 @@ def test_python_runs_as_it_stands(block, tmp_path, monkeypatch, capfd):
     """As a program of its own where it is the README's; the others in this process, which has
     loaded already what they import."""
     (tmp_path / "clip.wav").symlink_to(SAMPLES[0])
+    (tmp_path / "samples").symlink_to(ROOT / "samples")
     monkeypatch.chdir(tmp_path)
     if name_of(block.page) == "README.md":
         subprocess.run([sys.executable, "-c", block.code], env=ENVIRONMENT, check=True)
