@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from bench.people_changes import Heard, added, clipped, mu_law, opus, room
+from bench.people_changes import Heard, opus, room, telephone
 from bench.people_clips import truth
 from pipelines.embedded.labels import Measures
 from pipelines.embedded.level_opinions import opinions
@@ -69,20 +69,25 @@ def disturbed(clean: np.ndarray, level_db: float, other: np.ndarray, seed: int) 
     spectrum = np.fft.rfft(chance.standard_normal(len(clean)))
     colour = np.maximum(np.fft.rfftfreq(len(clean), 1 / SAMPLE_RATE), 50) ** -exponent
     noise = np.fft.irfft(spectrum * colour, len(clean))
-    found = {"noise": added(heard, noise, snr_db)}
+    found = {"noise": in_noise(heard, noise, snr_db)}
     match chance.integers(5):
         case 0:
-            found["babble"] = added(heard, np.resize(other, len(clean)), chance.uniform(3, 25))
+            found["babble"] = in_noise(heard, np.resize(other, len(clean)), chance.uniform(3, 25))
         case 1:
             found["room"] = room(heard, (0.5, 2.0), (0.2, 0.6))[: len(clean)]
         case 2:
-            found["telephone"] = mu_law(heard)
+            found["telephone"] = telephone(heard)
         case 3:
             found["opus"] = opus(heard)
         case 4:
             gain = np.quantile(np.abs(clean), 1 - chance.uniform(0.003, 0.05))
-            found["clipped"] = clipped(clean / max(gain, 1e-3))
+            found["clipped"] = np.clip(clean / max(gain, 1e-3), -1, 1).astype(np.float32)
     return found
+
+
+def in_noise(heard: Heard, noise: np.ndarray, snr_db: float) -> np.ndarray:
+    gain = 10 ** ((heard.level_db - snr_db) / 20) / (noise.std() + 1e-12)
+    return np.clip(heard.samples + gain * noise, -1, 1).astype(np.float32)
 
 
 def measured(samples: np.ndarray) -> SpeechMeasures:

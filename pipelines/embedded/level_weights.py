@@ -54,11 +54,11 @@ WIDTHS = {  # of about one level, on the axis
 }
 # The weight of a sound that shows in its SNR or its clipping, and of one that does not. A recording
 # as it is has 1, so that what nobody can see in a sound casts little doubt on clean ones.
-SEEN, UNSEEN = 0.5, 0.15
+SEEN, UNSEEN = 0.3, 0.05
 RIDGE = 2.0
 SHIFTED = 8  # sets of bounds beside the true ones: more of a distribution is seen
 OF_TEXT = ("rate", "arousal")  # the syllables are the text's, and a network counts them
-LEAST_OPINION = 0.05
+LEAST_OPINION = 0.1
 EVEN = 1e-4  # the least chance that a model gives a level
 Row = dict
 

@@ -16,16 +16,16 @@ from anyio import Semaphore
 from anyio.abc import TaskGroup
 
 from streamer.assembly.models import Models
-from streamer.core.attributes import parse
+from streamer.core.attributes import ATTRIBUTES, parse
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.audio.turn_items import Closed
-from streamer.core.confidence import confidence_of
+from streamer.core.confidence import confidence_of, fused_confidence
 from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.machine import Speculator
 from streamer.core.decoding.sequence import Sequence
 from streamer.core.description import Description, turn_warning
-from streamer.core.measures.levels import SURE, said_ranges
-from streamer.core.rules.level_weights import FLAT, FLOOR, LevelWeights, weights_of_ranges
+from streamer.core.measures.level_chances import learnt, level_chances, level_weights
+from streamer.core.rules.level_weights import FLAT, LevelWeights
 from streamer.core.text.emitter import Emitter
 from streamer.stages.batcher import Batcher
 from streamer.stages.events import SessionOptions
@@ -143,9 +143,7 @@ class LiveParts:
     def weights(self, closed: Closed) -> LevelWeights:
         if closed.measures is None or not self._weighs:
             return FLAT
-        phrases = self._models.phrases
-        num_levels = {name: len(levels) for name, levels in phrases.items()}
-        return weights_of_ranges(said_ranges(closed.measures(), phrases), num_levels)
+        return level_weights(closed.measures(), self._models.phrases)
 
     def drafter(self, edge: Any, weights: LevelWeights) -> Any:
         return self._models.drafter(edge, self._plan.rules, weights)
@@ -200,16 +198,20 @@ class LiveParts:
         )
 
     def _confidence(self, written: Written) -> dict[str, float | None] | None:
-        """None where the edge's card has no curves, or the sentence is empty."""
-        models = self._models
+        """By the models alone, None where the edge's card has no curves, or nothing is said."""
+        models, pieces = self._models, written.pieces
         curves = models.first.card.confidence
-        if curves is None or not written.pieces:
+        if not pieces:
             return None
-        cloud = models.cloud_model or (self.cloud.model if self.cloud is not None else "")
-        seconds = written.closed.num_samples / SAMPLE_RATE_HZ
-        is_known = cloud == curves.fingerprint
-        found = confidence_of(written.pieces, models.phrases, curves, seconds, is_known)
-        weights = self.weights(written.closed)
-        alone = {n for n, of in weights.items() if sum(weight > FLOOR for weight in of) == 1}
-        # an attribute that the measure alone has decided is as sure as the measure
-        return {n: SURE[n] if n in alone and p is not None else p for n, p in found.items()}
+        found: dict[str, float | None] = dict.fromkeys(ATTRIBUTES)
+        if curves is not None:
+            cloud = models.cloud_model or (self.cloud.model if self.cloud is not None else "")
+            seconds = written.closed.num_samples / SAMPLE_RATE_HZ
+            is_known = cloud == curves.fingerprint
+            found = confidence_of(pieces, models.phrases, curves, seconds, is_known)
+        if written.closed.measures is not None and self._weighs:
+            chances = level_chances(written.closed.measures())
+            found |= fused_confidence(pieces, models.phrases, chances, learnt().opinion)
+        elif curves is None:
+            return None
+        return found

@@ -1,5 +1,7 @@
-"""How sure the models were of the levels that a sentence says. In: its pieces with their
-log-probabilities. Out: attribute -> a calibrated probability.
+"""The chance that each level of a sentence is right, from its pieces' log-probabilities.
+
+With measures it is that of both together: their chances of the levels, and the model's mass of the
+level that it said. The words of the models alone have curves of their own.
 
 A phrase begins with tokens that name its attribute, and those that follow say its level. The mass
 of a level among the phrases that begin so is the product of what a softmax gave to the tokens that
@@ -14,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamer.core.attributes import ATTRIBUTES, Phrases, spans
+import numpy as np
+from numpy.typing import NDArray
+
+from streamer.core.attributes import ATTRIBUTES, Phrases, parse, spans
 
 LEAST_S = 1.0
 MOST_ODDS = 700.0  # of their log: `exp` of more overflows
@@ -82,6 +87,32 @@ def confidence_of(
         of_model = curves.cloud if mass.verified else curves.edge
         if name in of_model and (is_known_cloud or not mass.verified):
             found[name] = of_model[name](mass.log_mass, seconds)
+    return found
+
+
+def fused_confidence(
+    pieces: Sequence[Piece],
+    phrases: Phrases,
+    chances: Mapping[str, NDArray[np.float64]],
+    opinion: Mapping[str, float],
+) -> dict[str, float]:
+    """The chance that each level said is right, by the measures and the model together.
+
+    chances: of each level by the measures; opinion: the exponent of the model's chances. The model
+    tells the mass of the level that it said; the other levels share the rest.
+    """
+    text = "".join(piece.text for piece in pieces)
+    levels = parse(text, phrases)
+    found = {}
+    for name, mass in masses_of(pieces, phrases).items():
+        level, measured = levels[name], chances.get(name)
+        if level is None or measured is None or len(measured) != len(phrases[name]):
+            continue
+        own = math.exp(max(LEAST, mass.log_mass))
+        others = max(math.exp(LEAST), 1 - own) / (len(measured) - 1)
+        odds = measured * others ** opinion[name]
+        odds[level] = measured[level] * own ** opinion[name]
+        found[name] = float(odds[level] / odds.sum())
     return found
 
 

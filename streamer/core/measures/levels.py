@@ -5,8 +5,6 @@ The one owner of the bounds: the training of the models that ship reads them her
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
-
 import numpy as np
 
 from streamer.core.measures.speech_measures import (
@@ -33,28 +31,6 @@ MEASURES = {  # the field of SpeechMeasures that an attribute is a level of; aro
     "loudness": "level_dbfs",
     "pauses": "pause_share",
     "timbre": "timbre_db",
-}
-# How far a measure is from the truth at most in four of five recordings of people that the models
-# learnt from: 558, 2,653 for the rate (`python -m bench.rate`), 1,795 for pitch and variation
-# (`python -m bench.errors`). Level, pauses and timbre are measured as the labels measure them.
-ERRORS = {
-    "rate": 0.17,
-    "pitch": 0.007,
-    "variation": 0.036,
-    "loudness": 0.3,
-    "pauses": 0.01,
-    "timbre": 0.3,
-}
-RELATIVE = ("rate", "pitch", "variation")  # whose error is a share of the value
-# How often the level of a measure is the label's, on the same people, where its error reaches no
-# other level.
-SURE = {
-    "rate": 0.95,
-    "pitch": 0.99,
-    "variation": 0.98,
-    "loudness": 0.995,
-    "pauses": 0.995,
-    "timbre": 0.995,
 }
 NUM_LEVELS = {name: len(bounds) + 1 for name, bounds in BOUNDS.items()}
 OF_NOISE = ("rate", "variation", "pauses", "timbre")  # what noise changes
@@ -83,24 +59,6 @@ def standardised(
 def arousal_of(z: list[float]) -> float:
     """The weighted sum of `standardised`."""
     return float(sum(weight * value for weight, value in zip(WEIGHTS.values(), z, strict=True)))
-
-
-def said_ranges(found: SpeechMeasures, phrases: Mapping[str, Sized]) -> dict[str, tuple[int, int]]:
-    """Of each attribute the lowest and the highest level that words may say beside the measures:
-    as far as the measure's own error reaches, and never more than one level from its own.
-
-    Free, and so left out, where a measure is not to be relied on (`levels_of`), and where `phrases`
-    have other levels than ours.
-    """
-    ranges = {}
-    for name, level in levels_of(found).items():
-        is_ours = len(phrases.get(name, ())) == NUM_LEVELS[name]
-        if level is not None and name in MEASURES and is_ours:
-            value = getattr(found, MEASURES[name])
-            error = ERRORS[name] * (value if name in RELATIVE else 1)
-            low, high = level_of(name, value - error), level_of(name, value + error)
-            ranges[name] = (max(low, level - 1), min(high, level + 1))
-    return ranges
 
 
 def levels_of(found: SpeechMeasures) -> dict[str, int | None]:

@@ -44,20 +44,5 @@ def check_weights(weights: LevelWeights) -> None:
             raise ValueError(f"weights of {name} must be {FLOOR} to 0, with a 0, not {levels}")
 
 
-def weights_of_ranges(
-    ranges: Mapping[str, tuple[int, int]], num_levels: Mapping[str, int]
-) -> LevelWeights:
-    """Weights that exclude the levels outside `ranges` (attribute -> lowest, highest level).
-
-    An attribute is flat where `ranges` leaves none of its levels, or excludes none.
-    """
-    found = {}
-    for name, (low, high) in ranges.items():
-        inside = [low <= level <= high for level in range(num_levels.get(name, 0))]
-        if any(inside) and not all(inside):
-            found[name] = tuple(0 if is_inside else FLOOR for is_inside in inside)
-    return found
-
-
 def _quantised(log: float) -> int:
     return max(FLOOR, round(UNITS_PER_NAT * max(log, float(FLOOR))))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from streamer.core.attributes import ATTRIBUTES
-from streamer.core.measures.levels import BOUNDS, MEASURES, NUM_LEVELS, levels_of, said_ranges
+from streamer.core.measures.levels import BOUNDS, MEASURES, NUM_LEVELS, levels_of
 from streamer.core.measures.speech_measures import SpeechMeasures
 
 PLAIN = SpeechMeasures(
@@ -53,36 +53,3 @@ def test_each_bound_parts_two_levels(name):
 )
 def test_what_spoils_a_recording_takes_its_levels(spoilt, lost):
     assert unknown(replace(PLAIN, **spoilt)) == lost
-
-
-PHRASES = {name: range(num) for name, num in NUM_LEVELS.items()}
-MIDDLES = {"variation": (1.2, 2.6), "pitch": (115.0, 165.0), "loudness": (-29.0, -20.0)}
-
-
-@pytest.mark.parametrize("name", MIDDLES)
-def test_far_from_a_bound_a_measure_leaves_its_own_level(name):
-    """Near one it leaves two, whichever side it is on."""
-    low, high = MIDDLES[name]
-    for value, width in (((low + high) / 2, 0), (low, 1)):
-        for off in (1e-6, -1e-6):
-            found = replace(PLAIN, **{MEASURES[name]: value + off})
-            least, most = said_ranges(found, PHRASES)[name]
-            assert most - least == width
-            assert least <= levels_of(found)[name] <= most
-
-
-def test_no_range_reaches_further_than_one_level():
-    for rate in (1.5, 3.0, 4.0, 5.0, 6.0, 9.0, 40.0):
-        found = replace(PLAIN, rate_syllables_per_s=rate, pitch_sd_semitones=1.9)
-        level = levels_of(found)["rate"]
-        low, high = said_ranges(found, PHRASES)["rate"]
-        assert max(0, level - 1) <= low <= level <= high <= level + 1
-
-
-def test_what_is_not_measured_well_is_free():
-    """So is what has no measure, and an attribute whose phrases have other levels than ours."""
-    assert set(said_ranges(PLAIN, PHRASES)) == set(MEASURES)
-    assert set(said_ranges(replace(PLAIN, snr_db=5.0), PHRASES)) == {"pitch", "loudness"}
-    assert said_ranges(replace(PLAIN, speech_s=1.0), PHRASES) == {}
-    assert "rate" not in said_ranges(PLAIN, PHRASES | {"rate": range(3)})
-    assert said_ranges(PLAIN, {}) == {}

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamer.core.rules.level_weights import (
-    FLOOR,
-    UNITS_PER_NAT,
-    check_weights,
-    quantised,
-    weights_of_ranges,
-)
+from streamer.core.rules.level_weights import FLOOR, UNITS_PER_NAT, check_weights, quantised
 
 LOGS = st.dictionaries(
     st.sampled_from(["rate", "pitch", "pauses"]),
@@ -48,10 +42,3 @@ def test_weights_that_mean_nothing_are_refused(logs) -> None:
 def test_weights_from_elsewhere_are_checked(weights) -> None:
     with pytest.raises(ValueError, match="weights of rate must be"):
         check_weights(weights)
-
-
-def test_ranges_become_floors() -> None:
-    ranges = {"rate": (1, 2), "pitch": (0, 3), "pauses": (7, 9), "unknown": (0, 0)}
-    found = weights_of_ranges(ranges, {"rate": 4, "pitch": 4, "pauses": 3})
-    assert found == {"rate": (FLOOR, 0, 0, FLOOR)}
-    assert quantised({"rate": [-math.inf, 0.0]}) == {"rate": (FLOOR, 0)}

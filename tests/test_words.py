@@ -1,0 +1,123 @@
+"""The words follow the measures: in each mode, near and far, in every door, shown or not."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import soundfile
+from command_line import streamer as command
+from far import verifying
+from places import ROOT
+from websockets.asyncio.client import connect
+from wire import describe as over_the_socket
+from wire import serving, session_update
+
+from streamer import Describer
+from streamer.assembly import parts
+from streamer.core.measures.levels import NUM_LEVELS, levels_of
+from streamer.core.rules.form import BEGIN
+from streamer.core.rules.level_weights import FLOOR
+from streamer.core.rules.settings import Rules
+from streamer.model.thinker import form_of, load
+
+FAST = str(ROOT / "samples" / "fast_loud.wav")
+
+
+async def said(mode: str, measures=True, **options):
+    async with Describer.open(mode=mode, **options) as describer:
+        return await describer.describe(FAST, measures=measures)
+
+
+async def test_measures_that_are_sure_decide_in_each_mode() -> None:
+    """Of this synthetic voice the models say that it is slower than it is."""
+    free = await said("exact", words="models")
+    texts = {}
+    for mode in ("edge", "gated", "exact", "cloud"):
+        found = await said(mode)
+        unshown = await said(mode, measures=False)
+        assert (unshown.text, unshown.measures) == (found.text, None)
+        assert unshown.confidence == found.confidence
+        levels = {n: level for n, level in levels_of(found.measures).items() if n != "arousal"}
+        assert levels.items() <= found.attributes.items()
+        assert all(0.5 < sure < 1 for sure in found.confidence.values())
+        texts[mode] = found.text
+    assert free.attributes["rate"] < levels["rate"]
+    assert texts["exact"] == texts["cloud"] != free.text
+
+
+async def test_models_alone_are_not_measured(monkeypatch) -> None:
+    monkeypatch.setattr(parts, "level_weights", None)
+    found = await said("exact", measures=False, words="models")
+    assert found.text.endswith("。")
+    assert found.measures is None
+
+
+async def test_every_door_says_the_same_levels(tmp_path) -> None:
+    async with Describer.open(mode="exact") as describer:
+        plain = await describer.describe(FAST)
+        shown = await describer.describe(FAST, measures=True)
+        some = await describer.describe(FAST, attributes="rate,loudness")
+        mild = await describer.describe(FAST, profile="acoustic")
+        samples, rate = soundfile.read(FAST, dtype="int16")
+        async with describer.session(rate) as session:
+            for piece in np.array_split(samples, 37):
+                await session.feed(piece.tobytes())
+            await session.commit()
+            *_, live = [event async for event in session]
+    assert shown.text == plain.text == live.text
+    for found in (some, mild):
+        named = {name: level for name, level in found.attributes.items() if level is not None}
+        assert named.items() <= plain.attributes.items()
+    curves, table = tmp_path / "s.json", tmp_path / "labels.jsonl"
+    asked = ("--mode", "exact", "--json", "--timeline", curves)
+    status, out, errors = command("describe", FAST, *asked)
+    assert status == 0, errors
+    assert json.loads(out)["attributes"] == plain.attributes
+    (turn,) = json.loads(curves.read_text("utf-8"))["turns"]
+    assert turn["attributes"] == plain.attributes
+    assert command("label", FAST, "--mode", "exact", "--out", table)[0] == 0
+    row = json.loads(table.read_text("utf-8"))
+    assert {name: row[f"{name}_level"] for name in plain.attributes} == plain.attributes
+    with serving("--mode", "exact") as (url, _):
+        async with connect(url) as ws:
+            await ws.send(session_update(events=True, binary=True))
+            await over_the_socket(ws, samples.tobytes(), 1)
+            described = json.loads(await ws.recv())["description"]
+    assert described["attributes"] == plain.attributes
+
+
+async def test_a_verifier_elsewhere_says_the_same() -> None:
+    here = await said("cloud")
+    with verifying() as (url, _):
+        for mode in ("exact", "cloud"):
+            there = await said(mode, cloud=url)
+            assert (there.text, there.ids) == (here.text, here.ids)
+
+
+async def test_exact_says_what_the_cloud_says_under_any_weights(monkeypatch) -> None:
+    """Weights that exclude levels, and weights that only favour some; greedy and drawn."""
+    chance = random.Random(3)
+    for temperature in (0.0, 1.0):
+        for floor in (200, -FLOOR):
+            weights = {}
+            for name, num in NUM_LEVELS.items():
+                others = [-chance.randrange(floor) for _ in range(num - 1)]
+                weights[name] = tuple(chance.sample([0, *others], num))
+            monkeypatch.setattr(parts, "level_weights", lambda *told, w=weights: w)
+            texts = {
+                mode: (await said(mode, temperature=temperature)).text
+                for mode in ("exact", "cloud")
+            }
+            assert texts["exact"] == texts["cloud"]
+
+
+def test_the_form_of_a_card_is_made_once() -> None:
+    """Weights make a view of it: its table is shared."""
+    thinker = load("embedded", "edge")
+    whole = form_of(thinker, Rules())
+    held = form_of(thinker, Rules(), {"rate": (0, -1, -2, -3, -4)})
+    assert whole is form_of(thinker, Rules())
+    assert held is not whole
+    assert held.allowed(BEGIN) is whole.allowed(BEGIN)
