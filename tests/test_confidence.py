@@ -1,4 +1,7 @@
-"""How sure a description is of its levels: the same from every side, by the models' own softmax."""
+"""How sure a description is of its levels: the same from every side.
+
+The words of the models alone are as sure as their own softmax; else the measures count, too.
+"""
 
 import json
 import shutil
@@ -51,7 +54,7 @@ async def test_it_is_the_softmax_of_the_model_that_spoke(mode, role, near, sampl
     """What the compiled kernels told on the way, against all logits at once; the cloud's are
     rounded to float16."""
     curves = read_card(resolve("embedded", "edge")).confidence
-    found = await described(samples[0], mode=mode)
+    found = await described(samples[0], mode=mode, words="models")
     assert list(found.confidence) == list(ATTRIBUTES)
     wanted = by_hand(samples[0], found.ids, role, curves, found.audio_s)
     assert found.confidence == pytest.approx(wanted, abs=near)
@@ -81,9 +84,11 @@ async def test_a_cloud_that_no_curve_was_fitted_for_tells_nothing(samples, tmp_p
     cloud = shutil.copytree(resolve("embedded", "cloud"), tmp_path / "cloud")
     card = json.loads((cloud / "streamer.json").read_text("utf-8"))
     (cloud / "streamer.json").write_text(json.dumps({**card, "max_turn_s": 59}), "utf-8")
-    found = await described(samples[0], mode="exact", cloud=str(cloud))
+    told = {"mode": "exact", "cloud": str(cloud)}
+    found = await described(samples[0], **told, words="models")
     assert found.confidence == dict.fromkeys(ATTRIBUTES)
     assert found.as_json()["confidence"] == found.confidence
+    assert None not in (await described(samples[0], **told)).confidence.values()
 
 
 async def test_models_without_curves_have_none(samples, tiny_pair):

@@ -14,7 +14,7 @@ from speech import RATE_HZ, recording, speech
 from streamer import Describer, Description, Measures, SpeechMeasures
 from streamer.cli import main
 from streamer.commands.screen import table_of
-from streamer.core.audio.pcm import on_grid
+from streamer.core.audio.offset import OffsetFilter
 from streamer.model.audio.measurer import TurnMeasurer
 
 
@@ -25,7 +25,7 @@ def options(tiny_pair):
 
 def measured(samples):
     measurer = TurnMeasurer()
-    measurer.push(on_grid(samples))
+    measurer.push(OffsetFilter().push(samples))
     return measurer.finish()
 
 
