@@ -16,13 +16,13 @@ from streamer.stages.stream import open_stream
 class LoadedModels(Models):
     """As a config would give them, but for the plan; `before` may change each drafter."""
 
-    def __init__(self, edge, cloud, plan, sampling, before=None):
+    def __init__(self, edge, cloud, plan, sampling, before=None, words="measured"):
         chance = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "seed": sampling.seed,
         }
-        super().__init__(Config(mode=plan.mode, **chance), calibrates=True)
+        super().__init__(Config(mode=plan.mode, words=words, **chance), calibrates=True)
         self.pair = (None if plan.mode == "cloud" else edge, None if plan.mode == "edge" else cloud)
         self._given, self._before = plan, before
 
@@ -35,9 +35,11 @@ class LoadedModels(Models):
         return self._before(drafter) if self._before else drafter
 
 
-def answer(edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None) -> Description:
+def answer(
+    edge, cloud, plan, sampling, samples, pieces=(slice(None),), before=None, words="measured"
+) -> Description:
     """The Description of `samples` [n] at 16 kHz, fed in `pieces`."""
-    models = LoadedModels(edge, cloud, plan, sampling, before)
+    models = LoadedModels(edge, cloud, plan, sampling, before, words)
     fed = [samples[piece].astype("<f4").tobytes() for piece in pieces]
     return anyio.run(_answer, models, fed)
 
