@@ -37,8 +37,7 @@ from pipelines.embedded.voice_versions import PLAIN, Reading, Version
 from streamer.core.audio.pcm import SAMPLE_RATE_HZ
 from streamer.core.coach.coaching import STEP_SAMPLES
 from streamer.core.coach.evidence import Seconds
-from streamer.core.coach.voice import STEP_FRAMES, STEPS_PER_S, WEIGHTS, Steps, in_bands
-from streamer.core.measures.density import Weights
+from streamer.core.coach.voice import STEP_FRAMES, STEPS_PER_S, WEIGHTS, Steps, Weights, in_bands
 from streamer.core.measures.growing import Growing
 from streamer.model.audio.mel_frames import NUM_MELS, MelFrames
 from streamer.model.audio.pitch_track import PitchTrack, turn_track

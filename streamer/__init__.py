@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from streamer.core.measures.live_measures import Measures
     from streamer.core.measures.speech_measures import SpeechMeasures
     from streamer.describer import Describer
+    from streamer.model.audio.syllable_rate import syllable_rate
     from streamer.model.checkpoint.weights import ModelError
     from streamer.session import LiveSession
     from streamer.stages.events import (
@@ -71,6 +72,7 @@ __all__ = [
     "__version__",
     "describe",
     "describe_many",
+    "syllable_rate",
     "write_timeline",
 ]
 _HOMES = {  # module -> the public names that it has
@@ -85,6 +87,7 @@ _HOMES = {  # module -> the public names that it has
     "core.measures.live_measures": ("Measures",),
     "core.measures.speech_measures": ("SpeechMeasures",),
     "describer": ("Describer",),
+    "model.audio.syllable_rate": ("syllable_rate",),
     "model.checkpoint.weights": ("ModelError",),
     "session": ("LiveSession",),
     "stages.events": (

@@ -1,5 +1,4 @@
-"""In: a sentence and its language. Out: how many syllables it has when read aloud, or None where
-that is not known.
+"""How many syllables a sentence has when read aloud, or None where that is not known.
 
 Han characters are a syllable each, but for the 儿 that only curls the vowel before it. Elsewhere
 espeak-ng says how the sentence is pronounced, and each vowel of that (a diphthong is one) is a
@@ -83,9 +82,15 @@ def _han(text: str) -> int | None:
 
 
 @cache
-def _pronounced(text: str, voice: str) -> int | None:
+def transcribed(text: str, voice: str) -> str:
+    """The text in IPA, by espeak-ng's voice of that name."""
     command = ["espeak-ng", "-q", "--ipa=3", "-v", voice, "--", text]
-    spoken = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    return done.stdout
+
+
+def _pronounced(text: str, voice: str) -> int | None:
+    spoken = transcribed(text, voice)
     if "(" in spoken:  # espeak-ng changed to another language for a part it cannot read
         return None
     return nuclei(spoken) or None

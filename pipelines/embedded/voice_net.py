@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from pipelines.embedded.density import folded
 from pipelines.embedded.voice_versions import NUM_CHANGED, PLAIN, Reading, Version, drawn
 from streamer.core.coach.voice import (
     LOUDNESS_DB,
@@ -26,12 +25,12 @@ from streamer.core.coach.voice import (
     STEPS_PER_S,
     Floats,
     Heard,
+    Weights,
     heard_of,
     precision_of,
     silence_before,
     told,
 )
-from streamer.core.measures.density import Weights
 
 CHANNELS = 64
 EPOCHS = 40
@@ -70,6 +69,21 @@ class Net(nn.Module):
     def weights(self) -> Weights:
         """With the norms in them."""
         return folded(self.layers, self.norms)
+
+
+def folded(layers: nn.ModuleList, norms: nn.ModuleList) -> Weights:
+    """Convolutions as arrays, with the norm that follows each but the last folded in."""
+    biases, kernels = [], []
+    for i, layer in enumerate(layers):
+        kernel, bias = layer.weight.detach(), layer.bias.detach()
+        if i < len(norms):
+            norm = norms[i]
+            scale = norm.weight.detach() / (norm.running_var + norm.eps).sqrt()
+            kernel = kernel * scale[:, None, None]
+            bias = (bias - norm.running_mean) * scale + norm.bias.detach()
+        kernels.append(kernel.permute(2, 1, 0).flatten(0, 1).numpy())
+        biases.append(bias.numpy())
+    return Weights(tuple(biases), tuple(kernels))
 
 
 def fitted(readings: Sequence[Reading], seed: int = 0) -> Iterator[Net]:

@@ -16,11 +16,11 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamer.core.measures.density import Weights, read_weights
 from streamer.core.measures.frames import FRAMES_PER_S, NUM_MELS
 
 Floats = NDArray[np.float32]
@@ -46,6 +46,13 @@ LONGEST = max(LEVEL_LAGS + F0_LAGS)
 NUM_INPUTS = NUM_BANDS + len(LEVEL_LAGS) + 1 + 3 * len(F0_LAGS)
 UNDER_DB, OVER_DB = -30.0, 20.0  # bands, over their frame's level
 MOST_DB, MOST_SEMITONES = 20.0, 6.0
+
+
+class Weights(NamedTuple):
+    """Biases [outputs] and kernels [num x inputs, outputs] of each convolution, float32."""
+
+    biases: tuple[Floats, ...]
+    kernels: tuple[Floats, ...]
 
 
 @dataclass(frozen=True)
@@ -182,8 +189,11 @@ def in_bands(raw: Floats) -> Floats:
 
 @functools.cache
 def learnt() -> Weights:
-    """What ships. Raises OSError where the file is not there."""
-    return read_weights(WEIGHTS)
+    """The network that ships. Raises OSError if its file is missing."""
+    with np.load(WEIGHTS) as held:  # biases come before kernels, by name
+        arrays = [held[name].astype(np.float32) for name in sorted(held.files)]
+    num = len(arrays) // 2
+    return Weights(tuple(arrays[:num]), tuple(arrays[num:]))
 
 
 def _before(num: int, lags: tuple[int, ...]) -> NDArray[np.int64]:

@@ -1,18 +1,22 @@
-"""In: log-mel of frames of 10 ms. Out: how many syllables each frame holds.
+"""Syllables in each frame of log-mel, counted by a small convolutional network.
 
-A network of three convolutions says it, for steps of 20 ms. Its sum over frames of speech is their
-number of syllables. It was learnt from recordings of training's people whose text is known: of each
-it was told the rate alone (`python -m bench.rate`, which writes density.npz).
+Mel frames of 10 ms become steps of 30 ms: three frames of NUM_BANDS bands, each band over its own
+mean of the second before and 0.12 s after, so that neither gain nor a microphone's colour matters.
+Seven convolutions of three steps follow, all but the first with a residual connection. Two heads
+count: a density of syllables, and the nuclei expected to begin in a step by posteriors of broad
+phone classes. The result is a fixed mixture of both; its sum over frames of speech is the number
+of syllables. `python -m pipelines.embedded.rate_fit` trains the network and writes density.npz.
 
-What it sees are NUM_BANDS bands, each over its own mean of the 0.6 s around. So neither gain nor a
-microphone's colour matters.
+The network looks REACH steps (0.48 s) ahead. Values are worked out in blocks of BLOCK steps whose
+products always have the same shape, so pieces of a turn give the same bits as the whole.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,117 +27,213 @@ from streamer.core.measures.growing import Growing
 Floats = NDArray[np.float32]
 
 WEIGHTS = Path(__file__).with_name("density.npz")
-STEP_FRAMES = 2
-NUM_BANDS = 32
-FLOOR = -7.0  # log10 mel power: less counts as so much
-MOST = 2.0  # so far from its mean, in log10 power, a band says no more
-AROUND = 15  # steps to both sides that a mean is of
-SPANS = ((5, 1), (5, 2), (3, 1))  # of each convolution: how many steps it sees, how far apart
-REACH = sum((num - 1) * apart for num, apart in SPANS) // 2  # steps to both sides
-SEEN = AROUND + REACH
-BLOCK = 8  # steps worked out at once: the sums of a product have one order for each shape
+STEP_FRAMES = 3
+NUM_BANDS = 64
+FLOOR = -7.0  # log10 mel power
+MOST = 2.5  # log10 power: a band's largest distance from its mean
+PAST_STEPS, AHEAD_STEPS = 32, 4  # of a band's mean
+SPANS = (1, 1, 1, 2, 2, 4, 1)  # distance between the three steps that each convolution sees
+REACH = AHEAD_STEPS + sum(SPANS)
+BLOCK = 8  # steps
+CLEAN_SNR_DB = 40.0  # taken where no noise was heard
+NUM_NUCLEI = 8  # classes 1..NUM_NUCLEI of the phone head are syllable nuclei
 
 
-class Weights(NamedTuple):
-    """Of each convolution: [outputs] and [num x inputs, outputs], float32."""
+class Network(NamedTuple):
+    """Kernels [3 * inputs, outputs] and biases of the convolutions; `head` [channels, classes + 1]
+    with its bias; `mixture`: weights of begun nuclei and of density. All float32."""
 
-    biases: tuple[Floats, ...]
     kernels: tuple[Floats, ...]
+    biases: tuple[Floats, ...]
+    head: Floats
+    head_bias: Floats
+    mixture: Floats
+    error: Floats  # [4], see `error_of`
+
+
+@dataclass(frozen=True)
+class _State:
+    """Inputs that later blocks still need: of the means, of each convolution, of the nuclei."""
+
+    num: int  # steps fed so far
+    steps: Floats  # [PAST_STEPS + AHEAD_STEPS, STEP_FRAMES * NUM_BANDS]
+    here: Floats  # [PAST_STEPS + AHEAD_STEPS]: 1 where a step exists
+    layers: tuple[Floats, ...]
+    nuclei: Floats  # [1, NUM_NUCLEI] posteriors of the step before
 
 
 class Density:
-    """One turn's syllables, as log-mel comes. A step is final when SEEN steps behind its block are
-    known; what is asked for before is as if the turn ended."""
+    """Syllables per frame of one turn, while its log-mel arrives.
+
+    A frame is final once REACH steps after its block are known. Until then its value is what it
+    would be if the turn ended now.
+    """
 
     def __init__(self) -> None:
         self._final = Growing()  # per frame
-        self._odd = np.zeros((0, NUM_BANDS), np.float32)  # a frame whose step is not whole
-        self._held = np.zeros((SEEN, NUM_BANDS + 1), np.float32)  # from SEEN before the next block
+        self._rest = np.zeros((0, NUM_BANDS), np.float32)  # frames of an incomplete block
+        self._state = _begin()
 
     def add(self, raw: Floats) -> None:
-        """[n, 128] log10 mel power, of frames of 10 ms."""
-        frames = np.concatenate([self._odd, in_bands(raw)])
-        whole = len(frames) // STEP_FRAMES * STEP_FRAMES
-        self._odd = frames[whole:]
-        self._held = np.concatenate([self._held, in_steps(frames[:whole])])
-        num = (len(self._held) - 2 * SEEN) // BLOCK
-        if num > 0:
-            self._final.append(_per_frame(self._held[: num * BLOCK + 2 * SEEN]))
-            self._held = self._held[num * BLOCK :].copy()
+        """[n, 128] log10 mel power of frames of 10 ms."""
+        frames = np.concatenate([self._rest, in_bands(raw)])
+        whole = len(frames) // (BLOCK * STEP_FRAMES) * BLOCK * STEP_FRAMES
+        self._rest = frames[whole:].copy()
+        if whole:
+            self._state, values = _advance(self._state, _in_steps(frames[:whole]))
+            self._final.append(_per_frame(values))
 
     def drop(self, num: int) -> None:
-        """Forget the first `num` frames, which must be final: frames count from behind them."""
+        """Forget the first `num` frames, which must be final; later frames count from there."""
         self._final.drop(num)
 
     def so_far(self) -> Floats:
         """Syllables in each frame that was added [n]."""
-        steps = np.concatenate([self._held, in_steps(self._odd)])
-        num = len(steps) - SEEN
-        behind = np.zeros((SEEN + -num % BLOCK, NUM_BANDS + 1), np.float32)
-        rest = _per_frame(np.concatenate([steps, behind])) if num else self._final.values[:0]
-        known = STEP_FRAMES * (len(self._held) - SEEN) + len(self._odd)
-        return np.concatenate([self._final.values, rest[:known]])
+        steps = _in_steps(self._rest)
+        total = self._state.num + len(steps)
+        room = -(-(len(steps) + REACH) // BLOCK) * BLOCK
+        padded = np.zeros((room, steps.shape[1]), np.float32)
+        padded[: len(steps)] = steps
+        _, values = _advance(self._state, padded, total)
+        known = (min(self._state.num, REACH) + len(steps)) * STEP_FRAMES
+        known -= -len(self._rest) % STEP_FRAMES
+        return np.concatenate([self._final.values, _per_frame(values)[:known]])
 
 
 def in_bands(raw: Floats) -> Floats:
-    """[n, 128] log10 mel power in NUM_BANDS bands [n, NUM_BANDS]."""
+    """[n, 128] log10 mel power to the means of neighbouring bands [n, NUM_BANDS]."""
     near = raw.astype(np.float32).reshape(-1, NUM_BANDS, NUM_MELS // NUM_BANDS)
-    found: Floats = np.maximum(np.add.reduce(near, 2) / near.shape[2], np.float32(FLOOR))
+    means: Floats = np.add.reduce(near, 2) / np.float32(near.shape[2])
+    return np.maximum(means, np.float32(FLOOR))
+
+
+@functools.cache
+def learnt() -> Network:
+    """The network that ships. Raises OSError if its file is missing."""
+    with np.load(WEIGHTS) as held:
+        arrays = {name: held[name].astype(np.float32) for name in held.files}
+    each = range(len(SPANS))
+    kernels = tuple(arrays[f"kernel{i}"] for i in each)
+    biases = tuple(arrays[f"bias{i}"] for i in each)
+    rest = (arrays[name] for name in ("head", "head_bias", "mixture", "error"))
+    return Network(kernels, biases, *rest)
+
+
+def rate_error(speech_s: float, snr_db: float | None, rate: float) -> float:
+    """Mean absolute error to expect of a measured rate, syllables/s.
+
+    speech_s: seconds of speech without pauses; snr_db: as measured, None where no noise was heard;
+    rate: as measured, syllables/s. Learnt from recordings of people that the network did not train
+    on, alone and in noise (`python -m pipelines.embedded.rate_errors`).
+    """
+    known_db = CLEAN_SNR_DB if snr_db is None else snr_db
+    return float(error_of(learnt().error, speech_s, known_db, rate))
+
+
+def error_of(numbers: NDArray[Any], speech_s: Any, snr_db: Any, rate: Any) -> Any:
+    """(a + b / speech) (1 + c 10^(-snr / 20)) (rate / 5)^d for `numbers` a, b, c, d."""
+    base, short, noisy, fast = (float(number) for number in numbers)
+    noise = 1 + noisy * 10.0 ** (-np.maximum(snr_db, 0.0) / 20)
+    return (base + short / np.maximum(speech_s, 0.2)) * noise * (np.maximum(rate, 0.5) / 5) ** fast
+
+
+def _begin() -> _State:
+    held = PAST_STEPS + AHEAD_STEPS
+    widths = [len(kernel) // 3 for kernel in learnt().kernels]
+    return _State(
+        0,
+        np.zeros((held, STEP_FRAMES * NUM_BANDS), np.float32),
+        np.zeros(held, np.float32),
+        tuple(np.zeros((2 * d, width), np.float32) for d, width in zip(SPANS, widths, strict=True)),
+        np.zeros((1, NUM_NUCLEI), np.float32),
+    )
+
+
+def _in_steps(frames: Floats) -> Floats:
+    """[n, NUM_BANDS] to [ceil(n / 3), 3 * NUM_BANDS]; the last frame fills an incomplete step."""
+    frames = np.pad(frames, ((0, -len(frames) % STEP_FRAMES), (0, 0)), mode="edge")
+    return frames.reshape(-1, STEP_FRAMES * NUM_BANDS)
+
+
+def _per_frame(values: Floats) -> Floats:
+    return np.repeat(values / np.float32(STEP_FRAMES), STEP_FRAMES)
+
+
+def _advance(state: _State, steps: Floats, total: int | None = None) -> tuple[_State, Floats]:
+    """Feed whole blocks of steps; returns the syllables in the steps that are complete with them,
+    REACH steps back. total: number of steps of the turn, where the blocks reach past its end."""
+    num = state.num + len(steps)
+    here = np.ones(len(steps), np.float32)
+    if total is not None:
+        here[max(0, total - state.num) :] = 0
+    held_steps = np.concatenate([state.steps, steps])
+    held_here = np.concatenate([state.here, here])
+    rows = np.arange(state.num, num) - AHEAD_STEPS
+    hidden = _over_their_means(held_steps, held_here) * _exist(rows, total)
+    layers = []
+    for i, (held, apart) in enumerate(zip(state.layers, SPANS, strict=True)):
+        rows = rows - apart
+        hidden, held = _convolved(i, np.concatenate([held, hidden]), apart, _exist(rows, total))
+        layers.append(held)
+    values, nuclei = _counted(hidden, state.nuclei, _exist(rows, total))
+    keep = len(held_steps) - len(steps)
+    after = _State(
+        num, held_steps[-keep:].copy(), held_here[-keep:].copy(), tuple(layers), nuclei.copy()
+    )
+    return after, values[np.searchsorted(rows, 0) :]
+
+
+def _exist(rows: NDArray[np.int64], total: int | None) -> Floats:
+    """1 for rows of the turn [n, 1], 0 before its begin and after its end."""
+    inside = (rows >= 0) & (rows < (rows[-1] + 1 if total is None else total))
+    return inside.astype(np.float32)[:, None]
+
+
+def _over_their_means(steps: Floats, here: Floats) -> Floats:
+    """All rows but PAST_STEPS at the begin and AHEAD_STEPS at the end, each band over its mean."""
+    size = PAST_STEPS + AHEAD_STEPS
+    bands = steps.reshape(len(steps), STEP_FRAMES, NUM_BANDS)
+    means = np.ones((len(steps), NUM_BANDS + 1), np.float32)
+    means[:, :-1] = np.add.reduce(bands, 1) / np.float32(STEP_FRAMES)
+    means *= here[:, None]
+    begins = range(0, len(steps) - size, BLOCK)
+    sums = _window() @ np.stack([means[i : i + BLOCK + size] for i in begins])
+    middle = (sums[..., :-1] / np.maximum(sums[..., -1:], 1)).reshape(-1, 1, NUM_BANDS)
+    off = bands[PAST_STEPS : len(steps) - AHEAD_STEPS] - middle
+    found: Floats = np.minimum(np.maximum(off, -MOST), MOST).reshape(len(off), -1)
     return found
 
 
-def in_steps(bands: Floats) -> Floats:
-    """[n, NUM_BANDS] of frames, in steps [m, NUM_BANDS + 1]: the last value is 1, and 0 where there
-    is no step. One of a single frame is that frame."""
-    bands = np.concatenate([bands, bands[len(bands) - len(bands) % STEP_FRAMES :]])
-    steps = np.ones((len(bands) // STEP_FRAMES, NUM_BANDS + 1), np.float32)
-    steps[:, :-1] = np.add.reduce(bands.reshape(-1, STEP_FRAMES, NUM_BANDS), 1) / STEP_FRAMES
-    return steps
+def _convolved(index: int, inputs: Floats, apart: int, exist: Floats) -> tuple[Floats, Floats]:
+    """Outputs of one layer [n, channels] for inputs [n + 2 apart, ...], and the inputs to keep."""
+    network = learnt()
+    num = len(inputs) - 2 * apart
+    near = np.concatenate([inputs[i * apart : i * apart + num] for i in range(3)], 1)
+    blocks = near.reshape(-1, BLOCK, near.shape[1]) @ network.kernels[index]
+    hidden = np.maximum(blocks.reshape(num, -1) + network.biases[index], 0)
+    if index:
+        hidden += inputs[apart : apart + num]
+    return hidden * exist, inputs[num:].copy()
 
 
-def over_their_means(steps: Floats) -> Floats:
-    """[blocks, n, NUM_BANDS + 1] `in_steps`: each band over its mean, of the steps that have AROUND
-    to both sides [blocks, n - 2 AROUND, NUM_BANDS]. 0 where there is no step."""
-    sums = _bell(steps.shape[1]) @ steps
-    here = steps[:, AROUND : steps.shape[1] - AROUND]
-    means = sums[..., :-1] / np.maximum(sums[..., -1:], np.float32(1e-6))
-    off = np.minimum(np.maximum(here[..., :-1] - means, -MOST), MOST)
-    return off * here[..., -1:]
-
-
-@functools.cache
-def learnt() -> Weights:
-    """What ships. Raises OSError where the file is not there."""
-    return read_weights(WEIGHTS)
-
-
-def read_weights(path: Path) -> Weights:
-    """Of an .npz whose biases come before its kernels, by name. Raises OSError."""
-    with np.load(path) as held:
-        arrays = [held[name].astype(np.float32) for name in sorted(held.files)]
-    num = len(arrays) // 2
-    return Weights(tuple(arrays[:num]), tuple(arrays[num:]))
-
-
-def _per_frame(steps: Floats) -> Floats:
-    """Of steps with SEEN more to both sides, whole blocks of them: syllables in each frame."""
-    begins = range(0, len(steps) - 2 * SEEN, BLOCK)
-    hidden = over_their_means(np.stack([steps[i : i + BLOCK + 2 * SEEN] for i in begins]))
-    weights = learnt()
-    last = len(SPANS) - 1
-    for i, (num, apart) in enumerate(SPANS):
-        out = hidden.shape[1] - (num - 1) * apart
-        near = np.concatenate([hidden[:, j * apart : j * apart + out] for j in range(num)], 2)
-        hidden = near @ weights.kernels[i] + weights.biases[i]
-        hidden = np.maximum(hidden, 0) if i < last else np.logaddexp(np.float32(0), hidden)
-    return np.repeat(hidden.ravel() / np.float32(STEP_FRAMES), STEP_FRAMES)
+def _counted(hidden: Floats, before: Floats, exist: Floats) -> tuple[Floats, Floats]:
+    """Syllables in each step [n], and the nuclei's posteriors of the last step."""
+    network = learnt()
+    blocks = hidden.reshape(-1, BLOCK, hidden.shape[1]) @ network.head
+    said = blocks.reshape(len(hidden), -1) + network.head_bias
+    phones, density = said[:, :-1], np.logaddexp(np.float32(0), said[:, -1])
+    odds = np.exp(phones - phones.max(1, keepdims=True))
+    nuclei = odds[:, 1 : NUM_NUCLEI + 1] / odds.sum(1, keepdims=True) * exist
+    earlier = np.concatenate([before, nuclei[:-1]])
+    begun = (nuclei * (1 - earlier)).sum(1)
+    return network.mixture[0] * begun + network.mixture[1] * density, nuclei[-1:]
 
 
 @functools.cache
-def _bell(num: int) -> Floats:
-    """What weighs the steps around each [num - 2 AROUND, num]: a Hann window."""
-    window = np.hanning(2 * AROUND + 3)[1:-1].astype(np.float32)
-    found = np.zeros((num - 2 * AROUND, num), np.float32)
+def _window() -> Floats:
+    """Sums the steps around each of a block [BLOCK, BLOCK + PAST_STEPS + AHEAD_STEPS]."""
+    size = PAST_STEPS + AHEAD_STEPS + 1
+    found = np.zeros((BLOCK, BLOCK + size - 1), np.float32)
     for i, row in enumerate(found):
-        row[i : i + len(window)] = window
+        row[i : i + size] = 1
     return found

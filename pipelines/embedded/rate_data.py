@@ -1,0 +1,132 @@
+"""Recordings of known text, as features and targets of the syllable network.
+
+    python -m pipelines.embedded.rate_data --clones DIR --out DIR/rate
+
+Each file holds the clips of one draw: log-mel in 64 bands, speech flags, and a JSON row per clip
+with the speaker, the source, syllables per second and the phones of the text. Clips are drawn in
+random order, so the files of an interrupted run already represent all sources. Only clips of the
+training side are taken; `--held FOLDER` reads the folder of `recordings --held-out` instead.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import torch
+from tqdm import tqdm
+
+from pipelines.embedded import recordings
+from pipelines.embedded.labels import paused_frames
+from pipelines.embedded.mel import raw_log_mel
+from pipelines.embedded.phones import phones
+from pipelines.embedded.speech import speech_frames
+from pipelines.embedded.syllables import count
+from streamer.core.measures.density import in_bands
+from streamer.core.measures.frames import FRAMES_PER_S, HOP_SAMPLES, span_of
+
+CLIPS_PER_FILE = 400
+LEAST_FRAMES = 120  # of speech
+EDGE_FRAMES = 15  # kept around the speech
+PLAUSIBLE = (1.5, 9.5)  # syllables/s; outside, the text is not what was said
+
+
+def of_samples(samples: np.ndarray, syllables: int) -> tuple[np.ndarray, np.ndarray, float] | None:
+    """(bands [n, NUM_BANDS], speech [n], seconds of speech without pauses) from EDGE_FRAMES before
+    the first speech to as many after the last; None where the text cannot be what was said."""
+    speech = speech_frames(samples)
+    if speech.sum() < LEAST_FRAMES:
+        return None
+    first, end = span_of(speech)
+    seconds = (end - first - paused_frames(~speech[first:end])) / FRAMES_PER_S
+    if not PLAUSIBLE[0] < syllables / max(seconds, 0.1) < PLAUSIBLE[1]:
+        return None
+    begin, end = max(0, first - EDGE_FRAMES), end + EDGE_FRAMES
+    cut = samples[begin * HOP_SAMPLES : end * HOP_SAMPLES]
+    bands = in_bands(raw_log_mel(cut))
+    return bands, speech[begin : begin + len(bands)], seconds
+
+
+def from_clones(clones: Path, seed: int) -> list[recordings.Clip]:
+    """Clips of the training side whose syllables can be counted, in random order."""
+    found = [
+        clip
+        for source in recordings.table()["source"]
+        for clip in recordings.clips(clones, source)
+        if not clip.held and clip.said.text
+    ]
+    random.Random(seed).shuffle(found)
+    return found
+
+
+def rows_of_clones(clips: list[recordings.Clip]) -> Iterator[tuple[dict, tuple]]:
+    known = {clip: count(clip.said.text, clip.said.language) for clip in clips}
+    usable = [clip for clip in clips if known[clip]]
+    for clip, samples in recordings.decoded(usable, recordings.table()["filters"]):
+        said = clip.said
+        found = of_samples(samples, known[clip])
+        if found:
+            facts = {"speaker": clip.speaker, "source": clip.source, "language": said.language}
+            yield facts | _targets(said.text, said.language, known[clip], found[2]), found
+
+
+def rows_of_held(folder: Path) -> Iterator[tuple[dict, tuple]]:
+    lines = (folder / "manifest.jsonl").read_text("utf-8").splitlines()
+    for row in tqdm([json.loads(line) for line in lines], desc="held out"):
+        if not row["syllables"]:
+            continue
+        samples, _ = soundfile.read(folder / row["wav"], dtype="float32")
+        found = of_samples(samples, row["syllables"])
+        if found:
+            names = ("speaker", "source", "language", "kind", "wav")
+            facts = {name: row[name] for name in names}
+            yield facts | _targets("", row["language"], row["syllables"], found[2]), found
+
+
+def _targets(text: str, language: str, syllables: int, seconds: float) -> dict:
+    return {
+        "syllables": syllables,
+        "seconds": seconds,
+        "rate": syllables / seconds,
+        "phones": phones(text, language),
+    }
+
+
+def write(path: Path, pairs: list[tuple[dict, tuple]]) -> None:
+    """One file of clips and its listing; the listing comes last."""
+    if not pairs:
+        return
+    ends = np.cumsum([len(found[1]) for _, found in pairs]).tolist()
+    bands = np.concatenate([found[0] for _, found in pairs]).astype(np.float16)
+    np.save(path.with_suffix(".bands.npy"), bands)
+    np.save(path.with_suffix(".speech.npy"), np.concatenate([found[1] for _, found in pairs]))
+    rows = [facts | {"end": end} for (facts, _), end in zip(pairs, ends, strict=True)]
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
+    part.rename(path.with_suffix(".json"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clones", type=Path, help="clones of recordings.toml")
+    parser.add_argument("--held", type=Path, help="a folder of `recordings --held-out`")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
+    if args.held:
+        write(args.out / "held", list(rows_of_held(args.held)))
+        return
+    clips = from_clones(args.clones, args.seed)
+    for first in tqdm(range(0, len(clips), CLIPS_PER_FILE), desc="clips"):
+        path = args.out / f"{first // CLIPS_PER_FILE:04d}"
+        if not path.with_suffix(".json").exists():
+            write(path, list(rows_of_clones(clips[first : first + CLIPS_PER_FILE])))
+
+
+if __name__ == "__main__":
+    main()
