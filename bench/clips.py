@@ -17,8 +17,7 @@ import soundfile
 from tqdm import tqdm
 
 from pipelines.embedded.heldout import clip
-from pipelines.embedded.speak import SAMPLE_RATE
-from pipelines.embedded.voices import voices
+from pipelines.embedded.speak import SAMPLE_RATE, voices
 
 CACHE = Path(__file__).parent.parent / ".cache" / "bench"
 

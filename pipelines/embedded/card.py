@@ -1,5 +1,4 @@
-"""In: evaluation.json and contrast.json of the last training. Out: MODEL_CARD.md beside the
-weights, its tables."""
+"""Write MODEL_CARD.md beside the weights, with the tables of the last training's evaluation."""
 
 import argparse
 import json
@@ -138,18 +137,6 @@ def by_attribute(report: dict) -> str:
     return "\n".join(lines)
 
 
-def contrasts(found: dict) -> str:
-    """Share of pairs told apart, per attribute, moderate and large changes together."""
-    head = "| | pairs | told apart | reversed | " + " | ".join(ATTRIBUTES[:-1]) + " |"
-    lines = [head, "|---" * (len(ATTRIBUTES) + 3) + "|"]
-    for name, row in found.items():
-        each = " | ".join(f"{row['attributes'][a]:.2f}" for a in ATTRIBUTES[:-1])
-        lines.append(
-            f"| {name} | {row['num']} | {row['strict']:.3f} | {row['reversed']} | {each} |"
-        )
-    return "\n".join(lines)
-
-
 def gate(rows: list[dict]) -> str:
     """What bench.gate found, its table by preset and length."""
     columns = ("clips", "risk", "loss", "se", "skipped", "of cloud's", "accepted / uploaded")
@@ -170,7 +157,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("streamer/model/embedded/MODEL_CARD.md"))
     args = parser.parse_args()
     report = json.loads((args.report / "evaluation.json").read_text())
-    pairs = json.loads((args.report / "contrast.json").read_text())
     num = report["num"] * len(LENGTHS_S)
     with_people = (args.report / "people.json").exists()
     people = TRAINED_ON_PEOPLE * with_people
@@ -189,13 +175,6 @@ the same through a telephone (pipelines/embedded/REPORT.md).
 Cloud - edge over all of them: **{report["gap"]:+.4f}** (paired standard error {report["gap_se"]:.4f}). Entropy tells
 ids that the cloud rejects from those it accepts with AUC {report["auc"]:.3f}; where the edge hears another clip's
 audio, with {report["auc_wrong"]:.3f}.
-
-## Pairs that differ in one thing
-
-Moderate (duration 1.3 / .77, 135 / 195 Hz, range .5 / 1.6, -33 / -23 dBFS, none / two short pauses, tilt) and large
-changes, of held-out voices. Reproduce: `python -m pipelines.embedded.contrast`.
-
-{contrasts(pairs)}
 """
     if with_people:
         text += PEOPLE.format(**(found := json.loads((args.report / "people.json").read_text())))

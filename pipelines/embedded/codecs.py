@@ -1,5 +1,5 @@
-"""In: samples at 16 kHz. Out: the same as a room, a telephone, MP3 or Opus would pass it on, in
-time with the original.
+"""Samples at 16 kHz as a room, a telephone, MP3 or Opus would pass them on, in time with the
+original.
 
 The encoders are real ones (LAME and libopus, in libsndfile).
 """

@@ -1,5 +1,5 @@
-"""In: shards of phrases, a seed. Out: turns of 1.5-60 s as normalised log-mel, their levels and
-their sentence.
+"""Turns of 1.5-60 s as normalised log-mel, their levels and their sentence, drawn from shards of
+phrases.
 
 Turns are put together online from one session's phrases, in the mel domain: tempo, pauses, gain and
 tilt move the labels (which are measured on the clean result); then rooms, microphones and noise are
@@ -20,10 +20,12 @@ from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, Measures, frame_po
 from pipelines.embedded.mel import band_hz, normalise
 from pipelines.embedded.noise import noise_bank, recorded_noise
 from pipelines.embedded.sentences import no_speech, sentence
+from streamer.core.measures.frames import decibel
 
 MAX_FRAMES = 6000
 SILENCE = -10.0  # log10 of the extractor's floor
-GROUPS = {"synthetic": 0.44, "zh": 0.26, "en": 0.17, "other": 0.13}  # how often each speaks
+GROUPS = {"synthetic": 0.34, "zh": 0.28, "en": 0.20, "other": 0.18}  # how often each speaks
+ENGLISH = 0.4  # of the sentences
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,14 @@ class Turn:
     not known."""
 
     mel: np.ndarray  # [n_frames, 128] float32, normalised
-    tracks: np.ndarray  # [n_frames, 3]: f0 in Hz or 0; syllables per second or 0; speech 1 or 0
+    # [n_frames, 5], of the clean signal: f0 in Hz or 0; the phrase's syllables per second or 0;
+    # speech 1 or 0; syllables in the frame, or nan where nobody counted them; level in dBFS
+    tracks: np.ndarray
     words: list[str]
     levels: dict[str, int | None] | None
     measures: Measures | None
     voice: str
+    language: str = "zh"
 
 
 class Phrase(NamedTuple):
@@ -53,6 +58,7 @@ class Phrase(NamedTuple):
     natural: bool  # nothing was resynthesised
     heard: np.ndarray
     speech: np.ndarray | None
+    density: np.ndarray | None  # syllables in each frame, as rate_tracks.py wrote them
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -63,6 +69,12 @@ class Phrase(NamedTuple):
         both = np.concatenate([self.mel[at], self.heard[at]], 1).astype(np.float32)
         speech = None if self.speech is None else self.speech[at] > 0
         return both, self.f0[at].astype(np.float32), speech
+
+    def syllables_in(self) -> np.ndarray:
+        """Syllables in each frame [n], nan where they were not counted."""
+        if self.density is None:
+            return np.full(len(self), np.nan, np.float32)
+        return self.density[self.start : self.end].astype(np.float32)
 
 
 class Corpus:
@@ -83,10 +95,12 @@ class Corpus:
         heard, speech = listing.with_suffix(".heard.npy"), listing.with_suffix(".speech.npy")
         heard = np.load(heard, mmap_mode="r") if heard.exists() else mel
         speech = np.load(speech, mmap_mode="r") if speech.exists() else None
+        density = listing.with_suffix(".density.npy")
+        density = np.load(density, mmap_mode="r") if density.exists() else None
         for row in json.loads(listing.read_text()):
             group, natural = row.get("group", "synthetic"), row.get("natural", False)
             place = (row["start"], row["end"], row["syllables"], row["voice"], group, natural)
-            phrase = Phrase(mel, f0, *place, heard, speech)
+            phrase = Phrase(mel, f0, *place, heard, speech, density)
             self.sessions.setdefault(row["session"], []).append(phrase)
 
     def draw(self, rng: random.Random) -> list[Phrase]:
@@ -109,7 +123,7 @@ def split(mel: np.ndarray, rng: random.Random) -> list[int]:
 
 
 class Joined(NamedTuple):
-    """`mel` [n, 256] raw: clean beside heard; `tracks` [n, 3]; `speech` [n] bool, or None where
+    """`mel` [n, 256] raw: clean beside heard; `tracks` [n, 4] without the level; `speech` [n] bool, or None where
     the level says it."""
 
     mel: np.ndarray
@@ -144,7 +158,8 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
         (mel, f0, speech), at = phrase.parts(), 0
         speaks = np.ones(len(mel), bool) if speech is None else speech
         tempo = 100 * (phrase.syllables or 0) / max(1, speaks.sum())
-        track = np.stack([f0, tempo * speaks, speaks], 1).astype(np.float32)
+        syllables_in = phrase.syllables_in()
+        track = np.stack([f0, tempo * speaks, speaks, syllables_in], 1).astype(np.float32)
         for cut in split(mel, rng) if share else [len(mel)]:
             mels.append(mel[at:cut])
             tracks.append(track[at:cut])
@@ -158,7 +173,7 @@ def join(phrases: list[Phrase], num_frames: int, rng: random.Random) -> Joined:
             debt = 0.0 if gap > 10 else debt
             still = np.full((gap, 256), SILENCE, np.float32)
             mels.append(room_tone(mel, gap, rng) if toned else still)
-            tracks.append(np.zeros((gap, 3), np.float32))
+            tracks.append(np.zeros((gap, 4), np.float32))
             flags.append(np.zeros(gap, bool))
             at = cut
         is_counted = syllables is not None and phrase.syllables is not None
@@ -178,7 +193,9 @@ def stretch(said: Joined, factor: float) -> Joined:
     part = (at - low)[:, None].astype(np.float32)
     slower = mel[low] * (1 - part) + mel[np.minimum(low + 1, len(mel) - 1)] * part
     speech = None if said.speech is None else said.speech[low]
-    return Joined(slower, said.tracks[low] / np.float32([1, factor, 1]), said.syllables, speech)
+    return Joined(
+        slower, said.tracks[low] / np.float32([1, factor, 1, factor]), said.syllables, speech
+    )
 
 
 def colour(mel: np.ndarray, slope_db: float, gain_db: float) -> np.ndarray:
@@ -223,11 +240,17 @@ class Composer:
         levels = clean.levels()
         prominence = dict(zip(ATTRIBUTES, np.nan_to_num(clean.vector()).tolist(), strict=True))
         spoken = {k: rng.randrange(NUM_LEVELS[k]) if v is None else v for k, v in levels.items()}
-        words = sentence(spoken, prominence, rng)
-        said = said._replace(mel=as_loud(said.mel))
+        language = "en" if rng.random() < ENGLISH else "zh"
+        words = sentence(spoken, prominence, rng, language)
+        level_db = decibel(frame_power(said.mel[:, :128]))[:, None]
+        said = said._replace(
+            mel=as_loud(said.mel), tracks=np.concatenate([said.tracks, level_db], 1)
+        )
         heard, tracks = self.placed(said, rng)
         heard = normalise(self.record(heard, clean.loudness, rng))
-        return Turn(heard.astype(np.float32), tracks, words, levels, clean, phrases[0].voice)
+        return Turn(
+            heard.astype(np.float32), tracks, words, levels, clean, phrases[0].voice, language
+        )
 
     def styled(self, said: Joined, natural: bool, rng: random.Random) -> np.ndarray:
         """Both mels with a drawn tilt and level; what is natural keeps its own half of the time."""
@@ -260,20 +283,23 @@ class Composer:
         if rng.random() < 0.4:
             decay = 10 ** (-6 / (100 * rng.uniform(0.15, 0.8)))
             tail = lfilter([0, 1 - decay], [1, -decay], power, axis=0).astype(np.float32)
-            power += tail * 10 ** (-rng.uniform(4, 20) / 10)
+            power += tail * 10 ** (-rng.uniform(-2, 20) / 10)
         if rng.random() < 0.5:
             heights = [rng.gauss(0, 1.2) for _ in range(8)]
             bands = np.interp(np.arange(128), np.linspace(0, 127, 8), heights)
             power *= 10 ** (bands.astype(np.float32) / 10)
         if rng.random() < 0.85:
-            power += self.noise(len(power), rng) * 10 ** ((level_db - rng.uniform(14, 55)) / 10)
+            least, most = (-1, 20) if rng.random() < 0.25 else (14, 55)
+            power += self.noise(len(power), rng) * 10 ** (
+                (level_db - rng.uniform(least, most)) / 10
+            )
         if self.recorded:
             power = self.around(power, level_db, rng)
         return np.log10(np.maximum(power, 1e-10))
 
     def around(self, power: np.ndarray, level_db: float, rng: random.Random) -> np.ndarray:
         """What recordings brought: breaths, other people, louder noise, a telephone's band."""
-        for kind, chance, least, most in (("noise", 0.2, 7, 30), ("babble", 0.12, 9, 30)):
+        for kind, chance, least, most in (("noise", 0.25, -1, 25), ("babble", 0.15, 0, 25)):
             if rng.random() < chance:
                 layer = self.stretch_of(kind, len(power), rng)
                 power = power + layer * 10 ** ((level_db - rng.uniform(least, most)) / 10)
@@ -319,7 +345,9 @@ class Composer:
                 layer = layer * 10 ** swell[:, None].astype(np.float32)
             power += layer
         mel = normalise(np.log10(power)).astype(np.float32)
-        return Turn(mel, np.zeros((num_frames, 3), np.float32), no_speech(), None, None, "none")
+        language = "en" if rng.random() < ENGLISH else "zh"
+        tracks = np.zeros((num_frames, 5), np.float32)
+        return Turn(mel, tracks, no_speech(language), None, None, "none", language)
 
     def batch(self, audio_s: float, rng: random.Random) -> list[Turn]:
         """Turns of like length that sum up to about `audio_s`; lengths are about log-uniform

@@ -1,5 +1,4 @@
-"""In: a trained edge and cloud. Out: the edge, trained on what the cloud would say: its drafts
-are accepted more."""
+"""Train the edge on what the cloud would say, so that more of its drafts are accepted."""
 
 import argparse
 import json
@@ -38,7 +37,7 @@ def distil(args) -> None:
     edge, cloud, prompted = (
         opened(args.edge_size, args.edge),
         opened(args.cloud_size, args.cloud),
-        Prompted(),
+        Prompted(args.edge if args.edge.is_dir() else None),
     )
     edge.train()
     heads = Heads(SIZES[args.edge_size].text_width)
@@ -50,17 +49,20 @@ def distil(args) -> None:
         rng = random.Random(f"{args.seed}/{step}")
         turns = composer.batch(args.audio_s, rng)
         mels = [torch.from_numpy(turn.mel) for turn in turns]
-        answers = [
-            torch.tensor([*ids, prompted.end]) for ids in describe_batch(cloud, prompted, mels)
-        ]
+        language = rng.choice(list(prompted.suffixes))
+        told = describe_batch(cloud, prompted, mels, language)
+        answers = [torch.tensor([*ids, prompted.end]) for ids in told]
+        languages = [language] * len(mels)
         with torch.no_grad():
             flat, counts = tower(cloud.model.audio_tower, mels)
-            said = prompted.logits(cloud, list(flat.split(counts)), answers, random.Random(0))
+            said = prompted.logits(
+                cloud, list(flat.split(counts)), answers, random.Random(0), languages
+            )
             wanted = (said / SHARPEN).softmax(-1)
         for group in (g for s in steppers for g in s.param_groups):
             group["lr"] = args.lr * min(1, (step + 1) / 20) * (1 - step / args.steps)
         flat, counts = tower(edge.model.audio_tower, mels)
-        logits = prompted.logits(edge, list(flat.split(counts)), answers, rng)
+        logits = prompted.logits(edge, list(flat.split(counts)), answers, rng, languages)
         soft = F.kl_div(logits.log_softmax(-1), wanted, reduction="batchmean")
         hard = F.cross_entropy(logits, torch.cat(answers))
         (soft + args.hard_weight * hard).backward()

@@ -1,5 +1,4 @@
-"""In: an edge and a cloud checkpoint, held-out shards. Out: the numbers that decide whether they
-ship, and plots."""
+"""Accuracy of an edge and a cloud on shards of held-out voices, with a plot."""
 
 import argparse
 import json
@@ -18,7 +17,6 @@ from pipelines.embedded.export import load_run
 from pipelines.embedded.greedy import describe_batch, follow
 from pipelines.embedded.joint import Prompted
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
-from pipelines.embedded.sentences import parse
 
 LENGTHS_S = (3, 10, 30, 60)
 SEED = 77
@@ -46,15 +44,20 @@ def open_model(spec: str):
     ).eval()
 
 
+def prompted_of(spec: str) -> Prompted:
+    """With the tokenizer, prompt and phrases of that model."""
+    return Prompted(None if "=" in spec else Path(spec))
+
+
 def describe_all(model, prompted: Prompted, mels: list[torch.Tensor]) -> list[list[int]]:
     batches = [mels[i : i + BATCH] for i in range(0, len(mels), BATCH)]
     return [ids for batch in batches for ids in describe_batch(model, prompted, batch)]
 
 
-def score(text: str, turn: Turn) -> dict[str, float]:
+def score(prompted: Prompted, text: str, turn: Turn) -> dict[str, float]:
     """Exact (1/0) per attribute, "within" one level, "well" formed: all seven said, ends in a
     full stop."""
-    said = parse(text)
+    said = prompted.levels(text)
     result = {name: float(said[name] == turn.levels[name]) for name in ATTRIBUTES}
     near = [said[n] is not None and abs(said[n] - turn.levels[n]) <= 1 for n in ATTRIBUTES]
     is_one = text.endswith("。") and text.count("。") == 1
@@ -122,8 +125,8 @@ def joined(parts: Iterable[Agreement]) -> Agreement:
     return result
 
 
-def evaluate(edge, cloud, folder: Path, num: int) -> dict:
-    prompted, report = Prompted(), {}
+def evaluate(edge, cloud, prompted: Prompted, folder: Path, num: int) -> dict:
+    report: dict = {}
     parts = []  # of each length: with its own audio, and with the wrong clip's
     for seconds in LENGTHS_S:
         turns = held_out_turns(folder, num, seconds)
@@ -135,14 +138,14 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
         own, other, wrong = Agreement(), Agreement(), []
         for i, mel in enumerate(tqdm(mels, desc=f"{seconds} s")):
             answer = answers["cloud"][i]
-            said = score(prompted.tokenizer.decode(answer), turns[i - 1])
+            said = score(prompted, prompted.tokenizer.decode(answer), turns[i - 1])
             wrong.append(np.mean([said[n] for n in ATTRIBUTES]))
             own.add(*follow(edge, prompted, mel, answer), answer)
             other.add(*follow(edge, prompted, mels[i - 1], answer), answer)
         texts = {
             name: [prompted.tokenizer.decode(ids) for ids in of] for name, of in answers.items()
         }
-        report[seconds] = accuracies(texts, turns) | {
+        report[seconds] = accuracies(prompted, texts, turns) | {
             "wrong_clip": float(np.mean(wrong)),
             "acceptance": own.acceptance,
             "acceptance_wrong": other.acceptance,
@@ -156,10 +159,12 @@ def evaluate(edge, cloud, folder: Path, num: int) -> dict:
     return report | gap_of([report[s] for s in LENGTHS_S], num)
 
 
-def accuracies(texts: Mapping[str, Sequence[str]], turns: Sequence[Turn]) -> dict[str, Any]:
+def accuracies(
+    prompted: Prompted, texts: Mapping[str, Sequence[str]], turns: Sequence[Turn]
+) -> dict[str, Any]:
     """Of both models' sentences about these turns, and of always the most frequent level."""
     rows = {
-        name: [score(text, turn) for text, turn in zip(of, turns, strict=True)]
+        name: [score(prompted, text, turn) for text, turn in zip(of, turns, strict=True)]
         for name, of in texts.items()
     }
     means = {
@@ -232,7 +237,8 @@ def main() -> None:
     if not any(args.data.glob("*.json")):
         raise SystemExit(f"no shards in {args.data}; run make train first")
     torch.set_num_threads(1)
-    report = evaluate(open_model(args.edge), open_model(args.cloud), args.data, args.num)
+    edge, cloud = open_model(args.edge), open_model(args.cloud)
+    report = evaluate(edge, cloud, prompted_of(args.edge), args.data, args.num)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n")
     plot(report, args.out / "accuracy_against_length.png")

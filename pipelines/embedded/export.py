@@ -1,5 +1,5 @@
-"""In: a training checkpoint. Out: a model folder in the published layout: fp16 weights,
-tokenizer, streamer.json."""
+"""Write a training checkpoint as a model folder in the published layout: fp16 weights, tokenizer,
+streamer.json."""
 
 import argparse
 import copy
@@ -12,7 +12,7 @@ import torch
 
 from pipelines.embedded import tokenizer
 from pipelines.embedded.model import SIZES, create
-from pipelines.embedded.sentences import attributes, no_speech
+from pipelines.embedded.sentences import LANGUAGES, attributes, no_speech
 
 EXTRACTOR = {
     "feature_extractor_type": "WhisperFeatureExtractor",
@@ -31,23 +31,34 @@ EXTRACTOR = {
 
 
 def load_run(size: str, path: Path):
-    """The model of a run's last.pt, in eval mode."""
+    """The model of a run's last.pt, in eval mode: the average of its weights, if there is one."""
     model = create(SIZES[size], 0)
-    model.load_state_dict(torch.load(path, weights_only=True)["model"])
+    state = torch.load(path, weights_only=True)
+    model.load_state_dict(state.get("average", state["model"]))
     return model.eval()
 
 
 def card(name: str) -> dict:
-    """streamer.json; thresholds.py puts the gate's thresholds in."""
+    """streamer.json; thresholds.py puts the gate's thresholds in. The first language stands at the
+    top, the others under `languages` with the same keys."""
+    first, *others = (spoken(language) for language in LANGUAGES)
     return {
         "version": 1,
         "name": f"embedded-{name}",
-        "language": "zh",
         "max_turn_s": 60,
-        "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIX},
         "gate": {},
-        "attributes": attributes(),
-        "no_speech": "".join(no_speech()),
+        **first,
+        "languages": {other["language"]: other for other in others},
+    }
+
+
+def spoken(language: str) -> dict:
+    """The prompt, the phrases and the sentence without speech of one language."""
+    return {
+        "language": language,
+        "prompt": {"prefix": tokenizer.PREFIX, "suffix": tokenizer.SUFFIXES[language]},
+        "attributes": attributes(language),
+        "no_speech": "".join(no_speech(language)),
     }
 
 
@@ -75,14 +86,29 @@ def export(model, name: str, out: Path) -> None:
             os.replace(file, out / file.name)
 
 
+def between(before: dict, after: dict, share: float) -> dict:
+    """Every weight at `share` of the way from `before` to `after` (0 to 1); both state dicts have
+    the same names and shapes."""
+    return {
+        name: before[name] * (1 - share) + weight * share if weight.is_floating_point() else weight
+        for name, weight in after.items()
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=list(SIZES), required=True)
     parser.add_argument("--name", choices=("edge", "cloud"), help="default: the size")
     parser.add_argument("--run", type=Path, required=True, help="a last.pt")
+    parser.add_argument("--before", type=Path, help="an earlier last.pt of this size to mix in")
+    parser.add_argument("--share", type=float, default=0.5, help="of the way from --before")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    export(load_run(args.size, args.run), args.name or args.size, args.out)
+    model = load_run(args.size, args.run)
+    if args.before:
+        earlier = load_run(args.size, args.before).state_dict()
+        model.load_state_dict(between(earlier, model.state_dict(), args.share))
+    export(model, args.name or args.size, args.out)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""In: a model and embedded turns. Out: greedy sentences, and what a model would say after each
-id of a given one."""
+"""Greedy sentences of a model, and its choice after each id of a given sentence."""
 
 import torch
 from transformers import DynamicCache
@@ -10,18 +9,20 @@ from pipelines.embedded.model import tower
 MAX_IDS = 64
 
 
-def prompt_rows(model, prompted: Prompted, mel: torch.Tensor) -> torch.Tensor:
+def prompt_rows(model, prompted: Prompted, mel: torch.Tensor, language: str = "zh") -> torch.Tensor:
     """Prefix, audio, suffix as embeddings [n, width] for one turn's mel [n_frames, 128]."""
     embed = model.model.language_model.embed_tokens
     audio, _ = tower(model.model.audio_tower, [mel])
-    return torch.cat([embed(prompted.prefix), audio, embed(prompted.suffix)])
+    return torch.cat([embed(prompted.prefix), audio, embed(prompted.suffixes[language])])
 
 
 @torch.inference_mode()
-def describe_batch(model, prompted: Prompted, mels: list[torch.Tensor]) -> list[list[int]]:
+def describe_batch(
+    model, prompted: Prompted, mels: list[torch.Tensor], language: str = "zh"
+) -> list[list[int]]:
     """Greedy ids of several turns at once, padded on the left; the end id is left out."""
     text, cache = model.model.language_model, DynamicCache(config=model.config.text_config)
-    rows = [prompt_rows(model, prompted, mel) for mel in mels]
+    rows = [prompt_rows(model, prompted, mel, language) for mel in mels]
     longest = max(map(len, rows))
     x = torch.stack([torch.nn.functional.pad(row, (0, 0, longest - len(row), 0)) for row in rows])
     mask = torch.stack([torch.arange(longest) >= longest - len(row) for row in rows]).long()

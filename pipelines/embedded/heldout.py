@@ -1,5 +1,4 @@
-"""In: a number of clips, a length. Out: wav files of voices training never heard, and
-labels.jsonl beside them.
+"""Recordings of voices that training never hears, with labels.jsonl beside them.
 
 Made from samples (not in the mel domain as training turns are): rooms are convolutions, noise is
 added to samples, so this also checks the shortcuts of training.
@@ -18,9 +17,8 @@ from tqdm import tqdm
 
 from pipelines.embedded.labels import Measures, measure
 from pipelines.embedded.mel import raw_log_mel
-from pipelines.embedded.speak import SAMPLE_RATE
+from pipelines.embedded.speak import SAMPLE_RATE, Voice, voices
 from pipelines.embedded.synthesis import f0_track, session
-from pipelines.embedded.voices import Voice, voices
 
 
 def clip(voice: Voice, seconds: float, rng: random.Random) -> tuple[np.ndarray, Measures]:

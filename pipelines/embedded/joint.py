@@ -1,7 +1,7 @@
-"""In: shards, a size. Out: a checkpoint of tower and text model trained together, with heads on
-the pooled tower."""
+"""Train a tower and a text model together, with heads on the pooled tower, to a checkpoint."""
 
 import argparse
+import copy
 import json
 import random
 import subprocess
@@ -13,16 +13,22 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from tokenizers import Tokenizer
 from torch import nn
 from tqdm import tqdm
 
 from pipelines.embedded.data import Composer, Corpus, Turn
+from pipelines.embedded.export import spoken as spoken_in
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
 from pipelines.embedded.model import SIZES, create, hidden_states, tower
-from pipelines.embedded.sentences import parse
-from pipelines.embedded.tokenizer import PREFIX, SUFFIX, build
+from pipelines.embedded.sentences import LANGUAGES, MARKS
+from pipelines.embedded.tokenizer import build
+from streamer.core.attributes import parse
 
+AVERAGE = 0.995  # of the weights, per step: an average can be used before the rate decays
+RELOAD = 200  # steps, after which new shards are found
 DECAY = 0.4  # the last share of a run, in which the learning rate goes to zero
+COUNT, LEVEL = 6.0, 0.5  # weights of the syllables and the level of frames
 TEMPO = 3.0  # weight of the tempo track: of all that is heard it is learnt the slowest
 
 
@@ -36,26 +42,41 @@ class Heads(nn.Module):
         classes = {name: nn.Linear(2 * width, n) for name, n in NUM_LEVELS.items()}
         self.classes = nn.ModuleDict(classes)
         self.measures = nn.Linear(2 * width, len(ATTRIBUTES))
-        self.frames = nn.Linear(width, 4)  # every 40 ms: voiced, f0, syllables per second, speech
+        # every 40 ms: voiced, f0, syllables per second of the phrase, speech, syllables, level
+        self.frames = nn.Linear(width, 6)
 
     def frame_loss(self, embeddings: list[torch.Tensor], turns: list[Turn]) -> torch.Tensor:
-        """Pitch, tempo and speech frame by frame: targets pooled over a turn teach the tower
-        these slowly."""
+        """Pitch, tempo, speech, syllables and level frame by frame, of the clean signal: targets
+        pooled over a turn teach the tower these slowly."""
         read = self.frames(torch.cat(embeddings))
         tracks = [
             np.pad(t.tracks, ((0, 4), (0, 0)))[: 4 * len(e)]
             for t, e in zip(turns, embeddings, strict=True)
         ]
-        tracks = np.concatenate(tracks).reshape(-1, 4, 3)
-        counts = (tracks > 0).sum(1)
+        tracks = np.concatenate(tracks).reshape(-1, 4, 5)
+        counts = (tracks[..., :3] > 0).sum(1)
         there = torch.from_numpy(counts >= 2).float()
-        mean = torch.from_numpy(tracks.sum(1) / np.maximum(counts, 1)).float()[:, :2]
+        mean = torch.from_numpy(tracks[..., :2].sum(1) / np.maximum(counts[:, :2], 1)).float()
         target = 2 * torch.log2(mean.clamp(min=1.0) / torch.tensor([160.0, 4.9]))
         off = F.smooth_l1_loss(read[:, 1:3], target, reduction="none", beta=0.2) * there[:, :2]
         off = off.sum(0) / there[:, :2].sum(0).clamp(min=1)
         off = off[0] + TEMPO * off[1]
         flags = F.binary_cross_entropy_with_logits(read[:, (0, 3)], there[:, (0, 2)])
-        return off + 2 * flags
+        return off + 2 * flags + self._counted(read, torch.from_numpy(tracks), there[:, 2])
+
+    def _counted(
+        self, read: torch.Tensor, tracks: torch.Tensor, speaks: torch.Tensor
+    ) -> torch.Tensor:
+        """Loss of syllables and level [n, 4, 5] in frames of speech [n]."""
+        syllables = tracks[..., 3].sum(1).float()
+        counted = (~syllables.isnan()).float() * (speaks + 0.1)
+        off = F.softplus(read[:, 4]) - torch.nan_to_num(syllables)
+        # syllables of half a second: where exactly each lies matters less than how many there are
+        near = F.avg_pool1d((off * (counted > 0))[None, None], 13, 1, 6)[0, 0]
+        density = ((near.abs() + 0.3 * off.abs()) * counted).sum() / counted.sum().clamp(min=1)
+        level = (tracks[..., 4].mean(1).float().clamp(-60, 0) + 30) / 10
+        loud = F.smooth_l1_loss(read[:, 5], level, reduction="none", beta=0.2) * speaks
+        return COUNT * density + LEVEL * loud.sum() / speaks.sum().clamp(min=1)
 
     def forward(
         self, embeddings: list[torch.Tensor], turns: list[Turn]
@@ -84,25 +105,43 @@ class Heads(nn.Module):
 class Prompted:
     """Turns into padded rows of prefix, audio, suffix, answer; and the loss on the answer."""
 
-    def __init__(self) -> None:
-        self.tokenizer = build()
-        self.prefix, self.suffix = (
-            torch.tensor(self.tokenizer.encode(t).ids) for t in (PREFIX, SUFFIX)
-        )
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder: a model whose own tokenizer, prompts and phrases are taken; else the recipe's."""
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json")) if folder else build()
+        card = json.loads((folder / "streamer.json").read_text("utf-8")) if folder else None
+        spoken = card_languages(card) if card else {name: spoken_in(name) for name in LANGUAGES}
+        self.prefix = self._ids(spoken["zh"]["prompt"]["prefix"])
+        self.suffixes = {name: self._ids(of["prompt"]["suffix"]) for name, of in spoken.items()}
+        self.phrases = {name: of["attributes"] for name, of in spoken.items()}
+        self.no_speech = spoken["zh"]["no_speech"]
         self.end = self.tokenizer.token_to_id("<|im_end|>")
+
+    def _ids(self, text: str) -> torch.Tensor:
+        return torch.tensor(self.tokenizer.encode(text).ids)
+
+    def levels(self, text: str, language: str = "zh") -> dict[str, int | None]:
+        """The level of each attribute that a sentence names; None for the others."""
+        return parse(text, self.phrases[language])
 
     def answer(self, turn: Turn) -> torch.Tensor:
         return torch.tensor([*self.tokenizer.encode("".join(turn.words)).ids, self.end])
 
     def logits(
-        self, model, embeddings: list[torch.Tensor], answers: list[torch.Tensor], rng: random.Random
+        self,
+        model,
+        embeddings: list[torch.Tensor],
+        answers: list[torch.Tensor],
+        rng: random.Random,
+        languages: list[str] | None = None,
     ):
-        """What the model says before each id of the answers, [total ids, vocabulary]."""
+        """What the model says before each id of the answers, [total ids, vocabulary]. languages: of
+        each answer; Chinese where none is given."""
         embed = model.model.language_model.embed_tokens
         rows, at, jumps = [], [], []
-        for audio, answer in zip(embeddings, answers, strict=True):
-            start = len(self.prefix) + len(audio) + len(self.suffix) - 1
-            parts = [embed(self.prefix), audio, embed(self.suffix), embed(answer[:-1])]
+        for i, (audio, answer) in enumerate(zip(embeddings, answers, strict=True)):
+            suffix = self.suffixes[languages[i] if languages else "zh"]
+            start = len(self.prefix) + len(audio) + len(suffix) - 1
+            parts = [embed(self.prefix), audio, embed(suffix), embed(answer[:-1])]
             rows.append(torch.cat(parts))
             at.append(torch.arange(start, start + len(answer)))
             room = max(0, 1500 - len(audio))
@@ -116,19 +155,27 @@ class Prompted:
         unknown = {name for name, level in (turn.levels or {}).items() if level is None}
         marks: list[bool] = []
         for clause in clauses(turn.words):
-            said = {name for name, level in parse("".join(clause)).items() if level is not None}
+            levels = self.levels("".join(clause), turn.language)
+            said = {name for name, level in levels.items() if level is not None}
             number = len(self.tokenizer.encode("".join(clause)).ids)
             marks += [not said & unknown] * number
         return torch.tensor([*marks, True])
 
-    def loss(self, model, embeddings, answers, rng: random.Random, known: list[torch.Tensor]):
+    def loss(self, model, embeddings, turns: list[Turn], rng: random.Random):
         """Mean cross-entropy over answer ids that are known, and the share that is predicted
         right."""
-        counts = torch.cat(known)
-        logits = self.logits(model, embeddings, answers, rng)[counts]
+        answers = [self.answer(turn) for turn in turns]
+        counts = torch.cat([self.known(turn) for turn in turns])
+        languages = [turn.language for turn in turns]
+        logits = self.logits(model, embeddings, answers, rng, languages)[counts]
         target = torch.cat(answers)[counts]
         right = (logits.argmax(-1) == target).float().mean().item()
         return F.cross_entropy(logits, target), right
+
+
+def card_languages(card: dict) -> dict[str, dict]:
+    """What a streamer.json says for each language, as `export.spoken` gives it."""
+    return {card.get("language", "zh"): card, **card.get("languages", {})}
 
 
 def clauses(words: list[str]) -> list[list[str]]:
@@ -136,7 +183,7 @@ def clauses(words: list[str]) -> list[list[str]]:
     parts: list[list[str]] = [[]]
     for word in words:
         parts[-1].append(word)
-        if word in "，。":
+        if word in MARKS:
             parts.append([])
     return parts[:-1]
 
@@ -187,9 +234,12 @@ def load_folder(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def warm_start(model, heads, path: Path) -> None:
-    """Take every tensor of another run that fits in name and shape (a tower moves to another
-    text model so)."""
+    """Take every tensor of another run that fits in name and shape: so a tower moves to another
+    text model. Of a model folder with another tokenizer, the embeddings of equal pieces move."""
     state = {"model": load_folder(path)} if path.is_dir() else torch.load(path, weights_only=True)
+    if path.is_dir() and (path / "tokenizer.json").exists():
+        old = Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab()
+        move_embeddings(state["model"], model.state_dict(), old)
     for module, name in ((model, "model"), (heads, "heads")):
         own = module.state_dict()
         given = state.get(name, {})
@@ -202,9 +252,32 @@ def warm_start(model, heads, path: Path) -> None:
         print(f"{name}: {len(fitting)} of {len(own)} tensors from {path}")
 
 
-def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0) -> None:
+def move_embeddings(
+    given: dict[str, torch.Tensor], own: dict[str, torch.Tensor], old: dict[str, int]
+) -> None:
+    """Give each piece of the recipe's tokenizer its row of `given`, where `old` has the piece."""
+    new = build().get_vocab()
+    both = [(new[piece], old[piece]) for piece in new if piece in old]
+    at, come = (torch.tensor(each) for each in zip(*both, strict=True))
+    for name in ("model.language_model.embed_tokens.weight", "lm_head.weight"):
+        if name in given and given[name].shape != own[name].shape:
+            rows = own[name].clone()
+            rows[at] = given[name][come]
+            given[name] = rows
+
+
+@torch.no_grad()
+def towards(average: dict[str, torch.Tensor], model, step: int) -> None:
+    """Move the average of the weights a step; a young average forgets faster."""
+    kept = min(AVERAGE, step / (step + 10))
+    for name, weight in model.state_dict().items():
+        if weight.is_floating_point():
+            average[name].lerp_(weight, 1 - kept)
+
+
+def save(out: Path, model, heads, steppers, step: int, minutes: float = 0.0, **more) -> None:
     """last.pt, replaced in one rename: a run that is cut off resumes from it."""
-    state = {"model": model.state_dict(), "heads": heads.state_dict()}
+    state = {"model": model.state_dict(), "heads": heads.state_dict(), **more}
     state |= {"step": step, "minutes": minutes, "steppers": [s.state_dict() for s in steppers]}
     torch.save(state, out / "new.pt")
     (out / "new.pt").rename(out / "last.pt")
@@ -240,10 +313,8 @@ def both_losses(
     figures = {"heard": heard.item(), "turns": len(turns), "seconds": 0.04 * sum(counts), **right}
     if not chosen:
         return args.heads_weight * heard, figures
-    some = [turns[i] for i in chosen]
-    answers, known = [prompted.answer(t) for t in some], [prompted.known(t) for t in some]
     heard_of = [embeddings[i] for i in chosen]
-    said, tokens = prompted.loss(model, heard_of, answers, rng, known)
+    said, tokens = prompted.loss(model, heard_of, [turns[i] for i in chosen], rng)
     return said + args.heads_weight * heard, {"said": said.item(), "tokens": tokens, **figures}
 
 
@@ -271,14 +342,14 @@ def train(rank: int, args) -> None:
             stepper.load_state_dict(saved_state)
     elif args.init:
         warm_start(model, heads, args.init)
+    average = state["average"] if last.exists() else copy.deepcopy(model.state_dict())
     composer = Composer(Corpus(*args.data), args.seed, args.noise)
     log, saved = (args.out / "log.jsonl").open("a"), time.monotonic()
     began = time.monotonic()
     steps = range(first_step, args.steps)
     bar = tqdm(steps, initial=first_step, total=args.steps, desc=args.size, disable=rank > 0)
     for step in bar:
-        if step % 50 == 49:
-            # synthesis may have written more
+        if step % RELOAD == RELOAD - 1:
             composer = Composer(Corpus(*args.data), args.seed, args.noise)
         rng = random.Random(f"{args.seed}/{step}/{rank}")
         minutes = earlier + (time.monotonic() - began) / 60
@@ -299,6 +370,7 @@ def train(rank: int, args) -> None:
         for stepper in steppers:
             stepper.step()
             stepper.zero_grad(set_to_none=True)
+        towards(average, model, step)
         if rank:
             continue
         row = {"step": step, "minutes": round(minutes, 2), **mean_of(rows)}
@@ -307,7 +379,7 @@ def train(rank: int, args) -> None:
         bar.set_postfix(said=f"{row['said']:.3f}", heard=f"{row['heard']:.3f}")
         if time.monotonic() - saved > 60 or step == args.steps - 1 or left <= 0:
             saved = time.monotonic()
-            save(args.out, model, heads, steppers, step + 1, minutes)
+            save(args.out, model, heads, steppers, step + 1, minutes, average=average)
         if left <= 0:
             break
 

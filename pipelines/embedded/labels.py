@@ -1,5 +1,4 @@
-"""In: a CLEAN log-mel, its f0 track and its syllable count. Out: seven measures, and the level
-of each.
+"""Seven measures of a clean log-mel with its f0 track and syllable count, and their levels.
 
 Everything is measured before noise and rooms are added, and on frames, so that clips joined,
 stretched, made louder or brighter in the mel domain get exact labels without a second pass over

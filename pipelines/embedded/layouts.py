@@ -1,5 +1,4 @@
-"""In: a clone and one source of recordings.toml. Out: who speaks in each file, in which
-language, and what they say.
+"""Who speaks in each file of a clone, in which language, and what they say.
 
 One function for each way a repository names its speakers. Each yields facts by path; a file that no
 table names has no speaker and is left out.

@@ -1,5 +1,4 @@
-"""In: samples at 16 kHz, float32. Out: the model's log-mel (WhisperFeatureExtractor, 128 bins,
-hop 10 ms), raw."""
+"""The models' log-mel (WhisperFeatureExtractor, 128 bins, hop 10 ms) of samples at 16 kHz, raw."""
 
 from functools import cache
 

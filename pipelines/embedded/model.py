@@ -1,5 +1,4 @@
-"""In: a size. Out: an initialised thinker of that size, and its training forward, equal to the
-stock one."""
+"""An initialised thinker of a size, and a training forward that equals the stock one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class Size:
 SIZES = {
     "edge": Size(128, 2, 4, 128, 2, 4, 384, (4, 6, 6)),
     "small": Size(128, 2, 4, 192, 3, 4, 512, (6, 9, 9)),
-    "cloud": Size(128, 4, 4, 256, 4, 4, 704, (8, 12, 12)),
+    "cloud": Size(128, 6, 4, 256, 4, 4, 704, (8, 12, 12)),
 }
 
 

@@ -1,5 +1,4 @@
-"""In: a seed, or a folder with noise of recordings. Out: stretches of noise as mel power, 0 dBFS
-each."""
+"""Stretches of noise as mel power of 0 dBFS, synthetic or from a folder of recordings."""
 
 from functools import cache
 from pathlib import Path

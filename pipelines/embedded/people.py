@@ -1,5 +1,4 @@
-"""In: local clones. Out: shards of people's phrases in the format of synthesis.py, and the noise
-of recordings.
+"""Shards of recorded phrases in the format of synthesis.py, and the noise of recordings.
 
 A session is one speaker: a few of their clips as they were recorded, or the same resynthesised to a
 drawn tempo, pitch, range and length of throat, so that every level is heard from people too. A clip

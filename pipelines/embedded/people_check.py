@@ -1,5 +1,4 @@
-"""In: an edge and a cloud, a folder of held-out people. Out: people.json: how often each
-attribute's level is right.
+"""How often each attribute's level is right on held-out people, for an edge and a cloud.
 
 A quick look while a training goes on, and the model card's table; bench/people.py measures far
 more.
@@ -14,11 +13,10 @@ import numpy as np
 import soundfile
 import torch
 
-from pipelines.embedded.evaluate import describe_all, open_model
+from pipelines.embedded.evaluate import describe_all, open_model, prompted_of
 from pipelines.embedded.joint import Prompted
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS, measure
 from pipelines.embedded.mel import normalise, raw_log_mel
-from pipelines.embedded.sentences import parse
 from pipelines.embedded.speech import speech_frames
 from pipelines.embedded.syllables import HAN
 from pipelines.embedded.synthesis import f0_track
@@ -85,17 +83,17 @@ def right(row: Row, told: dict) -> float:
     return float(np.mean([told[n] == level for n, level in row[1].items() if level is not None]))
 
 
-def check(edge, cloud, folder: Path, every: int = 1) -> dict:
+def check(edge, cloud, prompts: tuple[Prompted, Prompted], folder: Path, every: int = 1) -> dict:
     """People.json: "edge" and "cloud" by group, and cloud - edge over the same recordings."""
-    rows, prompted = truths(folder)[::every], Prompted()
+    rows = truths(folder)[::every]
     mels = [torch.from_numpy(mel) for _, _, mel in rows]
     report: dict = {"num": len(rows), "speakers": len({row["speaker"] for row, _, _ in rows})}
     each = {}
-    for name, model in (("edge", edge), ("cloud", cloud)):
+    for name, model, prompted in (("edge", edge, prompts[0]), ("cloud", cloud, prompts[1])):
         texts = [prompted.tokenizer.decode(ids) for ids in describe_all(model, prompted, mels)]
-        said = [parse(text) for text in texts]
+        said = [prompted.levels(text) for text in texts]
         each[name] = np.array([right(row, told) for row, told in zip(rows, said, strict=True)])
-        report[name] = {"no_speech": sum(text.startswith("没有检测") for text in texts)}
+        report[name] = {"no_speech": sum(text == prompted.no_speech for text in texts)}
         for group, inside in GROUPS.items():
             chosen = [i for i, (row, _, _) in enumerate(rows) if inside(row)]
             found = figures([rows[i] for i in chosen], [said[i] for i in chosen])
@@ -123,7 +121,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where people.json goes")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    report = check(open_model(args.edge), open_model(args.cloud), args.data, args.every)
+    report = check(
+        open_model(args.edge),
+        open_model(args.cloud),
+        (prompted_of(args.edge), prompted_of(args.cloud)),
+        args.data,
+        args.every,
+    )
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "people.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -1,5 +1,4 @@
-"""In: local clones. Out: recordings of half the held-out people, short ones and long ones apart,
-to calibrate the gate.
+"""Recordings of half the held-out people, short ones and long ones apart, to calibrate the gate.
 
 The other half checks what the gate promises. Long turns are joined of clips that no other turn has.
 """

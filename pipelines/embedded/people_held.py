@@ -1,5 +1,4 @@
-"""In: local clones. Out: a folder of held-out people: 16 kHz wav files and manifest.jsonl, for
-bench/people.py.
+"""A folder of held-out people: 16 kHz wav files and manifest.jsonl, for bench/people.py.
 
 Single clips as they were recorded (0.15 s kept around the speech), clips of one speaker joined to
 10, 30 and 60 s with the silence that each of them brings, and readings: all clips of one speaker,

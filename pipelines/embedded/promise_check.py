@@ -1,5 +1,4 @@
-"""In: the pair, recordings that calibrated nothing. Out: the gate's loss at its shipped
-thresholds, by length.
+"""The gate's loss at its shipped thresholds, by length, on recordings that calibrated nothing.
 
 `python -m pipelines.embedded.promise_check DIR/*.wav`: of each recording's blocks, the share that
 is not sent up though the cloud would have changed it; the promise is that its mean stays under the

@@ -1,5 +1,5 @@
-"""In: local clones of the repositories in recordings.toml. Out: clips of people, each on its
-side of the split.
+"""Clips of people from local clones of the repositories in recordings.toml, each on its side of
+the split.
 
 Nothing is downloaded and nothing of a recording is committed. Speakers are split by a hash of their
 name: a person is on one side, whichever source they come from.

@@ -1,13 +1,11 @@
-"""In: nothing. Out: four short recordings in `samples/`, clearly different, from voices training
-never hears."""
+"""Write four short recordings to `samples/`, clearly different, of voices training never hears."""
 
 from pathlib import Path
 
 import numpy as np
 import soundfile
 
-from pipelines.embedded.speak import SAMPLE_RATE, speak, trim
-from pipelines.embedded.voices import Voice
+from pipelines.embedded.speak import SAMPLE_RATE, Voice, speak, trim
 
 SAMPLES = Path("samples")
 
@@ -25,7 +23,7 @@ def main() -> None:
         speak(Voice("flite", "en", "rms"), "I would rather stay at home, and rest.", wpm=90)
     )
     hurry = "快点快点，比赛马上就要开始了，大家跟我来！"
-    fast = trim(speak(Voice("espeak", "cmn", "f4"), hurry, wpm=290, pitch=85))
+    fast = trim(speak(Voice("espeak", "cmn", "f4"), hurry, wpm=330, pitch=85))
     train = "The morning train leaves at nine from the second platform."
     plain = trim(speak(Voice("flite", "en", "slt"), train))
     hesitant = Voice("espeak", "cmn", "m6")

@@ -1,5 +1,4 @@
-"""In: samples at 16 kHz. Out: in which frames of 10 ms somebody speaks. This is what a pause is
-measured against.
+"""In which frames of 10 ms somebody speaks, for samples at 16 kHz. Pauses are defined by it.
 
 The definition, for labels, measures and tests alike:
 

@@ -1,5 +1,4 @@
-"""In: voices and a seed. Out: shards of phrases, as clean log-mel [n_frames, 128] float16 and f0
-[n_frames] float16.
+"""Shards of synthetic phrases as clean log-mel [n_frames, 128] and f0 [n_frames], float16.
 
 A session is one voice in one style: phrases of a few syllables, resynthesised (PSOLA) to a drawn
 tempo, pitch and pitch range. Turns of any length, with any pauses, are put together from a
@@ -21,9 +20,7 @@ from tqdm import tqdm
 from pipelines.embedded.codecs import passed_on
 from pipelines.embedded.labels import frame_power
 from pipelines.embedded.mel import raw_log_mel
-from pipelines.embedded.speak import SAMPLE_RATE, speak, trim
-from pipelines.embedded.text import phrase
-from pipelines.embedded.voices import Voice, voices
+from pipelines.embedded.speak import SAMPLE_RATE, Voice, phrase, speak, trim, voices
 
 GAP_S = 0.3
 SESSIONS_PER_SHARD = 40

@@ -1,5 +1,5 @@
-"""In: the grammar's words. Out: a byte-level BPE tokenizer in Qwen2's format, the same for edge
-and cloud."""
+"""A byte-level BPE tokenizer in Qwen2's format for the words of all sentences, the same for edge
+and cloud, and the prompt of each language."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,17 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from pipelines.embedded.sentences import all_words
-from pipelines.embedded.text import ZH
+from pipelines.embedded.sentences import LANGUAGES, all_words
+from pipelines.embedded.speak import ZH
 
 SPECIALS = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"),
-    *("<|IMAGE|>", "<|VIDEO|>", "<|vision_bos|>", "<|vision_eos|>"),
+    *("<|IMAGE|>", "<|VIDEO|>", "<|vision_bos|>", "<|vision_eos|>", "<|zh|>", "<|en|>"),
 )
 PREFIX = "<|im_start|>描述说话方式。<|audio_bos|>"
-SUFFIX = "<|audio_eos|><|im_start|>"
+# The language comes after the audio: whatever it is, the audio is prefilled the same.
+SUFFIXES = {language: f"<|audio_eos|><|im_start|><|{language}|>" for language in LANGUAGES}
+SUFFIX = SUFFIXES["zh"]
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"

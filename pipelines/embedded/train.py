@@ -1,8 +1,7 @@
-"""In: nothing but a seed. Out: both embedded models, from synthesis to calibrated thresholds, in
-one resumable command.
+"""Train both embedded models from nothing to calibrated thresholds, in one resumable command.
 
-Each stage is a module of its own and skips or resumes what is already there: run it again after an
-interruption.
+Each stage is a module of its own that skips or resumes finished work: run the command again after
+an interruption.
 """
 
 import argparse
@@ -71,8 +70,18 @@ def people(args: argparse.Namespace) -> None:
     jobs = [[*base, "--first", n] for n in range(args.workers)]
     jobs[0] += ["--noise", args.cache / "noise"]
     together(jobs, "reading recordings")
+    count_syllables(args)
     if not (args.cache / "people-held" / "manifest.jsonl").exists():
         run("recordings", "--clones", args.clones, "--held-out", args.cache / "people-held")
+
+
+def count_syllables(args: argparse.Namespace) -> None:
+    """Train the syllable network on recordings of known text, and write the weights that ship."""
+    data, folder = args.cache / "rate", args.cache / "runs" / "rate"
+    run("rate_data", "--clones", args.clones, "--out", data)
+    noise, minutes = ("--noise", args.cache / "noise"), ("--minutes", args.rate_minutes)
+    run("rate_fit", "train", "--data", data, *noise, "--out", folder, *minutes)
+    run("rate_fit", "write", "--data", data, "--run", folder)
 
 
 def require_recordings(clones: Path) -> None:
@@ -92,6 +101,7 @@ def learn(args: argparse.Namespace) -> tuple[Path, Path]:
     noise: list = []
     if not args.without_people:
         data, noise = [*data, args.cache / "people"], ["--noise", args.cache / "noise"]
+    run("rate_tracks", *data)
     edge, cloud, distilled = (runs / name for name in ("edge", "cloud", "distilled"))
     common = ("--data", *data, *noise, "--world", args.workers, "--audio-s", 60)
     run("joint", "--size", "edge", "--out", edge, "--steps", args.edge_steps, *common)
@@ -99,7 +109,6 @@ def learn(args: argparse.Namespace) -> tuple[Path, Path]:
     run("joint", "--size", "cloud", *began, "--out", cloud, "--steps", args.cloud_steps, *common)
     both = ("--edge", edge / "last.pt", "--cloud", cloud / "last.pt", "--data", *data, *noise)
     run("distil", *both, "--out", distilled, "--steps", args.distil_steps)
-    run("plots", edge, cloud, distilled, "--out", args.cache / "report")
     return distilled, cloud
 
 
@@ -121,8 +130,6 @@ def ship(args: argparse.Namespace, edge: Path, cloud: Path) -> None:
     promise = ("--risk", args.risk, "--confidence", args.confidence)
     run("thresholds", *pair, *promise, *clips)
     run("evaluate", *pair, "--data", args.cache / "held", "--num", args.evaluate, "--out", report)
-    models = ("--models", args.out / "edge", args.out / "cloud")
-    run("contrast", *models, "--num", args.contrast, "--out", report)
     if not args.without_people:
         run("people_check", *pair, "--data", args.cache / "people-held", "--out", report)
     run("card", "--report", report, "--out", args.out / "MODEL_CARD.md")
@@ -153,13 +160,13 @@ def main() -> int:
     add("--without-people", action="store_true", help="synthetic voices alone")
     add("--people-shards", type=int, default=100, help="of 40 sessions, both ways")
     add("--workers", type=int, default=4)
+    add("--rate-minutes", type=float, default=60.0, help="of the syllable network, on one core")
     add("--edge-steps", type=int, default=3500)
     add("--cloud-steps", type=int, default=3500)
     add("--distil-steps", type=int, default=200)
     add("--clips", type=int, default=150, help="held-out recordings of each length for the gate")
     add("--risk", type=float, default=0.05, help="of the gate's preset fluent")
     add("--confidence", type=float, default=0.9, help="with which it is kept")
-    add("--contrast", type=int, default=14, help="utterances, of 12 pairs each")
     add("--evaluate", type=int, default=165, help="held-out turns of each length")
     args = parser.parse_args()
     for number in STOPS:

@@ -1,64 +1,64 @@
-"""What the models say: sentences that no rule touches, a tokenizer that breaks no character,
-levels read back."""
+"""Sentences and tokenizer: every sentence reads back, no word twice, no character broken."""
 
 import random
+import unicodedata
 
 import pytest
+import tokenizers
 
+from pipelines.embedded.joint import Prompted
 from pipelines.embedded.labels import ATTRIBUTES, NUM_LEVELS
-from pipelines.embedded.sentences import parse, sentence
+from pipelines.embedded.sentences import LANGUAGES, MARKS, sentence
 from pipelines.embedded.tokenizer import build
-from streamer.core.attributes import parse as read_back
 from streamer.model.thinker import resolve
 
 
-def drawn(seed):
+def drawn(seed, language):
     rng = random.Random(seed)
     levels = {name: rng.randrange(n) for name, n in NUM_LEVELS.items()}
-    return levels, sentence(levels, {name: rng.gauss(0, 1) for name in ATTRIBUTES}, rng)
+    prominence = {name: rng.gauss(0, 1) for name in ATTRIBUTES}
+    return levels, sentence(levels, prominence, rng, language)
 
 
-@pytest.mark.parametrize("n", [500, pytest.param(5000, marks=pytest.mark.long)])
-def test_sentences_are_one_each_of_20_to_45_ids_and_read_back(n):
-    from streamer.model.checkpoint.card import read_card
-
-    tokenizer, phrases = build(), read_card(resolve("embedded", "edge")).attributes
-    for seed in range(n):
-        levels, words = drawn(seed)
+@pytest.mark.parametrize("language", list(LANGUAGES))
+def test_a_sentence_reads_back_and_says_no_word_twice(language):
+    prompted = Prompted()
+    for seed in range(1000):
+        levels, words = drawn(seed, language)
         text = "".join(words)
-        ids = tokenizer.encode(text).ids
-        assert 20 <= len(ids) <= 45, text
-        assert text.count("。") == 1
-        assert text.endswith("。")
-        assert parse(text) == read_back(text, phrases) == levels, text
-        assert len(set(words) - {"，"}) == len([w for w in words if w != "，"]), (
-            "no word stands twice"
-        )
+        assert prompted.levels(text, language) == levels, text
+        said = [word for word in words if word not in MARKS]
+        assert len(set(said)) == len(said), text
+        assert text.count(LANGUAGES[language].end) == 1
+        assert text.endswith(LANGUAGES[language].end)
 
 
-def test_every_word_of_the_grammar_is_one_id():
+@pytest.mark.parametrize("language", list(LANGUAGES))
+def test_every_word_of_a_sentence_is_one_id(language):
     tokenizer = build()
-    for seed in range(200):
-        words = drawn(seed)[1]
-        assert len(tokenizer.encode("".join(words)).ids) == len(words)
+    for seed in range(300):
+        words = drawn(seed, language)[1]
+        ids = tokenizer.encode("".join(words)).ids
+        assert [tokenizer.decode([token]) for token in ids] == words
+        assert 16 <= len(ids) <= 45
 
 
 @pytest.mark.parametrize(
     "text", ["说话人语速偏快。", "naïve café", "🎤 hello 世界", "\u0000\t\n", "龘靐齉", "ﬁ" * 3]
 )
 def test_any_text_survives_the_tokenizer(text):
-    """Byte fallback: what is no word is spelled in bytes. (NFC, as Qwen2's own tokenizer
-    normalises.)"""
-    import unicodedata
-
+    """Unknown words are spelled in bytes. (NFC, as Qwen2's own tokenizer normalises.)"""
     tokenizer = build()
     assert tokenizer.decode(tokenizer.encode(text).ids) == unicodedata.normalize("NFC", text)
 
 
-def test_edge_and_cloud_ship_the_tokenizer_that_is_built_here():
-    built = build().get_vocab()
-    for role in ("edge", "cloud"):
-        import tokenizers
-
-        shipped = tokenizers.Tokenizer.from_file(str(resolve("embedded", role) / "tokenizer.json"))
-        assert shipped.get_vocab() == built
+def test_edge_and_cloud_ship_one_tokenizer_that_spells_their_phrases():
+    folders = [resolve("embedded", role) for role in ("edge", "cloud")]
+    shipped = [tokenizers.Tokenizer.from_file(str(f / "tokenizer.json")) for f in folders]
+    assert shipped[0].get_vocab() == shipped[1].get_vocab()
+    prompted = Prompted(folders[0])
+    for levels in prompted.phrases["zh"].values():
+        for number, level in enumerate(levels):
+            for phrase in level["phrases"]:
+                assert number in prompted.levels(phrase).values()
+                assert shipped[0].decode(shipped[0].encode(phrase).ids) == phrase

@@ -77,16 +77,13 @@ def test_the_shipped_models_know_when_nobody_speaks(role):
     """The second line behind voice activity."""
     from pipelines.embedded.evaluate import describe_all
 
-    prompted, card = (
-        Prompted(),
-        json.loads((resolve("embedded", role) / "streamer.json").read_text("utf-8")),
-    )
+    prompted = Prompted(resolve("embedded", role))
     mels = [torch.from_numpy(mel) for mel in silences()]
     said = [
         prompted.tokenizer.decode(ids)
         for ids in describe_all(load_stock(resolve("embedded", role)), prompted, mels)
     ]
-    right = sum(text == card["no_speech"] or text.startswith("没有检测到说话声") for text in said)
+    right = sum(text == prompted.no_speech for text in said)
     assert right >= 0.94 * len(said), said
 
 
@@ -106,7 +103,6 @@ def test_make_train_in_miniature(tmp_path):
         risk=0.9,
         confidence=0,
         evaluate=2,
-        contrast=1,
     )
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -127,5 +123,4 @@ def test_make_train_in_miniature(tmp_path):
         assert load(str(tmp_path / "out" / role), role).card.calibrated
     report = json.loads((tmp_path / "cache" / "report" / "evaluation.json").read_text())
     assert {"3", "10", "30", "60", "gap", "auc"} <= set(report)
-    assert "told apart" in (tmp_path / "out" / "MODEL_CARD.md").read_text("utf-8")
-    assert len(list((tmp_path / "cache" / "report").glob("*.png"))) == 5
+    assert "Accuracy" in (tmp_path / "out" / "MODEL_CARD.md").read_text("utf-8")

@@ -5,9 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from pipelines.embedded.speak import speak
-from pipelines.embedded.text import phrase
-from pipelines.embedded.voices import Voice
+from pipelines.embedded.speak import Voice, phrase, speak
 from streamer.model.audio.measurer import TurnMeasurer
 
 

@@ -5,8 +5,7 @@ import subprocess
 import soundfile
 
 from pipelines.embedded.recordings import table
-from pipelines.embedded.speak import SAMPLE_RATE, speak
-from pipelines.embedded.voices import Voice
+from pipelines.embedded.speak import SAMPLE_RATE, Voice, speak
 
 SENTENCES = ("今天天气很好我们一起去公园", "明天下午三点老师在学校等你", "他昨天从北京坐火车回来了")
 FILTERS = table()["filters"]
