@@ -14,11 +14,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamer.core.decoding.pace import Pace
-
 from streamer.assembly.link import background
 from streamer.assembly.models import Models
 from streamer.assembly.parts import LiveParts, open_parts
+from streamer.core.decoding.in_flight import Pace
 from streamer.core.decoding.verdict import Refusal, Verdict, VerifyRequest
 from streamer.core.link.edge_turn import EdgeTurn
 from streamer.stages.ports import Side

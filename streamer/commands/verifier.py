@@ -47,7 +47,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
     from streamer.core.link.wire import PATH
     from streamer.model.thinker import Thinker, load, resolve, set_threads
     from streamer.model.warm import warm_up
-    from streamer.net.link.server import VerifierServer, VerifierTerms
+    from streamer.net.link.server import VerifierServer
     from streamer.net.service.admission import Admission, incarnation_of
 
     def load_cloud() -> Thinker:
@@ -74,7 +74,7 @@ async def open_verifier(options: VerifierOptions, key: str | None) -> AsyncItera
             lambda turn: ModelJudge(thinker, side, turn, threads),
             verifier_model_of(thinker),
             admission,
-            VerifierTerms(options.resume_s),
+            options.resume_s,
         )
         server.metrics.build(__version__)
         server.model_name = thinker.card.name

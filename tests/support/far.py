@@ -26,7 +26,7 @@ from streamer.core.rules.sampling import Sampling
 from streamer.core.rules.settings import Rules
 from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
-from streamer.net.link.server import VerifierServer, VerifierTerms
+from streamer.net.link.server import VerifierServer
 from streamer.net.service.admission import Admission
 
 MODEL = VerifierModel("model", "tokenizer", "zh", 1_000, 60.0)
@@ -145,7 +145,7 @@ class Slow:
 async def serving_judges(open_judge=lambda turn: Slow(), port=0, hold_s=30.0, **admission):
     """The real server in this process, with other judges: (its port, the server)."""
     admission = Admission((wire.PATH,), **({"max_sessions": 8} | admission))
-    server = VerifierServer(open_judge, MODEL, admission, VerifierTerms(hold_s))
+    server = VerifierServer(open_judge, MODEL, admission, hold_s)
     async with in_process(server, port) as own:
         yield own, server
 

@@ -22,7 +22,7 @@ from streamer.core.link.backoff import Patience
 from streamer.core.link.edge_turn import DecodingTerms
 from streamer.net.link.client import RemoteCloud
 from streamer.net.link.dial import VerifierAddress
-from streamer.net.link.server import VerifierServer, VerifierTerms
+from streamer.net.link.server import VerifierServer
 from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
 from streamer.net.service.admission import Admission
 from streamer.net.service.service import Address
@@ -81,9 +81,7 @@ class House:
         return f"ws://127.0.0.1:{self.client_proxy.port}{PATH}"
 
     async def _verify(self, ready):
-        server = VerifierServer(
-            ToyJudge, MODEL, Admission((wire.PATH,), MAX_SESSIONS), VerifierTerms(HOLD_S)
-        )
+        server = VerifierServer(ToyJudge, MODEL, Admission((wire.PATH,), MAX_SESSIONS), HOLD_S)
         await server.run(Address(port=0), ready)
 
     async def _serve(self, ready):

@@ -156,9 +156,6 @@ class RemoteCloud:
         assert waiting.socket is not None
         return waiting.socket
 
-    def opened(self, model: str) -> None:
-        self.presence.told_model(model)
-
     def verdict_came(self) -> None:
         self._redial.succeeded()
         self.presence.verdict_came()
@@ -166,9 +163,6 @@ class RemoteCloud:
     def failed(self, asked_at: float) -> None:
         self.presence.breaker.failed(self._clock(), asked_at)
         self._doubt.set()
-
-    def rejected(self, reason: str) -> None:
-        self.presence.trouble = reason
 
     def cut(self, error: Exception, since: float) -> None:
         self._lost_connection(error, since)

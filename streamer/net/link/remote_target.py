@@ -25,39 +25,26 @@ from streamer.core.link.edge_turn import EdgeTurn
 from streamer.core.link.plausible import RemoteFault
 from streamer.core.rules.level_weights import LevelWeights
 from streamer.net.link.dial import VerifierAddress, is_other_version, why
+from streamer.net.link.presence import Presence
 from streamer.stages.ports import TargetLost
 
 # Before a turn that found no place asks again; the last one from then on.
 REOPEN_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-class TurnCloud(Protocol):
-    """What a turn needs of the cloud that it is on (net/link/client.py)."""
+class Connections(Protocol):
+    """Where a turn gets its connections (net/link/client.py)."""
 
-    @property
-    def why_not(self) -> str | None:
-        """Why waiting for a verdict is useless; None where one may come."""
-        ...
-
-    @property
-    def is_linked(self) -> bool: ...
+    presence: Presence
 
     async def connection(self) -> ClientConnection:
         """A new connection to the verifier, however long that takes."""
-        ...
-
-    def opened(self, model: str) -> None:
-        """The verifier has opened a turn with this model."""
         ...
 
     def verdict_came(self) -> None: ...
 
     def failed(self, asked_at: float) -> None:
         """A verdict that was asked for at `asked_at` is late."""
-        ...
-
-    def rejected(self, reason: str) -> None:
-        """The verifier has no place for this turn now."""
         ...
 
     def cut(self, error: Exception, since: float) -> None:
@@ -82,7 +69,7 @@ class RemoteTarget:
 
     def __init__(
         self,
-        cloud: TurnCloud,
+        connections: Connections,
         turn: EdgeTurn,
         verifier: VerifierAddress,
         clock: Callable[[], float],
@@ -90,7 +77,8 @@ class RemoteTarget:
     ) -> None:
         self.turn = turn
         self.is_connected = False
-        self._cloud = cloud
+        self._connections = connections
+        self._presence = connections.presence
         self._verifier = verifier
         self._clock = clock
         self._chance = chance
@@ -149,7 +137,7 @@ class RemoteTarget:
 
     async def verify(self, request: VerifyRequest) -> Verdict | Refusal:
         """Raises TargetLost where the verifier has refused the turn, or is not there."""
-        why_not = self._lost or self._cloud.why_not
+        why_not = self._lost or self._presence.why_not
         if why_not is not None:
             raise TargetLost(why_not)
         early = self.turn.ask(request)
@@ -182,14 +170,14 @@ class RemoteTarget:
         fresh = [waiter for waiter in self._waiters.values() if not waiter.is_given_up]
         for waiter in fresh:
             waiter.is_given_up = True
-        self._cloud.failed(min((waiter.asked_at for waiter in fresh), default=math.inf))
+        self._connections.failed(min((waiter.asked_at for waiter in fresh), default=math.inf))
 
     async def prefilled(self) -> None:
         """Wait until the verifier has heard all, as long as core/link/backoff.py's Patience."""
         patience = self._verifier.patience
         since = self._clock()
         audio_s = self.turn.num_samples / SAMPLE_RATE_HZ
-        while self._cloud.is_linked and self.num_unheard:
+        while self._presence.is_linked and self.num_unheard:
             ends_at = patience.ends_at(self._began_at, since, audio_s)
             stuck_at = max(since, self._moved_at) + patience.stuck_s
             left_s = min(ends_at, stuck_at) - self._clock()
@@ -203,7 +191,7 @@ class RemoteTarget:
     def close(self) -> None:
         """End the turn; a second call does nothing."""
         self._scope.cancel()
-        self._cloud.leave(self)
+        self._connections.leave(self)
 
     def lose(self, why_not: str) -> None:
         """No verdict will come any more: end the turn's connection, and the waits of `verify`."""
@@ -223,7 +211,7 @@ class RemoteTarget:
         with self._scope:
             await self._wanted.wait()
             while True:
-                socket = await self._cloud.connection()
+                socket = await self._connections.connection()
                 since = self._clock()
                 try:
                     error = await self._use(socket)
@@ -234,7 +222,7 @@ class RemoteTarget:
                         await socket.close()
                 if error is not None:
                     self._is_cut = True
-                    self._cloud.cut(error, since)
+                    self._connections.cut(error, since)
                 else:
                     await anyio.sleep(self._reopen_pause_s())
 
@@ -291,12 +279,12 @@ class RemoteTarget:
         reply = self.turn.receive(message)
         if isinstance(message, wire.Opened):
             self._is_rejected = False
-            self._cloud.opened(self.turn.model)
+            self._presence.told_model(self.turn.model)
         if isinstance(message, wire.Opened | wire.Heard):
             self._note_progress(message.num_samples if isinstance(message, wire.Heard) else 0)
         if isinstance(reply, Verdict):
             self._num_rejected = 0
-            self._cloud.verdict_came()
+            self._connections.verdict_came()
         if reply is not None and (waiter := self._waiters.get(reply.number)) is not None:
             waiter.reply = reply
             waiter.over.set()
@@ -315,7 +303,7 @@ class RemoteTarget:
             self.lose(f"{self._verifier.name} refuses: {reason}")
         else:
             self._is_rejected = True
-            self._cloud.rejected(reason)
+            self._presence.trouble = reason
 
     def _reopen_pause_s(self) -> float:
         pause_s = REOPEN_S[min(self._num_rejected, len(REOPEN_S) - 1)]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -37,13 +36,6 @@ OpenJudge = Callable[[VerifierTurn], Judge]
 _logger = logging.getLogger("streamer")
 
 
-@dataclass(frozen=True)
-class VerifierTerms:
-    """hold_s: how long a turn waits for an edge whose websocket was cut."""
-
-    hold_s: float = HOLD_S
-
-
 class VerifierServer:
     """Serves one model to many edges. `run` returns when it was stopped and has drained."""
 
@@ -56,15 +48,16 @@ class VerifierServer:
         open_judge: OpenJudge,
         model: VerifierModel,
         admission: Admission,
-        terms: VerifierTerms | None = None,
+        hold_s: float = HOLD_S,
     ) -> None:
+        """hold_s: how long a turn waits for an edge whose websocket was cut."""
         self.metrics = VerifierMetrics()
         self.model_name = ""  # for the line that says it listens
         self.fingerprint = model.fingerprint
         self._open_judge = open_judge
         self._model = model
         self._admission = admission
-        self._hold_s = (terms or VerifierTerms()).hold_s
+        self._hold_s = hold_s
         self._service = Service(self, admission, self.metrics, Notices())
         self._turns: dict[bytes, ServedTurn] = {}  # the longest held come before those held later
         self._links: set[ClientSocket] = set()
