@@ -48,7 +48,7 @@ def pods():
 def metric_names():
     """Names of all series that a server, a verifier and a director give."""
     metrics = Metrics()
-    metrics.watch_sessions(SimpleNamespace(talks=[], num_held=0))
+    metrics.watch_sessions(SimpleNamespace(sessions=[], num_held=0))
     metrics.watch_link(
         SimpleNamespace(is_linked=True, is_up=True, rtt_s=None, num_in_flight=0, num_cuts=0)
     )

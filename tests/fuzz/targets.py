@@ -36,7 +36,7 @@ from streamer.model.checkpoint.headers import entries
 from streamer.model.checkpoint.weights import ModelError
 from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Conversation
-from streamer.net.realtime.resume import CannotResume, Resume
+from streamer.net.realtime.session import CannotResume, Resume
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_BLOCKS = 16  # of a recording

@@ -12,10 +12,13 @@ from streamer.stages.events import Cleared, NothingToCommit, TurnCommitted
 
 class FakeSession:
     """Answers each commit with the number of bytes of its turn, digit by digit; feeding takes
-    `feed_s` a message."""
+    `feed_s` a message. waits: for `answer`."""
 
-    def __init__(self, options, feed_s=0.0, num_said=0, fails=False, part_s=1e9, ttft_ms=1.0):
+    def __init__(
+        self, options, feed_s=0.0, num_said=0, fails=False, part_s=1e9, ttft_ms=1.0, waits=False
+    ):
         self.options, self.feed_s, self.fails = options, feed_s, fails
+        self._waits, self._held = waits, []
         self.part_s, self.ttft_ms = part_s, ttft_ms
         self.num_bytes_fed = self.num_turn_bytes = self.num_turns = 0
         self.backlog = {"pieces": 0, "audio_ms": 0, "turns": 0, "events": 0}
@@ -50,6 +53,12 @@ class FakeSession:
 
     async def _describe(self, turn, text, seconds):
         await self._say.send(TurnCommitted(turn, seconds))
+        if self._waits:
+            self._held.append((turn, text, seconds))
+        else:
+            await self._answer(turn, text, seconds)
+
+    async def _answer(self, turn, text, seconds):
         for i, digit in enumerate(text):
             await self._say.send(TextDelta(digit, (i,), True, float(i), turn))
         times = {"ttft_ms": self.ttft_ms, "prefill_ms": 0.0, "total_ms": self.ttft_ms + 1}
@@ -58,7 +67,8 @@ class FakeSession:
         await self._say.send(Description(*said, **times, ids=ids, turn=turn))
 
     async def answer(self):
-        pass
+        while self._held:
+            await self._answer(*self._held.pop(0))
 
     async def clear(self):
         self.num_turn_bytes = 0

@@ -1,16 +1,25 @@
-"""What a client of OpenAI Realtime may send. In: a text message. Out: a struct, or BadEvent.
+"""Decodes the messages of an OpenAI Realtime client, and applies its session updates.
 
-Strict where a value matters, deaf to fields that mean nothing here (voices, tools, instructions).
-msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by itself; lone surrogates
-cannot be UTF-8. What is given back to the client (ids, error texts) is bounded.
+Strict where a value matters. Fields that mean nothing here (voices, tools, instructions) are named
+in the answer to the update. Both generations of the protocol are taken: the beta's fields stand
+flat in the session. msgspec refuses bad base64, NaN, numbers out of range and absurd nesting by
+itself; lone surrogates cannot be UTF-8.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+
+from streamer.core.attributes import chosen
+from streamer.core.audio import g711
+from streamer.core.audio.g711 import Encoding
+from streamer.core.coach.coach import Coach
+from streamer.stages.events import SessionOptions, TurnDetection
 
 MAX_EVENT_BYTES = 1 << 20  # of an event without audio: its values become objects of many times that
 Id = Annotated[str, msgspec.Meta(max_length=512)]
@@ -45,7 +54,9 @@ class Vad(Struct):
 
 
 class AudioInput(Struct):
-    format: Format | UnsetType = UNSET
+    """format: null is the default."""
+
+    format: Format | UnsetType | None = UNSET
     turn_detection: Vad | UnsetType | None = UNSET
 
 
@@ -70,11 +81,12 @@ class Extensions(Struct, forbid_unknown_fields=True):
     profile: Literal["full", "acoustic"] | UnsetType = UNSET
     # true, or an object of thresholds and perhaps a baseline: core/coach/coach.py checks it
     coach: bool | Annotated[dict[Id, Any], msgspec.Meta(max_length=32)] = False
-    # what the server said of itself: who sends a session back as it came is not refused
+    # the server's own: a session that is sent back as it came is not refused
     rate: int | UnsetType = UNSET
+    ignored: list[str] | UnsetType = UNSET
 
 
-OPTIONS = [name for name in Extensions.__struct_fields__ if name != "rate"]
+OPTIONS = [name for name in Extensions.__struct_fields__ if name not in ("rate", "ignored")]
 
 
 class SessionConfig(Struct):
@@ -83,8 +95,9 @@ class SessionConfig(Struct):
     type: Literal["realtime", "transcription"] | UnsetType = UNSET
     audio: AudioConfig | UnsetType = UNSET
     streamer: Extensions | UnsetType = UNSET
-    # of older clients, in place of audio.input.format
-    input_audio_format: Literal["pcm16", "g711_ulaw", "g711_alaw"] | UnsetType = UNSET
+    # the beta's, in place of audio.input.format and audio.input.turn_detection
+    input_audio_format: Literal["pcm16", "g711_ulaw", "g711_alaw"] | UnsetType | None = UNSET
+    turn_detection: Vad | UnsetType | None = UNSET
 
 
 class _Event(Struct):
@@ -92,7 +105,10 @@ class _Event(Struct):
 
 
 class SessionUpdate(_Event, tag="session.update"):
+    """ignored: names of the fields that change nothing; `decode` fills it."""
+
     session: SessionConfig = msgspec.field(default_factory=SessionConfig)
+    ignored: tuple[str, ...] = ()
 
 
 class BufferAppend(_Event, tag="input_audio_buffer.append", kw_only=True):
@@ -107,16 +123,48 @@ class BufferClear(_Event, tag="input_audio_buffer.clear"):
     pass
 
 
+MetadataText = Annotated[str, msgspec.Meta(max_length=512)]
+Metadata = Annotated[dict[Id, MetadataText], msgspec.Meta(max_length=16)] | None
+
+
+class ResponseConfig(Struct):
+    """metadata: the response has it too, as clients know theirs by it."""
+
+    metadata: Metadata = None
+
+
 class ResponseCreate(_Event, tag="response.create"):
-    pass
+    """ignored: as that of SessionUpdate."""
+
+    response: ResponseConfig | None = None
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.response.metadata if self.response else None
 
 
 class ResponseCancel(_Event, tag="response.cancel"):
     response_id: Id | None = None
 
 
+TEXTS = ("input_text", "output_text", "text")
+
+
+class ItemPart(Struct):
+    type: Id = ""
+    text: Annotated[str, msgspec.Meta(max_length=64 << 10)] | None = None
+
+
+class Item(Struct):
+    id: Id | None = None
+    type: Id = ""
+    role: Literal["user", "assistant", "system"] = "user"
+    content: Annotated[list[ItemPart], msgspec.Meta(max_length=16)] = []
+
+
 class ItemCreate(_Event, tag="conversation.item.create"):
-    pass
+    item: Item = msgspec.field(default_factory=Item)
 
 
 class ItemDelete(_Event, tag="conversation.item.delete"):
@@ -147,11 +195,44 @@ _decoder = msgspec.json.Decoder(ClientEvent)
 _append_decoder = msgspec.json.Decoder(BufferAppend)
 
 
+class _Fields(Struct):
+    session: dict[str, Any] = {}
+    response: dict[str, Any] | None = None
+
+
+_fields_decoder = msgspec.json.Decoder(_Fields)
+_DETECTION = dict.fromkeys(Vad.__struct_fields__)
+# Fields of a session that change something, or whose real value the answer tells.
+SESSION: Mapping[str, Any] = {
+    **dict.fromkeys(("type", "id", "object", "model", "output_modalities", "modalities")),
+    "audio": {"input": {"format": {"type": None, "rate": None}, "turn_detection": _DETECTION}},
+    "input_audio_format": None,
+    "turn_detection": _DETECTION,
+    "streamer": None,
+}
+RESPONSE = dict.fromkeys(("metadata", "output_modalities", "modalities"))
+MOST_IGNORED = 32
+
+
+def _ignored(fields: Mapping[str, Any], obeyed: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """Names of `fields` that are not among `obeyed`; null asks for nothing."""
+    for name, value in fields.items():
+        if name not in obeyed and value is not None:
+            yield f"{at}{name[:64]}"
+        elif isinstance(value, dict) and obeyed.get(name):
+            yield from _ignored(value, obeyed[name], f"{at}{name}.")
+
+
 def decode(message: str | bytes) -> ClientEvent:
     """Raises BadEvent."""
     is_long = len(message) > MAX_EVENT_BYTES
     try:
-        return _append_decoder.decode(message) if is_long else _decoder.decode(message)
+        event = _append_decoder.decode(message) if is_long else _decoder.decode(message)
+        if isinstance(event, SessionUpdate | ResponseCreate):
+            found = _fields_decoder.decode(message)
+            ignored = [*_ignored(found.session, SESSION), *_ignored(found.response or {}, RESPONSE)]
+            event.ignored = tuple(ignored[:MOST_IGNORED])
+        return event
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         why = str(error)
         if "unknown field" in why:
@@ -173,3 +254,103 @@ def _id_of(message: str | bytes) -> str | None:
         return _named.decode(message).event_id
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
+
+
+# of microphones
+MIN_RATE_HZ = 8_000
+MAX_RATE_HZ = 48_000
+MIN_UPDATE_S = 0.5
+PCM_RATE_HZ = 24_000  # where the client says no other
+ENCODINGS: dict[str, Encoding] = {
+    "audio/pcm": "pcm16",
+    "pcm16": "pcm16",
+    "audio/pcmu": "pcmu",
+    "g711_ulaw": "pcmu",
+    "audio/pcma": "pcma",
+    "g711_alaw": "pcma",
+}
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """Of one session, which is of one kind for life. default_update_s: for a client that asks for
+    events and does not say how often. may_say: the attributes that it may ask for.
+    coach: for a client that asks for one, in place of the defaults."""
+
+    _kind: str
+    _default_update_s: float | None
+    _may_say: tuple[str, ...] = ()
+    _coach: Coach | None = None
+
+    def of(
+        self, config: SessionConfig, options: SessionOptions, extensions: Extensions
+    ) -> tuple[SessionOptions, Extensions]:
+        """What is in force after an update. Raises ValueError with one line."""
+        if config.type is not UNSET and config.type != self._kind:
+            raise ValueError(f"this is a {self._kind} session; connect anew for another kind")
+        if config.streamer is not UNSET:
+            extensions = config.streamer
+            seconds = extensions.live_update_s
+            if seconds is UNSET:
+                seconds = self._default_update_s if extensions.events else None
+            if seconds is not None and not seconds >= MIN_UPDATE_S:
+                raise ValueError(f"live_update_s is {seconds}; it may be {MIN_UPDATE_S} to 3600")
+            options = replace(
+                options,
+                live_update_s=seconds,
+                measures=extensions.measures,
+                said=self._said(extensions),
+                coach=self._coach_of(extensions),
+            )
+            # the coach's options are kept as they are in force, not as the client wrote them
+            extensions = msgspec.structs.replace(
+                extensions, live_update_s=seconds, coach=options.coach is not None
+            )
+        heard = config.audio.input if config.audio is not UNSET else UNSET
+        if config.input_audio_format is not UNSET:
+            options = _in_format(options, config.input_audio_format or "pcm16", UNSET)
+        options = self._detecting(options, config.turn_detection)
+        if heard is not UNSET:
+            if heard.format is not UNSET:
+                format = heard.format or Format()
+                options = _in_format(options, format.type, format.rate)
+            options = self._detecting(options, heard.turn_detection)
+        return options, extensions
+
+    def _detecting(self, options: SessionOptions, vad: Vad | UnsetType | None) -> SessionOptions:
+        """With this turn detection, if it is said."""
+        if vad is UNSET:
+            return options
+        found = None
+        if vad is not None:
+            found = TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
+        answers = self._kind == "transcription" or bool(vad and vad.create_response)
+        return replace(options, turn_detection=found, answers_itself=answers)
+
+    def _coach_of(self, extensions: Extensions) -> Coach | None:
+        """Raises ValueError."""
+        asked = extensions.coach
+        if isinstance(asked, bool):
+            return (self._coach or Coach()) if asked else None
+        return Coach.of(asked, self._coach)
+
+    def _said(self, extensions: Extensions) -> str:
+        """As SessionOptions has it. Raises ValueError."""
+        names = extensions.attributes or None
+        if names is None and extensions.profile in (UNSET, "full"):
+            return ""
+        asked = None if names is None else ",".join(names)
+        return chosen(asked, extensions.profile or "full", self._may_say)
+
+
+def _in_format(options: SessionOptions, name: str, rate: int | UnsetType) -> SessionOptions:
+    """For audio of this format, and rate if it is told. Raises ValueError."""
+    encoding = ENCODINGS[name]
+    if encoding != "pcm16":
+        if rate not in (UNSET, g711.RATE_HZ):
+            raise ValueError(f"audio rate {rate} is none of {name}; it is {g711.RATE_HZ} Hz")
+        return replace(options, sample_rate_hz=g711.RATE_HZ, encoding=encoding)
+    found = PCM_RATE_HZ if rate is UNSET else rate
+    if not MIN_RATE_HZ <= found <= MAX_RATE_HZ:
+        raise ValueError(f"audio rate {found} is outside {MIN_RATE_HZ}..{MAX_RATE_HZ} Hz")
+    return replace(options, sample_rate_hz=found, encoding=encoding)

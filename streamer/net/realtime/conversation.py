@@ -1,10 +1,12 @@
-"""One connection's protocol. In: client and session events. Out: server events, actions.
+"""One connection's protocol: client and session events in; server events and actions out.
 
-Pure bookkeeping of items, responses and what is in force; the server performs the actions and sends
+Pure bookkeeping of items, responses and what is in force. session.py performs the actions and sends
 the events.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import msgspec
 
@@ -12,11 +14,8 @@ from streamer.core.coach.coach import Coach
 from streamer.core.description import Description, TextDelta
 from streamer.net.realtime import client_events as c
 from streamer.net.realtime import server_events as s
-from streamer.net.realtime.actions import Action, Do, Feed, Reopen
-from streamer.net.realtime.answer_in_hand import AnswerInHand
+from streamer.net.realtime.client_events import SessionSettings
 from streamer.net.realtime.server_events import Event as Out
-from streamer.net.realtime.settings_of import SettingsOf
-from streamer.net.realtime.turn_numbers import Turns
 from streamer.stages.events import (
     BaselineKnown,
     Cleared,
@@ -33,12 +32,39 @@ from streamer.stages.events import (
     TurnFailed,
 )
 
-MAX_APPEND_BYTES = 3 << 20  # 65 s at 24 kHz, more than a turn; websockets keeps a message in memory
+# 65 s at 24 kHz, more than a turn; websockets keeps a whole message in memory
+MAX_APPEND_BYTES = 3 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Audio of the client, in the encoding that is in force."""
+
+    pcm: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reopen:
+    """Listen by other options from here on; a turn that voice activity has begun ends here."""
+
+    options: SessionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Call this method of the session. cause: the client event's id."""
+
+    name: str
+    cause: str | None
+
+
+Action = Feed | Reopen | Do
 Result = tuple[list[Out], list[Action]]
 
 
 class Conversation:
-    """`opened`, then `client` and `heard` in the order in which things happen."""
+    """`opened`, then `client` and `heard` in the order in which things happen. is_beta: the client
+    speaks the protocol's beta."""
 
     def __init__(
         self,
@@ -48,24 +74,35 @@ class Conversation:
         live_update_s: float | None = None,
         may_say: tuple[str, ...] = (),
         coach: Coach | None = None,
+        is_beta: bool = False,
     ) -> None:
-        self.id = session_id  # a secret: who knows it may resume
+        # a secret: with it, the session can be resumed
+        self.id = session_id
+        self.is_beta = is_beta
         self.options = SessionOptions(24_000, TurnDetection())  # as OpenAI's
         self.extensions = c.Extensions(live_update_s=None)
+        self.turns = Turns()
         self._model = model
         self._kind = "transcription" if is_transcription else "realtime"
-        self._num_sessions = 0  # that came before the present one
-        self._before_ms = 0  # of audio, in them
-        self.turns = Turns()
-        self._may_ask = False  # for an answer that comes by itself
+        self._settings = SessionSettings(self._kind, live_update_s, may_say, coach)
+        # sessions under this one's name that came before the present one, and ms of audio in them
+        self._num_sessions = 0
+        self._before_ms = 0
+        # a commit was answered by itself, so a response.create for it asks for nothing more
+        self._may_ask = False
+        # the newest item of the conversation, which the next one names
         self._last_item: str | None = None
-        self._answer = AnswerInHand(self._kind == "transcription")
-        self._settings = SettingsOf(self._kind, live_update_s, may_say, coach)
+        # items of the client's own text, and responses without a turn
+        self._num_own = 0
+        # the response that is being written; turns are answered one after another
+        self._answer = s.Answer()
+        # turn -> the response.create that asks for it
+        self._asked: dict[int, c.ResponseCreate] = {}
 
     @property
     def name(self) -> str:
-        """Of the ids of items and events; not enough of `id` to resume. What comes before its last
-        part, the process, is the same for many sessions."""
+        """Of the ids of items and events; not enough of `id` to resume. The part before the last,
+        the process, is the same for many sessions."""
         return self.id.rpartition("_")[2][:8]
 
     def opened(self) -> list[Out]:
@@ -74,8 +111,8 @@ class Conversation:
     def client(self, event: c.ClientEvent) -> Result:
         """What a client event brings."""
         match event:
-            case c.SessionUpdate(session=config):
-                return self._update(config, event.event_id)
+            case c.SessionUpdate():
+                return self._update(event)
             case c.BufferAppend(audio=audio):
                 return self._append(audio, event.event_id)
             case c.BufferCommit():
@@ -83,14 +120,15 @@ class Conversation:
             case c.BufferClear():
                 return [], [Do("clear", event.event_id)]
             case c.ResponseCreate():
-                return self._respond(event.event_id)
+                return self._respond(event)
             case c.ResponseCancel():
                 return self._cancel(event)
             case c.ItemCreate():
-                text = "items are made of audio only; append it"
-            case _:
-                text = f"{event.__struct_config__.tag} is not supported; items are not kept"
-        return _refused(text, "unsupported", event.event_id)
+                return self._create(event)
+        text = f"{event.__struct_config__.tag} is not supported; items are not kept"
+        is_retrieve = isinstance(event, c.ItemRetrieve)
+        code = "item_retrieve_invalid_item_id" if is_retrieve else "unsupported"
+        return _refused(text, code, event.event_id)
 
     def audio_of(self, message: str | bytes) -> bytes | None:
         """The PCM of a message that is nothing but audio, else None."""
@@ -110,21 +148,25 @@ class Conversation:
         return self._append(pcm, None)
 
     def fed(self, num_bytes: int) -> None:
-        """So many bytes of audio were taken."""
+        """These bytes of audio were taken."""
         self.turns.fed(num_bytes, self.options.turn_detection is not None)
 
-    def committed(self, turn: int) -> None:
-        """The client has ended this turn."""
+    def committed(self, turn: int, cause: str | None) -> list[Out]:
+        """The client has ended this turn; or voice activity had, and it was answered already."""
+        if turn <= self.turns.done:
+            return self.nothing_to_commit(cause)
         self.turns.closed(turn, self.options.answers_itself)
         self._may_ask = True
+        return []
 
     def reopened(self, num_bytes: int, before: SessionOptions) -> None:
-        """Another session goes on under this one's name, after so much audio by the options
-        `before`; its turns are numbered from 0 again."""
+        """Another session goes on under this one's name, after this audio by the options `before`;
+        its turns are numbered from 0 again."""
         self._num_sessions += 1
         bytes_per_s = before.sample_bytes * before.sample_rate_hz
         self._before_ms += 1000 * num_bytes // bytes_per_s
         self.turns = Turns()
+        self._asked.clear()
 
     def nothing_to_commit(self, cause: str | None) -> list[Out]:
         text = "the input audio buffer is empty; append audio first"
@@ -140,7 +182,9 @@ class Conversation:
                 return [s.baseline(event, before_s)]
             case CoachNews():
                 return [s.coach(event, before_s)]
-        item = self._item(event.turn) if not isinstance(event, Description) else ""
+            case TextDelta() | Description() | TurnFailed():
+                return self._answered(event)
+        item = self._item(event.turn)
         match event:
             case SpeechStarted(at_ms=at_ms):
                 self.turns.started()
@@ -149,9 +193,7 @@ class Conversation:
                 return [s.speech_stopped(item, at_ms + self._before_ms)]
             case TurnCommitted(turn=turn):
                 self.turns.closed(turn, self.options.answers_itself)
-                previous = self._last_item
-                self._last_item = item
-                return s.committed(item, previous)
+                return s.committed(item, self._add(item))
             case Cleared():
                 self.turns.cleared()
                 return [{"type": "input_audio_buffer.cleared"}]
@@ -159,16 +201,46 @@ class Conversation:
                 return [s.live_update(item, event)]
             case Measures():
                 return [s.measures(item, event)]
-            case TextDelta():
-                is_told = self.extensions.events
-                return self._answer.delta(event, item, self._place(event.turn), is_told)
-            case TurnFailed():
-                self.turns.answered(event.turn)
-                return self._answer.failed(event, item, self._place(event.turn))
-        self.turns.answered(event.turn)
+
+    def _answered(self, event: TextDelta | Description | TurnFailed) -> list[Out]:
+        """An answer goes on, or ends."""
         item = self._item(event.turn)
-        out = self._answer.described(event, item, self._place(event.turn))
-        return [*out, s.description(item, event)] if self.extensions.events else out
+        ours = []
+        if self.extensions.events:
+            match event:
+                case TextDelta():
+                    ours = [s.delta(item, event)]
+                case Description():
+                    ours = [s.description(item, event)]
+        if self._kind == "transcription":
+            out = s.transcription(item, event)
+        else:
+            out = self._response(event)
+        if not isinstance(event, TextDelta):
+            self.turns.answered(event.turn)
+        return [*out, *ours]
+
+    def _response(self, event: TextDelta | Description | TurnFailed) -> list[Out]:
+        response, item = self._place(event.turn)
+        answer = self._answer
+        out: list[Out] = []
+        if answer.id != response:
+            asked = self._asked.pop(event.turn, c.ResponseCreate())
+            answer = self._answer = s.Answer(
+                response, item, self._add(item), asked.metadata, asked.ignored
+            )
+            out += s.response_begins(answer)
+        match event:
+            case TextDelta():
+                answer.text += event.text
+                return [*out, s.text_delta(answer, event.text)] if event.text else out
+            case TurnFailed():
+                out.append(s.error(event.message, "turn_failed", None, "server_error"))
+                return out + s.response_ends(answer, "failed", s.FAILED, 0)
+        answer.text = event.text
+        is_cancelled = event.stop_reason == "cancelled"
+        status, details = ("cancelled", s.CANCELLED) if is_cancelled else ("completed", None)
+        return out + s.response_ends(answer, status, details, event.n_tokens)
 
     def _append(self, pcm: bytes, cause: str | None) -> Result:
         if len(pcm) > MAX_APPEND_BYTES:
@@ -176,46 +248,77 @@ class Conversation:
             return _refused(text, "append_too_large", cause)
         return [], [Feed(pcm)] if pcm else []
 
-    def _update(self, config: c.SessionConfig, cause: str | None) -> Result:
+    def _update(self, event: c.SessionUpdate) -> Result:
         try:
-            options, extensions = self._settings.of(config, self.options, self.extensions)
+            options, extensions = self._settings.of(event.session, self.options, self.extensions)
         except ValueError as wrong:
-            return _refused(str(wrong), "invalid_value", cause)
+            return _refused(str(wrong), "invalid_value", event.event_id)
         is_same = options == self.options
         is_waiting = self.turns.is_open or self.turns.is_unasked
         if not is_same and not self.options.answers_itself and is_waiting:
             text = "audio waits to be committed or answered"
             ways = "do that, or clear it, before it is heard by other options"
-            return _refused(f"{text}; {ways}", "session_busy", cause)
+            return _refused(f"{text}; {ways}", "session_busy", event.event_id)
         self.options = options
         self.extensions = extensions
-        out: list[Out] = [{"type": "session.updated", "session": self._session()}]
+        out: list[Out] = [{"type": "session.updated", "session": self._session(event.ignored)}]
         return out, [] if is_same else [Reopen(options)]
 
-    def _respond(self, cause: str | None) -> Result:
+    def _respond(self, event: c.ResponseCreate) -> Result:
+        """Answer the last committed turn. Where there is nothing to answer, an empty response says
+        so: the receive loops of some clients end with any error."""
         if self._kind == "transcription":
-            return _refused("a transcription session answers by itself", "unsupported", cause)
-        if self.options.answers_itself and self._may_ask:
-            self._may_ask = False
+            text = "a transcription session answers by itself"
+            return _refused(text, "unsupported", event.event_id)
+        turns = self.turns
+        if turns.is_unasked:
+            self._asked[max(turns.asked, turns.done) + 1] = event  # a long turn has several parts
+            turns.ask()
+            return [], [Do("answer", event.event_id)]
+        has_begun = self._place(turns.asked)[0] == self._answer.id
+        may_ask, self._may_ask = self._may_ask, False
+        if may_ask and not has_begun:
+            self._asked[turns.asked] = event
             return [], []
-        if not self.turns.is_unasked:
-            text = "there is no turn to answer; append audio and commit first"
-            return _refused(text, "response_create_nothing_to_answer", cause)
-        self.turns.ask()
-        return [], [Do("answer", cause)]
+        if may_ask and event.metadata is None:  # the answer came by itself, and faster
+            return [], []
+        if turns.is_asked:
+            text = "a response is in progress; wait for response.done, or cancel it"
+            return _refused(text, "conversation_already_has_active_response", event.event_id)
+        self._num_own += 1
+        empty = s.Answer(
+            f"resp_{self.name}_own_{self._num_own}", metadata=event.metadata, ignored=event.ignored
+        )
+        return s.response_empty(empty, is_uncommitted=turns.is_open), []
 
     def _cancel(self, event: c.ResponseCancel) -> Result:
         """The response in hand, or one that was asked for and has not begun."""
         turns = self.turns
         known = {self._place(turn)[0] for turn in range(turns.done + 1, turns.asked + 1)}
         if not known or (event.response_id is not None and event.response_id not in known):
-            text = "no such response is in progress"
+            text = "Cancellation failed: no such response is in progress"  # as clients match it
             return _refused(text, "response_cancel_not_active", event.event_id)
         return [], [Do("cancel", event.event_id)]
 
-    def _session(self) -> Out:
-        extensions = msgspec.to_builtins(self.extensions)
+    def _create(self, event: c.ItemCreate) -> Result:
+        """A text is acknowledged, and changes no answer: those are of audio alone."""
+        item = event.item
+        if item.type != "message" or any(part.type not in c.TEXTS for part in item.content):
+            text = "only messages of text are taken as items; append audio, and commit it"
+            return _refused(text, "unsupported", event.event_id)
+        self._num_own += 1
+        name = item.id or f"item_{self.name}_own_{self._num_own}"
+        content = [{"type": part.type, "text": part.text} for part in item.content]
+        return s.item_added(name, item.role, content, self._add(name)), []
+
+    def _session(self, ignored: tuple[str, ...] = ()) -> Out:
+        extensions = msgspec.to_builtins(self.extensions) | {"ignored": list(ignored)}
         return s.session(self._kind, self.id, self._model, self.options, extensions)
+
+    def _add(self, item: str) -> str | None:
+        """The item that this one comes after."""
+        previous, self._last_item = self._last_item, item
+        return previous
 
     def _item(self, turn: int) -> str:
         return f"item_{self.name}_{self._num_sessions}_{turn}"
@@ -224,6 +327,63 @@ class Conversation:
         """(response id, id of its item)."""
         item = self._item(turn)
         return item.replace("item_", "resp_"), f"{item}_answer"
+
+
+class Turns:
+    """Which turns are open, committed, asked for, answered. Turns count from 0; each number below
+    is of the last turn that got there, -1 of none."""
+
+    def __init__(self) -> None:
+        self.committed = self.asked = self.done = -1
+        self.is_speaking = False  # voice activity has begun a turn
+        self._num_open_bytes = 0  # taken since the last commit, where the client ends its turns
+
+    def fed(self, num_bytes: int, is_detected: bool) -> None:
+        """Audio was taken; `is_detected`: voice activity says which of it is a turn."""
+        self._num_open_bytes = 0 if is_detected else self._num_open_bytes + num_bytes
+
+    def started(self) -> None:
+        self.is_speaking = True
+
+    def closed(self, turn: int, is_asked: bool) -> None:
+        """The turn's audio is over; `is_asked`: it is answered without a request."""
+        self.committed = max(self.committed, turn)
+        self.is_speaking = False
+        self._num_open_bytes = 0
+        if is_asked:
+            self.asked = max(self.asked, turn)
+
+    def cleared(self) -> None:
+        self.is_speaking = False
+        self._num_open_bytes = 0
+
+    def ask(self) -> None:
+        """The client wants the last committed turn answered."""
+        self.asked = self.committed
+
+    def answered(self, turn: int) -> None:
+        """Described or failed; turns before it that were not asked for never will be."""
+        self.done = max(self.done, turn)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is audio that is not committed."""
+        return self.is_speaking or self._num_open_bytes > 0
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether a committed turn waits to be asked for."""
+        return self.committed > max(self.asked, self.done)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an answer is being written, or about to be."""
+        return self.asked > self.done
+
+    @property
+    def last_in_flight(self) -> int:
+        """The turn with which everything that is in hand now will be answered."""
+        return self.committed + self.is_open
 
 
 def _refused(text: str, code: str, cause: str | None) -> Result:

@@ -17,9 +17,8 @@ from anyio.abc import TaskGroup
 from streamer.core.attributes import with_english
 from streamer.core.coach.coach import Coach
 from streamer.net.realtime.conversation import Conversation
-from streamer.net.realtime.resume import CannotResume, Resume
-from streamer.net.realtime.session import OpenSession
-from streamer.net.realtime.sessions import HOLD_S, Hub
+from streamer.net.realtime.session import CannotResume, OpenSession, Resume
+from streamer.net.realtime.sessions import HOLD_S, Sessions
 from streamer.net.service.admission import Admission, HttpRefusal, new_session_id
 from streamer.net.service.http import answer, read_page
 from streamer.net.service.metrics import Metrics
@@ -28,6 +27,8 @@ from streamer.net.service.service import Address, ClientSocket, Query, Service
 PATH = "/v1/realtime"
 PAGE = Path(__file__).parent.parent / "page"
 MODEL = "streamer"
+BETA = "realtime=v1"
+BETA_PROTOCOL = "openai-beta.realtime-v1"
 MAX_MESSAGE_BYTES = 5 << 20  # base64 of MAX_APPEND_BYTES, with room for one that is told
 
 
@@ -63,7 +64,7 @@ class RealtimeServer:
         levels = msgspec.json.encode(with_english(self._terms.attributes))
         told = answer(200, levels, "application/json")
         self._service.show(read_page(PAGE) | {"/attributes.json": told})
-        self._hub: Hub
+        self._sessions: Sessions
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
         """Until `stop` or SIGTERM; `ready` is told the port. Raises OSError where it is taken."""
@@ -74,8 +75,9 @@ class RealtimeServer:
         self._service.stop()
 
     def start(self, group: TaskGroup) -> None:
-        self._hub = Hub(self._open, self._admission, self.metrics, group, self._terms.hold_s)
-        self.metrics.watch_sessions(self._hub)
+        hold_s = self._terms.hold_s
+        self._sessions = Sessions(self._open, self._admission, self.metrics, group, hold_s)
+        self.metrics.watch_sessions(self._sessions)
 
     @property
     def lag_s(self) -> float:
@@ -87,11 +89,11 @@ class RealtimeServer:
             resume = Resume.parse(query)
             if resume is None:
                 return self._admission.check_room(tenant)
-            talk = self._hub.find(resume.session_id)
-            if talk is None:
+            session = self._sessions.find(resume.session_id)
+            if session is None:
                 told = f"no such session; one is kept for {self._terms.hold_s:g} s; connect anew"
                 return HttpRefusal(404, told)
-            resume.check(talk)
+            resume.check(session)
         except CannotResume as error:
             return HttpRefusal(400, str(error))
         return None
@@ -102,9 +104,23 @@ class RealtimeServer:
         session_id = new_session_id(self._admission.name)
         terms = self._terms
         conversation = Conversation(
-            session_id, MODEL, is_transcription, terms.live_update_s, terms.may_say, terms.coach
+            session_id,
+            MODEL,
+            is_transcription,
+            terms.live_update_s,
+            terms.may_say,
+            terms.coach,
+            _is_beta(socket),
         )
-        await self._hub.serve(socket, conversation, Resume.parse(query))
+        await self._sessions.serve(socket, conversation, Resume.parse(query))
 
     async def drain(self, within_s: float) -> None:
-        await self._hub.drain(within_s)
+        await self._sessions.drain(within_s)
+
+
+def _is_beta(socket: ClientSocket) -> bool:
+    """Whether a client says that it speaks the beta: by a header, a browser by a subprotocol."""
+    assert socket.request is not None
+    headers = socket.request.headers
+    protocols = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
+    return BETA in headers.get_all("OpenAI-Beta") or BETA_PROTOCOL in protocols

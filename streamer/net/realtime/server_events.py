@@ -1,11 +1,12 @@
-"""What the server sends, in OpenAI Realtime's shapes: dicts without `event_id`.
+"""Makes the events that the server sends, in OpenAI Realtime's shapes: dicts without `event_id`.
 
 Every event is valid under the official client's strict types (tests/net). `streamer.*` events are
-ours and go only to clients that asked for them.
+ours and go only to clients that asked for them. `to_beta` renames events for the beta's clients.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from streamer.core.description import Description, TextDelta
@@ -16,9 +17,21 @@ from streamer.stages.events import (
     Measures,
     Nudge,
     SessionOptions,
+    TurnFailed,
 )
 
 Event = dict[str, Any]
+Metadata = dict[str, str] | None
+CANCELLED: Event = {"type": "cancelled", "reason": "client_cancelled"}
+FAILED: Event = {"type": "failed", "error": {"type": "server_error", "code": "turn_failed"}}
+UNCOMMITTED: Event = {
+    "type": "failed",
+    "error": {
+        "type": "invalid_request_error",
+        "code": "input_audio_not_committed",
+        "message": "audio was appended and not committed; commit it, then create a response",
+    },
+}
 MAX_TOLD = 280  # characters of an error, which may quote the client
 GAP = " ... "
 TAIL = 95  # of these, at the end: there stands the way out
@@ -94,13 +107,45 @@ def committed(item_id: str, previous: str | None) -> list[Event]:
     ]
 
 
-def answer_item(item_id: str, status: str, text: str | None) -> Event:
-    content = [] if text is None else [{"type": "output_text", "text": text}]
-    return _item(item_id, "assistant", status, content)
+def item_added(item_id: str, role: str, content: list[Event], previous: str | None) -> list[Event]:
+    """An item that the client made is in the conversation."""
+    item = _item(item_id, role, "completed", content)
+    return [
+        {"type": "conversation.item.added", "previous_item_id": previous, "item": item},
+        {"type": "conversation.item.done", "previous_item_id": previous, "item": item},
+    ]
+
+
+@dataclass
+class Answer:
+    """A response and its one item, as it is being written. previous: the item before it. ignored:
+    names of the fields of response.create that changed nothing."""
+
+    id: str = ""
+    item: str = ""
+    previous: str | None = None
+    metadata: Metadata = None
+    ignored: tuple[str, ...] = ()
+    text: str = ""
+
+    def as_item(self, status: str) -> Event:
+        is_begun = status == "in_progress"
+        content = [] if is_begun else [{"type": "output_text", "text": self.text}]
+        return _item(self.item, "assistant", status, content)
+
+    @property
+    def place(self) -> Event:
+        """Where its item stands."""
+        return {"response_id": self.id, "output_index": 0}
+
+    @property
+    def part(self) -> Event:
+        """Where its text goes."""
+        return {**self.place, "item_id": self.item, "content_index": 0}
 
 
 def response(
-    response_id: str, status: str, output: list[Event], details: Event | None, num_ids: int
+    answer: Answer, status: str, output: list[Event], details: Event | None, num_ids: int
 ) -> Event:
     """An answer as it stands. num_ids: its tokens, once it has ended."""
     usage: Event | None = None
@@ -112,68 +157,120 @@ def response(
             "input_token_details": {"cached_tokens": 0, "text_tokens": 0, "audio_tokens": 0},
             "output_token_details": {"text_tokens": num_ids, "audio_tokens": 0},
         }
-    return {
-        "id": response_id,
+    found = {
+        "id": answer.id,
         "object": "realtime.response",
         "status": status,
         "status_details": details,
         "output": output,
         "usage": usage,
         "output_modalities": ["text"],
+        "metadata": answer.metadata,
     }
+    return found | ({"streamer": {"ignored": list(answer.ignored)}} if answer.ignored else {})
 
 
-def response_begins(response_id: str, item_id: str) -> list[Event]:
+def response_begins(answer: Answer) -> list[Event]:
     """An answer and its one item, both empty."""
-    place = {"response_id": response_id, "output_index": 0}
-    item = answer_item(item_id, "in_progress", None)
+    item = answer.as_item("in_progress")
     empty = {"part": {"type": "text", "text": ""}}
+    added = {"type": "conversation.item.added", "previous_item_id": answer.previous, "item": item}
     return [
-        {"type": "response.created", "response": response(response_id, "in_progress", [], None, 0)},
-        {"type": "response.output_item.added", **place, "item": item},
-        {"type": "conversation.item.added", "previous_item_id": None, "item": item},
-        {"type": "response.content_part.added", **_part(response_id, item_id), **empty},
+        {"type": "response.created", "response": response(answer, "in_progress", [], None, 0)},
+        {"type": "response.output_item.added", **answer.place, "item": item},
+        added,
+        {"type": "response.content_part.added", **answer.part, **empty},
     ]
 
 
-def _part(response_id: str, item_id: str) -> Event:
-    """Where an answer's text goes."""
-    place = {"response_id": response_id, "output_index": 0}
-    return {**place, "item_id": item_id, "content_index": 0}
-
-
-def response_ends(
-    response_id: str, item_id: str, text: str, status: str, details: Event | None, num_ids: int
-) -> list[Event]:
+def response_ends(answer: Answer, status: str, details: Event | None, num_ids: int) -> list[Event]:
     """The whole text, and how it ended: completed, cancelled or failed, with details of that."""
-    place = {"response_id": response_id, "output_index": 0}
-    part = _part(response_id, item_id)
-    item = answer_item(item_id, "completed" if status == "completed" else "incomplete", text)
-    done = response(response_id, status, [item], details, num_ids)
+    text, part = answer.text, answer.part
+    item = answer.as_item("completed" if status == "completed" else "incomplete")
+    done = {"type": "conversation.item.done", "previous_item_id": answer.previous, "item": item}
     return [
         {"type": "response.output_text.done", **part, "text": text},
         {"type": "response.content_part.done", **part, "part": {"type": "text", "text": text}},
-        {"type": "response.output_item.done", **place, "item": item},
-        {"type": "conversation.item.done", "previous_item_id": None, "item": item},
-        {"type": "response.done", "response": done},
+        {"type": "response.output_item.done", **answer.place, "item": item},
+        done,
+        {"type": "response.done", "response": response(answer, status, [item], details, num_ids)},
     ]
 
 
-def text_delta(response_id: str, item_id: str, text: str) -> Event:
-    part = _part(response_id, item_id)
-    return {"type": "response.output_text.delta", **part, "delta": text}
+def response_empty(answer: Answer, is_uncommitted: bool) -> list[Event]:
+    """There is nothing to answer. is_uncommitted: because the client forgot to commit."""
+    status, details = ("failed", UNCOMMITTED) if is_uncommitted else ("completed", None)
+    return [
+        {"type": "response.created", "response": response(answer, "in_progress", [], None, 0)},
+        {"type": "response.done", "response": response(answer, status, [], details, 0)},
+    ]
 
 
-def transcription_delta(item_id: str, text: str) -> Event:
-    kind = "conversation.item.input_audio_transcription.delta"
-    return {"type": kind, "item_id": item_id, "content_index": 0, "delta": text}
+def text_delta(answer: Answer, text: str) -> Event:
+    return {"type": "response.output_text.delta", **answer.part, "delta": text}
 
 
-def transcription_done(item_id: str, text: str, seconds: float) -> Event:
-    kind = "conversation.item.input_audio_transcription.completed"
-    usage = {"type": "duration", "seconds": round(seconds, 3)}
+def transcription(item_id: str, found: TextDelta | Description | TurnFailed) -> list[Event]:
+    """The same in a transcription session, which has no responses."""
+    kind = "conversation.item.input_audio_transcription"
     place = {"item_id": item_id, "content_index": 0}
-    return {"type": kind, **place, "transcript": text, "usage": usage}
+    match found:
+        case TextDelta():
+            delta = {"type": f"{kind}.delta", **place, "delta": found.text}
+            return [delta] if found.text else []
+        case Description():
+            usage = {"type": "duration", "seconds": round(found.audio_s, 3)}
+            text = {"transcript": found.text, "usage": usage}
+            return [{"type": f"{kind}.completed", **place, **text}]
+    told = cut(found.message)
+    why = {"type": "server_error", "code": "turn_failed", "message": told}
+    return [
+        error(found.message, "turn_failed", None, "server_error"),
+        {"type": f"{kind}.failed", **place, "error": why},
+    ]
+
+
+_BETA_NAMES = {
+    "conversation.item.added": "conversation.item.created",
+    "response.output_text.delta": "response.text.delta",
+    "response.output_text.done": "response.text.done",
+}
+
+
+def to_beta(event: Event) -> list[Event]:
+    """The event by the names that the protocol had in its beta, or nothing where it had none."""
+    kind = event["type"]
+    if kind == "conversation.item.done":
+        return []
+    found = event | {"type": _BETA_NAMES.get(kind, kind)}
+    if "item" in found:
+        found["item"] = _beta_item(found["item"])
+    if "response" in found:
+        row = dict(found["response"])
+        row["modalities"] = row.pop("output_modalities")
+        found["response"] = row | {"output": [_beta_item(item) for item in row["output"]]}
+    if "session" in found:
+        found["session"] = _beta_session(found["session"])
+    return [found]
+
+
+def _beta_item(item: Event) -> Event:
+    content = [
+        part | {"type": "text"} if part["type"] == "output_text" else part
+        for part in item["content"]
+    ]
+    return item | {"content": content}
+
+
+def _beta_session(row: Event) -> Event:
+    names = {"audio/pcm": "pcm16", "audio/pcmu": "g711_ulaw", "audio/pcma": "g711_alaw"}
+    heard = row["audio"]["input"]
+    left_out = ("audio", "output_modalities", "type")
+    return {name: value for name, value in row.items() if name not in left_out} | {
+        "modalities": ["text"],
+        "input_audio_format": names[heard["format"]["type"]],
+        "turn_detection": heard["turn_detection"],
+    }
 
 
 def live_update(item_id: str, update: LiveUpdate) -> Event:
@@ -220,12 +317,6 @@ def description(item_id: str, found: Description) -> Event:
     if found.measures is None:
         del row["measures"], row["confidence"]  # nothing new is sent unasked
     return {"type": "streamer.description", "item_id": item_id, "description": row}
-
-
-def transcription_failed(item_id: str, message: str) -> Event:
-    kind = "conversation.item.input_audio_transcription.failed"
-    found = {"type": "server_error", "code": "turn_failed", "message": cut(message)}
-    return {"type": kind, "item_id": item_id, "content_index": 0, "error": found}
 
 
 def ack(num_bytes: int, num_messages: int) -> Event:

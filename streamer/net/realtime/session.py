@@ -1,21 +1,25 @@
-"""A client's session, which outlives its sockets. In: its messages, in order. Out: a Journal.
+"""A client's session, which outlives its sockets: takes its messages in order, fills its journal.
 
 The session listens in its own task. A message that was received whole is taken whole, even if its
 socket dies meanwhile: so the counts that a client resumes by are exact.
+
+`?resume=ID` continues a session whose link was cut. `&event=M`: from event M on; without it, from
+the first that no socket was given. `&bytes=N`: the client still has its audio from byte N on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
 
 import anyio
+import msgspec
 
-from streamer.net.realtime.actions import Action, Do, Feed, Reopen
 from streamer.net.realtime.client_events import BadEvent, decode
-from streamer.net.realtime.conversation import Conversation
+from streamer.net.realtime.conversation import Action, Conversation, Do, Feed, Reopen
 from streamer.net.realtime.journal import Journal
-from streamer.net.realtime.server_events import Event, ack, error
+from streamer.net.realtime.server_events import Event, ack, error, resumed, to_beta
 from streamer.net.service.metrics import Metrics
 from streamer.stages.events import NothingToCommit, Session, SessionOptions
 
@@ -26,7 +30,7 @@ FAILED = (1011, "internal error; the server's log says more")
 OpenSession = Callable[[SessionOptions], AbstractAsyncContextManager[Session]]
 
 
-class Talk:
+class ClientSession:
     """`run` it in a task; `take` messages; read `journal`; `end` it, and it is `over`."""
 
     def __init__(
@@ -65,7 +69,7 @@ class Talk:
 
     async def run(self) -> None:
         """Listen until `end`. The session's errors come out of here, when all else has ended."""
-        self.journal.append(self.conversation.opened())
+        self._tell(self.conversation.opened())
         try:
             with self._life:
                 while True:
@@ -119,7 +123,7 @@ class Talk:
         if taken != self._acked:
             self._acked = taken
             if self.conversation.extensions.acks:
-                self.journal.append([ack(*taken)])
+                self._tell([ack(*taken)])
 
     async def drain(self) -> None:
         """Take messages until every turn that is in hand now is answered; then no more audio, and
@@ -169,7 +173,7 @@ class Talk:
             async for event in session.events():
                 self._metrics.heard(id(self), event)
                 await self.journal.room()
-                self.journal.append(self.conversation.heard(event))
+                self._tell(self.conversation.heard(event))
         except anyio.ClosedResourceError:
             return
         finally:
@@ -186,7 +190,12 @@ class Talk:
                 actions = []
         for action in actions:
             out = [*out, *await self._perform(action)]
-        self.journal.append(out)
+        self._tell(out)
+
+    def _tell(self, events: list[Event]) -> None:
+        if self.conversation.is_beta:
+            events = [renamed for event in events for renamed in to_beta(event)]
+        self.journal.append(events)
 
     async def _perform(self, action: Action) -> list[Event]:
         session = self._session
@@ -205,10 +214,57 @@ class Talk:
                 try:
                     turn = await getattr(session, name)()
                     if name == "commit":
-                        self.conversation.committed(turn)
+                        return self.conversation.committed(turn, cause)
                 except NothingToCommit:
                     return self.conversation.nothing_to_commit(cause)
                 except anyio.ClosedResourceError:
                     told = "the server is going down; connect again"
                     return [error(told, "draining", cause, "server_error")]
         return []
+
+
+class CannotResume(ValueError):
+    """One line for the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """None where the client did not say."""
+
+    session_id: str
+    num_bytes: int | None = None
+    event: int | None = None
+
+    @classmethod
+    def parse(cls, query: Mapping[str, Sequence[str]]) -> Resume | None:
+        """None where the query does not resume. Raises CannotResume."""
+        if "resume" not in query:
+            return None
+        return cls(query["resume"][0], _number(query, "bytes"), _number(query, "event"))
+
+    def check(self, session: ClientSession) -> None:
+        """Raises CannotResume where the client has more than there was."""
+        if self.event is not None and self.event > session.journal.end:
+            told = f"event {self.event} has not been; the next one is {session.journal.end}"
+            raise CannotResume(told)
+
+    def begin(self, session: ClientSession, event_id: str) -> tuple[int, bytes]:
+        """The first event's number, and the event that tells what was taken and is lost."""
+        journal = session.journal
+        wanted = journal.num_read if self.event is None else self.event
+        first = max(journal.first, journal.num_sent if self.event is None else wanted)
+        lost_bytes = None if self.num_bytes is None else max(0, self.num_bytes - session.num_bytes)
+        event = resumed(
+            session.num_bytes, session.num_messages, first, max(0, first - wanted), lost_bytes
+        )
+        journal.confirm(first)
+        return first, msgspec.json.encode({"event_id": event_id, **event})
+
+
+def _number(query: Mapping[str, Sequence[str]], name: str) -> int | None:
+    if name not in query:
+        return None
+    text = query[name][0]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+        raise CannotResume(f"{name} is no number; leave it out where it is not known")
+    return int(text)

@@ -40,7 +40,7 @@ class Sessions(Protocol):
     """All sessions of a server."""
 
     @property
-    def talks(self) -> Sequence[Watched]: ...
+    def sessions(self) -> Sequence[Watched]: ...
 
     @property
     def num_held(self) -> int: ...
@@ -156,20 +156,20 @@ class Metrics(ServiceMetrics):
     @property
     def lag_s(self) -> float:
         """Seconds of audio taken and not yet heard, of the slowest session."""
-        talks = self._sessions.talks if self._sessions is not None else ()
-        return max((talk.backlog.get("audio_ms", 0) for talk in talks), default=0) / 1000
+        found = self._sessions.sessions if self._sessions is not None else ()
+        return max((one.backlog.get("audio_ms", 0) for one in found), default=0) / 1000
 
     def watch_sessions(self, sessions: Sessions) -> None:
         """Gauges of what is open and of what waits in it."""
 
         def depth(queue: str) -> Callable[[], float]:
-            return lambda: sum(talk.backlog.get(queue, 0) for talk in sessions.talks)
+            return lambda: sum(one.backlog.get(queue, 0) for one in sessions.sessions)
 
         self._sessions = sessions
         self.watch(
             "streamer_sessions",
             "Sessions with a client",
-            lambda: len(sessions.talks) - sessions.num_held,
+            lambda: len(sessions.sessions) - sessions.num_held,
         )
         self.watch(
             "streamer_sessions_held",

@@ -54,7 +54,7 @@ def everything():
     verifier = VerifierMetrics()
     link = SimpleNamespace(is_linked=True, is_up=True, rtt_s=0.1, num_in_flight=0, num_cuts=0)
     serve.watch_link(link)
-    serve.watch_sessions(SimpleNamespace(talks=(), num_held=0))
+    serve.watch_sessions(SimpleNamespace(sessions=(), num_held=0))
     for metrics in (serve, verifier):
         metrics.build("1.2.3")
         Service(None, Admission((), 7), metrics)

@@ -13,16 +13,16 @@ from websockets.exceptions import ConnectionClosed
 from wire import COMMIT, running, session_update, text_of, until
 
 from streamer.net.realtime import journal
-from streamer.net.realtime import keepalive as pulse
+from streamer.net.realtime import sessions as of_sessions
 
 DEAF = {"type": "session.update", "session": {"streamer": {"live_update_s": 1}}}
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(pulse, "PATIENCE_S", 0.4)
-    monkeypatch.setattr(pulse, "EVERY_S", 0.05)
-    monkeypatch.setattr(pulse, "PROBE_S", 0.2)
+    monkeypatch.setattr(of_sessions, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(of_sessions, "EVERY_S", 0.05)
+    monkeypatch.setattr(of_sessions, "PROBE_S", 0.2)
     monkeypatch.setattr(journal, "MAX_UNSENT_BYTES", 20_000)
 
 
