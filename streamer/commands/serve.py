@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +94,7 @@ async def open_server(
     from streamer.net.realtime.server import PATH, RealtimeServer, ServerTerms
     from streamer.net.service.admission import Admission, incarnation_of
 
+    origins = origins_of(options.allow_origin)  # before models are loaded
     async with Describer.open(config) as describer:
         with loading(models_of(config), is_service=True):
             await describer.load()
@@ -101,7 +102,7 @@ async def open_server(
             (PATH,),
             options.max_sessions,
             key,
-            options.allow_origin,
+            origins,
             options.max_per_key,
             incarnation_of(options.name or ""),
         )
@@ -125,6 +126,19 @@ def config_of(options: ServeOptions, given: Mapping[str, Any]) -> Config:
     # A session has up to two turns: one that is heard and one that is answered. Most of many
     # sessions are idle, and have none.
     return replace(config, num_slots=min(2 * options.max_sessions, MAX_SLOTS))
+
+
+def origins_of(given: Iterable[str]) -> tuple[str, ...]:
+    """The Origins of pages that may connect, as browsers send them. Raises ConfigError."""
+    from streamer.net.service.admission import origin_of
+
+    found = []
+    for text in given:
+        try:
+            found.append(origin_of(text))
+        except ValueError as error:
+            raise ConfigError(f"--allow-origin {text} is no Origin ({error})") from None
+    return tuple(found)
 
 
 def shown_host(host: str) -> str:

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,6 +28,8 @@ KEY_PROTOCOL = "openai-insecure-api-key."
 KEY_CHARACTERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 RETRY_AFTER_S = 5
 HANDSHAKE_S = 5.0  # from the connection to the end of the upgrade
+_HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9.-]+")
+_PORTS = {"http": 80, "https": 443}
 NOBODY = ""  # the tenant where there are no keys
 INCARNATION_BYTES = 3
 _ID_PREFIX = "sess_"
@@ -285,3 +288,20 @@ def _signature(key: str, replica: str, head: str) -> str:
     told = f"{replica} {head}".encode("utf-8", "surrogatepass")
     signed = hmac.digest(key.encode(), told, hashlib.sha256)
     return signed[:_SIGNED_BYTES].hex()
+
+
+def origin_of(text: str) -> str:
+    """An Origin as browsers send it: scheme and host in lower case, no default port, no path.
+
+    Raises ValueError for a text that can be none, such as `*` or a bare host.
+    """
+    url = urlsplit(text.strip())
+    is_origin = url.scheme in _PORTS and url.hostname and not url.username
+    if not is_origin or url.path not in ("", "/") or url.query or url.fragment:
+        raise ValueError("give scheme and host, such as https://example.org")
+    host = url.hostname or ""
+    host = f"[{host}]" if ":" in host else host.encode("idna").decode()
+    if not _HOST.fullmatch(host):
+        raise ValueError(f"{host} is no host; name each one")
+    port = url.port  # raises ValueError for one that is none
+    return f"{url.scheme}://{host}" + (f":{port}" if port not in (None, _PORTS[url.scheme]) else "")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.commands.serve import key_of
+from streamer.commands.serve import key_of, origins_of
 from streamer.config import ConfigError
 from streamer.net.service import admission as of_admission
 from streamer.net.service.admission import Admission, sign
@@ -85,3 +85,39 @@ def test_a_handshake_that_never_ended_takes_no_share_for_ever(monkeypatch):
     now = of_admission.time.monotonic() + 10.0
     monkeypatch.setattr(of_admission.time, "monotonic", lambda: now)
     assert door.check_room("alice") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("https://example.org", "https://example.org"),
+        ("https://example.org/", "https://example.org"),
+        ("HTTPS://Example.ORG", "https://example.org"),
+        ("https://example.org:443", "https://example.org"),
+        ("http://example.org:80/", "http://example.org"),
+        ("http://example.org:443", "http://example.org:443"),
+        ("https://example.org:8443", "https://example.org:8443"),
+        (" https://a.org ", "https://a.org"),
+        ("https://b\u00fccher.example", "https://xn--bcher-kva.example"),
+        ("http://[::1]:3000", "http://[::1]:3000"),
+    ],
+)
+def test_an_origin_is_put_as_browsers_send_it(given, wanted):
+    assert origins_of([given]) == (wanted,)
+    door = Admission((PATH,), 1, "key", origins_of([given]))
+    headers = bearer("key") | {"host": "elsewhere", "origin": wanted}
+    assert door.check(PATH, headers) == "key"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("*", "null", "", "example.org", "example.org:443", "//example.org", "https://"),
+        *("https://example.org/page", "https://a.org?x", "https://a.org#x", "https://u@a.org"),
+        *("ftp://example.org", "https://a.org:99999", "https://a.org:x", "https://*.a.org"),
+    ],
+)
+def test_a_text_that_is_no_origin_is_refused_at_the_start(given):
+    with pytest.raises(ConfigError, match="is no Origin") as told:
+        origins_of([given])
+    assert str(told.value).count("\n") == 0
