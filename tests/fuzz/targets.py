@@ -36,6 +36,7 @@ from streamer.model.checkpoint.headers import entries
 from streamer.model.checkpoint.weights import ModelError
 from streamer.net.realtime.client_events import BadEvent, decode
 from streamer.net.realtime.conversation import Conversation
+from streamer.net.realtime.server_events import error
 from streamer.net.realtime.session import CannotResume, Resume
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -176,8 +177,9 @@ def read_client_events(data: bytes) -> None:
         try:
             found, _ = conversation.client(decode(line))
             out += found
-        except BadEvent as error:
-            told(error)
+        except BadEvent as bad:
+            event = error(str(bad), "invalid_event", bad.event_id)
+            told(ValueError(event["error"]["message"]))
         conversation.audio_of(line.decode("utf-8", "replace"))
         msgspec.json.encode(out)
 
