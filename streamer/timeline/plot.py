@@ -57,7 +57,9 @@ def draw(timeline: Timeline, path: Path) -> str | None:
     families = [font_for("".join(turn.text for turn in timeline.turns)), font_for(name)]
     has_font, can_name = (family is not None for family in families)
     style: Any = {**STYLE, "font.family": list(dict.fromkeys([USUAL, *filter(None, families)]))}
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # a matplotlibrc in the working directory changes nothing
+        matplotlib.rcParams.update(style)
         lines = _lines(timeline.turns, has_font)
         shown = name if can_name else name.encode("ascii", "replace").decode()
         figure = _figure(timeline, lines, shown)

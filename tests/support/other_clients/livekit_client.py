@@ -1,0 +1,45 @@
+"""LiveKit's RealtimeModel, unmodified: two turns by generate_reply, one with nothing to answer, an
+interruption. In: the server's address, a recording. Out: a JSON object."""
+
+import asyncio
+import json
+import sys
+
+import soundfile
+import soxr
+from livekit import rtc
+from livekit.plugins import openai
+
+
+async def text_of(session):
+    event = await asyncio.wait_for(session.generate_reply(), 60)
+    return [
+        "".join([piece async for piece in message.text_stream])
+        async for message in event.message_stream
+    ]
+
+
+async def main(url, recording):
+    model = openai.realtime.RealtimeModel(
+        base_url=url, api_key="none", model="streamer", modalities=["text"], turn_detection=None
+    )
+    session = model.session()
+    chain, errors = [], []
+    session.on("remote_item_added", lambda e: chain.append((e.previous_item_id, e.item.id)))
+    session.on("error", lambda e: errors.append(str(e.error)))
+    samples, rate = soundfile.read(recording, dtype="float32")
+    pcm = (soxr.resample(samples, rate, 24_000) * 32767).astype("<i2")
+    texts = []
+    for _ in range(2):
+        for at in range(0, len(pcm), 2_400):
+            piece = pcm[at : at + 2_400]
+            session.push_audio(rtc.AudioFrame(piece.tobytes(), 24_000, 1, len(piece)))
+        session.commit_audio()
+        texts += await text_of(session)
+    session.interrupt()
+    empty = await text_of(session)
+    await session.aclose()
+    print(json.dumps({"texts": texts, "empty": empty, "chain": chain, "errors": errors}))
+
+
+asyncio.run(main(sys.argv[1].replace("ws", "http", 1).removesuffix("/realtime"), sys.argv[2]))
