@@ -161,7 +161,6 @@ def test_importing_needs_no_torch_and_no_ray():
         "streamer.core.decoding.machine",
         "streamer.describer",
         "streamer.extras.fleet.command",
-        "streamer.extras.fleet.standalone",
         "streamer.extras.tune.command",
     )
     code = f"""import importlib, sys

@@ -14,7 +14,7 @@ ENTRY_POINTS = {
     "fleet.options": "fleet.options:FleetOptions",
     "fleet.tables": "fleet.options:TABLES",
     "tune.options": "tune.options:TuneOptions",
-    "director": "fleet.standalone:run",
+    "director": "fleet.command:direct",
     "fleet": "fleet.command:run",
     "tune": "tune.command:run",
 }

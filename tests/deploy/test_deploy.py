@@ -17,7 +17,7 @@ from places import ROOT
 from streamer.cli import build_parser
 from streamer.extras.fleet.config import read
 from streamer.extras.fleet.director import PATHS, TARGETS, Director
-from streamer.extras.fleet.roster import Roster
+from streamer.extras.fleet.replicas import Roster
 from streamer.net.link.server import VerifierServer
 from streamer.net.service.admission import Admission
 from streamer.net.service.metrics import Metrics

@@ -10,8 +10,7 @@ from patience import PATIENCE_S
 from wire import http, running
 
 from streamer.extras.fleet.director import Director
-from streamer.extras.fleet.lists import follow
-from streamer.extras.fleet.roster import Roster
+from streamer.extras.fleet.replicas import Roster, follow
 from streamer.net.service.admission import incarnation_of
 from streamer.net.service.service import Address
 

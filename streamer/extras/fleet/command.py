@@ -1,27 +1,54 @@
-"""`streamer fleet`: a director, replicas on Ray. In: fleet.toml. Out: a running fleet, a status."""
+"""`streamer fleet`, a director with replicas on Ray, and `streamer director`, one without."""
 
 from __future__ import annotations
 
 import os
+import signal
+import ssl
 import threading
-from typing import Any
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from streamer.commands.process import fail, put, tell
 from streamer.commands.serve import cannot_listen, check_free, door_of, shown_host
 from streamer.config import ConfigError
 from streamer.extras.fleet.config import FleetConfig, read
-from streamer.extras.fleet.on_ray import RayPlacement
-from streamer.extras.fleet.options import LOCAL, FleetOptions
-from streamer.extras.fleet.served import ReplicaPlan
-from streamer.extras.fleet.standalone import run_director, trust_of
+from streamer.extras.fleet.options import LOCAL, DirectorOptions, FleetOptions
+from streamer.extras.fleet.replica import ReplicaPlan
 
-THREADS_S = 1.0  # that a thread may take to end behind the loop
+if TYPE_CHECKING:
+    from streamer.extras.fleet.on_ray import RayPlacement
+    from streamer.extras.fleet.replicas import Roster
+
+THREADS_S = 1.0  # for a thread to end after the loop
 ANYWHERE = ("0.0.0.0", "::")
 
 
-def run(options: FleetOptions) -> int:
-    """Until SIGTERM; 0 after a clean end, 1 where the port cannot be had. Raises ConfigError."""
+def direct(options: DirectorOptions) -> int:
+    """`streamer director`, until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError."""
     import anyio
+
+    if not options.replicas:
+        raise ConfigError("no --replicas; give ws://HOST:PORT of each, or another director's list")
+    tls, key = door_of(options)
+    return anyio.run(_direct, options, tls, key)
+
+
+async def _direct(options: DirectorOptions, tls: ssl.SSLContext | None, key: str | None) -> int:
+    from streamer.extras.fleet.replicas import Roster, follow
+
+    trust = trust_of(options)
+    roster = Roster(trust)
+    beside = partial(follow, roster, options.replicas, trust)
+    return await run_director(options, tls, key, roster, beside)
+
+
+def run(options: FleetOptions) -> int:
+    """`streamer fleet`, until SIGTERM: 0, or 1 if the port is taken. Raises ConfigError."""
+    import anyio
+
+    from streamer.extras.fleet.on_ray import RayPlacement
 
     config = read(options.config)
     tls, key = door_of(config.director)
@@ -45,8 +72,8 @@ def run(options: FleetOptions) -> int:
 
 
 def _check(config: FleetConfig, key: str | None, is_down: bool) -> None:
-    """What would else be told seconds later, or by each replica again and again. Raises
-    ConfigError, and OSError where the director's port is taken."""
+    """Report before Ray starts what no replica could do. Raises ConfigError, and OSError if the
+    director's port is taken."""
     if is_down and config.ray.address == LOCAL:
         told = "[ray] address is local: that fleet ends with the command that started it (Ctrl-C)"
         raise ConfigError(f"{told}; --down is for a cluster's")
@@ -61,7 +88,7 @@ def _check(config: FleetConfig, key: str | None, is_down: bool) -> None:
 
 
 def _is_held_up() -> bool:
-    """Whether a thread still waits for Ray, whose head is lost: Python would wait for it, too."""
+    """Whether a thread still waits for Ray's lost head; Python would wait for that thread."""
     others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
     for thread in others:
         thread.join(THREADS_S)
@@ -69,23 +96,25 @@ def _is_held_up() -> bool:
 
 
 async def _run(
-    config: FleetConfig, placement: RayPlacement, tls: Any, key: str | None, is_down: bool
+    config: FleetConfig,
+    placement: RayPlacement,
+    tls: ssl.SSLContext | None,
+    key: str | None,
+    is_down: bool,
 ) -> int:
-    from streamer.extras.fleet.manager import Manager
-    from streamer.extras.fleet.roster import Roster
+    from streamer.extras.fleet.manager import Manager, drain_all
+    from streamer.extras.fleet.replicas import Roster
 
     if is_down:
-        await _take_down(config, placement)
+        names = [n for n in placement.running() if n.rpartition("-")[0] in config.kinds]
+        await drain_all(placement, names, config.kinds)
+        put(f"{', '.join(sorted(names)) or 'no replica'} drained")
         return 0
     door = config.director
     s = "s" if tls else ""
     roster = Roster(trust_of(door))
     host = placement.own_host() if door.host in ANYWHERE else door.host
-    here = f"ws{s}://{shown_host(host)}:{door.port}"
-
-    def plan(kind: str, number: int) -> ReplicaPlan:
-        return plan_of(config, key, here, kind, number)
-
+    plan = partial(plan_of, config, key, f"ws{s}://{shown_host(host)}:{door.port}")
     manager = Manager(placement, roster, config.kinds, config.scaling, plan)
     status = await run_director(door, tls, key, roster, manager.run)
     if placement.is_local:
@@ -93,19 +122,10 @@ async def _run(
     return status
 
 
-async def _take_down(config: FleetConfig, placement: RayPlacement) -> None:
-    """Every replica of these kinds drained."""
-    from streamer.extras.fleet.manager import drain_all
-
-    names = [n for n in placement.running() if n.rpartition("-")[0] in config.kinds]
-    await drain_all(placement, names, config.kinds)
-    put(f"{', '.join(sorted(names)) or 'no replica'} drained")
-
-
 def plan_of(
     config: FleetConfig, key: str | None, director: str, kind: str, number: int
 ) -> ReplicaPlan:
-    """What the replica of this number runs. Servers find verifiers through the director."""
+    """The plan of a kind's replica of this number. Servers find verifiers through the director."""
     table = config.kinds[kind]
     door = config.director
     given = dict(table.given)
@@ -122,3 +142,52 @@ def plan_of(
     }
     given = {name: value for name, value in given.items() if value is not None}
     return ReplicaPlan(kind, given, "" if door.host in ANYWHERE else door.host)
+
+
+async def run_director(
+    options: DirectorOptions,
+    tls: ssl.SSLContext | None,
+    key: str | None,
+    roster: Roster,
+    beside: Callable[[], Coroutine[Any, Any, None]],
+) -> int:
+    """A director, and `beside` which keeps its addresses, until SIGTERM: 0, or 1 without the
+    port."""
+    import anyio
+
+    from streamer.extras.fleet.director import Director
+    from streamer.net.service.service import Address
+
+    s = "s" if tls else ""
+
+    def ready(port: int) -> None:
+        put(f"listening on ws{s}://{shown_host(options.host)}:{port} (a director)")
+
+    trouble: Any = None
+    address = Address(options.host, options.port, tls)
+    try:
+        # a second signal changes nothing
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with anyio.create_task_group() as group:
+                group.start_soon(beside)
+                group.start_soon(roster.run)
+                group.start_soon(Director(roster, key).run, address, ready)
+                async for _ in signals:
+                    break
+                group.cancel_scope.cancel()
+    except* OSError as errors:
+        trouble = errors.exceptions[0]
+    if trouble is not None:
+        fail(cannot_listen(options, trouble))
+    return 0 if trouble is None else 1
+
+
+def trust_of(options: DirectorOptions) -> ssl.SSLContext | None:
+    """TLS context for replicas with an authority of their own. Raises ConfigError."""
+    if options.ca is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=options.ca)
+    except (OSError, ssl.SSLError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--ca {options.ca}: cannot be read ({why}); give a PEM file") from None

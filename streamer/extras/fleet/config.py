@@ -1,4 +1,4 @@
-"""fleet.toml. In: a path. Out: what runs, how many of it, and where. Every key is declared once."""
+"""fleet.toml: which replicas run, how many, and where."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from streamer.extras.fleet.options import (
     ScalingOptions,
 )
 
-NO_KEYS = {"host", "port", "name", "rules"}  # each replica's own; an object of Python's
+NO_KEYS = {"host", "port", "name", "rules"}  # set per replica; rules are for Python alone
 TABLES = ("ray", "director", "server", "verifier", "scaling")
 MAX_PORT = 65_535
-OF_THE_DIRECTOR = ("api_key", "cert", "key")  # one door for all: a replica's own would be ignored
+OF_THE_DIRECTOR = ("api_key", "cert", "key")  # they hold for all replicas
 
 
 @dataclass(frozen=True)
 class KindOptions:
-    """One kind of replica. given: the table without the keys of placing, as it stands."""
+    """One kind of replica. given: the table without the keys of PlacingOptions."""
 
     placing: PlacingOptions
     options: ServeOptions | VerifierOptions
@@ -34,7 +34,7 @@ class KindOptions:
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """All of fleet.toml. server, verifier: None where there is no such table."""
+    """All of fleet.toml. server, verifier: None without such a table."""
 
     ray: RayOptions
     director: DirectorOptions
@@ -44,7 +44,7 @@ class FleetConfig:
 
     @property
     def kinds(self) -> dict[str, KindOptions]:
-        """By name, verifiers first: servers look for them at their start."""
+        """By name, verifiers first: servers connect to them at their start."""
         both = {"verifier": self.verifier, "server": self.server}
         return {name: kind for name, kind in both.items() if kind is not None}
 
@@ -87,7 +87,7 @@ def _check_director(director: DirectorOptions) -> None:
 
 
 def _check_ports(config: FleetConfig) -> None:
-    """Every replica that there may be has a port of its own."""
+    """Raises ConfigError unless every possible replica has a port of its own."""
     ports = {"director": (config.director.port, config.director.port)}
     for name, kind in config.kinds.items():
         first = kind.placing.first_port

@@ -1,10 +1,9 @@
-"""Sends each client to a replica, and is out of the way then. In: HTTP requests. Out: redirects.
+"""Answers each client with the address of a replica, and has no further part in its session.
 
-A websocket's request is answered with 307 and the replica's own address: websockets, and so the
-official OpenAI client, follows it. A browser's websocket does not; `GET /v1/replica` tells the
-address for programs that must ask first. Where there are keys, the address carries a ticket in
-place of the key. Nothing is remembered between two requests but who is on the way, so several
-directors may run, and a session never notices when one is lost.
+A websocket's request gets 307 and the replica's address; websockets follows it. A browser's
+websocket and the official OpenAI client do not: programs ask `GET /v1/replica` first. With API
+keys, the address carries a ticket in place of the key. A director keeps no state but the clients on
+their way, so several may run, and no session notices when one is lost.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from streamer.core.link.wire import PATH as VERIFY
-from streamer.extras.fleet.choice import SERVER, VERIFIER, Candidate, choose, find
-from streamer.extras.fleet.roster import Roster
+from streamer.extras.fleet.replicas import LIST, SERVER, VERIFIER, Candidate, Roster, choose, find
 from streamer.net.realtime.server import PATH as REALTIME
 from streamer.net.service.admission import Admission, HttpRefusal, busy, incarnation_in, sign
 from streamer.net.service.http import answer, headers_of, refused, url_of
@@ -31,7 +29,6 @@ from streamer.net.service.service import Address, Query
 
 PATHS = {REALTIME: SERVER, VERIFY: VERIFIER}
 ASK = "/v1/replica"
-LIST = "/v1/replicas"
 TARGETS = "/v1/targets"
 JSON = "application/json"
 RETRY_AFTER_S = 1  # places come and go within seconds
@@ -39,7 +36,7 @@ GONE = "the replica of this session is gone; connect anew"
 
 
 class Director:
-    """`run` it over a roster that somebody else runs."""
+    """`run` it over a roster that runs elsewhere."""
 
     def __init__(self, roster: Roster, api_key: str | None = None) -> None:
         self._roster = roster
@@ -57,7 +54,7 @@ class Director:
             free.labels(kind).set_function(partial(self._num_free, kind))
 
     async def run(self, address: Address, ready: Callable[[int], None]) -> None:
-        """Until cancelled. Raises OSError when the port is taken."""
+        """Until cancelled. Raises OSError if the port is taken."""
         async with serve(
             _never,
             address.host,
@@ -88,20 +85,20 @@ class Director:
         except ValueError:
             return answer(400, "the address cannot be read\n")
         if isinstance(headers, HttpRefusal):
-            told: Response | HttpRefusal = headers
-        elif "upgrade" not in headers and (found := self._plain(url.path)):
-            return found
+            found: Response | HttpRefusal = headers
+        elif "upgrade" not in headers and (plain := self._plain(url.path)):
+            return plain
         else:
-            told = self._sent_on(url.path, url.query, query, headers)
-        if isinstance(told, HttpRefusal):
-            self._refused.labels(str(told.status)).inc()
-            return refused(told)
-        return told
+            found = self._sent_on(url.path, url.query, query, headers)
+        if isinstance(found, HttpRefusal):
+            self._refused.labels(str(found.status)).inc()
+            return refused(found)
+        return found
 
     def _sent_on(
         self, path: str, text: str, query: Query, headers: Mapping[str, str]
     ) -> Response | HttpRefusal:
-        """A redirect, or for ASK the address; why there is none."""
+        """A redirect, or the address for ASK, or a refusal."""
         tenant = self._admission.check(path, headers)
         if isinstance(tenant, HttpRefusal):
             return tenant
@@ -130,12 +127,12 @@ class Director:
         chosen = choose(candidates, kind, query.get("edge", [""])[0], tenant)
         if chosen is None:
             return busy(f"every {kind} is full, or none is there; try again later", RETRY_AFTER_S)
-        if kind == SERVER:  # a link of an edge takes no place by itself
+        if kind == SERVER:  # a link of an edge takes no place until it brings a turn
             self._roster.send(chosen.address, tenant)
         return chosen
 
     def _plain(self, path: str) -> Response | None:
-        """What needs no key: as at the replicas."""
+        """Answers that need no key, as at the replicas."""
         match path:
             case "/healthz":
                 return answer(200, "ok\n")
@@ -156,7 +153,7 @@ class Director:
         return None
 
     def _list(self) -> list[dict[str, object]]:
-        """Every address, with what it said last: for other directors, and for people."""
+        """Every address with its last status, for other directors and for people."""
         return [
             {
                 "address": k.address,
@@ -168,8 +165,7 @@ class Director:
         ]
 
     def _targets(self) -> list[dict[str, object]]:
-        """In the form of Prometheus' HTTP service discovery; with those that are gone for now, so
-        that Prometheus sees it, too."""
+        """In the form of Prometheus' HTTP service discovery, with replicas that are gone for now."""
         return [
             {
                 "targets": [urlsplit(k.address).netloc],
@@ -181,14 +177,14 @@ class Director:
 
 
 def _address(url: str, text: str, replica: Candidate, tenant: str) -> str:
-    """The replica's, with the client's own query and, where there is a key, a ticket."""
+    """The replica's address with the client's own query and, if there are keys, a ticket."""
     ticket = urlencode({"ticket": sign(tenant, replica.status.name, time.time())}) if tenant else ""
-    ours = ("kind=", "ticket=")  # a ticket that comes along is an old one, and would be read first
+    ours = ("kind=", "ticket=")  # a client's old ticket would be read first
     own = [part for part in text.split("&") if part and not part.startswith(ours)]
     query = "&".join([*own, ticket] if ticket else own)
     return f"{url}?{query}" if query else url
 
 
 async def _never(socket: ServerConnection) -> None:
-    """No websocket ends here: every request has an HTTP answer."""
-    raise AssertionError("a director upgrades nobody")
+    """Every request has an HTTP answer; no websocket is opened."""
+    raise AssertionError("a director opens no websocket")

@@ -1,13 +1,15 @@
-"""Keeps as many replicas as are wanted. In: what each says, the policy. Out: starts and ends.
+"""How many replicas run: the scaling decision, and the loop that starts, restarts and drains.
 
-One loop, every TICK_S. A replica has a name and a port of its own for as long as it is wanted, also
-through restarts. Whoever leaves is first given nobody new, until it is empty or PATIENCE_S is over;
-then it drains.
+Replicas are added when most places are taken or speech waits to be heard; a processor's load
+decides nothing, since a model always fills it. One is removed when the others would still have
+places to spare. It first gets no new clients until it is empty or PATIENCE_S are over; then it
+drains. A replica keeps its name and port through restarts.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +18,10 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
-from streamer.extras.fleet.choice import Candidate
 from streamer.extras.fleet.config import KindOptions
-from streamer.extras.fleet.on_ray import ReplicaLost
 from streamer.extras.fleet.options import PlacingOptions, ScalingOptions
-from streamer.extras.fleet.roster import Roster
-from streamer.extras.fleet.scaling import Scaler, ScalingDecision
-from streamer.extras.fleet.served import ReplicaPlan
+from streamer.extras.fleet.replica import ReplicaLost, ReplicaPlan
+from streamer.extras.fleet.replicas import Candidate, Roster
 from streamer.net.service.service import DRAIN_S
 
 TICK_S = 0.25
@@ -31,8 +30,90 @@ RETRY_S = 5.0  # after a replica that could not be started
 _logger = logging.getLogger("streamer.notice")  # its lines go to stderr
 
 
+@dataclass(frozen=True)
+class ScalingDecision:
+    """add: number of replicas. drain: the address of one, or empty. why: for people."""
+
+    add: int = 0
+    drain: str = ""
+    why: str = ""
+
+
+class Scaler:
+    """`least` to `most` replicas of one kind. Call `decide` every second or so."""
+
+    def __init__(self, options: ScalingOptions, least: int, most: int) -> None:
+        self._options = options
+        self._least = least
+        self._most = most
+        self._added_at = -math.inf
+        self._spare_since: float | None = None
+
+    def decide(
+        self, replicas: Sequence[Candidate], num_starting: int, now: float
+    ) -> ScalingDecision:
+        """replicas: those that answer. num_starting: those asked for that do not answer yet."""
+        staying = [r for r in replicas if not r.is_leaving and not r.status.is_draining]
+        num = len(staying) + num_starting
+        if num < self._least:
+            return ScalingDecision(self._least - num, why=f"{num} replicas, at least {self._least}")
+        grow = self._grow(staying, num, now)
+        if grow.add:
+            self._spare_since = None
+            return grow
+        return self._shrink(staying, num_starting, now)
+
+    def _grow(self, staying: Sequence[Candidate], num: int, now: float) -> ScalingDecision:
+        if now - self._added_at < self._options.up_pause_s or num >= self._most or not staying:
+            return ScalingDecision()
+        taken = sum(r.status.taken for r in staying)
+        limit = min(r.status.limit for r in staying)
+        wanted = math.ceil(taken / (limit * self._options.up_at))
+        why = f"{taken} places taken"
+        if wanted <= num and (lag_s := _median_lag_s(staying)) > self._options.lag_s:
+            wanted = num + 1
+            why = f"{lag_s:.1f} s of speech unheard"
+        if wanted <= num:
+            return ScalingDecision()
+        self._added_at = now
+        return ScalingDecision(min(wanted, self._most) - num, why=why)
+
+    def _shrink(
+        self, staying: Sequence[Candidate], num_starting: int, now: float
+    ) -> ScalingDecision:
+        """One at a time, the emptiest first."""
+        if num_starting or len(staying) <= self._least or not self._can_spare_one(staying):
+            self._spare_since = None
+            return ScalingDecision()
+        if self._spare_since is None:
+            self._spare_since = now
+        if now - self._spare_since < self._options.down_pause_s:
+            return ScalingDecision()
+        self._spare_since = now
+        goes = _emptiest(staying)
+        return ScalingDecision(drain=goes.address, why=f"{goes.status.taken} places of it taken")
+
+    def _can_spare_one(self, staying: Sequence[Candidate]) -> bool:
+        left = sum(r.status.limit for r in staying) - _emptiest(staying).status.limit
+        taken = sum(r.status.taken for r in staying)
+        lags = _median_lag_s(staying) > self._options.lag_s
+        return not lags and taken <= left * self._options.down_at
+
+
+def _emptiest(staying: Sequence[Candidate]) -> Candidate:
+    """Among equals the one whose address sorts last, most often the one started last."""
+    least = min(r.status.taken for r in staying)
+    return max((r for r in staying if r.status.taken == least), key=lambda r: r.address)
+
+
+def _median_lag_s(staying: Sequence[Candidate]) -> float:
+    """The median, so that one slow machine does not call for more replicas."""
+    lags = sorted(r.status.lag_s for r in staying)
+    return lags[(len(lags) - 1) // 2]
+
+
 class Placement(Protocol):
-    """Who starts processes: on_ray.py."""
+    """Starts and stops replicas (on_ray.py)."""
 
     def running(self) -> Sequence[str]: ...
 
@@ -45,17 +126,17 @@ class Placement(Protocol):
 
 @dataclass
 class Replica:
-    """One that is wanted. address: empty until it is served."""
+    """A wanted replica. address: empty until it serves."""
 
     name: str
     kind: str
     address: str = ""
     is_leaving: bool = False
-    is_revived: bool = False  # just now
+    is_reviving: bool = False
 
 
 class Manager:
-    """`run` it; its roster is that of the director."""
+    """`run` it with the roster of the director."""
 
     def __init__(
         self,
@@ -89,24 +170,24 @@ class Manager:
                 await anyio.sleep(TICK_S)
 
     async def stop_all(self) -> None:
-        """Every replica drained and gone."""
+        """Drain every replica."""
         await drain_all(self._placement, list(self.replicas), self._kinds)
 
     def tick(self) -> None:
-        """Look once."""
+        """Decide once for each kind, and revive lost replicas."""
         candidates = {c.address: c for c in self._roster.candidates}
         for kind in self._kinds:
             mine = [r for r in self.replicas.values() if r.kind == kind]
             there = [candidates[r.address] for r in mine if r.address in candidates]
             num_starting = sum(r.address not in candidates and not r.is_leaving for r in mine)
-            self._obey(kind, self._scalers[kind].decide(there, num_starting, self._clock()), there)
+            self._obey(kind, self._scalers[kind].decide(there, num_starting, self._clock()))
         gone = {k.address: k.pid for k in self._roster.known if k.is_gone}
         for replica in self.replicas.values():
-            if replica.address in gone and not (replica.is_leaving or replica.is_revived):
-                replica.is_revived = True
+            if replica.address in gone and not (replica.is_leaving or replica.is_reviving):
+                replica.is_reviving = True
                 self._group.start_soon(self._revive, replica, gone[replica.address])
 
-    def _obey(self, kind: str, decision: ScalingDecision, there: Sequence[Candidate]) -> None:
+    def _obey(self, kind: str, decision: ScalingDecision) -> None:
         for _ in range(decision.add):
             self._begin(self._free_name(kind), kind)
         if decision.add:
@@ -130,7 +211,6 @@ class Manager:
         self._group.start_soon(self._start, self.replicas[name])
 
     async def _start(self, replica: Replica) -> None:
-        """One that cannot be started is wanted again after a pause."""
         number = int(replica.name.rpartition("-")[2])
         plan = self._plan(replica.kind, number)
         placing = self._kinds[replica.kind].placing
@@ -143,19 +223,20 @@ class Manager:
         _logger.warning("%s is at %s", replica.name, replica.address)
 
     async def _revive(self, replica: Replica, pid: int) -> None:
-        """It is asked for at its old address meanwhile: there it is again as soon as it answers."""
-        _logger.warning("%s is gone; it comes back under the same name", replica.name)
+        """Its old address is polled meanwhile, so it is found as soon as it answers."""
+        _logger.warning("%s is gone; it is started again", replica.name)
         try:
             replica.address = await self._placement.revive(replica.name, pid)
         except (ReplicaLost, TimeoutError) as error:
             await self._give_up(replica, error)
             return
-        replica.is_revived = False
+        replica.is_reviving = False
         self._publish()
         self._roster.expect(replica.address)
 
     async def _give_up(self, replica: Replica, error: Exception) -> None:
-        _logger.warning("%s; it is tried again in %g s", error, RETRY_S)
+        """Drop it; the scaler asks for another one after a pause."""
+        _logger.warning("%s; next try in %g s", error, RETRY_S)
         replica.address = ""
         await self._placement.stop(replica.name, 0)
         await anyio.sleep(RETRY_S)
@@ -163,7 +244,7 @@ class Manager:
         self._publish()
 
     async def _end(self, replica: Replica) -> None:
-        """Empty, or drained."""
+        """Drain it once it is empty, or after PATIENCE_S."""
         with anyio.move_on_after(PATIENCE_S):
             while self._num_taken(replica):
                 await anyio.sleep(TICK_S)
@@ -180,8 +261,8 @@ class Manager:
 
 
 async def drain_all(placement: Placement, names: Sequence[str], kinds: Iterable[str]) -> None:
-    """Servers, then verifiers: what was said is answered with the verifier that hears it. kinds: in
-    the order of a start."""
+    """Drain servers, then verifiers, which answer the servers' last requests. kinds: in the order
+    of a start."""
     for kind in reversed(list(kinds)):
         async with anyio.create_task_group() as group:
             for name in names:

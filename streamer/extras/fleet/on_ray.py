@@ -1,7 +1,6 @@
-"""Replicas as actors of Ray. In: plans. Out: addresses, and processes that come back when they die.
+"""Replicas as named actors of Ray, which places and restarts them.
 
-Ray places and supervises them, and carries a few calls: no byte of audio, no token. The actors have
-names, so a manager that starts again finds those that run.
+Ray carries a few calls; no audio, no token. A manager that starts again finds the actors by name.
 """
 
 from __future__ import annotations
@@ -21,39 +20,35 @@ import anyio.to_thread
 
 from streamer.config import ConfigError
 from streamer.extras.fleet.options import LOCAL, PlacingOptions, RayOptions
-from streamer.extras.fleet.replica import START_S, ReplicaHost
-from streamer.extras.fleet.served import ReplicaPlan
+from streamer.extras.fleet.replica import START_S, ReplicaHost, ReplicaLost, ReplicaPlan
 
-# that processes live on without Ray's head. Ray's own 60 s would end every session with them.
-HEADLESS_S = 86_400
-HUNG_S = 3.0  # that an actor may take to say where it is
-ASK_AGAIN_S = 0.2  # of an actor that is being started
-# that a Ray of our own starts ahead, one for each processor it is told of. On one machine our own
-# bounds hold, not a count of processors: there a replica is placed without any.
-LOCAL_WORKERS = 1
+HEADLESS_S = 86_400  # that processes outlive Ray's head; Ray's own 60 s would end every session
+HUNG_S = 3.0  # for an actor to answer
+ASK_AGAIN_S = 0.2  # of an actor that is starting
+LOCAL_WORKERS = 1  # that a local Ray starts ahead; there, replicas ask for no processors
 REACH_S = 5.0  # for a cluster's head to take a connection
 CLOSE_S = 20.0  # to leave Ray
 CALL_S = 70.0  # for Ray to end an actor
-TRIES = 4  # to start one: its patience is 30 s, which a busy machine may need twice
+TRIES = 4  # of starting a local Ray: its own patience of 30 s is short on a busy machine
 CALLS = 4  # of an actor at once: one drains, others ask
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # it would report to its makers
+    "RAY_worker_niceness": "0",  # its own 15 is for batches
+    "RAY_gcs_rpc_server_reconnect_timeout_s": str(HEADLESS_S),
+}
 MISSING = "Ray is not installed; pip install 'streamer-speech[scale]'"
 
 
-class ReplicaLost(Exception):
-    """A replica could not be started. One line."""
-
-
 class RayPlacement:
-    """`start` and `stop` replicas by name. Open it before anything else; Ray's own start takes
-    seconds. Raises ConfigError where there is no Ray."""
+    """`start` and `stop` replicas by name. Raises ConfigError if Ray is not installed."""
 
     def __init__(self, options: RayOptions) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would write home
+        self.is_local = options.address == LOCAL
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
         if not sys.stderr.isatty():
             os.environ.setdefault("RAY_COLOR_PREFIX", "0")
-        os.environ.setdefault("RAY_worker_niceness", "0")  # 15 is for batches; people wait for us
-        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(HEADLESS_S))
-        if options.address != LOCAL and _has_token():
+        if not self.is_local and _has_token():
             os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             import ray
@@ -62,30 +57,27 @@ class RayPlacement:
         self._ray: Any = ray
         self._options = options
         self._actors: dict[str, Any] = {}
-        self.is_local = options.address == LOCAL
 
     def open(self) -> None:
-        """Start a Ray of our own, or join the cluster. Raises ConfigError where none is there."""
+        """Start a local Ray, or join the cluster. Raises ConfigError if there is none."""
         _check_reached(self._options.address)
-        more: dict[str, Any] = {}
+        # the address is given for a local one too, or a running cluster would be joined
+        more: dict[str, Any] = {"address": self._options.address}
         if self.is_local:
-            more = {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
+            more |= {"include_dashboard": False, "num_cpus": LOCAL_WORKERS}
         for num_left in reversed(range(TRIES if self.is_local else 1)):
             try:
-                # also where it is local: else a cluster that is there already would be joined
-                place = {"address": self._options.address, "namespace": self._options.namespace}
-                self._ray.init(**place, logging_level="ERROR", **more)
+                self._ray.init(namespace=self._options.namespace, logging_level="ERROR", **more)
                 return
             except Exception as error:  # Ray has no class of its own for it
                 self._ray.shutdown()
                 if not num_left:
-                    ways = "look into /tmp/ray" if self.is_local else "start one with `ray start`"
-                    told = f"no Ray at {self._options.address!r} ({error}); {ways}"
+                    way = "look into /tmp/ray" if self.is_local else "start one with `ray start`"
+                    told = f"no Ray at {self._options.address!r} ({error}); {way}"
                     raise ConfigError(f"[ray] {told}") from None
 
     def close(self) -> bool:
-        """Leave Ray; one of our own ends. Whether that is done: Ray waits for a head that is lost,
-        and keeps the process from its end."""
+        """Leave Ray, and end a local one. False if Ray still waits for a lost head."""
         leaving = threading.Thread(target=self._ray.shutdown, daemon=True)
         leaving.start()
         leaving.join(CLOSE_S)
@@ -97,13 +89,13 @@ class RayPlacement:
         return [a["name"] for a in listed if a["namespace"] == self._options.namespace]
 
     async def start(self, name: str, plan: ReplicaPlan, placing: PlacingOptions) -> str:
-        """Its address, as soon as it is served; the one that runs already under this name where
-        there is one. Raises ReplicaLost."""
+        """Its address once it serves; a running replica of this name is taken. Raises
+        ReplicaLost."""
         try:
             self._actors[name] = await _aside(self._placed, name, plan, placing)
-        except (self._ray.exceptions.RayError, ValueError) as error:  # the latter of what it needs
+        except (self._ray.exceptions.RayError, ValueError) as error:
             raise _lost(name, error) from None
-        return await self._address(name, START_S)
+        return await self._address(name)
 
     def _placed(self, name: str, plan: ReplicaPlan, placing: PlacingOptions) -> Any:
         actor = self._ray.remote(ReplicaHost).options(
@@ -119,9 +111,10 @@ class RayPlacement:
         return actor.remote(plan)
 
     async def revive(self, name: str, pid: int) -> str:
-        """Of one whose server, of this process, does not answer. It is started again; where it
-        hangs, it is killed first, and so is what should start it. The address. Raises
-        ReplicaLost."""
+        """Restart a replica whose server, process `pid`, does not answer; its address.
+
+        A host that does not answer either is killed, and Ray starts it anew. Raises ReplicaLost.
+        """
         actor = self._actors[name]
         try:
             with anyio.fail_after(HUNG_S):
@@ -129,22 +122,18 @@ class RayPlacement:
         except TimeoutError:
             await _aside(partial(self._ray.kill, actor, no_restart=False))
         except self._ray.exceptions.RayError:
-            pass  # it died: it is asked again while Ray starts it
-        return await self._address(name, START_S)
+            pass  # it died, and Ray starts it
+        return await self._address(name)
 
     async def stop(self, name: str, within_s: float) -> None:
-        """Drained, then gone. One that is not there is gone already, and one that Ray cannot find
-        now, because its head is lost, is found when it is started again."""
+        """Drain it, then remove it."""
         actor = self._actors.pop(name, None)
         try:
             actor = actor or await _aside(self._ray.get_actor, name)
         except (ValueError, self._ray.exceptions.RayError):
-            return
-        try:
-            with anyio.move_on_after(within_s):
-                await actor.drain.remote()
-        except self._ray.exceptions.RayError:
-            pass  # it died meanwhile
+            return  # it is gone, or the head is
+        with suppress(self._ray.exceptions.RayError), anyio.move_on_after(within_s):
+            await actor.drain.remote()
         with anyio.move_on_after(CALL_S), suppress(self._ray.exceptions.RayError):
             await _aside(self._ray.kill, actor)
 
@@ -152,24 +141,23 @@ class RayPlacement:
         """This machine's address, as others of the cluster reach it."""
         return str(self._ray.util.get_node_ip_address())
 
-    async def _address(self, name: str, within_s: float) -> str:
+    async def _address(self, name: str) -> str:
         try:
-            with anyio.fail_after(within_s):
+            with anyio.fail_after(START_S):
                 while True:
                     with suppress(self._ray.exceptions.ActorUnavailableError):  # Ray restarts it
                         if address := await self._actors[name].address.remote():
                             return str(address)
                     await anyio.sleep(ASK_AGAIN_S)
         except TimeoutError:
-            told = f"{name}: not ready within {within_s:g} s"
+            told = f"{name}: not ready within {START_S:g} s"
             raise ReplicaLost(f"{told}; has Ray room for its cpus and gpus?") from None
         except self._ray.exceptions.RayError as error:
             raise _lost(name, error) from None
 
 
 def _check_reached(address: str) -> None:
-    """Raises ConfigError where nobody listens at HOST:PORT. Ray would try for minutes, in its own
-    words."""
+    """Raises ConfigError if nothing listens at HOST:PORT; Ray would try for minutes."""
     host, colon, port = address.rpartition(":")
     if not colon or "/" in host or not port.isdigit():
         return
@@ -186,12 +174,11 @@ def _lost(name: str, error: Exception) -> ReplicaLost:
 
 
 async def _aside(call: Callable[..., Any], *arguments: Any) -> Any:
-    """In a thread: Ray's calls wait up to 60 s for its head, and the director shares our loop."""
+    """In a thread: Ray's calls wait up to 60 s for its head, and the director shares the loop."""
     return await anyio.to_thread.run_sync(partial(call, *arguments), abandon_on_cancel=True)
 
 
 def _has_token() -> bool:
-    """Whether `ray start` would have asked for a token here. It does so where there is one, and a
-    first Ray of our own leaves one behind; who joins shows it only when told to."""
+    """Whether `ray start` would have asked for a token on this machine."""
     named = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys()
     return bool(named) or (Path.home() / ".ray" / "auth_token").exists()

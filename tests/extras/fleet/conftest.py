@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamer.extras.fleet import roster as of_roster
+from streamer.extras.fleet import replicas as of_roster
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from streamer.extras.fleet.choice import Candidate, choose, find
+from streamer.extras.fleet.replicas import Candidate, choose, find
 from streamer.net.service.admission import (
     ReplicaStatus,
     incarnation_in,

@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus, SecurityError
 from wire import running, session_update
 
-from streamer.extras.fleet import roster as of_roster
+from streamer.extras.fleet import replicas as of_roster
 from streamer.net.service.admission import HANDSHAKE_S, incarnation_in, incarnation_of
 
 pytestmark = pytest.mark.usefixtures("patient")

@@ -9,10 +9,9 @@ from patience import PATIENCE_S
 from streamer.extras.fleet import manager as of_manager
 from streamer.extras.fleet.config import of
 from streamer.extras.fleet.manager import Manager, drain_all
-from streamer.extras.fleet.on_ray import ReplicaLost
 from streamer.extras.fleet.options import ScalingOptions
-from streamer.extras.fleet.roster import Roster
-from streamer.extras.fleet.served import ReplicaPlan
+from streamer.extras.fleet.replica import ReplicaLost, ReplicaPlan
+from streamer.extras.fleet.replicas import Roster
 from streamer.net.service.admission import ReplicaStatus, incarnation_of
 
 PID = 4_711

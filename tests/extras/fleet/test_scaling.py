@@ -6,9 +6,9 @@ import math
 import pytest
 
 from streamer.config import ConfigError
-from streamer.extras.fleet.choice import Candidate
+from streamer.extras.fleet.manager import Scaler, ScalingDecision
 from streamer.extras.fleet.options import ScalingOptions
-from streamer.extras.fleet.scaling import Scaler, ScalingDecision
+from streamer.extras.fleet.replicas import Candidate
 from streamer.net.service.admission import ReplicaStatus
 
 LIMIT = 16

@@ -1,4 +1,4 @@
-"""A replica's processes, real ones, without Ray: who starts, dies, hangs and ends."""
+"""A replica's real processes, without Ray: starting, dying, hanging, ending."""
 
 import json
 import os
@@ -12,14 +12,13 @@ import urllib.request
 import pytest
 from processes import ENVIRONMENT
 
-from streamer.extras.fleet.replica import ReplicaHost
-from streamer.extras.fleet.served import ReplicaPlan
+from streamer.extras.fleet.replica import ReplicaHost, ReplicaPlan
 
 WITHIN_S = 60.0
 HOSTED = """
 import time
-from streamer.extras.fleet.replica import ReplicaHost
-from streamer.extras.fleet.served import ReplicaPlan
+from streamer.extras.fleet.replica import ReplicaHost, ReplicaPlan
+
 ReplicaHost(ReplicaPlan(*{0!r}))
 print("there", flush=True)
 time.sleep(300)

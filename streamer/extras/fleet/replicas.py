@@ -1,0 +1,271 @@
+"""The replicas that a director knows, and which of them gets a new client.
+
+Each replica is polled at /statusz every POLL_S. A replica that refuses the connection counts as
+gone at once; a silent one gets no new clients and is gone after GONE_S. Bounds: one request per
+replica at a time, NUM_ASKED in all, MAX_BYTES of an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.client
+import logging
+import ssl
+import time
+import urllib.request
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from streamer.net.service.admission import HANDSHAKE_S, NOBODY, ReplicaStatus
+
+SERVER = "server"
+VERIFIER = "verifier"
+LIST = "/v1/replicas"
+POLL_S = 0.25
+READ_S = 1.0  # between two reads of another director's list
+SILENCE_S = 1.0
+GONE_S = 3.0
+UNHEARD_S = 10.0  # after which an address that never answered is reported
+NUM_ASKED = 32
+MAX_BYTES = 1 << 20
+_decode = msgspec.json.Decoder(ReplicaStatus).decode
+_logger = logging.getLogger("streamer.notice")  # its lines go to stderr
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A replica that answers. sent: clients on their way there, by tenant."""
+
+    address: str  # ws://HOST:PORT
+    status: ReplicaStatus
+    sent: Mapping[str, int] = field(default_factory=dict)
+    is_leaving: bool = False  # about to be drained: no new clients
+
+    @property
+    def num_sent(self) -> int:
+        return sum(self.sent.values())
+
+    @property
+    def num_free(self) -> int:
+        """Places left once everyone who was sent has arrived."""
+        return self._num_open - self.num_sent
+
+    def has_room(self, tenant: str) -> bool:
+        """Other tenants on their way are not counted: their share may be used up, and then the
+        replica refuses them."""
+        return self._num_open > self.sent.get(tenant, 0)
+
+    @property
+    def _num_open(self) -> int:
+        is_open = not (self.is_leaving or self.status.is_draining)
+        return self.status.limit - self.status.taken if is_open else 0
+
+
+def choose(
+    candidates: Iterable[Candidate], kind: str, edge: str = "", tenant: str = NOBODY
+) -> Candidate | None:
+    """The replica for a new client of `kind`; None if all are full.
+
+    A server's client goes where most places are free. An edge returns to the verifier that it had:
+    the highest hash of both names wins (rendezvous hashing), so every director decides alike.
+    """
+    open_now = [c for c in candidates if c.status.kind == kind and c.has_room(tenant)]
+    if not open_now:
+        return None
+    if edge:
+        return max(open_now, key=lambda c: _weight(edge, c.status.name or c.address))
+    return max(open_now, key=lambda c: (c.num_free, c.address))
+
+
+def find(candidates: Iterable[Candidate], incarnation: str) -> Candidate | None:
+    """The replica that a session's id names, full or leaving as it may be."""
+    return next((c for c in candidates if incarnation and c.status.name == incarnation), None)
+
+
+def _weight(edge: str, replica: str) -> bytes:
+    return hashlib.blake2b(f"{edge} {replica}".encode(), digest_size=8).digest()
+
+
+@dataclass
+class Known:
+    """One address. status: None while it does not answer; last: its last status. silent_since: None
+    while it answers. sent: (time, tenant) of clients on their way."""
+
+    address: str
+    since: float = 0.0
+    status: ReplicaStatus | None = None
+    last: ReplicaStatus | None = None
+    silent_since: float | None = None
+    is_asked: bool = False
+    is_leaving: bool = False
+    is_reported: bool = False
+    sent: deque[tuple[float, str]] = field(default_factory=deque)
+
+    @property
+    def pid(self) -> int:
+        return self.last.pid if self.last else 0
+
+    @property
+    def is_gone(self) -> bool:
+        """It should be there and is not."""
+        return self.status is None and self.silent_since is not None
+
+    def heard(self, status: ReplicaStatus, now: float) -> None:
+        """It answered. It counts, or has refused, the clients that arrived since the last time."""
+        same = self.status is not None and self.status.name == status.name
+        came = status.num_came - self.status.num_came if self.status and same else len(self.sent)
+        for _ in range(min(came, len(self.sent))):
+            self.sent.popleft()
+        while self.sent and now - self.sent[0][0] > HANDSHAKE_S:
+            self.sent.popleft()
+        self.status = self.last = status
+        self.silent_since = None
+
+    def missed(self, now: float, is_refused: bool) -> None:
+        """It did not answer. is_refused: nothing listens there."""
+        if self.silent_since is None:
+            self.silent_since = now
+        if is_refused or now - self.silent_since > GONE_S:
+            self.status = None
+
+
+class Roster:
+    """`set` the addresses, `run` it, and read `candidates`."""
+
+    def __init__(
+        self, tls: ssl.SSLContext | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tls = tls
+        self._clock = clock
+        self._known: dict[str, Known] = {}
+
+    @property
+    def known(self) -> list[Known]:
+        return list(self._known.values())
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """Replicas that answered the last poll."""
+        return [
+            Candidate(k.address, k.status, Counter(whose for _, whose in k.sent), k.is_leaving)
+            for k in self._known.values()
+            if k.status is not None and k.silent_since is None
+        ]
+
+    def set(self, addresses: Iterable[str]) -> None:
+        """Know exactly these addresses; the state of those that stay is kept."""
+        now = self._clock()
+        self._known = {a: self._known.get(a) or Known(a, now) for a in dict.fromkeys(addresses)}
+
+    def send(self, address: str, tenant: str) -> None:
+        """A client of this tenant is on its way there."""
+        self._known[address].sent.append((self._clock(), tenant))
+
+    def leave(self, address: str, is_leaving: bool = True) -> None:
+        """Send no new clients there; False takes it back."""
+        if address in self._known:
+            self._known[address].is_leaving = is_leaving
+
+    def expect(self, address: str) -> None:
+        """It was started again: forget that it was gone."""
+        if address in self._known and self._known[address].is_gone:
+            self._known[address].silent_since = None
+
+    def names(self, incarnation: str) -> bool:
+        """Whether a replica of this name was there and may be again."""
+        there = [k.status.name for k in self._known.values() if k.status is not None]
+        return bool(incarnation) and incarnation in there
+
+    async def run(self) -> None:
+        """Poll until cancelled. A slow replica delays no other."""
+        limiter = anyio.CapacityLimiter(NUM_ASKED)
+        async with anyio.create_task_group() as group:
+            while True:
+                for known in self._known.values():
+                    if not known.is_asked:
+                        known.is_asked = True
+                        group.start_soon(self._ask, known, limiter)
+                await anyio.sleep(POLL_S)
+
+    async def _ask(self, known: Known, limiter: anyio.CapacityLimiter) -> None:
+        url = f"{known.address.replace('ws', 'http', 1)}/statusz"
+        try:
+            body = await anyio.to_thread.run_sync(
+                fetch, url, self._tls, limiter=limiter, abandon_on_cancel=True
+            )
+            known.heard(_decode(body), self._clock())
+        except (OSError, msgspec.MsgspecError) as error:
+            cause = getattr(error, "reason", error)  # urllib wraps it
+            known.missed(self._clock(), isinstance(cause, ConnectionRefusedError))
+            self._report(known, cause)
+        finally:
+            known.is_asked = False
+
+    def _report(self, known: Known, cause: object) -> None:
+        """Once for an address that never answered: it may be mistyped."""
+        is_new = known.last is not None or self._clock() - known.since < UNHEARD_S
+        if not (is_new or known.is_reported):
+            known.is_reported = True
+            why = getattr(cause, "strerror", None) or cause
+            why = "no status of a replica" if isinstance(cause, msgspec.MsgspecError) else why
+            told = f"{known.address} has never answered as a replica"
+            _logger.warning("%s", f"{told} ({why!s:.120}); is the address right?")
+
+
+def fetch(url: str, tls: ssl.SSLContext | None) -> bytes:
+    """The body of a GET.
+
+    Raises OSError, also for a status other than success, SILENCE_S without an answer, an answer
+    that is not HTTP, and a URL that is none.
+    """
+    try:
+        with _opener(tls).open(url, timeout=SILENCE_S) as answer:
+            return bytes(answer.read(MAX_BYTES))
+    except (http.client.HTTPException, ValueError) as error:
+        raise OSError(f"{url}: {error}") from None
+
+
+@functools.lru_cache(maxsize=1)  # a process has one trust
+def _opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Ignores the environment's proxy, which is for the world outside."""
+    https = urllib.request.HTTPSHandler(context=tls)
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
+
+
+class Listed(msgspec.Struct):
+    """One replica of another director's list; its other fields are for people."""
+
+    address: str
+    is_leaving: bool
+
+
+_decode_list = msgspec.json.Decoder(list[Listed]).decode
+
+
+async def follow(roster: Roster, sources: Sequence[str], tls: ssl.SSLContext | None) -> None:
+    """Keep `roster` at what `sources` say, until cancelled.
+
+    sources: ws://HOST:PORT of a replica, or http://HOST:PORT of another director. A list that
+    cannot be read leaves the last one in force.
+    """
+    lists: dict[str, list[Listed]] = {s: [] for s in sources if s.startswith("http")}
+    fixed = [s.rstrip("/") for s in sources if s not in lists]
+    while True:
+        for source in lists:
+            try:
+                url = source.rstrip("/").removesuffix(LIST) + LIST
+                lists[source] = _decode_list(await anyio.to_thread.run_sync(fetch, url, tls))
+            except (OSError, msgspec.MsgspecError):
+                continue
+        listed = [each for found in lists.values() for each in found]
+        roster.set([*fixed, *(each.address for each in listed)])
+        leaving = {each.address for each in listed if each.is_leaving}
+        for each in listed:  # a replica that comes back under its address stops leaving
+            roster.leave(each.address, each.address in leaving)
+        await anyio.sleep(READ_S)
