@@ -165,7 +165,7 @@ class Director:
         ]
 
     def _targets(self) -> list[dict[str, object]]:
-        """In the form of Prometheus' HTTP service discovery, with replicas that are gone for now."""
+        """Prometheus' HTTP service discovery, with replicas that are gone for now."""
         return [
             {
                 "targets": [urlsplit(k.address).netloc],

@@ -11,15 +11,13 @@ import pytest
 from fake_session import opening
 from fleets import created, directing, fetched, fleet, until
 from websockets.asyncio.client import connect
-from websockets.datastructures import Headers
 from websockets.exceptions import InvalidStatus
-from websockets.http11 import Request
 from wire import running
 
 from streamer.config import ConfigError
+from streamer.extras.fleet import replicas as of_roster
 from streamer.extras.fleet.options import DirectorOptions
 from streamer.net.service.admission import incarnation_in
-from streamer.net.service.http import url_of
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -171,8 +169,38 @@ def test_an_address_that_is_none_is_told_at_the_start(url):
         DirectorOptions(replicas=(url,))
 
 
-def test_a_path_that_is_no_ascii_is_refused():
-    """websockets 15 hands it on; it has no place in a redirect."""
-    with pytest.raises(UnicodeEncodeError):
-        url_of(Request("/v1/realtime?x=\udc80", Headers()))
-    assert url_of(Request("/v1/realtime?x=%80", Headers())).query == "x=%80"
+@pytest.mark.parametrize("query", [b"x=\x1b[31m", b"x=\x07", b"x=\x7f"])
+async def test_a_control_character_is_refused_and_never_logged(query, caplog, capfd):
+    """A terminal would obey a raw escape sequence in a log."""
+    caplog.set_level("DEBUG", "streamer")
+    async with directing() as (url, _):
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        stream = await anyio.connect_tcp("127.0.0.1", port)
+        async with stream:
+            await stream.send(b"GET /v1/replica?" + query + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 400 ")
+    logged = caplog.text + "".join(capfd.readouterr())
+    assert not {"\x1b", "\x07", "\x7f"} & set(logged)
+
+
+async def test_an_address_that_never_answers_as_a_replica_is_reported_once(monkeypatch, caplog):
+    """Beside others that do, and also if another program answers there."""
+    monkeypatch.setattr(of_roster, "UNHEARD_S", 0.5)
+    other, there = answering(with_bytes=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    with other:
+        async with running(opening(), 8, name="one.1") as (address, _), directing() as (_, roster):
+            good = address.removesuffix("/v1/realtime")
+            roster.set([good, "ws://127.0.0.1:1", there])
+            await until(lambda: len(caplog.messages) == 2)
+            await until(lambda: roster.candidates)
+            for known in roster.known:
+                known.since -= 100.0
+            await anyio.sleep(1.0)
+    assert sorted(caplog.messages) == sorted(
+        [
+            "ws://127.0.0.1:1 has never answered as a replica (Connection refused); "
+            "is the address right?",
+            f"{there} has never answered as a replica (no status of a replica); "
+            "is the address right?",
+        ]
+    )

@@ -15,13 +15,10 @@ import urllib.request
 import pytest
 import soundfile
 from processes import ENVIRONMENT
+from ray_fleets import DIRECTOR, come, fleet_on, idle, pcm_of, ray_cluster, say_anew, turn, wait_for
 from speech import SAMPLES
 from websockets.asyncio.client import connect
 from wire import ANSWER, COMMIT, describe_files, session_update, text_of
-
-from bench import fleet_process
-from bench.fleet_clients import come, idle, pcm_of, turn
-from bench.fleet_clients import say as say_anew
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install '.[scale]'")
 pytestmark = pytest.mark.long  # Ray's own processes cost more than all other tests of the room
@@ -71,13 +68,6 @@ def replicas(url, kind):
     rows = json.loads(get(url, "/v1/replicas")[1])
     found = [row["status"] for row in rows if row["status"] and row["answers"]]
     return [status for status in found if status["kind"] == kind]
-
-
-def wait_for(is_so, within_s=START_S):
-    until = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < until, "it takes too long"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -171,27 +161,24 @@ def test_a_server_that_is_lost_is_told_and_comes_back(fleet, wanted, blow):
 def test_without_ray_s_head_sessions_links_and_the_director_go_on():
     """And the manager, though it waits for Ray, holds up nobody. Ray's processes end themselves
     after 60 s without a head where nothing tells them to wait."""
-    with (
-        fleet_process.ray_cluster() as (address, kill_head),
-        fleet_process.fleet(1, 4, address=address),
-    ):
+    with ray_cluster() as (address, kill_head), fleet_on(address):
         asyncio.run(_outlive(kill_head))
 
 
 async def _outlive(kill_head):
-    url, pcm = fleet_process.URL, pcm_of(SAMPLES[1])
+    here, pcm = f"http://127.0.0.1:{DIRECTOR}", pcm_of(SAMPLES[1])
     async with contextlib.AsyncExitStack() as stack:
-        ws = await stack.enter_async_context(await come(url))
+        ws = await stack.enter_async_context(await come())
         await ws.recv()
-        before, _ = await turn(ws, pcm)
+        before = await turn(ws, pcm)
         kill_head()
-        await stack.enter_async_context(idle(url, 2))  # so the manager asks Ray for a server more
+        await stack.enter_async_context(idle(2))  # so the manager asks Ray for another server
         until = time.monotonic() + 75
         while time.monotonic() < until:
-            assert await asyncio.to_thread(fleet_process.get, "/healthz") == "ok\n"
+            assert await asyncio.to_thread(get, here, "/healthz") == (200, "ok\n")
             await asyncio.sleep(0.5)
-        assert (await turn(ws, pcm))[0] == before
-        assert (await say_anew(url, SAMPLES[1])).text == before
+        assert await turn(ws, pcm) == before
+        assert await say_anew(SAMPLES[1]) == before
 
 
 def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path):
