@@ -121,9 +121,10 @@ class ReplicaHost:
                 if self._is_draining:
                     return
                 self._process = self._start()
-            said = self._process.stdout.readline().decode() if self._process.stdout else ""
-            self._set(is_serving=said.startswith("serving"))
-            code = self._process.wait()
+            with self._process as process:  # waits, and closes the pipes
+                said = process.stdout.readline().decode() if process.stdout else ""
+                self._set(is_serving=said.startswith("serving"))
+                code = process.wait()
             # a plan that cannot be started now could not be started the next time either
             self._set(False, said.strip() or "it died" if code == TROUBLE else "")
             if not self._is_draining:
