@@ -1,11 +1,14 @@
-"""streamer: someone speaks; the moment they stop, one Chinese sentence says HOW they spoke.
+"""Describe HOW someone speaks, in one sentence, the moment they stop.
 
-The map, in flow order: `core` (pure: chunker, rules, gate, the state machine, wire) -> `model`
-(torch: log-mel, tower, KV slots, engines) -> `stages` (anyio: one stream, many on one model) ->
-`net` (the realtime server, the link to a verifier, its server) -> `assembly` (joins these three) ->
-`describer` (the public API), `session`, `recording`, `blocking` (without async) -> `cli` and
-`commands`, with a folder each for `calibrate`, `tune`, `timeline` and `fleet`. `config` holds the
-options, `audio` reads files. Importing this package is instant: torch is loaded when a model is.
+    import streamer
+    print(streamer.describe("samples/plain.wav").text)      # one recording
+    # live: Describer.open(...).session(...); a server: streamer serve
+
+The packages in flow order: `core` (pure: chunker, rules, gate, state machine, wire) -> `model`
+(log-mel, tower, KV slots, engines) -> `stages` (async: one stream, many streams on one model) ->
+`net` (realtime server, link to a verifier) -> `assembly` (joins these) -> `describer` (the public
+API), `session`, `recording`, `blocking` (without async) -> `cli` and `commands`. `config` holds the
+options, `audio` reads files, `extras` are optional. Importing this package loads no model code.
 """
 
 from __future__ import annotations
@@ -102,8 +105,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __dir__() -> list[str]:
-    """What a shell offers to complete: also names that were not used yet."""
-    return sorted({*globals(), *__all__})
+    """The public names, also those that are not loaded yet."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

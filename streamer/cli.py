@@ -124,7 +124,7 @@ def _add(group: argparse._ActionsContainer, option: Option, is_hidden: bool) -> 
 
 
 def help_of(option: Option) -> str:
-    """What an option does, its bounds and its default."""
+    """The help of an option, its bounds and its default."""
     bounds = f" ({option.range})" if option.range else ""
     has_default = option.default is not REQUIRED and not (option.is_switch or option.positional)
     return option.help + bounds + (f"; default {option.shown_default}" if has_default else "")

@@ -347,7 +347,7 @@ def combined(pipeline: str | None, given: Mapping[str, Any]) -> Config:
     """A pipeline file, or the defaults, with the options `given` over it.
 
     Raises ConfigError, also for an option of a verifier if there is none: its audio would not go
-    where it was sent, or its key would be shown to nobody. An option without effect in one mode
+    where it was sent, or its key would be unused. An option without effect in one mode
     (--k in cloud, --cloud in edge) is allowed, since scripts try the modes in turn.
     """
     config = Config.from_toml(pipeline) if pipeline else Config()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# What libsndfile reads, and the containers that ffmpeg opens for us.
+# Names of formats that libsndfile reads, and of containers that ffmpeg opens.
 SUFFIXES = frozenset(
     (
         *(".wav", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff"),

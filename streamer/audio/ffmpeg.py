@@ -1,4 +1,4 @@
-"""What libsndfile cannot read (.m4a, .mp4, .webm and others), through the ffmpeg that is installed.
+"""Recordings that libsndfile cannot read (.m4a, .mp4, .webm and others), decoded by ffmpeg.
 
 ffmpeg runs beside us and gives its samples through a pipe, so one block is in memory at a time.
 """

@@ -1,4 +1,4 @@
-"""What every opened recording shares. In: how it was opened. Out: blocks of samples, remarks."""
+"""The base of opened recordings: blocks of samples, warnings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Audio(ABC):
         """A block of floats with what is a little over full scale clipped.
 
         Raises AudioError far beyond it: there the samples are integers, and the models would
-        describe noise. NaN and infinity are left to who hears the block.
+        describe noise. The chunker refuses NaN and infinity.
         """
         peak = float(max(block.max(), -block.min()))
         if not ROUNDING < peak < np.inf:

@@ -1,4 +1,4 @@
-"""A recording over time. In: curves, turns with their sentences. Out: plain types, or WebVTT text.
+"""A recording over time, as plain types or WebVTT: curves, and turns with their sentences.
 
 docs/measures.md documents the JSON; docs/timeline.schema.json is its schema.
 """
@@ -30,7 +30,7 @@ class TimedTurn:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """One recording. `as_json` and `as_vtt` tell it, `streamer.write_timeline` writes it."""
+    """One recording. `streamer.write_timeline` writes it to a file."""
 
     file: str
     duration_s: float
@@ -66,7 +66,7 @@ class Timeline:
         }
 
     def as_vtt(self) -> str:
-        """WebVTT: a cue for each turn in which somebody speaks, its sentence above its measures."""
+        """WebVTT: a cue for each turn with speech, its sentence above its measures."""
         cues = ["WEBVTT\n"]
         for number, turn in enumerate(self.turns, 1):
             if turn.text and _ms(turn.end_s) > _ms(turn.start_s):
@@ -77,7 +77,7 @@ class Timeline:
 
 
 def told_of(turn: TimedTurn) -> str:
-    """The measures that matter most, in one line; those that are not known are left out."""
+    """The most important measures in one line, without unknown ones."""
     m = turn.measures
     share = None if m.pause_share is None else 100 * m.pause_share
     parts = (
@@ -99,11 +99,11 @@ def _ms(seconds: float) -> int:
 
 
 def _clock(seconds: float) -> str:
-    """hh:mm:ss.ttt, as WebVTT has it."""
+    """hh:mm:ss.ttt, as in WebVTT."""
     ms = _ms(seconds)
     return f"{ms // 3_600_000:02d}:{ms // 60_000 % 60:02d}:{ms // 1000 % 60:02d}.{ms % 1000:03d}"
 
 
 def _escaped(text: str) -> str:
-    """A cue's text may hold no tag of ours, and no arrow."""
+    """The text of a cue, without tags and arrows."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,1 @@
-"""A recording's timeline as a file: JSON, WebVTT captions, or a picture.
-
-What it holds is core/timeline.py's. The picture needs matplotlib: `streamer-speech[plot]`.
-"""
+"""Files of a timeline (core/timeline.py): JSON, WebVTT captions, or a picture."""

@@ -1,8 +1,9 @@
-"""A timeline as a picture. In: a Timeline. Out: a PNG: pitch, level and rate over one axis of time,
-pauses shaded, the turns' sentences below."""
+"""A picture of a timeline: pitch, level and rate over time, pauses shaded, sentences below."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,25 +11,26 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ft2font import FT2Font
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, NullLocator
 
 from streamer.core.measures.speech_measures import join_measures
 from streamer.core.timeline import TimedTurn, Timeline, told_of
-from streamer.timeline.font import USUAL, font_for
 
 WIDTH_IN = 11.0
 LEFT, RIGHT = 0.07, 0.95  # where the panels begin and end, as shares of the width
 DPI = 120
 PANELS_IN = (2.3, 1.3, 1.3)  # pitch, level, rate
 LINE_IN = 0.24  # of the sentences
-MAX_POINTS = 6_000  # of pitch: more cannot be seen,
-MAX_LEVELS = 2_000  # and of the level more hide its course
+MAX_POINTS = 6_000  # of pitch: more cannot be seen
+MAX_LEVELS = 2_000  # more hide the course of the level
 MAX_RATES = 300
-MAX_BORDERS = 20  # between turns: more are a fence
+MAX_BORDERS = 20  # lines between turns: more hide the curves
 LINE_S = 0.05  # pitch in longer steps is dots: a line would fill the panel
-MAX_TURNS = 40  # whose sentences stand below
+MAX_TURNS = 40  # with a sentence below
 LINE_WIDTH = 116  # columns of a line of text; a Chinese character takes two
 LOWEST_DB = -70.0
 OCTAVE = 2.0
@@ -45,6 +47,24 @@ STYLE: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.unicode_minus": False,
 }
+USUAL = "DejaVu Sans"  # of matplotlib, without Chinese
+# Common fonts of Linux, macOS and Windows, the best first.
+FAMILIES = (
+    "Noto Sans CJK SC",
+    "Source Han Sans SC",
+    "Noto Sans SC",
+    "Noto Sans CJK JP",  # a collection of fonts is known by its first one
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Heiti TC",
+    "Microsoft YaHei",
+    "SimHei",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Arial Unicode MS",
+    "Droid Sans Fallback",
+    "SimSun",
+)
 NO_FONT = (
     "no font here has the sentences' characters, so they are left out of the picture; install one, "
     "such as Noto Sans CJK for Chinese, or take .vtt"
@@ -52,7 +72,7 @@ NO_FONT = (
 
 
 def draw(timeline: Timeline, path: Path) -> str | None:
-    """Write the picture. Returns a line where the sentences had to be left out."""
+    """Write a PNG. Returns a line if the sentences had to be left out."""
     name = Path(timeline.file).name
     families = [font_for("".join(turn.text for turn in timeline.turns)), font_for(name)]
     has_font, can_name = (family is not None for family in families)
@@ -113,7 +133,7 @@ def _panels(axes: Sequence[Axes], timeline: Timeline, median_hz: float | None) -
 
 
 def _pitch(ax: Axes, at_s: np.ndarray, f0_hz: np.ndarray, median_hz: float | None) -> None:
-    """median_hz: as the measures tell it, of a long recording the mean of its parts."""
+    """median_hz: that of the measures; for a long recording the mean of its parts."""
     ax.set_ylabel("pitch, Hz")
     ax.set_yscale("log")
     voiced = f0_hz[np.isfinite(f0_hz)]
@@ -155,7 +175,7 @@ def _rate(ax: Axes, rates: np.ndarray) -> None:
 
 
 def _averaged(rates: np.ndarray) -> np.ndarray:
-    """(time, rate) [n, 2] as at most MAX_RATES means, of those that are known."""
+    """(time, rate) [n, 2] as at most MAX_RATES means of known rates."""
     size = -(-len(rates) // MAX_RATES)
     parts = [rates[at : at + size] for at in range(0, len(rates), size)]
     known = [part[np.isfinite(part[:, 1]), 1] for part in parts]
@@ -164,13 +184,13 @@ def _averaged(rates: np.ndarray) -> np.ndarray:
 
 
 def _lines(turns: Sequence[TimedTurn], has_font: bool) -> list[tuple[str, str]]:
-    """(when, text) of the lines below: sentences, or measures without a font for them."""
+    """(time, text) of the lines below: sentences, or measures without a font for sentences."""
     found: list[tuple[str, str]] = []
     for turn in turns[:MAX_TURNS]:
         told = turn.text if has_font else told_of(turn)
         if not has_font and len(turns) == 1:
-            break  # its measures stand above
-        wrapped = _wrapped(told) if turn.text else ["nobody speaks"]
+            break  # its measures are above
+        wrapped = _wrapped(told) if turn.text else ["no speech"]
         found += zip((_clock(turn.start_s), *[""] * len(wrapped)), wrapped, strict=False)
     if len(turns) > MAX_TURNS:
         found.append(("", f"... and {len(turns) - MAX_TURNS} more: .json and .vtt have them all"))
@@ -192,6 +212,7 @@ def _wrapped(text: str) -> list[str]:
 
 def _clock(seconds: float) -> str:
     """As people write it: 7.5, 1:05, 1:00:00."""
+    seconds = round(seconds, 3)  # a tick may be 59.999999
     whole = int(seconds)
     if seconds != whole:
         return f"{seconds:g}"
@@ -203,3 +224,39 @@ def _clock(seconds: float) -> str:
 def _tick_s(duration_s: float) -> float:
     steps: Any = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
     return next((float(step) for step in steps if duration_s / step <= 12), duration_s / 12)
+
+
+def font_for(text: str) -> str | None:
+    """A family that has all characters of `text`: USUAL, one of FAMILIES, or another one with the
+    word CJK in its name; otherwise None."""
+    wanted = {ord(c) for c in text if not c.isspace()}
+    found = _known_for(wanted)
+    return found if found or not _look_again() else _known_for(wanted)
+
+
+def _known_for(wanted: set[int]) -> str | None:
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    others = sorted(name for name in known if "CJK" in name or "Han S" in name)
+    for name in (USUAL, *FAMILIES, *others):
+        if name in known and wanted <= _characters(font_manager.findfont(name)):
+            return name
+    return None
+
+
+def _look_again() -> bool:
+    """Add fonts that are newer than the list that matplotlib keeps; whether there are any."""
+    manager = font_manager.fontManager
+    known = {font.fname for font in manager.ttflist}
+    fresh = [file for file in font_manager.findSystemFonts() if file not in known]
+    for file in fresh:
+        with contextlib.suppress(OSError, RuntimeError):  # one that FreeType cannot read
+            manager.addfont(file)
+    return bool(fresh)
+
+
+@functools.lru_cache(maxsize=4)
+def _characters(file: str) -> frozenset[int]:
+    try:
+        return frozenset(FT2Font(file).get_charmap())
+    except (OSError, RuntimeError):  # a font that was removed, or that FreeType cannot read
+        return frozenset()

@@ -1,4 +1,4 @@
-"""In: a Description with measures, a path. Out: its timeline in .json, .vtt or .png."""
+"""Write the timeline of a Description as .json, .vtt or .png."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ KINDS = (".json", ".vtt", ".png")
 
 
 def write_timeline(found: Description, path: str | Path) -> str | None:
-    """Write what `describe(..., measures=True)` found, over time, to PATH.json, .vtt or .png.
+    """Write the timeline of `describe(..., measures=True)` to a path in .json, .vtt or .png.
 
-    Returns a line where something is left out of it, such as Chinese sentences without a font for
-    them. Raises ConfigError, ValueError for a Description without measures, and OSError.
+    Returns a line if something is left out, such as Chinese sentences without a font. Raises
+    ConfigError, ValueError for a Description without measures, and OSError.
     """
     check_target(path)
     timeline = found.timeline
@@ -34,7 +34,7 @@ def write_timeline(found: Description, path: str | Path) -> str | None:
 
 
 def check_target(path: str | Path) -> None:
-    """Before anything is described: can it be written so? Raises ConfigError."""
+    """Raises ConfigError if a timeline cannot be written to `path`."""
     path = Path(path)
     if path.suffix.lower() not in KINDS:
         raise ConfigError(f"timeline is {path}; give a name in .json, .vtt or .png")
@@ -58,7 +58,7 @@ def _write(timeline: Timeline, path: Path, kind: str) -> str | None:
     if kind == ".vtt":
         path.write_text(timeline.as_vtt(), "utf-8")
     else:
-        # a name that is no UTF-8 stands as \udcXX, which JSON reads back as it was
+        # a name that is no UTF-8 becomes \udcXX, which JSON reads back unchanged
         with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
             json.dump(timeline.as_json(), file, ensure_ascii=False)
             file.write("\n")

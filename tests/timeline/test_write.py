@@ -24,7 +24,7 @@ import streamer
 from streamer import Describer, write_timeline
 from streamer.cli import main
 from streamer.config import ConfigError
-from streamer.timeline.font import FAMILIES, font_for
+from streamer.timeline.plot import FAMILIES, USUAL, _clock, font_for
 
 SCHEMA = json.loads((ROOT / "docs/timeline.schema.json").read_text("utf-8"))
 TEXT = "".join(chr(c) for c in range(0x4E00, 0xA000)) + "，。"
@@ -192,3 +192,22 @@ def test_neither_import_nor_captions_need_matplotlib():
     code = "import sys, streamer.commands.describe; print('matplotlib' in sys.modules)"
     told = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, timeout=60)
     assert told == b"False\n"
+
+
+def test_a_font_is_found_that_came_after_the_list(monkeypatch, tmp_path):
+    """matplotlib keeps its list of fonts for good."""
+    file = font_manager.findfont(USUAL)
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
+    assert font_for("abc") is None
+    files = [str(tmp_path / "broken.ttf"), file]
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
+    assert font_for("abc") == USUAL
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(7.5, "7.5"), (59.999999999, "1:00"), (60.0, "1:00"), (3600, "1:00:00")]
+)
+def test_times_on_the_axis(seconds, shown):
+    assert _clock(seconds) == shown
