@@ -37,8 +37,9 @@ MAX_KEPT_BYTES = 4 << 20  # of audio that is not acknowledged: 43 s at 48 kHz
 PATIENCE_S = 60.0  # of a broken link
 CALM = {"compression": None, "close_timeout": 2, "ping_interval": 10, "ping_timeout": 20}
 RATES_HZ = (8_000, 48_000)  # the lowest and the highest that a server takes
-LOOK_S = 10.0  # of a recording, for two channels that cancel each other
-CANCELS = 0.02  # a mix with less than this share of the louder channel's energy cancels
+BLOCK_S = 0.05  # of a recording
+KEPT = 0.8  # of the channels' energies, from block to block
+CANCELS = 0.05  # channels whose sum keeps less than this share of their energy cancel
 
 
 class Failed(Exception):
@@ -250,7 +251,7 @@ class Recording:
         self.np, self.soundfile = needed("numpy", "soundfile")
         self.path = path
         self.num_samples = 0  # given so far
-        self.alone = None  # the only channel that is used, if two cancel each other
+        self.alone = None  # the only channel that is heard, if channels cancel each other
         try:
             with open(path, "rb") as file:
                 if not file.read(1):
@@ -271,38 +272,54 @@ class Recording:
         # soundfile seeks after every read, and an MP3 decoder that seeks gives wrong samples.
         self.file.seekable = lambda: False
         self.rate = self.file.samplerate
+        self.size = int(self.rate * BLOCK_S)
         if not RATES_HZ[0] <= self.rate <= RATES_HZ[1]:
             told = f"its rate of {self.rate} Hz is outside 8000..48000"
             raise Failed(f"{path}: {told}; resample it first")
 
     def pieces(self):
-        """Pieces of 20 ms each. Raises Failed."""
-        np, n = self.np, int(self.rate * PIECE_S)
+        """Pieces of 50 ms each. Raises Failed."""
+        np, mix = self.np, self._mixer()
         try:
-            samples = self.file.read(int(self.rate * LOOK_S), dtype="float32", always_2d=True)
-            self.alone = self._cancelled(samples)
-            while len(samples):
-                mono = samples.mean(axis=1) if self.alone is None else samples[:, self.alone]
-                if not (good := np.isfinite(mono)).all():
-                    at_s = (self.num_samples + int(np.argmin(good))) / self.rate
-                    told = f"bad audio at {at_s:.3f} s: sample value {mono[np.argmin(good)]}"
-                    raise Failed(f"{self.path}: {told}; give finite ones")
-                pcm = np.clip(np.round(mono * 32_768), -32_768, 32_767).astype("<i2")
-                for at in range(0, len(pcm), n):
-                    self.num_samples += len(pcm[at : at + n])
-                    yield pcm[at : at + n].tobytes()
-                samples = self.file.read(50 * n, dtype="float32", always_2d=True)
+            while len(block := self.file.read(self.size, dtype="float32", always_2d=True)):
+                good = np.isfinite(block).all(axis=1)
+                if not good.all():
+                    at = int(np.argmin(good))
+                    told = f"bad audio at {(self.num_samples + at) / self.rate:.3f} s"
+                    bad = block[at][~np.isfinite(block[at])][0]
+                    raise Failed(f"{self.path}: {told}: sample value {bad}; give finite ones")
+                self.num_samples += len(block)
+                scaled = np.round(mix(block) * 32_768)
+                yield np.clip(scaled, -32_768, 32_767).astype("<i2").tobytes()
         except (OSError, self.soundfile.SoundFileError) as error:
             raise Failed(f"{self.path}: cannot be read to its end ({error})") from None
 
-    def _cancelled(self, samples):
-        """The louder of two channels whose mix would cancel, otherwise None."""
-        if samples.shape[1] != 2:
-            return None
-        left, right, mix = (
-            float((x.astype("f8") ** 2).sum()) for x in (*samples.T, samples.mean(1))
-        )
-        return int(right > left) if mix < CANCELS * max(left, right) else None
+    def _mixer(self):
+        """A function: block [n, channels] -> [n]. Channels share one gain by their energy; of
+        channels that cancel each other only the strongest is heard. As streamer does it."""
+        np = self.np
+        energies = whole = summed = 0.0
+        before = None
+
+        def mix(block):
+            nonlocal energies, whole, summed, before
+            if block.shape[1] == 1:
+                return block[:, 0]
+            exact = block.astype("f8")
+            energies = KEPT * energies + (exact**2).sum(0)
+            whole = whole + (exact**2).sum(0)
+            summed = KEPT * summed + (exact.sum(1) ** 2).sum()
+            if not energies.sum():
+                return block[:, 0] * 0
+            shares = energies / energies.sum()
+            if summed < CANCELS * energies.sum():
+                self.alone = int(whole.argmax())
+                shares = np.eye(block.shape[1])[self.alone]
+            begin = shares if before is None else before
+            before = shares
+            return (block * np.linspace(begin, shares, len(block))).sum(1)
+
+        return mix
 
 
 class FileScreen:
@@ -338,7 +355,7 @@ class FileScreen:
         told = [told[0] + more] if told else []
         if recording.alone is not None:
             alone = f"channel {recording.alone} alone was heard"
-            told.append(f"its two channels cancel each other; {alone}")
+            told.append(f"its channels cancel each other; {alone}")
         warning = "; ".join(told) or None
         if warning:
             tell(f"{recording.path}: {warning}")
@@ -356,7 +373,7 @@ async def play(link, recording, screen, speed):
     """Play the recording at `speed` times real time, then end it."""
     started = time.monotonic()
     for i, piece in enumerate(recording.pieces()):
-        ahead_s = i * PIECE_S / speed - (time.monotonic() - started)
+        ahead_s = i * BLOCK_S / speed - (time.monotonic() - started)
         if ahead_s > 0:
             await asyncio.sleep(ahead_s)
         while link.is_full:

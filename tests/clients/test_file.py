@@ -1,6 +1,7 @@
 """The client's command `file` as a real process against a real server: what `streamer describe` says, and one
 line when it fails."""
 
+import importlib.util
 import json
 import os
 import re
@@ -17,6 +18,8 @@ from processes import listening
 from speech import SAMPLES, speech
 from tls import certificate
 from wire import describe_files, http, serving
+
+from streamer.core.audio.mixing import Mixer
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 CLIENT = ROOT / "clients" / "streamer_client.py"
@@ -149,16 +152,22 @@ def test_a_missing_package_is_told_in_one_line(package, tmp_path):
     assert f'"{package}>=' in header
 
 
-def test_two_channels_that_cancel_each_other(server, tmp_path):
-    """As describe hears them: the louder one alone, with a warning."""
-    sound = speech(4, 3)
-    both = np.stack([sound, -0.99 * sound], 1)
-    soundfile.write(tmp_path / "both.wav", both, 16_000, subtype="FLOAT")
-    (wanted,) = describe_files([tmp_path / "both.wav"], "exact")
-    status, out, _ = client(tmp_path / "both.wav", "--url", server, "--speed", 100, "--json")
-    found = json.loads(out)
-    assert (status, found["text"]) == (0, wanted["text"])
-    assert "channel 0 alone was heard" in found["warning"]
+def test_channels_are_mixed_as_describe_mixes_them(tmp_path):
+    """To a step of PCM16: a voice beside noise, beside silence, and upside down beside itself."""
+    spec = importlib.util.spec_from_file_location("streamer_client", CLIENT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    voice = speech(2, 3)
+    noise = np.random.default_rng(0).normal(0, 0.05, len(voice)).astype(np.float32)
+    for other, alone in ((noise, None), (0 * voice, None), (-0.99 * voice, 0)):
+        both = np.stack([voice, other], 1)
+        soundfile.write(tmp_path / "both.wav", both, 16_000, subtype="FLOAT")
+        recording = module.Recording(str(tmp_path / "both.wav"))
+        heard = np.frombuffer(b"".join(recording.pieces()), "<i2") / 32_768
+        mixer = Mixer(2, 16_000)
+        wanted = np.concatenate([mixer.push(both), mixer.finish()])
+        assert np.abs(heard - np.clip(wanted, -1, 1)).max() <= 1 / 32_768
+        assert recording.alone == alone
 
 
 def test_tls_and_where_it_is_not(server, tmp_path):

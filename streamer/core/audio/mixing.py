@@ -2,8 +2,8 @@
 
 Channels share one gain by their energy, as in an automatic microphone mixer (Dugan, 1975): two
 equal ones are averaged, and one that is silent takes nothing from the others. Where channels cancel
-each other, as with two wires swapped, the one with most energy is heard alone. The page and
-clients/file.py follow the same rule (tests/support/mixing.json).
+each other, as with two wires swapped, the one with most energy is heard alone. The page and the
+client follow the same rule.
 """
 
 from __future__ import annotations

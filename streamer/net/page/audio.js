@@ -4,6 +4,8 @@ import { Problem, ofMicrophone } from "./link.js";
 
 const MAX_RATE_HZ = 48_000; // of the server
 const MIN_RATE_HZ = 8_000;
+const KEPT = 0.8; // of the channels' energies, from block to block
+const CANCELS = 0.05; // channels whose sum keeps less than this share of their energy cancel
 const MAX_FILE_BYTES = 200e6; // ten times as large when decoded
 
 // Loudness is one of the attributes: nothing may level it out. Echo and noise suppression change the timbre.
@@ -85,13 +87,35 @@ function waveRate(bytes) {
   return null;
 }
 
+// Channels share one gain by their energy; of channels that cancel each other only the strongest is heard. As
+// streamer/core/audio/mixing.py does it, in blocks of 50 ms.
 function toPcm(decoded) {
   const channels = Array.from({ length: decoded.numberOfChannels }, (_, i) => decoded.getChannelData(i));
   const pcm = new Int16Array(decoded.length);
-  for (let i = 0; i < pcm.length; i++) {
-    let sample = 0;
-    for (const channel of channels) sample += channel[i] / channels.length;
-    pcm[i] = Math.max(-32768, Math.min(32767, Math.round(sample * 32768)));
+  const size = Math.floor(decoded.sampleRate / 20);
+  const energies = channels.map(() => 0);
+  const whole = channels.map(() => 0);
+  let summed = 0;
+  let shares = null;
+  for (let from = 0; from < pcm.length; from += size) {
+    const to = Math.min(from + size, pcm.length);
+    summed *= KEPT;
+    for (let i = from; i < to; i++) summed += channels.reduce((sum, channel) => sum + channel[i], 0) ** 2;
+    channels.forEach((channel, c) => {
+      const energy = channel.subarray(from, to).reduce((sum, sample) => sum + sample * sample, 0);
+      energies[c] = KEPT * energies[c] + energy;
+      whole[c] += energy;
+    });
+    const total = energies.reduce((sum, energy) => sum + energy);
+    const strongest = whole.indexOf(Math.max(...whole));
+    const next = channels.map((_, c) => (summed < CANCELS * total ? Number(c === strongest) : energies[c] / (total || 1)));
+    const before = shares ?? next;
+    for (let i = from; i < to; i++) {
+      const way = (i - from) / Math.max(1, to - from - 1);
+      const sample = channels.reduce((sum, channel, c) => sum + channel[i] * (before[c] + way * (next[c] - before[c])), 0);
+      pcm[i] = Math.max(-32768, Math.min(32767, Math.round(sample * 32768)));
+    }
+    if (total) shares = next;
   }
   return pcm;
 }

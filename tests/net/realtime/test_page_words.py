@@ -10,6 +10,8 @@ from browser import LINK_ERRORS, LOOP, visiting
 from fake_session import opening
 from wire import running
 
+from streamer.core.audio.mixing import Mixer
+
 pytestmark = LOOP
 ASKED = "() => [...document.querySelectorAll('[data-word]')].map((each) => each.textContent)"
 
@@ -165,6 +167,25 @@ async def test_cancel_and_close_are_reached_by_keyboard(page, sound):
         await guest.page.focus("#cancel")
         await guest.page.keyboard.press("Enter")
         await guest.until_said("#status", "cancelled")
+
+
+@pytest.mark.parametrize("gain", [-0.99, 0.0, 0.3])
+async def test_channels_are_mixed_as_describe_mixes_them(page, tmp_path, gain):
+    chance = np.random.default_rng(0)
+    voice = chance.normal(0, 0.1, 8_000).astype(np.float32)
+    both = np.stack([voice, gain * voice], 1)
+    soundfile.write(tmp_path / "both.wav", both, 16_000)
+    both = soundfile.read(tmp_path / "both.wav", dtype="float32")[0]
+    mixer = Mixer(2, 16_000)
+    wanted = np.concatenate([mixer.push(both), mixer.finish()])
+    read = """async (bytes) => {
+        const { readRecording } = await import("./audio.js");
+        const { pcm } = await readRecording(new File([new Uint8Array(bytes)], "both.wav"));
+        return Array.from(pcm);
+    }"""
+    async with page() as guest:
+        found = await guest.page.evaluate(read, list((tmp_path / "both.wav").read_bytes()))
+    assert np.abs(np.array(found) / 32_768 - wanted).max() < 1.5 / 32_768
 
 
 async def test_nothing_of_a_turn_that_failed_is_left_in_the_next(page):
